@@ -97,7 +97,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        value = import_module("tilewright.core.version").own_version()
+        value = import_module("tilewright.hardware.environment").own_version()
     elif name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
     else:

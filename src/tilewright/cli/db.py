@@ -28,7 +28,7 @@ db = App(
 @db.command(help_epilogue=examples("db info"))
 def info(*, flags: StoredFlags = StoredFlags()) -> None:
     """Say what the database holds, and what the cache of models takes."""
-    from tilewright.store.housekeeping import describe
+    from tilewright.store.archive import describe
 
     with working(flags) as work:
         work.tell("db info", describe(work.session.records))
@@ -128,7 +128,7 @@ def gc(
 
     Models in the cache that were not used for longest go, too, where they take more than the limit.
     """
-    from tilewright.store.housekeeping import clean_up
+    from tilewright.store.archive import clean_up
 
     age_s = None if failures_older_than is None else parse_duration(failures_older_than)
     if failures_older_than is not None and age_s is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,7 +60,6 @@ def parse_budget(text: str | float) -> Limit:
 class _Phase:
     """A phase that runs: since when, and seconds that count for phases inside it."""
 
-    name: str
     began_s: float
     others_s: float = 0.0
 
@@ -95,7 +95,7 @@ class Budget:
         self._earlier = [*earlier]
         self._kept: list[Limit] = []
         self._expected: dict[str, Limit] = {}
-        self._seconds: dict[str, float] = {}
+        self._seconds = defaultdict[str, float](float)
         self._open: list[_Phase] = []
 
     def charge(self, earlier: Iterable[Run]) -> None:
@@ -115,7 +115,7 @@ class Budget:
         """Count the block's wall clock for a phase, whatever happens inside; what was expected of
         it is free now. `keep` is as in `keeping`."""
         self._expected.pop(name, None)
-        phase = _Phase(name, self._clock())
+        phase = _Phase(self._clock())
         self._open.append(phase)
         try:
             with self.keeping(keep):
@@ -123,7 +123,7 @@ class Budget:
         finally:
             self._open.pop()
             whole_s = self._clock() - phase.began_s
-            self._add(name, max(0.0, whole_s - phase.others_s))
+            self._seconds[name] += max(0.0, whole_s - phase.others_s)
             if self._open:
                 self._open[-1].others_s += whole_s
 
@@ -143,18 +143,17 @@ class Budget:
 
     def credit(self, name: str, seconds: float) -> None:
         """Count seconds of the phase that runs for another one: what a part of it says it took."""
-        self._add(name, seconds)
+        self._seconds[name] += seconds
         if self._open:
             self._open[-1].others_s += seconds
-
-    def _add(self, name: str, seconds: float) -> None:
-        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     @property
     def seconds_by_phase(self) -> dict[str, float]:
         """Wall clock by phase so far; `overhead` is what belongs to none."""
-        rest_s = self.elapsed_s - sum(self._seconds.values())
-        return {**self._seconds, "overhead": max(0.0, rest_s)}
+        return {
+            **self._seconds,
+            "overhead": max(0.0, self.elapsed_s - sum(self._seconds.values())),
+        }
 
     @property
     def nothing(self) -> bool:

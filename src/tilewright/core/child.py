@@ -1,7 +1,7 @@
 """The child's side of a worker process: how it starts, and how it answers requests.
 
 `tilewright.core.processes` is the other side. Messages are pickles behind an eight-byte length,
-on two pipes of their own, so that nothing an engine prints can end up between them.
+on a socket of their own, so that nothing an engine prints can end up between them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import pickle
 import resource
 import runpy
+import socket
 import struct
 import sys
 import time
@@ -31,15 +32,14 @@ _NO_MEMORY = "std::bad_alloc"
 def main() -> None:
     """Set the process up, then run the module named on the command line as `__main__`.
 
-    Arguments: module, request fd, answer fd, the parent's process id, memory limit in bytes (0 for
-    none), CPUs separated by commas (may be empty). Affinity and limit are in force before the
+    Arguments: module, the socket's descriptor, the parent's process id, memory limit in bytes (0
+    for none), CPUs separated by commas (may be empty). Affinity and limit are in force before the
     module, and so any engine it imports, is loaded.
     """
-    module, requests, answers, parent, limit, cpus = sys.argv[1:7]
+    module, channel, parent, limit, cpus = sys.argv[1:6]
     die_with_parent(int(parent))
     left_to_parent()
-    for descriptor in (int(requests), int(answers)):
-        os.set_inheritable(descriptor, False)
+    os.set_inheritable(int(channel), False)
     os.dup2(2, 1)
     faulthandler.enable()
     if cpus:
@@ -50,7 +50,7 @@ def main() -> None:
     if not module.startswith(_PEERS):
         # TVM imports torch where it is there: two seconds of every process, for nothing of ours
         sys.meta_path.insert(0, _WithoutTorch())
-    sys.argv = [module, requests, answers]
+    sys.argv = [module, channel]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
@@ -85,16 +85,13 @@ def serve(handlers: Mapping[str, Callable[..., Any]]) -> None:
     that `Child` starts, under `if __name__ == "__main__"`. Values that cross must be picklable and
     must not be instances of classes defined in that module.
     """
-    with (
-        os.fdopen(int(sys.argv[1]), "rb") as requests,
-        os.fdopen(int(sys.argv[2]), "wb") as answers,
-    ):
-        while len(header := requests.read(LENGTH.size)) == LENGTH.size:
-            request = requests.read(*LENGTH.unpack(header))
+    with socket.socket(fileno=int(sys.argv[1])) as channel, channel.makefile("rwb") as stream:
+        while len(header := stream.read(LENGTH.size)) == LENGTH.size:
+            request = stream.read(*LENGTH.unpack(header))
             answer = _answer(handlers, request)
             del request
-            answers.write(LENGTH.pack(len(answer)) + answer)
-            answers.flush()
+            stream.write(LENGTH.pack(len(answer)) + answer)
+            stream.flush()
 
 
 def wait_until_asleep(limit_s: float = 2.0, pause_s: float = 0.02) -> bool:

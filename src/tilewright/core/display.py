@@ -25,9 +25,8 @@ class Displayed:
         shown = Displayed._text(self) if Displayed._text is not None else None
         if shown is not None:
             return shown
-        own = (each.name for each in fields(cast(Any, self)))
-        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in own)
-        return f"{type(self).__name__}({values})"
+        own = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(cast(Any, self)))
+        return f"{type(self).__name__}({', '.join(own)})"
 
     def _repr_html_(self) -> str | None:
         return Displayed._html(self) if Displayed._html is not None else None

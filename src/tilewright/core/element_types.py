@@ -8,7 +8,6 @@ else lists types to tell them apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -76,29 +75,37 @@ class ElementType:
         return np.dtype(getattr(import_module(self.library), scalar))
 
 
-def _usual() -> Iterator[ElementType]:
-    for name, size, digits, accumulator, library in (
-        ("float64", 8, 53, "float64", "numpy"),
-        ("float32", 4, 24, "float32", "numpy"),
-        ("float16", 2, 11, "float32", "numpy"),
-        ("bfloat16", 2, 8, "float32", "ml_dtypes"),
-    ):
-        yield ElementType(
-            name=name,
-            bytes=size,
+_TYPES = {
+    kind.name: kind
+    for kind in (
+        ElementType(
+            name="float64", bytes=8, kind="float", accumulator="float64", unit_roundoff=2.0**-53
+        ),
+        ElementType(
+            name="float32", bytes=4, kind="float", accumulator="float32", unit_roundoff=2.0**-24
+        ),
+        ElementType(
+            name="float16", bytes=2, kind="float", accumulator="float32", unit_roundoff=2.0**-11
+        ),
+        ElementType(
+            name="bfloat16",
+            bytes=2,
             kind="float",
-            unit_roundoff=2.0**-digits,
-            accumulator=accumulator,
-            library=library,
-        )
-    for size in (8, 4, 2, 1):
-        for kind in ("int", "uint"):
-            name = f"{kind}{8 * size}"
-            yield ElementType(name=name, bytes=size, kind=kind, accumulator=name)
-    yield ElementType(name="bool", bytes=1, kind="bool", accumulator="bool")
-
-
-_TYPES = {kind.name: kind for kind in _usual()}
+            accumulator="float32",
+            unit_roundoff=2.0**-8,
+            library="ml_dtypes",
+        ),
+        ElementType(name="int64", bytes=8, kind="int", accumulator="int64"),
+        ElementType(name="uint64", bytes=8, kind="uint", accumulator="uint64"),
+        ElementType(name="int32", bytes=4, kind="int", accumulator="int32"),
+        ElementType(name="uint32", bytes=4, kind="uint", accumulator="uint32"),
+        ElementType(name="int16", bytes=2, kind="int", accumulator="int16"),
+        ElementType(name="uint16", bytes=2, kind="uint", accumulator="uint16"),
+        ElementType(name="int8", bytes=1, kind="int", accumulator="int8"),
+        ElementType(name="uint8", bytes=1, kind="uint", accumulator="uint8"),
+        ElementType(name="bool", bytes=1, kind="bool", accumulator="bool"),
+    )
+}
 _OFFERS = Offers[ElementType](GROUP, kind="element type", built_in={}, needs=("name", "bytes"))
 
 

@@ -86,8 +86,6 @@ class OutputError(TilewrightError):
 class InternalError(TilewrightError):
     """A bug of tilewright: a state that its own rules exclude."""
 
-    exit_code = 70
-
 
 def last_line(error: BaseException) -> str:
     """What a library's error says in its last line, where the cause stands."""

@@ -18,5 +18,4 @@ def canonical_json(value: Any) -> str:
 
 def digest(text: str | bytes, *, length: int = 16) -> str:
     """The first `length` hexadecimal digits of the SHA-256."""
-    data = text.encode() if isinstance(text, str) else text
-    return hashlib.sha256(data).hexdigest()[:length]
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:length]

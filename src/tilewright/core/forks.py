@@ -25,18 +25,13 @@ class _Process:
 
     def __init__(self, *, forked: bool) -> None:
         self.forked = forked
-        self._opening = threading.Lock()
         self._born_here = threading.local()
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread = ThreadPoolExecutor(1, initializer=self._begin)
 
     def call(self, function: Callable[[], _Answer]) -> _Answer:
         if not self.forked or getattr(self._born_here, "yes", False):
             return function()
-        with self._opening:
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, initializer=self._begin)
-            waiting = self._thread.submit(function)
-        return waiting.result()
+        return self._thread.submit(function).result()
 
     def _begin(self) -> None:
         self._born_here.yes = True

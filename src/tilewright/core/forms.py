@@ -67,8 +67,7 @@ class Form:
         dtype: str | None = None,
         encoding: Encoding | None = None,
     ) -> Form:
-        found = _KNOWN.get((layout, dtype, encoding))
-        return found or _new_form(layout, dtype, encoding)
+        return _KNOWN.get((layout, dtype, encoding)) or _new_form(layout, dtype, encoding)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a form is a value: {name!r} cannot be set")

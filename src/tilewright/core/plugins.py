@@ -11,7 +11,7 @@ else with it. Where a package and tilewright offer the same name, the package's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -62,13 +62,7 @@ class Offers(Generic[_Offered]):
         self.kind = kind
         self._built_in = built_in
         self._needs = needs
-        self.forget()
-        _forgetters.append(self.forget)
-
-    def forget(self) -> None:
-        """Import anew what is asked for."""
-        self._imported: dict[str, _Offered] = {}
-        self._usable: dict[str, _Offered] | None = None
+        self._usable: tuple[object, dict[str, _Offered]] = (None, {})
 
     def names(self) -> tuple[str, ...]:
         """Ours, then those of other packages, which are not imported."""
@@ -86,11 +80,7 @@ class Offers(Generic[_Offered]):
         if name not in self.others() and name not in self._built_in:
             name = {_alike(other): other for other in self.names()}.get(_alike(name), name)
         points = _points().get(self.group, {}).get(name)
-        if points is None:
-            return self._built_in.get(name)
-        if name not in self._imported:
-            self._imported[name] = self._import(name, points)
-        return self._imported[name]
+        return self._built_in.get(name) if points is None else self._import(name, points)
 
     def knows(self, name: str) -> bool:
         """Whether something goes by this name; nothing is imported."""
@@ -112,12 +102,12 @@ class Offers(Generic[_Offered]):
     def usable(self) -> dict[str, _Offered]:
         """All that can be used: ours, then those of other packages. A package's that has the name
         of ours stands in its place; what cannot be imported is left out."""
-        if self._usable is None:
-            self._usable = {}
+        if self._usable[0] is not _points():
+            self._usable = (_points(), {})
             for name in self.names():
                 with suppress(PluginError):
-                    self._usable[name] = self.named(name)
-        return self._usable
+                    self._usable[1][name] = self.named(name)
+        return self._usable[1]
 
     def _import(self, name: str, points: list[EntryPoint]) -> _Offered:
         offered = _loaded(self.kind, name, points)
@@ -174,11 +164,6 @@ def installed_plugins(untried: Collection[str] = ()) -> list[Plugin]:
 def forget_plugins() -> None:
     """Look for packages anew wherever something is offered: some came, or went, meanwhile."""
     _points.cache_clear()
-    for forget in _forgetters:
-        forget()
-
-
-_forgetters: list[Callable[[], None]] = []
 
 
 def _alike(name: object) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
-import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +24,7 @@ _START = "from tilewright.core.child import main; main()"
 _STDERR_BYTES = 16 << 10
 _STDERR_LINES = 40
 _SLICE_S = 0.2
+_LEAST_S = 1e-3
 _STOP_S = 2.0
 _SIGNALS = {number.value: number.name for number in signal.Signals}
 _MEMORY_SIGNS = ("bad_alloc", "MemoryError", "out of memory", "Cannot allocate memory")
@@ -66,10 +67,6 @@ class RemoteError(Exception):
         self.trace = trace
 
 
-class _Disconnected(Exception):
-    """The channel broke in the middle of a request."""
-
-
 class Child:
     """A process that runs `module` and answers requests, one at a time, until stopped.
 
@@ -93,8 +90,7 @@ class Child:
         self._memory_limit_bytes = memory_limit_bytes
         self._cpus = tuple(cpus or ())
         self._process: subprocess.Popen[bytes] | None = None
-        self._requests = -1
-        self._answers = -1
+        self._channel: socket.socket | None = None
         self._stderr = bytearray()
         self._reader: threading.Thread | None = None
         self._scratch: PrivateFolder | None = None
@@ -130,13 +126,11 @@ class Child:
             if self.pid is None:
                 self._start()
             try:
-                self._send(LENGTH.pack(len(frame)) + frame, deadline_s)
-                (size,) = LENGTH.unpack(self._receive(LENGTH.size, deadline_s))
-                status, *content = pickle.loads(self._receive(size, deadline_s))
+                status, *content = pickle.loads(self._exchange(frame, deadline_s))
             except TimeoutError:
                 self._kill()
                 raise ChildTimeout(f"no answer within {timeout_s:g} s") from None
-            except _Disconnected:
+            except ConnectionError:
                 raise self._post_mortem() from None
             except BaseException:
                 self._kill()
@@ -166,80 +160,61 @@ class Child:
 
     def _start(self) -> None:
         self._kill()
-        child_requests, self._requests = os.pipe()
-        self._answers, child_answers = os.pipe()
-        os.set_blocking(self._requests, False)
-        os.set_blocking(self._answers, False)
         search_path = os.pathsep.join(entry for entry in sys.path if entry)
-        start = [sys.executable, "-P", "-c", _START, self.module]
-        start += [str(child_requests), str(child_answers), str(os.getpid())]
-        start += [str(self._memory_limit_bytes or 0), ",".join(map(str, self._cpus))]
-        try:
-            self._scratch = scratch_folder()
-            own = {"PYTHONPATH": search_path, "TMPDIR": str(self._scratch.path)}
+        limits = [str(self._memory_limit_bytes or 0), ",".join(map(str, self._cpus))]
+        self._scratch = scratch_folder()
+        own = {"PYTHONPATH": search_path, "TMPDIR": str(self._scratch.path)}
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            channel = [str(theirs.fileno()), str(os.getpid())]
             self._process = subprocess.Popen(
-                start,
+                [sys.executable, "-P", "-c", _START, self.module, *channel, *limits],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                pass_fds=(child_requests, child_answers),
+                pass_fds=(theirs.fileno(),),
                 env=child_environment(**{**own, **self._environment}),
                 start_new_session=True,
             )
-        finally:
-            os.close(child_requests)
-            os.close(child_answers)
         self._stderr = bytearray()
         self._reader = threading.Thread(
             target=_keep_tail, args=(self._process, self._stderr), daemon=True
         )
         self._reader.start()
 
-    def _wait(self, descriptor: int, event: int, deadline_s: float) -> None:
-        """Until the descriptor is ready; watches the process, too.
+    def _exchange(self, frame: bytes, deadline_s: float) -> bytes:
+        """The child's answer to a request. Raises TimeoutError, and ConnectionError where the child
+        ends meanwhile."""
+        channel = self._channel
+        assert channel is not None
+        channel.settimeout(max(_LEAST_S, deadline_s - time.monotonic()))
+        channel.sendall(LENGTH.pack(len(frame)) + frame)
+        (size,) = LENGTH.unpack(self._received(channel, LENGTH.size, deadline_s))
+        return self._received(channel, size, deadline_s)
 
-        A grandchild that inherited the pipe would keep it open after the child's death.
-        """
-        poll = select.poll()
-        poll.register(descriptor, event)
-        while True:
-            remaining_s = deadline_s - time.monotonic()
-            if remaining_s <= 0:
-                raise TimeoutError
-            if poll.poll(1000 * min(remaining_s, _SLICE_S)):
-                return
-            if self.pid is None and not poll.poll(0):
-                raise _Disconnected
-
-    def _send(self, frame: bytes, deadline_s: float) -> None:
-        rest = memoryview(frame)
-        while rest:
-            self._wait(self._requests, select.POLLOUT, deadline_s)
-            try:
-                rest = rest[os.write(self._requests, rest) :]
-            except BlockingIOError:
-                continue
-            except BrokenPipeError:
-                raise _Disconnected from None
-
-    def _receive(self, size: int, deadline_s: float) -> bytes:
+    def _received(self, channel: socket.socket, size: int, deadline_s: float) -> bytes:
+        """So many bytes of the child's. The process is watched, too: a grandchild that inherited
+        the socket would keep it open after the child's death."""
         received = bytearray()
         while len(received) < size:
-            self._wait(self._answers, select.POLLIN, deadline_s)
+            runs, left_s = self.pid is not None, deadline_s - time.monotonic()
+            channel.settimeout(max(_LEAST_S, min(_SLICE_S, left_s)))
             try:
-                chunk = os.read(self._answers, min(size - len(received), 1 << 20))
-            except BlockingIOError:
+                chunk = channel.recv(min(size - len(received), 1 << 20))
+            except TimeoutError:
+                if not runs:
+                    raise ConnectionAbortedError from None
+                if left_s <= _SLICE_S:
+                    raise
                 continue
             if not chunk:
-                raise _Disconnected
+                raise ConnectionAbortedError
             received += chunk
         return bytes(received)
 
     def _close_channel(self) -> None:
-        for descriptor in (self._requests, self._answers):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._requests = self._answers = -1
+        if self._channel is not None:
+            self._channel.close()
 
     def _kill(self) -> None:
         """End the process, its descendants and its group with SIGKILL, and reap it."""

@@ -36,8 +36,7 @@ class UserSettings:
 def read_settings() -> UserSettings:
     """Read the environment once. Raises `UsageError` for what cannot be understood."""
     database = os.environ.get("TILEWRIGHT_DB")
-    default = Path(platformdirs.user_data_dir("tilewright")) / "tilewright.db"
-    cache = os.environ.get("TILEWRIGHT_CACHE")
+    cache = os.environ.get("TILEWRIGHT_CACHE") or platformdirs.user_cache_dir("tilewright")
     omp = os.environ.get("OMP_NUM_THREADS", "")
     limit = os.environ.get("TILEWRIGHT_CACHE_LIMIT")
     limit_bytes = parse_bytes(limit) if limit else CACHE_LIMIT_BYTES
@@ -47,8 +46,10 @@ def read_settings() -> UserSettings:
             hint="For example 20GB, or 0.",
         )
     return UserSettings(
-        database=location_of(database, "TILEWRIGHT_DB") if database else str(default),
-        cache=Path(cache or platformdirs.user_cache_dir("tilewright")).expanduser(),
+        database=location_of(database, "TILEWRIGHT_DB")
+        if database
+        else f"{platformdirs.user_data_dir('tilewright')}/tilewright.db",
+        cache=Path(cache).expanduser(),
         cache_limit_bytes=limit_bytes,
         omp_threads=int(omp) if omp.isdigit() and int(omp) > 0 else None,
         no_color=bool(os.environ.get("NO_COLOR")),

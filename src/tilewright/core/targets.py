@@ -131,8 +131,9 @@ def parse_resources(text: str) -> Resources:
     if found is None:
         raise ValueError(f"{text!r} are no resources; an example is 2t")
     threads = int(found["threads"])
-    cores = int(found["cores"] or threads)
-    return Resources(cores=cores, threads=threads, kind=found["kind"] or "")
+    return Resources(
+        cores=int(found["cores"] or threads), threads=threads, kind=found["kind"] or ""
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

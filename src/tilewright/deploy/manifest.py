@@ -18,7 +18,7 @@ from tilewright.graph.indices import IndexRange
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import read_plan
 from tilewright.models import ModelOptions
-from tilewright.store.shipped_plans import PlanOfBefore, plan_of_before, read_shipped
+from tilewright.store.known_candidates import PlanOfBefore, plan_of_before, read_shipped
 
 LIBRARY = "model.so"
 WEIGHTS = "weights.params"

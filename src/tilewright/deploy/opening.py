@@ -29,7 +29,7 @@ from tilewright.kernels.registry import implementations, is_for
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
-from tilewright.store.shipped_plans import PlanOfBefore, shipping_key
+from tilewright.store.known_candidates import PlanOfBefore, shipping_key
 
 _UNHASHED = "It was written before artifacts had hashes: only sizes of its files are checked."
 

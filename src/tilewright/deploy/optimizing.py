@@ -17,9 +17,9 @@ from tilewright.deploy.manifest import MANIFEST
 from tilewright.deploy.racing import Race
 from tilewright.deploy.reserve import FEW, PLAIN, LineUp, Reserve
 from tilewright.graph.plan_result import PlanResult
+from tilewright.hardware.device import is_local
 from tilewright.hardware.environment import (
     environment_card,
-    is_elsewhere,
     noise_warnings,
     read_environment,
 )
@@ -153,7 +153,7 @@ class _Work:
             self.events(Note(message="The default settings ran faster and were shipped."))
         result = shipment.answer_about(race, peaks)
         shipment.record(race, result, self.store)
-        elsewhere = is_elsewhere(self.placement)
+        elsewhere = not is_local(self.placement.device)
         noise = [] if elsewhere else noise_warnings(environment, read_environment())
         for message in noise:
             self.events(Note(message=message))

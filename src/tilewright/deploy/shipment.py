@@ -30,8 +30,8 @@ from tilewright.report import displays, html
 from tilewright.report.task_rows import explain_difference, outside_tasks, seen_peaks, task_reports
 from tilewright.search.winners import DEFAULT
 from tilewright.store.base import Store
+from tilewright.store.known_candidates import shipping_key
 from tilewright.store.output import replacing
-from tilewright.store.shipped_plans import shipping_key
 
 _OVER_BASELINE = "speedup_vs_baseline"
 _LONGEST = 100

@@ -65,6 +65,11 @@ def installed_versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
     return found
 
 
+def own_version() -> str:
+    """The installed version of tilewright; `0+unknown` in a source tree that is not installed."""
+    return installed_versions(("tilewright",)).get("tilewright", "0+unknown")
+
+
 @cache
 def software_versions() -> str:
     """`name=version` of everything a kernel's time depends on, separated by spaces."""
@@ -128,16 +133,11 @@ def noise_warnings(before: Environment, after: Environment | None = None) -> lis
     return warnings
 
 
-def is_elsewhere(placement: Placement) -> bool:
-    """Whether kernels run on another device than this machine; nobody tells its surroundings."""
-    return not is_local(placement.device)
-
-
 def environment_card(environment: Environment, placement: Placement) -> dict[str, str]:
     """What the report's environment card shows; of a device elsewhere no more is known than its
     target, and versions are those that built for it."""
     cpu, cpus = placement.target, ", ".join(map(str, placement.binding.cpus))
-    if is_elsewhere(placement):
+    if not is_local(placement.device):
         return {
             "CPU": cpu.model,
             "instruction set": f"{cpu.architecture}, {cpu.vector_bytes * 8}-bit vectors",

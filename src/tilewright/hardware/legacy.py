@@ -61,7 +61,7 @@ def is_legacy(fields: Mapping[str, Any]) -> bool:
 
 def read_device(fields: Mapping[str, Any]) -> tuple[Device, str, Resources]:
     """A device of before as it is now, the class that it had, and the resources which were part of
-    that. Raises msgspec.ValidationError or ValueError for what is no device."""
+    that. Raises ValueError, of which msgspec.ValidationError is one, for what is no device."""
     found = msgspec.convert(fields, _Device)
     cpu = found.cpu
     target = cpu_target(
@@ -85,7 +85,7 @@ def read_device(fields: Mapping[str, Any]) -> tuple[Device, str, Resources]:
 
 def read_placement(fields: Mapping[str, Any], resources: str) -> Placement:
     """A device as files name it, now or before, and its resources as a text; for a device of before
-    they are its own. Raises msgspec.ValidationError or ValueError for what is none."""
+    they are its own. Raises ValueError for what is none."""
     if is_legacy(fields):
         device, _, own = read_device(fields)
         return Placement(device=device, resources=own)
@@ -161,13 +161,20 @@ class ClassesOfBefore:
                 for threads in range(1, min(2 * cores, _MOST_THREADS) + 1):
                     for used in (threads, max(1, min(threads, cores))):
                         resources = Resources(cores=used, threads=threads)
-                        before = class_of_before(device.target, resources) + circumstances
-                        now = PlacementKey(device_class=device.class_key, resources=resources)
-                        self.known.setdefault(before, now)
+                        self.known.setdefault(
+                            class_of_before(device.target, resources) + circumstances,
+                            PlacementKey(device_class=device.class_key, resources=resources),
+                        )
 
-    def add(self, before: str, device: Device, resources: Resources) -> None:
-        """Know a class by a device that was described."""
+    def read(self, fields: Mapping[str, Any]) -> Device:
+        """A device of before as it is now; the class that it had is known from then on. Raises
+        ValueError for what is no device."""
+        try:
+            device, before, resources = read_device(fields)
+        except ValueError as error:
+            raise ValueError(f"a device of before cannot be read: {error}") from error
         self.known[before] = PlacementKey(device_class=device.class_key, resources=resources)
+        return device
 
     def of(self, before: str) -> PlacementKey:
         """What stands behind a class of before: without a device, the class itself with the threads

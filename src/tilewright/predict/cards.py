@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.core.fingerprints import digest
 from tilewright.core.predictions import Covered, EvaluateRow, PredictorCard
-from tilewright.core.version import own_version
+from tilewright.hardware.environment import own_version
 from tilewright.predict.family_models import TrainingSet
 from tilewright.predict.splits import ALL, Question
 

@@ -14,8 +14,8 @@ from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.fingerprints import digest
 from tilewright.core.records import Placement
 from tilewright.core.settings import read_settings
-from tilewright.core.version import own_version
 from tilewright.cost.floors import Peaks
+from tilewright.hardware.environment import own_version
 from tilewright.hardware.legacy import folder_of, name_of_before
 from tilewright.models.cache import PREDICTORS, mark_used
 from tilewright.predict.base import Features

@@ -31,8 +31,7 @@ from tilewright.search.levels import GraphLevel, OptimizeRequest
 from tilewright.search.tuning import Known, NetworkTuner
 from tilewright.search.winners import LAST, TUNED, FinalistCheck, measured_last
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import defaults, ranked
-from tilewright.store.shipped_plans import candidates_of, plan_of, shipping_key
+from tilewright.store.known_candidates import candidates_of, defaults, plan_of, ranked, shipping_key
 
 SHIPPED_BEFORE = "shipped before"
 _GRAPH_SHARE = 0.4

@@ -59,7 +59,7 @@ class RecordVerbs(Opened):
     ) -> polars.DataFrame:
         """Everything measured so far that agrees with what is given, one row per measurement, as a
         polars frame: a column per scalar, `latency_s` (median) and `samples_s`."""
-        from tilewright.store.frames import to_frame
+        from tilewright.store.interchange.tables import to_frame
 
         return to_frame(
             self.records.stored_measurements(

@@ -1,7 +1,11 @@
-"""What `tilewright db` does with a database file: look into it, copy, merge and clean it."""
+"""What `tilewright db` does with a database file: look into it, copy, merge and clean it.
+
+Looking into it and cleaning it are about the cache of models, too.
+"""
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,18 +19,23 @@ from sqlalchemy import CompoundSelect, Connection, Table, delete, func, select, 
 from tilewright.core.errors import StoreError, UsageError
 from tilewright.core.records import Placement
 from tilewright.core.results import CleanUp, DatabaseInfo, ImportResult
+from tilewright.core.scratch import SCRATCH, remove_leftovers
+from tilewright.core.settings import read_settings
 from tilewright.graph.workload import Workload
+from tilewright.models.cache import cache_bytes, shrink
 from tilewright.store import schema
+from tilewright.store.base import Store, archive_of
 from tilewright.store.connections import Connections, connect, explained, log_files
-from tilewright.store.entries import stream_lines
 from tilewright.store.exporting import WRITERS
 from tilewright.store.importing import Import
 from tilewright.store.interchange.kinds import DATABASE, READERS, export_kind, import_kind
 from tilewright.store.interchange.lines import Line, Source, readable
 from tilewright.store.migrations import schema_version
 from tilewright.store.output import replacing
+from tilewright.store.rows import DamagedRow, entry_of, stream_rows
 
 _READING = "reading its records"
+_TRIED = ("workload_key", "device_class", "resources", "implementation", "settings", "layouts")
 
 
 class SqliteArchive:
@@ -120,8 +129,8 @@ class SqliteArchive:
         module, name = READERS[chosen]
         read = getattr(import_module(f"tilewright.store.interchange.{module}"), name)
         with readable(path):
-            source = Source(path=path, task=task, placement=placement)
-            return self.take_in(read(source), path, chosen)
+            lines = read(Source(path=path, task=task, placement=placement))
+            return self.take_in(lines, path, chosen)
 
     def merge(self, other: Path) -> ImportResult:
         """Take in all records of another database."""
@@ -155,9 +164,8 @@ class SqliteArchive:
         """
         before_bytes = self._size_bytes()
         table = schema.measurements
-        of_one_candidate = ("workload_key", "device_class", "resources", "implementation")
         newest = func.first_value(table.c.kernel_hash).over(
-            partition_by=[table.c[name] for name in (*of_one_candidate, "settings", "layouts")],
+            partition_by=[table.c[name] for name in _TRIED],
             order_by=(table.c.created_at.desc(), table.c.id.desc()),
         )
         ranked = select(table, newest.label("newest")).subquery()
@@ -170,14 +178,16 @@ class SqliteArchive:
             outdated = delete(table).where(table.c.id.in_(superseded))
             measurements = connection.execute(outdated).rowcount
             if failures_older_than_s is not None:
-                limit = time.time() - failures_older_than_s
-                old = delete(schema.failures).where(schema.failures.c.created_at < limit)
-                failures = connection.execute(old).rowcount
+                old = schema.failures.c.created_at < time.time() - failures_older_than_s
+                failures = connection.execute(delete(schema.failures).where(old)).rowcount
         with self._connections.outside_transactions("shrinking the file") as connection:
             connection.exec_driver_sql("VACUUM")
             connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-        freed_bytes = max(0, before_bytes - self._size_bytes())
-        return CleanUp(measurements=measurements, failures=failures, freed_bytes=freed_bytes)
+        return CleanUp(
+            measurements=measurements,
+            failures=failures,
+            freed_bytes=max(0, before_bytes - self._size_bytes()),
+        )
 
     def _size_bytes(self) -> int:
         """What the file and its write-ahead log take."""
@@ -186,9 +196,13 @@ class SqliteArchive:
 
 
 def _lines(reading: Connection, path: Path, receiver: Path) -> Iterator[Line]:
-    """The lines of a database that records are taken from."""
+    """The lines of a database that records are taken from: of a row that cannot be read, why."""
     with _giving(path, receiver), explained(path, _READING):
-        yield from stream_lines(reading)
+        for number, (kind, row) in enumerate(stream_rows(reading), start=1):
+            try:
+                yield Line(number=number, record=entry_of(kind, row))
+            except DamagedRow as error:
+                yield Line(number=number, reason=error.message)
 
 
 @contextmanager
@@ -207,3 +221,36 @@ def _giving(path: Path, receiver: Path) -> Generator[None]:
 def _count(connection: Connection, rows: Table | CompoundSelect[str]) -> int:
     source = rows if isinstance(rows, Table) else rows.subquery()
     return connection.execute(select(func.count()).select_from(source)).scalar_one()
+
+
+def describe(store: Store) -> DatabaseInfo:
+    """Counts of the database, and what the cache of models takes."""
+    settings = read_settings()
+    return replace(
+        archive_of(store).info(),
+        cache=str(settings.cache),
+        cache_bytes=cache_bytes(settings.cache),
+        cache_limit_bytes=settings.cache_limit_bytes,
+    )
+
+
+def clean_up(
+    store: Store,
+    *,
+    keep_versions: Iterable[str] = (),
+    failures_older_than_s: float | None = None,
+    cache_limit_bytes: int | None = None,
+) -> CleanUp:
+    """Remove outdated rows, models of the cache above its limit, and temporary folders of processes
+    that were killed.
+
+    The limit is the one of the settings unless another is given; models in use stay.
+    """
+    settings = read_settings()
+    limit_bytes = settings.cache_limit_bytes if cache_limit_bytes is None else cache_limit_bytes
+    removed = archive_of(store).gc(
+        keep_versions=keep_versions, failures_older_than_s=failures_older_than_s
+    )
+    dropped = shrink(settings.cache, limit_bytes)
+    remove_leftovers(Path(tempfile.gettempdir()), SCRATCH)
+    return replace(removed, cached_models=dropped.models, cache_freed_bytes=dropped.freed_bytes)

@@ -207,8 +207,12 @@ def _copied(path: Path, busy_timeout_s: float, copy: Callable[[Path], None]) -> 
     folder = scratch_folder()
     own = folder.path / path.name
     copy(own)
-    opened = connect(own, readonly=False, busy_timeout_s=busy_timeout_s)
-    return replace(opened, path=path, readonly=True, copy=folder)
+    return replace(
+        connect(own, readonly=False, busy_timeout_s=busy_timeout_s),
+        path=path,
+        readonly=True,
+        copy=folder,
+    )
 
 
 def _copy_files(path: Path, copy: Path) -> None:
@@ -254,8 +258,7 @@ def _address(path: Path, *, readonly: bool) -> str:
     uri = path.absolute().as_uri()
     if not readonly:
         return f"{uri}?mode=rwc"
-    log, _ = log_files(path)
-    frozen = not os.access(path.parent, os.W_OK) and not log.exists()
+    frozen = not os.access(path.parent, os.W_OK) and not log_files(path)[0].exists()
     return f"{uri}?mode=ro&immutable=1" if frozen else f"{uri}?mode=ro"
 
 
@@ -310,39 +313,23 @@ def _use_write_ahead_log(connections: Connections) -> None:
                 connection.exec_driver_sql("PRAGMA journal_mode = WAL").scalar_one()
                 return
             except DBAPIError as error:
-                if error_name(error) != "SQLITE_BUSY" or time.monotonic() > deadline:
+                if _error_name(error.orig) != "SQLITE_BUSY" or time.monotonic() > deadline:
                     raise
                 time.sleep(_RETRY_S)
 
 
-def error_name(error: DBAPIError | sqlite3.Error) -> str:
+def _error_name(cause: BaseException | None) -> str:
     """SQLite's primary result code, e.g. `SQLITE_BUSY`; empty when it gave none."""
-    cause = error.orig if isinstance(error, DBAPIError) else error
     name: str = getattr(cause, "sqlite_errorname", "") or ""
     primary = "_".join(name.split("_")[:2])
     same = _SAME.get(primary.removeprefix("SQLITE_"))
     return f"SQLITE_{same}" if same else primary
 
 
-def explain(
-    error: DBAPIError | sqlite3.Error | UnicodeDecodeError, path: Path, doing: str, *, lost: bool
-) -> StoreError:
-    """The error to raise instead: what failed, in which file, what was lost, what to do."""
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    # what SQLite says of a damaged schema may itself be no text
-    name = _DAMAGED if isinstance(error, UnicodeDecodeError) else error_name(error)
-    meaning, hint = _EXPLANATIONS.get(
-        name, ("failed", f"Check it with `tilewright db info`, {_OTHER_FILE}")
-    )
-    outcome = (
-        f"Lost: {doing}. Everything stored before is safe." if lost else f"Failed while {doing}."
-    )
-    return StoreError(f"{path} {meaning} (SQLite: {cause}). {outcome}", hint=hint)
-
-
 @contextmanager
 def explained(path: Path, doing: str, *, lost: bool = False) -> Generator[None]:
-    """Turn errors of SQLite inside the block into `StoreError`.
+    """Turn errors of SQLite inside the block into `StoreError`, which says what failed, in which
+    file, what was lost, and what to do.
 
     `lost` says that the block writes, so that what it was doing is undone.
     """
@@ -355,4 +342,12 @@ def explained(path: Path, doing: str, *, lost: bool = False) -> Generator[None]:
             "can be read. Then choose that file with --db.",
         ) from error
     except (DBAPIError, sqlite3.Error, UnicodeDecodeError) as error:
-        raise explain(error, path, doing, lost=lost) from error
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        # what SQLite says of a damaged schema may itself be no text
+        name = _DAMAGED if isinstance(error, UnicodeDecodeError) else _error_name(cause)
+        meaning, hint = _EXPLANATIONS.get(
+            name, ("failed", f"Check it with `tilewright db info`, {_OTHER_FILE}")
+        )
+        outcome = f"Lost: {doing}. Everything stored before is safe." if lost else ""
+        outcome = outcome or f"Failed while {doing}."
+        raise StoreError(f"{path} {meaning} (SQLite: {cause}). {outcome}", hint=hint) from error

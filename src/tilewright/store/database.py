@@ -27,8 +27,17 @@ from tilewright.core.targets import parse_resources
 from tilewright.graph.workload import Workload, parse_workload
 from tilewright.store import schema
 from tilewright.store.archive import SqliteArchive
-from tilewright.store.entries import device_facts, matching, stream_records, workload_texts
-from tilewright.store.rows import KINDS, TABLES, Peak, record_of, row_of
+from tilewright.store.rows import (
+    KINDS,
+    TABLES,
+    Peak,
+    device_facts,
+    matching,
+    record_of,
+    row_of,
+    stream_records,
+    workload_texts,
+)
 
 
 class SqliteStore(SqliteArchive):
@@ -57,11 +66,16 @@ class SqliteStore(SqliteArchive):
 
         Of outcomes with the same time, measurements come before failures.
         """
-        known: list[Outcome] = []
         with self._connections.reading() as connection:
-            for kind in ("measurement", "failure"):
-                query = matching(KINDS[kind].table, placement, workload_key=workload_key)
-                known += stream_records(connection, kind, query)
+            known: list[Outcome] = [
+                outcome
+                for kind in ("measurement", "failure")
+                for outcome in stream_records(
+                    connection,
+                    kind,
+                    matching(KINDS[kind].table, placement, workload_key=workload_key),
+                )
+            ]
         return sorted(known, key=lambda outcome: outcome.created_at)
 
     def stored_measurements(
@@ -105,9 +119,9 @@ class SqliteStore(SqliteArchive):
         """The first and the last day of the measurements there; None where there is none."""
         created_at = schema.measurements.c.created_at
         query = matching(schema.measurements, placement).order_by(None)
+        query = query.with_only_columns(func.min(created_at), func.max(created_at))
         with self._connections.reading() as connection:
-            ends = query.with_only_columns(func.min(created_at), func.max(created_at))
-            first, last = connection.execute(ends).one()
+            first, last = connection.execute(query).one()
         return None if first is None else (_day(first), _day(last))
 
     def models_of_tasks(self, placement: PlacementKey) -> dict[str, set[str]]:
@@ -115,10 +129,10 @@ class SqliteStore(SqliteArchive):
         measured, runs = schema.measurements.c, schema.runs
         query = matching(schema.measurements, placement).order_by(None)
         query = query.join(runs, measured.run_id == runs.c.id).distinct()
+        query = query.with_only_columns(measured.workload_key, runs.c.model)
         found: dict[str, set[str]] = {}
         with self._connections.reading() as connection:
-            pairs = query.with_only_columns(measured.workload_key, runs.c.model)
-            for key, model in connection.execute(pairs):
+            for key, model in connection.execute(query):
                 found.setdefault(key, set()).add(model)
         return found
 
@@ -198,14 +212,16 @@ class SqliteStore(SqliteArchive):
 
     def add_peak(self, placement: PlacementKey, name: str, value: float) -> None:
         """Keep a peak that a device class reached with these resources: `flop_per_s`, say."""
-        peak = Peak(
-            device_class=placement.device_class,
-            resources=placement.resources,
-            name=name,
-            value=value,
-            created_at=time.time(),
+        self._keep(
+            Peak(
+                device_class=placement.device_class,
+                resources=placement.resources,
+                name=name,
+                value=value,
+                created_at=time.time(),
+            ),
+            "adding a peak",
         )
-        self._keep(peak, "adding a peak")
 
     def peak(self, placement: PlacementKey, name: str) -> float | None:
         """The newest value of a peak; None when it was never measured."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, starmap
 from pathlib import Path
 
 from sqlalchemy import Connection, func, select
@@ -14,29 +14,31 @@ from tilewright.core.errors import OutputError
 from tilewright.core.fingerprints import canonical_json
 from tilewright.core.records import Measurement
 from tilewright.store import schema
-from tilewright.store.entries import (
+from tilewright.store.interchange.ours import HEADER
+from tilewright.store.rows import (
     device_facts,
+    entry_of,
     matching,
-    stream_entries,
     stream_outcomes,
     stream_records,
+    stream_rows,
     workload_texts,
 )
-from tilewright.store.interchange.ours import HEADER
 
 
 def _jsonl(connection: Connection, path: Path) -> int:
-    entries = chain([HEADER], stream_entries(connection))
-    return _write(path, (canonical_json(entry) for entry in entries)) - 1
+    entries = chain([HEADER], starmap(entry_of, stream_rows(connection)))
+    return _write(path, map(canonical_json, entries)) - 1
 
 
 def _json(connection: Connection, path: Path) -> int:
     head = f'{{"schema_version": {schema.SCHEMA_VERSION}, "records": ['
-    return _write(path, map(canonical_json, stream_entries(connection)), list_in=head)
+    entries = starmap(entry_of, stream_rows(connection))
+    return _write(path, map(canonical_json, entries), list_in=head)
 
 
 def _csv(connection: Connection, path: Path) -> int:
-    from tilewright.store.frames import EXPORTED_COLUMNS, exported
+    from tilewright.store.interchange.tables import EXPORTED_COLUMNS, exported
 
     texts = workload_texts(connection)
     count = 0
@@ -53,7 +55,7 @@ def _csv(connection: Connection, path: Path) -> int:
 def _parquet(connection: Connection, path: Path) -> int:
     from polars.exceptions import PolarsError
 
-    from tilewright.store.frames import to_lazy_frame
+    from tilewright.store.interchange.tables import to_lazy_frame
 
     texts = workload_texts(connection)
     try:
@@ -72,17 +74,16 @@ def _autotvm(connection: Connection, path: Path) -> int:
     from tilewright.store.interchange.autotvm import log_line
 
     texts, devices = workload_texts(connection), device_facts(connection)
-    outcomes = stream_outcomes(connection)
-    return _write(path, (json.dumps(log_line(each, texts, devices)) for each in outcomes))
+    lines = (log_line(outcome, texts, devices) for outcome in stream_outcomes(connection))
+    return _write(path, map(json.dumps, lines))
 
 
 def _t4(connection: Connection, path: Path) -> int:
     from tilewright.store.interchange.t4 import result_of, t4_header
 
-    devices = list(device_facts(connection).values())
-    head = f'{{{t4_header(workload_texts(connection), devices)}, "results": ['
-    results = (json.dumps(result_of(outcome)) for outcome in stream_outcomes(connection))
-    return _write(path, results, list_in=head)
+    header = t4_header(workload_texts(connection), list(device_facts(connection).values()))
+    results = map(json.dumps, map(result_of, stream_outcomes(connection)))
+    return _write(path, results, list_in=f'{{{header}, "results": [')
 
 
 def _write(path: Path, texts: Iterable[str], *, list_in: str = "") -> int:

@@ -20,20 +20,25 @@ from tilewright.core.codec import convert
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Device, Measurement, Run
 from tilewright.core.results import ImportResult, SkippedLine
-from tilewright.hardware.legacy import ClassesOfBefore, is_legacy, read_device
+from tilewright.hardware.legacy import ClassesOfBefore, is_legacy
 from tilewright.store import schema
-from tilewright.store.entries import BATCH_ROWS, Entry, device_facts, workload_texts
 from tilewright.store.interchange.foreign import count_unmatched
 from tilewright.store.interchange.lines import Line
-from tilewright.store.rows import KINDS, Kind, Row, has_samples, row_of
-from tilewright.store.shipped_plans import carried_over
+from tilewright.store.known_candidates import carried_over
+from tilewright.store.rows import (
+    BATCH_ROWS,
+    KINDS,
+    Entry,
+    Kind,
+    Row,
+    device_facts,
+    has_samples,
+    row_of,
+    workload_texts,
+)
 
 _COUNTED = (schema.measurements, schema.failures, schema.shipments, schema.networks, schema.peaks)
 """Tables whose rows are told by their content and may be there several times."""
-
-
-class BadEntry(ValueError):
-    """An entry is malformed; the message says how."""
 
 
 class Import:
@@ -63,10 +68,11 @@ class Import:
             if reason:
                 skipped.append(SkippedLine(line=line.number, reason=reason))
         self._flush()
-        imported = count - len(skipped) - self.added["known"]
-        unmatched = count_unmatched(strangers, texts) if strangers else 0
         result = ImportResult(
-            lines=count, imported=imported, skipped=tuple(skipped), unmatched=unmatched
+            lines=count,
+            imported=count - len(skipped) - self.added["known"],
+            skipped=tuple(skipped),
+            unmatched=count_unmatched(strangers, texts) if strangers else 0,
         )
         return replace(result, **self.added)
 
@@ -76,7 +82,11 @@ class Import:
             for entry in line.support:
                 self._bring_along(entry)
             self.take(line.record or {})
-        except BadEntry as error:
+        except UnicodeError:
+            return "a text holds half a character"
+        except OverflowError:
+            return "a number is out of range"
+        except ValueError as error:
             return str(error)
         return ""
 
@@ -90,39 +100,23 @@ class Import:
             self.brought.add(content)
 
     def take(self, entry: Entry) -> None:
-        """Take in one entry. Raises `BadEntry` with what is wrong."""
+        """Take in one entry. Raises ValueError, of which UnicodeError is one, or OverflowError."""
         name = entry.get("record")
         kind = KINDS.get(name) if isinstance(name, str) else None
         if kind is None:
-            raise BadEntry(f"unknown kind of record {name!r:.80}")
+            raise ValueError(f"unknown kind of record {name!r:.80}")
         fields = {name: value for name, value in entry.items() if name != "record"}
-        try:
-            match kind.name:
-                case "device":
-                    self._keep_first(kind.table, row_of(self._device(fields)))
-                case "workload":
-                    self._keep_first(kind.table, _workload_row(fields))
-                case "run":
-                    self._take_run(self._placed(fields))
-                case _:
-                    self._queue(kind.table, self._counted_row(kind, self._placed(fields)))
-        except UnicodeError as error:
-            raise BadEntry("a text holds half a character") from error
-        except OverflowError as error:
-            raise BadEntry("a number is out of range") from error
-        except ValueError as error:
-            raise BadEntry(str(error)) from error
-
-    def _device(self, fields: Entry) -> Device:
-        """A device, be it one of before resources were told apart."""
-        if not is_legacy(fields):
-            return convert(fields, Device)
-        try:
-            device, before, resources = read_device(fields)
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise BadEntry(f"a device of before cannot be read: {error}") from error
-        self.classes_of_before.add(before, device, resources)
-        return device
+        match kind.name:
+            case "device" if is_legacy(fields):
+                self._keep_first(kind.table, row_of(self.classes_of_before.read(fields)))
+            case "device":
+                self._keep_first(kind.table, row_of(convert(fields, Device)))
+            case "workload":
+                self._keep_first(kind.table, _workload_row(fields))
+            case "run":
+                self._take_run(self._placed(fields))
+            case _:
+                self._queue(kind.table, self._counted_row(kind, self._placed(fields)))
 
     def _placed(self, fields: Entry) -> Entry:
         """The fields with resources; those of before had them in their device class."""
@@ -149,7 +143,7 @@ class Import:
         uid = fields.pop("uid", None)
         run = convert(fields, Run)
         if not isinstance(uid, str) or run.id is None:
-            raise BadEntry("a run needs an id and a uid")
+            raise ValueError("a run needs an id and a uid")
         row = _checked(row_of(run))
         table = schema.runs
         query = select(table.c.id, table.c.spent_s).filter_by(uid=uid)
@@ -173,10 +167,10 @@ class Import:
             fields = carried_over(fields)
         record = convert(fields, kind.record)
         if isinstance(record, Measurement) and not has_samples(record):
-            raise BadEntry("a measurement needs finite samples")
+            raise ValueError("a measurement needs finite samples")
         energy = getattr(record, "energy", None)
         if energy is not None and not all(map(math.isfinite, energy.samples_j)):
-            raise BadEntry("samples of energy are not finite")
+            raise ValueError("samples of energy are not finite")
         return row_of(record)
 
     def _queue(self, table: Table, row: Row) -> None:
@@ -207,16 +201,16 @@ class Import:
 def _workload_row(fields: Entry) -> Row:
     key, text = fields.get("key"), fields.get("text")
     if not isinstance(key, str) or not isinstance(text, str):
-        raise BadEntry("a workload needs a key and a text")
+        raise ValueError("a workload needs a key and a text")
     if key.rpartition("-")[2] != digest(text):
-        raise BadEntry(f"the workload {key!r} does not fit its text")
+        raise ValueError(f"the workload {key!r} does not fit its text")
     return {"key": key, "text": text}
 
 
 def _checked(row: Row) -> Row:
     for name, value in row.items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise BadEntry(f"{name} is not finite")
+            raise ValueError(f"{name} is not finite")
         if isinstance(value, int) and abs(value) >= 1 << 63:
-            raise BadEntry(f"{name} is out of range")
+            raise ValueError(f"{name} is out of range")
     return row

@@ -16,9 +16,9 @@ from sqlalchemy import Connection, RowMapping, Table, bindparam, delete, insert,
 
 from tilewright.core.errors import StoreError
 from tilewright.core.fingerprints import canonical_json
-from tilewright.hardware.legacy import ClassesOfBefore, read_device
+from tilewright.hardware.legacy import ClassesOfBefore
 from tilewright.store import rows, schema
-from tilewright.store.shipped_plans import plan_of_before
+from tilewright.store.known_candidates import plan_of_before
 
 _BATCH_ROWS = 2000
 
@@ -45,8 +45,8 @@ def _add_energy(connection: Connection) -> None:
 def _add_resources(connection: Connection) -> None:
     """Version 5: classes of devices know no threads; all times name the resources they took."""
     classes = ClassesOfBefore()
-    query = select(schema.devices).order_by("class_key", "instance")
-    devices = [_carried_device(row, classes) for row in connection.execute(query).mappings()]
+    known = connection.execute(select(schema.devices).order_by("class_key", "instance"))
+    devices = [_carried_device(row, classes) for row in known.mappings()]
     connection.execute(delete(schema.devices))
     if devices:
         connection.execute(insert(schema.devices).prefix_with("OR REPLACE"), devices)
@@ -56,7 +56,7 @@ def _add_resources(connection: Connection) -> None:
         if table in outcomes:
             _add_text(connection, table, "binding")
         named = connection.exec_driver_sql(f"SELECT DISTINCT device_class FROM {table.name}")
-        for (before,) in list(named):
+        for before in list(named.scalars()):
             found = classes.of(before)
             connection.exec_driver_sql(
                 f"UPDATE {table.name} SET device_class = ?, resources = ? "
@@ -90,11 +90,9 @@ def _carried_device(row: RowMapping, classes: ClassesOfBefore) -> rows.Row:
     """The row of a device of before; one that cannot be read stays as it is."""
     try:
         fields = msgspec.json.decode(row["facts"], type=dict[str, Any])
-        device, before, resources = read_device(fields)
+        return rows.row_of(classes.read(fields))
     except ValueError:
         return dict(row)
-    classes.add(before, device, resources)
-    return rows.row_of(device)
 
 
 def _add_text(connection: Connection, table: Table, name: str) -> None:
@@ -116,8 +114,10 @@ def _hash_anew(connection: Connection, table: Table) -> None:
             return
         last = batch[-1]["id"]
         hashed = [{"of": row["id"], "hash": rows.with_content(row)["content"]} for row in batch]
-        by_id = update(table).where(table.c.id == bindparam("of"))
-        connection.execute(by_id.values(content=bindparam("hash")), hashed)
+        connection.execute(
+            update(table).where(table.c.id == bindparam("of")).values(content=bindparam("hash")),
+            hashed,
+        )
 
 
 MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {

@@ -4,17 +4,22 @@ Each kind of record has a table. A column holds the field of its name, but for t
 a record, its candidate and its energy, whose fields are columns of their own. Values that are no
 scalars are kept as JSON text: integers, strings and booleans of settings come back with their
 types, floats with every bit.
+
+Records leave and enter a database as entries. An entry is a JSON object: `record` says what it is
+(`tilewright` for the header, `device`, `workload`, `run`, `measurement`, `failure`, `shipment`,
+`network`, `peak`), the rest are the record's fields by name. Runs carry a `uid` that is the same in
+every database they are copied to.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import RowMapping, Table
+from sqlalchemy import Connection, RowMapping, Select, Table, literal_column, select
 
 from tilewright.core import records
 from tilewright.core.codec import convert, to_builtins
@@ -24,6 +29,8 @@ from tilewright.core.targets import Binding, Resources, parse_resources
 from tilewright.store import schema
 
 Row = dict[str, Any]
+Entry = Row
+BATCH_ROWS = 500
 _IDS = ("id", "uid", "content")
 _LOCAL_FIELDS = ("run_id", "id", "content")
 ENERGY = {
@@ -193,3 +200,63 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 }
 """How values that are no scalars become text, and the text such values. A seed is text, since it
 may exceed 64 bits."""
+
+
+def matching(
+    table: Table, placement: records.PlacementKey | None = None, **wanted: object
+) -> Select[tuple[object, ...]]:
+    """Rows of a table that agree with what is given, oldest first; None is not asked about."""
+    if placement is not None:
+        wanted |= {"device_class": placement.device_class}
+        wanted |= {"resources": str(placement.resources)}
+    asked = {name: value for name, value in wanted.items() if value is not None}
+    return select(table).filter_by(**asked).order_by(table.c.created_at, table.c.id)
+
+
+def stream_records(
+    connection: Connection, kind: str, query: Select[Any] | None = None
+) -> Iterator[Any]:
+    """The records of a kind that a query finds, all in the order they came where there is none.
+    Raises `DamagedRow`."""
+    for row in _stream(connection, kind, query):
+        yield record_of(KINDS[kind], row)
+
+
+def stream_outcomes(connection: Connection) -> Iterator[records.Outcome]:
+    """All measurements, then all failures, in the order they came."""
+    yield from stream_records(connection, "measurement")
+    yield from stream_records(connection, "failure")
+
+
+def workload_texts(connection: Connection) -> dict[str, str]:
+    """The text of every workload by its key."""
+    return {row["key"]: row["text"] for row in _stream(connection, "workload")}
+
+
+def device_facts(connection: Connection) -> dict[str, records.Device]:
+    """One device of every class by its class key."""
+    found: dict[str, records.Device] = {}
+    for row in _stream(connection, "device"):
+        found.setdefault(row["class_key"], record_of(KINDS["device"], row))
+    return found
+
+
+def stream_rows(connection: Connection) -> Iterator[tuple[Kind, RowMapping]]:
+    """Every row of a database, runs before what they measured, and what kind of record it holds."""
+    for kind in KINDS.values():
+        for row in _stream(connection, kind.name):
+            yield kind, row
+
+
+def entry_of(kind: Kind, row: RowMapping) -> Entry:
+    """The entry of an export for a row. Raises `DamagedRow`."""
+    entry = {"record": kind.name, **to_builtins(record_of(kind, row))}
+    return entry | {"uid": row["uid"]} if kind.table is schema.runs else entry
+
+
+def _stream(
+    connection: Connection, kind: str, query: Select[Any] | None = None
+) -> Iterator[RowMapping]:
+    if query is None:
+        query = select(KINDS[kind].table).order_by(literal_column("rowid"))
+    yield from connection.execute(query.execution_options(yield_per=BATCH_ROWS)).mappings()

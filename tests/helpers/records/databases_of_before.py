@@ -15,7 +15,7 @@ from tilewright.core.records import Device
 from tilewright.core.targets import Resources, parse_resources
 from tilewright.graph.plan_fields import read_plan
 from tilewright.hardware.legacy import class_of_before
-from tilewright.store.shipped_plans import shipping_key
+from tilewright.store.known_candidates import shipping_key
 
 _OUTCOMES = ("measurements", "failures")
 _TABLES = (*_OUTCOMES, "runs", "shipments", "networks", "peaks")

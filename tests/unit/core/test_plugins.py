@@ -10,7 +10,7 @@ import pytest
 from helpers.plugins.offer import offered, offering
 from tilewright.core.element_types import element_type, is_element_type
 from tilewright.core.errors import UsageError
-from tilewright.core.plugins import Offers, PluginError, installed_plugins
+from tilewright.core.plugins import Offers, PluginError, forget_plugins, installed_plugins
 
 GROUP = "tilewright.greetings"
 MODULES = {
@@ -88,7 +88,7 @@ def test_one_name_from_two_packages_is_nobodys(tmp_path: Path, greetings: Offers
     with pytest.MonkeyPatch.context() as patch:
         for entry in second:
             patch.syspath_prepend(entry)
-        greetings.forget()
+        forget_plugins()
         with pytest.raises(PluginError, match="more than one package") as caught:
             greetings.named("politely")
         assert "toys" in caught.value.message and "others" in caught.value.message

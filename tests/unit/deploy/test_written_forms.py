@@ -24,7 +24,7 @@ from tilewright.core.records import (
 from tilewright.core.targets import threads_alone
 from tilewright.deploy.manifest import Manifest
 from tilewright.store import rows
-from tilewright.store.shipped_plans import (
+from tilewright.store.known_candidates import (
     PlanOfBefore,
     plan_of_before,
     read_shipped,

@@ -15,8 +15,13 @@ from tilewright.core.targets import threads_alone
 from tilewright.kernels.spaces import ranked_defaults
 from tilewright.store import open_store
 from tilewright.store.interchange.lines import IMPORTED
-from tilewright.store.known_candidates import best_known, checked_settings, defaults, ranked
-from tilewright.store.shipped_plans import shipping_key
+from tilewright.store.known_candidates import (
+    best_known,
+    checked_settings,
+    defaults,
+    ranked,
+    shipping_key,
+)
 
 
 def candidate(number: int) -> Candidate:

@@ -37,7 +37,7 @@ from tilewright.core.records import (
 from tilewright.store import open_store
 from tilewright.store.base import Archive
 from tilewright.store.database import SqliteStore
-from tilewright.store.frames import to_frame
+from tilewright.store.interchange.tables import to_frame
 
 FEW = settings(
     max_examples=25,

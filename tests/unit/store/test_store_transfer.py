@@ -39,7 +39,7 @@ from tilewright.core.fingerprints import digest
 from tilewright.core.records import Device, NetworkMeasurement, Outcome, Run, ShippedPlan
 from tilewright.store import open_store, schema
 from tilewright.store.database import SqliteStore
-from tilewright.store.frames import to_frame
+from tilewright.store.interchange.tables import to_frame
 
 RUN = Run(
     command="",

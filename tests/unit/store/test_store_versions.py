@@ -22,9 +22,9 @@ from helpers.records.store_records import (
 from tilewright.core.errors import StoreError
 from tilewright.core.records import EnergyUse, NetworkMeasurement
 from tilewright.store import open_store
-from tilewright.store.frames import to_frame
+from tilewright.store.interchange.tables import to_frame
+from tilewright.store.known_candidates import candidates_of
 from tilewright.store.schema import energy_columns
-from tilewright.store.shipped_plans import candidates_of
 
 PLAIN_PLAN = {"assignment": shipped_plan().plan["assignment"]}
 

@@ -19,8 +19,8 @@ from tilewright.core.targets import Resources, threads_alone
 from tilewright.hardware.legacy import ClassesOfBefore, class_of_before
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
+from tilewright.store.known_candidates import candidates_of
 from tilewright.store.rows import row_of
-from tilewright.store.shipped_plans import candidates_of
 
 FILES = Path(__file__).parents[2] / "fixtures/version_4"
 CLASS = "intel-xeon-processor-avx512-137051efbe"

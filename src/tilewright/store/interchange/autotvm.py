@@ -19,14 +19,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from tilewright.core.codec import to_builtins
-from tilewright.core.errors import TargetError, TilewrightError
-from tilewright.core.forms import PLAIN, Form, blocked, channel_block
+from tilewright.core.errors import TilewrightError
+from tilewright.core.forms import PLAIN, Form, blocked, channel_block, in_channel_blocks
 from tilewright.core.records import (
     Candidate,
     Device,
@@ -120,7 +121,10 @@ def _line(number: int, given: Json) -> Line:
     if KEY in given:
         return restored(number, mapping(given[KEY], KEY))
     entry = _entry(given)
-    placement = _placement(entry)
+    kind = next(iter(entry.target.split()), "llvm")
+    if not kind.startswith("{") and kind != "llvm":
+        raise NotUnderstood(f"task {entry.task} is for {kind}, not for a CPU")
+    placement = described_by(entry.target)
     workload, candidate = _meaning(entry, placement)
     return foreign_line(number, workload, placement, _told(entry, candidate))
 
@@ -150,25 +154,15 @@ def _entry(given: Json) -> _Entry:
     )
 
 
-def _placement(entry: _Entry) -> Placement:
-    kind = entry.target.split()[:1]
-    if kind and not entry.target.startswith("{") and kind[0] != "llvm":
-        raise NotUnderstood(f"task {entry.task} is for {kind[0]}, not for a CPU")
-    return described_by(entry.target)
-
-
 @lru_cache(maxsize=64)
 def described_by(target: str) -> Placement:
     """Where a log's target says that it was, somewhere else by definition.
 
     A log tells neither caches nor threads, so even where this machine has the instruction set the
     class is another one than this machine's: modest caches, and one thread unless the target says
-    `num-cores`. Raises `NotUnderstood` for targets that are no CPU.
+    `num-cores`. Raises TargetError for targets that are no CPU.
     """
-    try:
-        given = read_target(target)
-    except TargetError as error:
-        raise NotUnderstood(error.message) from error
+    given = read_target(target)
     return described_placement(given, given.get("num-cores"))
 
 
@@ -254,8 +248,8 @@ def convolution_task(
 ) -> Workload:
     """The bare convolution as our networks have it: constant weights, one group.
 
-    A 1×1 convolution with stride 1 has its rows collapsed, as everywhere in a network. Raises
-    `NotUnderstood` for shapes that fit no convolution.
+    A 1×1 convolution with stride 1 has its rows collapsed, as everywhere in a network. Raises an
+    error of ours for shapes that fit no convolution.
     """
     workload = Workload(
         arguments=(
@@ -275,11 +269,8 @@ def convolution_task(
             ),
         ),
     )
-    try:
-        collapsed = collapse_rows(workload)
-        return collapsed if collapsed.result.elements else workload
-    except TilewrightError as error:
-        raise NotUnderstood(error.message) from error
+    collapsed = collapse_rows(workload)
+    return collapsed if collapsed.result.elements else workload
 
 
 def _tensor(value: object) -> Shape:
@@ -327,7 +318,7 @@ def log_line(outcome: Outcome, texts: Mapping[str, str], devices: Mapping[str, D
     """One line of a log; `texts` are the workloads' texts by key, `devices` known ones by class."""
     text, device = texts.get(outcome.workload_key), devices.get(outcome.device_class)
     found = readable_workloads([] if text is None else [text])
-    task, arguments, entity = _task(outcome.candidate, found[0] if found else None)
+    task, arguments, entity = _task(outcome.candidate, next(iter(found), None))
     return {
         "input": [_target_words(device, outcome.resources), task, arguments, {}],
         "config": {"index": -1, "code_hash": None, "entity": entity},
@@ -350,71 +341,51 @@ def _target_words(device: Device | None, resources: Resources) -> str:
 
 
 def _task(candidate: Candidate, workload: Workload | None) -> tuple[str, list[Any], list[Any]]:
-    """Task name, arguments and knobs."""
+    """Task name, arguments and knobs: those of AutoTVM's template where that could compute it."""
     if workload is not None and candidate.implementation == _IMPLEMENTATION:
-        conv = _convolution(workload)
-        if conv is not None:
-            return "conv2d_NCHWc.x86", _convolution_arguments(conv), _template(conv, candidate)
-    arguments = [] if workload is None else [_tensor_entry(a.type.shape, a.type.dtype)
-                                             for a in workload.arguments]  # fmt: skip
+        with suppress(TilewrightError):
+            conv = convolution(workload)
+            if workload.types[conv.data].dtype == "float32" and conv.groups == 1:
+                return "conv2d_NCHWc.x86", _template_arguments(conv), _template(conv, candidate)
+    types = [] if workload is None else [argument.type for argument in workload.arguments]
+    arguments = [["TENSOR", list(each.shape), each.dtype] for each in types]
     return f"tilewright.{candidate.implementation}", arguments, _entries(candidate.settings)
 
 
-def _convolution(workload: Workload) -> Convolution | None:
-    """The geometry where AutoTVM's template could compute it."""
-    try:
-        conv = convolution(workload)
-    except TilewrightError:
-        return None
-    plain = workload.types[conv.data].dtype == "float32" and conv.groups == 1
-    return conv if plain else None
-
-
-def _convolution_arguments(conv: Convolution) -> list[Any]:
+def _template_arguments(conv: Convolution) -> list[Any]:
+    data = [conv.batch, conv.in_channels, conv.in_height, conv.in_width]
+    weight = [conv.out_channels, conv.in_channels, *conv.kernel]
     return [
-        _tensor_entry((conv.batch, conv.in_channels, conv.in_height, conv.in_width), "float32"),
-        _tensor_entry((conv.out_channels, conv.in_channels, *conv.kernel), "float32"),
-        list(conv.strides),
-        list(conv.padding),
-        list(conv.dilation),
-        "NCHW",
-        "NCHW",
-        "float32",
+        *(["TENSOR", shape, "float32"] for shape in (data, weight)),
+        *map(list, (conv.strides, conv.padding, conv.dilation)),
+        *("NCHW", "NCHW", "float32"),
     ]
 
 
 def _template(conv: Convolution, candidate: Candidate) -> list[Any]:
     settings = dict(candidate.settings)
     data = candidate.forms[conv.data] if conv.data < len(candidate.forms) - 1 else PLAIN
-    block_in = settings.pop("in_block", None) or max(1, _lanes(data))
-    block_out = settings.get("lanes") or max(1, _lanes(candidate.forms[-1]))
+    block_in = settings.pop("in_block", None) or _lanes(data)
+    block_out = settings.pop("lanes", None) or _lanes(candidate.forms[-1])
     entity: list[Any] = [
         ["tile_ic", "sp", [-1, block_in]],
         ["tile_oc", "sp", [-1, block_out]],
-        ["tile_ow", "sp", [-1, settings.get("tile_width", 1)]],
+        ["tile_ow", "sp", [-1, settings.pop("tile_width", 1)]],
     ]
     if conv.kernel == (1, 1):
         entity.append(["tile_oh", "ot", settings.pop("tile_height", 1)])
     else:
         entity.append(["unroll_kw", "ot", settings.pop("unroll", "none") == "kx"])
-    settings.pop("lanes", None)
-    settings.pop("tile_width", None)
-    return entity + _entries(tuple(settings.items()))
+    return entity + _entries(settings.items())
 
 
 def _lanes(form: Form) -> int:
-    try:
-        return channel_block(form)
-    except TilewrightError:
-        return 0
+    """Channels that lie together; 1 where nothing says that some do."""
+    return max(1, channel_block(form)) if in_channel_blocks(form) else 1
 
 
-def _entries(settings: tuple[tuple[str, KnobValue], ...]) -> list[Any]:
+def _entries(settings: Iterable[tuple[str, KnobValue]]) -> list[Any]:
     return [[name, "ot", value] for name, value in settings]
-
-
-def _tensor_entry(shape: tuple[int, ...], dtype: str) -> list[Any]:
-    return ["TENSOR", list(shape), dtype]
 
 
 def _result(outcome: Outcome) -> list[Any]:

@@ -94,8 +94,7 @@ def _kind_of_content(start: bytes) -> str:
             return "autotvm"
         case [_, _]:
             return METASCHEDULE
+        case _ if text.startswith("{") and '"results"' in text:
+            return "t4"
         case _:
-            pass
-    if text.startswith("{") and '"results"' in text:
-        return "t4"
-    return "json" if text.startswith("{") and '"records"' in text else ""
+            return "json" if text.startswith("{") and '"records"' in text else ""

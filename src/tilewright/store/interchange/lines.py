@@ -27,7 +27,7 @@ IMPORTED = "imported:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A record of a file, as an entry of `store.entries`, or the reason why it is none.
+    """A record of a file, as an entry (`store.rows`), or the reason why it is none.
 
     `number` counts lines from 1 (rows of a table, results of a T4 file); a header has a number
     too. `support` are the devices and workloads the record speaks of. `foreign` says that another
@@ -50,7 +50,7 @@ class Source:
     placement: Placement | None = None
 
 
-class NotUnderstood(ValueError):
+class NotUnderstood(ModelError):
     """A line cannot be taken in; the message is the reason."""
 
 
@@ -70,7 +70,7 @@ def understood(
     items: Iterable[tuple[int, Json | None]], read: Callable[[int, Json], Line]
 ) -> Iterator[Line]:
     """What `read` makes of each numbered object of a file; the reason where it is none, or where
-    `read` raises `NotUnderstood` or an error of ours."""
+    `read` raises an error of ours."""
     for number, item in items:
         try:
             if item is None:
@@ -78,8 +78,6 @@ def understood(
             line = read(number, item)
         except TilewrightError as error:
             line = Line(number=number, reason=error.message)
-        except NotUnderstood as error:
-            line = Line(number=number, reason=str(error))
         yield line
 
 

@@ -68,15 +68,13 @@ _FAILURES: Mapping[str, FailureKind] = {
 
 def t4_header(texts: Mapping[str, str], devices: Sequence[Device]) -> str:
     """What stands before the results, as the inside of a JSON object."""
-    ours = {"workloads": dict(texts), "devices": to_builtins(devices)}
-    metadata = json.dumps({KEY: ours})
+    metadata = json.dumps({KEY: {"workloads": dict(texts), "devices": to_builtins(devices)}})
     return f'"schema_version": "{VERSION}", "metadata": {metadata}'
 
 
 def result_of(outcome: Outcome) -> Json:
     """One result of the format."""
     failed = isinstance(outcome, Failure)
-    samples_ms = [] if failed else [second / _MS for second in outcome.samples_s]
     return {
         "timestamp": _time_text(outcome.created_at),
         "configuration": dict(outcome.candidate.settings),
@@ -86,11 +84,13 @@ def result_of(outcome: Outcome) -> Json:
             "framework": 0.0,
             "search_algorithm": 0.0,
             "validation": 0.0,
-            "runtimes": samples_ms,
+            "runtimes": [] if failed else [second / _MS for second in outcome.samples_s],
         },
         "invalidity": _INVALIDITY.get(outcome.kind, "runtime") if failed else "correct",
         "correctness": 0 if failed and outcome.kind == "wrong result" else 1,
-        "measurements": [] if failed else [_measured(outcome.latency_s / _MS)],
+        "measurements": []
+        if failed
+        else [{"name": "time", "value": outcome.latency_s / _MS, "unit": "ms"}],
         KEY: carried(outcome),
     }
 
@@ -128,15 +128,11 @@ def _brought(head: str) -> tuple[Json, dict[str, Json]]:
 
 def _line(source: Source, brought: tuple[Json, dict[str, Json]], number: int, item: Json) -> Line:
     if KEY in item:
-        extra = mapping(item[KEY], KEY)
-        record = mapping(extra.get("record"), "the record")
+        record = mapping(mapping(item[KEY], KEY).get("record"), "the record")
         texts, devices = brought
-        known = {
-            "record": record,
-            "workload": texts.get(str(record.get("workload_key"))),
-            "device": devices.get(str(record.get("device_class"))),
-        }
-        return restored(number, known)
+        text = texts.get(str(record.get("workload_key")))
+        device = devices.get(str(record.get("device_class")))
+        return restored(number, {"record": record, "workload": text, "device": device})
     if source.task is None or source.placement is None:
         raise NotUnderstood("the result names no task and no device; say --task KEY and --target")
     told = _told(item, source.task, source.placement)
@@ -195,10 +191,6 @@ def _candidate(configuration: Mapping[str, Any], task: Workload, placement: Plac
         f"the knobs {', '.join(given) or 'none'} are those of no implementation of {task.key}: "
         + "; ".join(names)
     )
-
-
-def _measured(latency_ms: float) -> Json:
-    return {"name": "time", "value": latency_ms, "unit": "ms"}
 
 
 def _time_text(created_at: float) -> str:

@@ -1,16 +1,26 @@
-"""Reading the tables of measurements that `db export` wrote as CSV or Parquet."""
+"""Measurements as a table, one row each and one column per scalar.
+
+It is a frame, or the file that `db export` writes as CSV or Parquet.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from itertools import islice
 from statistics import median
 from typing import Any
 
+import polars
+from polars.exceptions import PolarsError
+from polars.io.plugins import register_io_source
+
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError
-from tilewright.core.records import Protocol
+from tilewright.core.fingerprints import canonical_json
+from tilewright.core.records import Measurement, Protocol
 from tilewright.core.targets import parse_resources
 from tilewright.store.interchange.foreign import text_entries
 from tilewright.store.interchange.lines import (
@@ -24,7 +34,48 @@ from tilewright.store.interchange.lines import (
     readable,
     sequence,
 )
-from tilewright.store.rows import parts_of, read_binding
+from tilewright.store.rows import BATCH_ROWS, columns_of, parts_of, read_binding
+
+COLUMNS = {
+    "workload_key": polars.String,
+    "device_class": polars.String,
+    "resources": polars.String,
+    "implementation": polars.String,
+    "settings": polars.String,
+    "layouts": polars.String,
+    "kernel_hash": polars.String,
+    "versions": polars.String,
+    "created_at": polars.Float64,
+    "run_id": polars.Int64,
+    "instance": polars.String,
+    "binding": polars.String,
+    "build_s": polars.Float64,
+    "warmup": polars.Int64,
+    "repeats": polars.Int64,
+    "sample_s": polars.Float64,
+    "rotation_bytes": polars.Int64,
+    "activations": polars.String,
+    "timeout_s": polars.Float64,
+    "neighbours": polars.Int64,
+    "samples": polars.Int64,
+    "samples_s": polars.List(polars.Float64),
+    "minimum_s": polars.Float64,
+    "latency_s": polars.Float64,
+    "energy_j": polars.Float64,
+    "power_w": polars.Float64,
+    "idle_power_w": polars.Float64,
+    "energy_method": polars.String,
+    "energy_reason": polars.String,
+    "energy_samples_j": polars.String,
+    "energy_runs": polars.Int64,
+    "energy_window_s": polars.Float64,
+}
+"""`settings` is a JSON object, `layouts` a JSON list; `samples_s` the raw samples, `samples` their
+number; the columns from `warmup` to `neighbours` are the protocol's, those from `energy_j` on the
+measured energy of a call, null where it was not measured; `energy_samples_j` is a JSON list."""
+
+EXPORTED_COLUMNS = COLUMNS | {"workload": polars.String}
+"""What a file holds besides: the workload's text, so that the row means something elsewhere."""
 
 _TEXTS = ("workload_key", "device_class", "kernel_hash", "versions")
 _NEEDED = (
@@ -37,14 +88,51 @@ _NEEDED = (
     *(name for name in Protocol.__dataclass_fields__ if name != "neighbours"),
     "samples_s",
 )
-_NUMBERS: Mapping[str, type[int] | type[float]] = {
-    **dict.fromkeys(("created_at", "build_s", "sample_s", "timeout_s", "latency_s"), float),
-    **dict.fromkeys(("energy_j", "power_w", "idle_power_w", "energy_window_s"), float),
-    **dict.fromkeys(("warmup", "repeats", "rotation_bytes", "neighbours", "samples"), int),
-    "energy_runs": int,
+_NUMBERS = {
+    name: float if kind == polars.Float64 else int
+    for name, kind in COLUMNS.items()
+    if kind in (polars.Float64, polars.Int64)
 }
 """Columns that hold numbers; tables of earlier versions do not have those of energy."""
 _LARGEST_CELL = 1 << 24
+
+
+def flat(measurement: Measurement) -> dict[str, Any]:
+    """One row."""
+    samples_s = measurement.samples_s
+    values = {
+        **columns_of(measurement),
+        **asdict(measurement.protocol),
+        "settings": canonical_json(dict(measurement.candidate.settings)),
+        "samples": len(samples_s),
+        "samples_s": list(samples_s),
+        "minimum_s": min(samples_s, default=None),
+        "latency_s": measurement.latency_s if samples_s else None,
+    }
+    return {name: values[name] for name in COLUMNS}
+
+
+def exported(measurement: Measurement, texts: Mapping[str, str]) -> dict[str, Any]:
+    """One row of a file; `texts` are the workloads' texts by key."""
+    return flat(measurement) | {"workload": texts.get(measurement.workload_key)}
+
+
+def to_frame(measurements: Iterable[Measurement]) -> polars.DataFrame:
+    """The frame of `measurements`, with all columns also when there are none."""
+    return polars.DataFrame([flat(m) for m in measurements], schema=COLUMNS, orient="row")
+
+
+def to_lazy_frame(
+    measurements: Callable[[], Iterator[Measurement]], texts: Mapping[str, str]
+) -> polars.LazyFrame:
+    """A lazy frame of exported rows that asks for one batch after the other when written."""
+
+    def source(*_asked: object) -> Iterator[polars.DataFrame]:
+        found = measurements()
+        while batch := [exported(each, texts) for each in islice(found, BATCH_ROWS)]:
+            yield polars.DataFrame(batch, schema=EXPORTED_COLUMNS, orient="row")
+
+    return register_io_source(source, schema=EXPORTED_COLUMNS)
 
 
 def read_csv(source: Source) -> Iterator[Line]:
@@ -67,9 +155,6 @@ def read_csv(source: Source) -> Iterator[Line]:
 
 def read_parquet(source: Source) -> Iterator[Line]:
     """The rows of a Parquet file, numbered from 1."""
-    import polars
-    from polars.exceptions import PolarsError
-
     try:
         with readable(source.path):
             frame = polars.read_parquet(source.path)
