@@ -163,7 +163,7 @@ class _Visit:
         opened: tuple[Measurer, Kernel] | None = None
         with graceful_interrupt() as interruption, ExitStack() as stack:
             for number, (task, candidates) in enumerate(self._plan()):
-                if interruption.requested:
+                if interruption():
                     return "interrupted"
                 wanted = self._unknown(task.workload, candidates)
                 if not wanted:

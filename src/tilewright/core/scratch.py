@@ -14,9 +14,8 @@ import re
 import shutil
 import tempfile
 import weakref
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Self
 
 from tilewright.core.errors import OutputError
 
@@ -52,7 +51,7 @@ class PrivateFolder:
         self._end()
 
 
-class FolderInUse:
+class FolderInUse(AbstractContextManager["FolderInUse"]):
     """A hold on a folder that others may not remove meanwhile; several processes may have one.
 
     It ends with `close`, with the object or with the process. `taken` is False where the folder is
@@ -63,9 +62,6 @@ class FolderInUse:
         lock = _held(folder)
         self.taken = lock is not None
         self._end = weakref.finalize(self, _close, lock)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_exception: object) -> None:
         self.close()

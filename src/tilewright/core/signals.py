@@ -37,31 +37,24 @@ def _heeded() -> list[signal.Signals]:
     ]
 
 
-class Interruption:
-    """Whether a signal asked to stop."""
-
-    requested = False
-
-    def __call__(self) -> bool:
-        return self.requested
-
-
 @contextmanager
-def graceful_interrupt() -> Generator[Interruption]:
+def graceful_interrupt() -> Generator[Callable[[], bool]]:
     """Turn the first stopping signal into a request; a second one raises KeyboardInterrupt.
+
+    The block is given a function that says whether a signal asked to stop.
 
     Outside the main thread signals are left alone, and so are those that the process ignores or
     has a handler of its own for; SIGINT alone is taken from any handler.
     """
-    interruption = Interruption()
+    asked = threading.Event()
 
     def ask(_number: int, _frame: FrameType | None) -> None:
-        if interruption.requested:
+        if asked.is_set():
             raise KeyboardInterrupt
-        interruption.requested = True
+        asked.set()
 
     with _handled_by(ask):
-        yield interruption
+        yield asked.is_set
 
 
 def as_interrupts() -> AbstractContextManager[None]:

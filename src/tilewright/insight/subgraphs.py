@@ -123,9 +123,9 @@ class SubgraphStudy:
             context.stop = interruption
             with context.budget.phase("search", keep=_AGAIN_SHARE):
                 tuner.run()
-            if not interruption.requested:
+            if not interruption():
                 FinalistCheck(tuner.fused, tuner.known, context, tuner.tasks).look_again()
-        if interruption.requested:
+        if interruption():
             raise KeyboardInterrupt
         return {key: self._choice(task, tuner, level) for key, task in tasks.items()}
 

@@ -142,14 +142,14 @@ class NetworkSearch:
             context.stop = interruption
             with self.budget.keeping(_GRAPH_SHARE if self.with_graph else 0.0):
                 converged = tuner.run()
-            if self.with_graph and not interruption.requested:
+            if self.with_graph and not interruption():
                 graph = self._choose_layouts(context, measuring=True)
                 converged = converged and graph.converged
                 learned = graph.known
                 tuner.known |= {key: learned[key] for key in tuner.fused if key in learned}
             self.budget.credit("build", spent.build_s - before.build_s)
             self.budget.credit("run", spent.run_s - before.run_s)
-        if interruption.requested:
+        if interruption():
             raise KeyboardInterrupt
         return converged
 

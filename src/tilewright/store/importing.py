@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 
-import msgspec
 from sqlalchemy import Connection, Table, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from tilewright.core.codec import convert
+from tilewright.core.codec import convert, to_builtins
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Device, Measurement, Run
 from tilewright.core.results import ImportResult, SkippedLine
@@ -116,7 +115,10 @@ class Import:
             case "run":
                 self._take_run(self._placed(fields))
             case _:
-                self._queue(kind.table, self._counted_row(kind, self._placed(fields)))
+                row = self._counted_row(kind, self._placed(fields))
+                self.waiting.append((kind.table, _checked(row)))
+                if len(self.waiting) >= BATCH_ROWS:
+                    self._flush()
 
     def _placed(self, fields: Entry) -> Entry:
         """The fields with resources; those of before had them in their device class."""
@@ -124,8 +126,7 @@ class Import:
         if "resources" in fields or not isinstance(before, str):
             return fields
         found = self.classes_of_before.of(before)
-        resources = msgspec.to_builtins(found.resources)
-        return fields | {"device_class": found.device_class, "resources": resources}
+        return fields | to_builtins(found)
 
     @cached_property
     def classes_of_before(self) -> ClassesOfBefore:
@@ -135,9 +136,8 @@ class Import:
         return found
 
     def _keep_first(self, table: Table, row: Row) -> None:
-        query = upsert(table).values(row).on_conflict_do_nothing()
-        fresh = self.connection.execute(query).rowcount > 0
-        self.added[table.name if fresh else "known"] += 1
+        done = self.connection.execute(upsert(table).values(row).on_conflict_do_nothing())
+        self.added[table.name if done.rowcount > 0 else "known"] += 1
 
     def _take_run(self, fields: Entry) -> None:
         uid = fields.pop("uid", None)
@@ -172,11 +172,6 @@ class Import:
         if energy is not None and not all(map(math.isfinite, energy.samples_j)):
             raise ValueError("samples of energy are not finite")
         return row_of(record)
-
-    def _queue(self, table: Table, row: Row) -> None:
-        self.waiting.append((table, _checked(row)))
-        if len(self.waiting) >= BATCH_ROWS:
-            self._flush()
 
     def _flush(self) -> None:
         """Insert what the database has fewer copies of than the source showed so far."""

@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, Table, bindparam, delete, insert, select, update
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    Table,
+    bindparam,
+    delete,
+    insert,
+    inspect,
+    select,
+    update,
+)
 
 from tilewright.core.errors import StoreError
 from tilewright.core.fingerprints import canonical_json
@@ -21,17 +31,7 @@ from tilewright.store import rows, schema
 from tilewright.store.known_candidates import plan_of_before
 
 _BATCH_ROWS = 2000
-
-
-def _add_instances(connection: Connection) -> None:
-    """Version 2: outcomes name the device of their class that was used."""
-    for table in (schema.measurements, schema.failures):
-        _add_text(connection, table, "instance")
-
-
-def _add_plans(connection: Connection) -> None:
-    """Version 3: shipments hold the layouts of their network."""
-    _add_text(connection, schema.shipments, "plan")
+_OUTCOMES = (schema.measurements, schema.failures)
 
 
 def _add_energy(connection: Connection) -> None:
@@ -50,11 +50,10 @@ def _add_resources(connection: Connection) -> None:
     connection.execute(delete(schema.devices))
     if devices:
         connection.execute(insert(schema.devices).prefix_with("OR REPLACE"), devices)
-    outcomes = (schema.measurements, schema.failures)
-    for table in (*outcomes, schema.runs, schema.shipments, schema.networks, schema.peaks):
-        _add_text(connection, table, "resources")
-        if table in outcomes:
-            _add_text(connection, table, "binding")
+    named_tables = (*_OUTCOMES, schema.runs, schema.shipments, schema.networks, schema.peaks)
+    _add_texts(connection, "resources", *named_tables)
+    _add_texts(connection, "binding", *_OUTCOMES)
+    for table in named_tables:
         named = connection.exec_driver_sql(f"SELECT DISTINCT device_class FROM {table.name}")
         for before in list(named.scalars()):
             found = classes.of(before)
@@ -95,13 +94,13 @@ def _carried_device(row: RowMapping, classes: ClassesOfBefore) -> rows.Row:
         return dict(row)
 
 
-def _add_text(connection: Connection, table: Table, name: str) -> None:
-    """Add a column of texts, where an earlier step did not create the table with it."""
-    known = connection.exec_driver_sql(f"PRAGMA table_info({table.name})")
-    if name not in {column[1] for column in known}:
-        connection.exec_driver_sql(
-            f"ALTER TABLE {table.name} ADD COLUMN {name} VARCHAR DEFAULT '' NOT NULL"
-        )
+def _add_texts(connection: Connection, name: str, *tables: Table) -> None:
+    """Add a column of texts to tables, where an earlier step did not create them with it."""
+    for table in tables:
+        if name not in {column["name"] for column in inspect(connection).get_columns(table.name)}:
+            connection.exec_driver_sql(
+                f"ALTER TABLE {table.name} ADD COLUMN {name} VARCHAR DEFAULT '' NOT NULL"
+            )
 
 
 def _hash_anew(connection: Connection, table: Table) -> None:
@@ -121,12 +120,14 @@ def _hash_anew(connection: Connection, table: Table) -> None:
 
 
 MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {
-    2: _add_instances,
-    3: _add_plans,
+    2: lambda connection: _add_texts(connection, "instance", *_OUTCOMES),
+    3: lambda connection: _add_texts(connection, "plan", schema.shipments),
     4: _add_energy,
     5: _add_resources,
     6: _add_network_plans,
 }
+"""Version 2: outcomes name the device of their class that was used. Version 3: shipments hold the
+layouts of their network. The others say themselves what they are for."""
 
 
 def schema_version(connection: Connection, path: Path) -> int:

@@ -21,7 +21,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -99,18 +98,6 @@ _ERRORS: tuple[tuple[FailureKind, str], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
-    """A line of either format. `knobs` are (name, value); a split's value is its list."""
-
-    target: str
-    task: str
-    arguments: list[Any]
-    knobs: Mapping[str, Any]
-    result: list[Any]
-    version: str
-
-
 def read(source: Source) -> Iterator[Line]:
     """The records of a log, and the reason for each line that is none we understand."""
     with readable(source.path), source.path.open("rb") as file:
@@ -120,16 +107,6 @@ def read(source: Source) -> Iterator[Line]:
 def _line(number: int, given: Json) -> Line:
     if KEY in given:
         return restored(number, mapping(given[KEY], KEY))
-    entry = _entry(given)
-    kind = next(iter(entry.target.split()), "llvm")
-    if not kind.startswith("{") and kind != "llvm":
-        raise NotUnderstood(f"task {entry.task} is for {kind}, not for a CPU")
-    placement = described_by(entry.target)
-    workload, candidate = _meaning(entry, placement)
-    return foreign_line(number, workload, placement, _told(entry, candidate))
-
-
-def _entry(given: Json) -> _Entry:
     names = next((names for names in _NAMES if names[0] in given), None)
     if names is None:
         raise NotUnderstood("neither AutoTVM's format 0.1 nor 0.2")
@@ -137,21 +114,31 @@ def _entry(given: Json) -> _Entry:
     config = given.get("config") if names[0] == "input" else (source or [None])[-1]
     if len(source) < 3 or not isinstance(source[0], str) or not isinstance(source[1], str):
         raise NotUnderstood("the line names no target and task")
+    knobs = _knobs(mapping(config, "the configuration").get(names[2]))
+    target, task, arguments = source[0], source[1], sequence(source[2], "the arguments")
+    result = sequence(given.get(names[1]), "the result")
+    kind = next(iter(target.split()), "llvm")
+    if not kind.startswith("{") and kind != "llvm":
+        raise NotUnderstood(f"task {task} is for {kind}, not for a CPU")
+    placement = described_by(target)
+    if task not in _DIRECT or not set(_NEEDED) <= knobs.keys() <= set(_KNOWN):
+        named = ", ".join([name for name in knobs if name not in _KNOWN] or knobs) or "none"
+        raise NotUnderstood(f"task {task} is not understood, with the knobs: {named}")
+    workload = _workload(arguments)
+    told = _told(result, _candidate(workload, knobs, placement))
+    version = f"autotvm={given.get('version', given.get('v'))} tvm={given.get('tvm_version')}"
+    return foreign_line(number, workload, placement, told | {"versions": version})
+
+
+def _knobs(entity: object) -> dict[str, Any]:
+    """The knobs of a configuration by name; a split's value is its list."""
     knobs: dict[str, Any] = {}
-    for item in sequence(mapping(config, "the configuration").get(names[2]), "its knobs"):
+    for item in sequence(entity, "its knobs"):
         parts = sequence(item, "a knob")
         if len(parts) != 3 or not isinstance(parts[0], str):
             raise NotUnderstood(f"a knob reads {item!r:.60}")
         knobs[parts[0]] = parts[2]
-    version = f"autotvm={given.get('version', given.get('v'))} tvm={given.get('tvm_version')}"
-    return _Entry(
-        target=source[0],
-        task=source[1],
-        arguments=sequence(source[2], "the arguments"),
-        knobs=knobs,
-        result=sequence(given.get(names[1]), "the result"),
-        version=version,
-    )
+    return knobs
 
 
 @lru_cache(maxsize=64)
@@ -166,15 +153,10 @@ def described_by(target: str) -> Placement:
     return described_placement(given, given.get("num-cores"))
 
 
-def _meaning(entry: _Entry, placement: Placement) -> tuple[Workload, Candidate]:
+def _candidate(workload: Workload, knobs: Mapping[str, Any], placement: Placement) -> Candidate:
     """What our direct convolution would be. Raises `NotUnderstood`."""
-    strange = [name for name in entry.knobs if name not in _KNOWN]
-    if entry.task not in _DIRECT or strange or any(n not in entry.knobs for n in _NEEDED):
-        named = ", ".join(strange or entry.knobs) or "none"
-        raise NotUnderstood(f"task {entry.task} is not understood, with the knobs: {named}")
-    workload = _workload(entry.arguments)
-    block_in, block_out, width = (_inner(entry.knobs[name], name) for name in _NEEDED)
-    height = whole(entry.knobs.get("tile_oh", 1), "tile_oh", least=1)
+    block_in, block_out, width = (_inner(knobs[name], name) for name in _NEEDED)
+    height = whole(knobs.get("tile_oh", 1), "tile_oh", least=1)
     conv = convolution(workload)
     for name, block, channels in (
         ("tile_ic", block_in, conv.in_channels),
@@ -184,8 +166,8 @@ def _meaning(entry: _Entry, placement: Placement) -> tuple[Workload, Candidate]:
             raise NotUnderstood(f"{name}={block} does not divide {channels} channels")
     if height > 1 and conv.out_height == 1:
         width, height = width * height, 1
-    unroll = bool(entry.knobs.get("unroll_kw", False)) and conv.kernel[1] > 1
-    candidate = fitted(
+    unroll = bool(knobs.get("unroll_kw", False)) and conv.kernel[1] > 1
+    return fitted(
         implementation(_IMPLEMENTATION),
         workload,
         placement,
@@ -200,7 +182,6 @@ def _meaning(entry: _Entry, placement: Placement) -> tuple[Workload, Candidate]:
             "reduce_order": "chunk,ky,lane,kx" if unroll else "chunk,ky,kx,lane",
         },
     )
-    return workload, candidate
 
 
 def _form(block: int) -> Form:
@@ -296,16 +277,15 @@ def _counts(value: object, what: str, least: int, lengths: tuple[int, ...]) -> S
     return found
 
 
-def _told(entry: _Entry, candidate: Candidate) -> Json:
+def _told(result: list[Any], candidate: Candidate) -> Json:
     """What a line says of a candidate: its times, or why there are none."""
-    if len(entry.result) < 4:
+    if len(result) < 4:
         raise NotUnderstood("the result has fewer than 4 entries")
-    costs, error = entry.result[0], whole(entry.result[1], "the error number")
+    costs, error = result[0], whole(result[1], "the error number")
     told: Json = {
         "candidate": candidate,
         "kernel_hash": KERNEL_HASH,
-        "versions": entry.version,
-        "created_at": finite(entry.result[3], "the time stamp"),
+        "created_at": finite(result[3], "the time stamp"),
     }
     if not error:
         return told | {"samples_s": seconds(costs, "the costs"), "build_s": 0.0}
