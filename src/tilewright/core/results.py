@@ -1,4 +1,4 @@
-"""What the verbs answer: the fields of the JSON contract, which other tools rely on.
+"""The results of the verbs. Their fields are those of the JSON output, which other tools rely on.
 
 Speed-ups are the other's time divided by ours. *Baseline* is our default settings, *reference* is
 ONNX Runtime.
@@ -14,17 +14,17 @@ from tilewright.core.records import EnergyUse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """One distinct task of a network.
+    """One distinct task of a network, which the network calls `count` times.
 
-    `latency_s` is one call timed alone, None for a task that was never measured so; `in_place_s` is
-    one call in the running network (the mean of its calls), None where no network was run. `share`
-    is the part of the network's time that all `count` calls take, by their time in place, by that
-    alone where no network was run, None where there is neither. The rates are those of one call
-    alone, else in place, else 0; `algorithm_flop` are the operations of the algorithm that was
-    chosen, fewer than `flop` of the definition for Winograd's. `bound` is what limits it: compute,
-    memory or overhead; `roof_s` is the least time of the algorithm by the machine's measured peaks.
-    `settings` and `layouts` say what was
-    chosen. `error` is the checked error relative to sum |w||x|, None when unchecked.
+    `latency_s` is the time of one call alone, None for a task that was never timed so; `in_place_s`
+    is the time of one call in the running network (the mean over its calls), None where no network
+    was run. `share` is the part of the network's time that all calls together take, by the time in
+    place, else by the time alone, None where there is neither. The rates are those of one call
+    alone, else in place, else 0. `flop` counts the operations of the definition, `algorithm_flop`
+    those of the chosen algorithm, which are fewer for Winograd's. `bound` is what limits the task:
+    compute, memory or overhead; `roof_s` is the least time of the algorithm by the machine's
+    measured peaks. `settings` and `layouts` are those that were chosen. `error` is the largest
+    error of the results relative to Σ|w||x|, None where they were not checked.
     """
 
     name: str
@@ -84,7 +84,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class NetworkResult:
-    """What a verb says of a network on a target begins with these."""
+    """The first fields of every result about a network."""
 
     model: str
     target: str
@@ -93,9 +93,12 @@ class NetworkResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProfileResult(NetworkResult, Displayed):
-    """`tilewright profile`. `energy` is None unless it was asked for; `memory` is planned, and
-    measured where that was asked for. `rest_s` is what lies outside the tasks: the network's time
-    that no task takes in place. The tasks' shares and `rest_share` add up to 1."""
+    """The result of `profile`: where a network's time goes.
+
+    `energy` is None unless it was asked for; `memory` is planned, and measured where that was asked
+    for. `rest_s` is the part of the network's time that no task takes in place. The tasks' shares
+    and `rest_share` add up to 1.
+    """
 
     tasks: tuple[TaskReport, ...]
     network_latency_s: float
@@ -115,9 +118,10 @@ class ProfileResult(NetworkResult, Displayed):
 class CompareRow:
     """One model against one peer at one precision, timed in turn.
 
-    `precision` is fp32, bf16, fp16 or int8. `speedup_low` and `speedup_high` bound the speed-up
-    (`core.timings`), None where it was not timed in several rounds. Errors are ours against ONNX
-    Runtime: absolute, and relative to the largest value of the output.
+    `precision` is fp32, bf16, fp16 or int8. `speedup` is the peer's time divided by ours, so above
+    1 tilewright is faster; `speedup_low` and `speedup_high` bound it (`core.timings`), None where
+    it was not timed in several rounds. Errors are those of our outputs against ONNX Runtime's:
+    absolute, and relative to the largest value of the output.
     """
 
     model: str
@@ -138,8 +142,11 @@ class CompareRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CompareResult(Displayed):
-    """`tilewright compare`; the geometric mean takes each model against its fastest peer at our
-    precision, its bounds are the means of theirs. `skipped` says which peers are missing and why.
+    """The result of `compare`, with a row for each model and peer.
+
+    `geomean_speedup` is the geometric mean over the models, each against its fastest peer of our
+    precision; its bounds are the means of the bounds. `skipped` says which peers are missing, and
+    why.
     """
 
     rows: tuple[CompareRow, ...]
@@ -152,9 +159,10 @@ class CompareResult(Displayed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """How a search stood after so many measurements (failures included) and seconds.
+    """The state of a search after so many measurements (failures included) and seconds.
 
-    `network_latency_s` is the sum over all tasks of count × best time, None until each has one.
+    `network_latency_s` is the sum over all tasks of count × best time, None until every task has a
+    time.
     """
 
     measurements: int
@@ -175,11 +183,12 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSearchReport:
-    """What one run's search did for a task.
+    """What one run's search found for a task.
 
-    `first_s` is the time of our default settings, `gain` that over the best, with bounds: the two
-    were timed on two occasions (`core.timings.speedup_apart`), and of many candidates the fastest
-    was also a lucky one. `trials` are this run's, in the order of measuring.
+    `first_s` is the time of our default settings; `gain` is that time divided by the best one. The
+    bounds of `gain` consider that the two were timed on two occasions
+    (`core.timings.speedup_apart`), and that the fastest of many candidates is also a lucky one.
+    `trials` are those of this run, in the order of measuring.
     """
 
     task: str
@@ -197,13 +206,15 @@ class TaskSearchReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class OptimizeResult(NetworkResult, Displayed):
-    """`tilewright optimize` and `tilewright tune`.
+    """The result of `optimize` and `tune`.
 
-    `measurements` counts the candidate rows made by this run. `level` is op, subgraph or graph.
-    `rest_s` is what lies outside the tasks: the network's time that no task takes in place. The
-    tasks' shares and `rest_share` add up to 1. Speed-ups have bounds (`core.timings`), None where
-    the two were not timed in turn. Variations are those of the rounds that were timed: (slowest -
-    fastest) / median. `reference_untimed` says why the reference has no time, empty where it has.
+    *Baseline* is our default settings, *reference* is ONNX Runtime. `measurements` counts the
+    candidates that this run measured. `level` is op, subgraph or graph. `rest_s` is the part of the
+    network's time that no task takes in place; the tasks' shares and `rest_share` add up to 1.
+    Speed-ups are the other's time divided by ours, with bounds (`core.timings`), which are None
+    where the two were not timed in turn. Variations are those of the rounds that were timed:
+    (slowest − fastest) / median. `reference_untimed` says why the reference has no time; it is
+    empty where it has one.
     """
 
     latency_s: float
@@ -265,8 +276,8 @@ class ChoiceRow:
     """What the graph tuner chose at one call of the network.
 
     `layouts` are those of the arguments and of the result, `changed` the arguments that are copied
-    into another layout first. `kernel_s` and `change_s` are one kernel and those copies; `measured`
-    says whether the kernel's time was measured in these layouts.
+    into another layout first. `kernel_s` is the time of the kernel, `change_s` that of those
+    copies; `measured` says whether the kernel was timed in these layouts.
     """
 
     call: str
@@ -283,15 +294,16 @@ class ChoiceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GraphTuneResult(OptimizeResult):
-    """`tilewright tune --level graph`, and `optimize`.
+    """The result of `tune --level graph` and of `optimize`.
 
-    `objective_s` is the predicted sum of the chosen assignment, `bound_s` a proven lower bound,
-    `gap` their relative distance. `operators` counts calls, `candidates` what may be chosen at all
-    of them together, `transforms` the copies between layouts that the chosen network makes.
-    `assignments` were raced: default, tuned (default layouts), uniform, history_best, chosen; then
-    reconsidered, by times corrected for the kernels' places, against the winner.
-    `shipped` is the one that lies in the folder, empty where nothing was built; "shipped before"
-    for the network of an earlier run. `choices` is the chosen assignment call by call.
+    `objective_s` is the predicted time of the chosen assignment, `bound_s` a proven lower bound of
+    it, `gap` their relative distance. `operators` counts the calls of the network, `candidates` the
+    kernels that may be chosen for all of them together, `transforms` the copies between layouts
+    that the chosen network makes. `assignments` are the networks that were raced: default, tuned
+    (in default layouts), uniform, history_best and chosen, then reconsidered, which was solved
+    again with times as they are inside a network. `shipped` is the name of the one whose network
+    lies in the folder, "shipped before" for the network of an earlier run, empty where nothing was
+    built. `choices` is the chosen assignment, call by call.
     """
 
     solver: str
@@ -324,7 +336,7 @@ class TunerStudyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TunerStudyResult(Displayed):
-    """`tilewright study tuners`."""
+    """The result of `study tuners`."""
 
     rows: tuple[TunerStudyRow, ...]
 
@@ -344,7 +356,11 @@ class SubgraphStudyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SubgraphStudyResult(Displayed):
-    """`tilewright study subgraph`; `network_gain` is that of the compiled networks, with bounds."""
+    """The result of `study subgraph`.
+
+    `network_gain` is the time of the network tuned at the operator level divided by that of the one
+    tuned at the subgraph level, with bounds.
+    """
 
     rows: tuple[SubgraphStudyRow, ...]
     network_gain: float | None
@@ -354,7 +370,7 @@ class SubgraphStudyResult(Displayed):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DatabaseInfo(Displayed):
-    """`tilewright db info`: numbers of rows, and the cache of models.
+    """The result of `db info`: how much the database and the cache of models hold.
 
     `devices` counts device classes, `tasks` distinct workload keys; `size_bytes` includes the
     write-ahead log.
@@ -375,7 +391,7 @@ class DatabaseInfo(Displayed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanUp:
-    """`tilewright db gc`: rows and models of the cache removed, and bytes won by it."""
+    """The result of `db gc`: rows and cached models that were removed, and bytes freed by it."""
 
     measurements: int
     failures: int
@@ -394,12 +410,12 @@ class SkippedLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ImportResult(Displayed):
-    """`tilewright db import` and `db merge`.
+    """The result of `db import` and `db merge`.
 
-    `lines` counts the records the file holds; each is `imported` (new here), `known` (was here
-    already) or `skipped`. The counts by kind of record are what is new; a foreign log brings the
-    `devices` and `workloads` its lines speak of along. `unmatched` counts outcomes of a foreign
-    log that fit no task known before; `note` says so in words.
+    `lines` counts the records of the file; each is `imported` (new here), `known` (was here
+    already) or `skipped`. The counts by kind of record count new ones; a foreign log also brings
+    the `devices` and `workloads` of its lines. `unmatched` counts outcomes of a foreign log that
+    belong to no task known before; `note` says so in words.
     """
 
     path: str = ""
@@ -432,7 +448,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DoctorResult(Displayed):
-    """`tilewright doctor`."""
+    """The result of `doctor`: its findings, and the versions and hardware that were found."""
 
     checks: tuple[Check, ...]
     environment: dict[str, str]
@@ -440,7 +456,11 @@ class DoctorResult(Displayed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetRow:
-    """One target that `--target` takes."""
+    """One target that `--target` takes on this machine.
+
+    `usable` says whether kernels can run there now, `detail` in words what it is or what is
+    missing. `target` is the TVM target string, `vector_bytes` the width of a vector register.
+    """
 
     name: str
     usable: bool
@@ -452,11 +472,11 @@ class TargetRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SolveResult(Displayed):
-    """`tilewright solve`.
+    """The result of `solve`.
 
     No assignment costs less than `bound_s`; `gap` is (objective − bound) / objective, 0 for a
     proven optimum. `solver` is the one that found the assignment, `variables` and `tables` are
-    counts. `by_role_s` divides the objective by role of table.
+    counts. `by_role_s` divides the objective into seconds for each role of table.
     """
 
     name: str

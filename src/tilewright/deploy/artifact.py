@@ -35,9 +35,9 @@ _NAME = "network"
 class Artifact:
     """A compiled network, ready to run in this process.
 
-    Call it with arrays in the order of `inputs`, or by the ONNX file's names. With one output it
-    returns the array, with several a dictionary by name. `manifest` is what `optimize` wrote. It
-    shows itself with what it takes and gives, and as a table in a notebook.
+    Call it with arrays in the order of `inputs`, or by the names of the ONNX file. With one output
+    it returns the array, with several a dictionary by name. `manifest` is what `optimize` wrote,
+    `threads` how many a call uses, `folder` where the files are. Any thread may call it.
     """
 
     def __init__(self, opened: OpenedArtifact, threads: int | None) -> None:

@@ -194,7 +194,10 @@ def write_documents(folder: Path, result: OptimizeResult) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class OptimizedNetwork:
-    """A shipped network: `result` holds the numbers, `folder` the files. Renders in notebooks."""
+    """A network that `optimize` or `tune` shipped: its numbers in `result`, its files in `folder`.
+
+    At a prompt it shows the tables of the command line, in a notebook with the whole report.
+    """
 
     result: OptimizeResult
     folder: Path
@@ -207,8 +210,10 @@ class OptimizedNetwork:
         return path
 
     def write_drawing(self) -> Path | None:
-        """Write the graph tuner's choice as `layouts.onnx` for Netron; None, and an older one is
-        removed, without it."""
+        """Write the graph tuner's choice as `layouts.onnx`, which Netron shows; returns its path.
+
+        Where there was no graph tuner it returns None and removes an older drawing.
+        """
         path, result = self.folder / DRAWING, self.result
         if not isinstance(result, GraphTuneResult) or not result.choices:
             path.unlink(missing_ok=True)
@@ -224,7 +229,10 @@ class OptimizedNetwork:
         return path
 
     def save(self, folder: Text) -> Path:
-        """Copy library, weights, manifest, report and drawing into another folder."""
+        """Copy library, weights, manifest, report and drawing into a folder; returns its path.
+
+        Raises `OutputError` where a file cannot be written; what was there before then stays.
+        """
         target = path_of(folder, "folder")
         with staging(target) as made:
             for name in FILES:
@@ -234,7 +242,7 @@ class OptimizedNetwork:
         return target
 
     def load(self, *, threads: int | None = None) -> Artifact:
-        """The network, ready to run in this process."""
+        """The network, ready to run in this process; raises what `tilewright.load` raises."""
         return load(self.folder, threads=threads)
 
     def _repr_html_(self) -> str:

@@ -1,4 +1,4 @@
-"""Verbs on predictors: what they learn from, what they say, and how good they are."""
+"""Verbs about predictors: measure for them, fit them, ask them, judge them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,15 @@ class ForecastVerbs(Opened):
         budget: str | float | None = None,
         options: ModelOptions | None = None,
     ) -> CollectResult:
-        """Measure operators for predictors to learn from; see `tilewright collect --help`."""
+        """Measure operators in many configurations and settings, for predictors to learn from.
+
+        `families` are names such as "conv2d", or "all"; `models` are networks whose own tasks are
+        measured; one of the two must be given. `samples` candidates are measured per family.
+        `design` says which threads, types and states of the caches are varied, and how
+        configurations are chosen.
+        `budget` is the total of this collection, earlier runs included, as for `optimize`. The same
+        call again goes on where the last one stopped.
+        """
         said = options_of(options, self.seed)
         request = collect_request(
             texts_of(families, "families"),
@@ -84,7 +92,11 @@ class ForecastVerbs(Opened):
         ).run(request)
 
     def fit(self, families: Names = (), metrics: Names = ()) -> FitResult:
-        """Learn predictors from what was measured; see `tilewright fit --help`."""
+        """Fit predictors to what was measured on this class of device and to what comes along.
+
+        `families` are those of operators, by default all; `metrics` are "latency" and "energy", by
+        default both. `predict` fits by itself what is missing.
+        """
         return energies.fit_metrics(
             self.placement,
             self.store,
@@ -102,7 +114,13 @@ class ForecastVerbs(Opened):
         max_error: float = MAX_ERROR,
         metrics: Names = (),
     ) -> PredictResult:
-        """What a network will take, without running it; see `tilewright predict --help`."""
+        """Predict time, memory, power and energy of a network, without compiling or running it.
+
+        `settings` is "default", "best" or "shipped"; `metrics` are among "latency", "power",
+        "energy" and "memory", by default all. Implementations whose error bound is above
+        `max_error` are not used. Each kernel's row says where its time comes from: exact (it was
+        measured), interpolated (its neighbours in size were), model, or roofline (a lower bound).
+        """
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), energies.known_metrics(texts_of(metrics, "metrics"))
         argument = self._given(model, said).argument
@@ -119,7 +137,11 @@ class ForecastVerbs(Opened):
         max_error: float = MAX_ERROR,
         metrics: Names = (),
     ) -> PredictResult:
-        """The operators of a .csv or .parquet with a column `operator` of `op:…` texts."""
+        """Predict each operator of a table: a .csv or .parquet with `op:…` texts in `operator`.
+
+        The other arguments are those of `predict`. Raises `ModelError` for a file that is no such
+        table.
+        """
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
         texts = tables.read_texts(path_of(table, "table"), "operator")
@@ -136,7 +158,12 @@ class ForecastVerbs(Opened):
         confirm: bool = False,
         options: ModelOptions | None = None,
     ) -> ExplainResult:
-        """Why an operator is as fast as it is; see `tilewright explain --help`."""
+        """Say which settings an operator's time depends on, and at which sizes it jumps.
+
+        `name` is an `op:…` text or a task's key; `versus` another operator, for what tells the two
+        apart. Times are predicted; with `confirm` they are measured, too. On a session with
+        `target="cuda …"` the answer is about TVM's default CUDA kernels, and nothing is measured.
+        """
         first, other = text_of(name, "name"), text_or_none(versus, "versus")
         measured, said = truth_of(confirm, "confirm"), options_of(options, self.seed)
         if is_cuda(self._target):
@@ -160,7 +187,10 @@ class ForecastVerbs(Opened):
         settings: str = "default",
         max_error: float = MAX_ERROR,
     ) -> ThreadsResult:
-        """The fastest of up to five numbers of threads, each measured."""
+        """Measure a network with up to five numbers of threads, and name the fastest.
+
+        The numbers are all threads of the session, and 7/8, 3/4, 5/8 and half of them.
+        """
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         argument = self._given(model, said).argument
         return thread_counts.study_threads(
@@ -181,8 +211,15 @@ class ForecastVerbs(Opened):
         specs: Text | None = None,
         shots: int = 0,
     ) -> EvaluateResult:
-        """Judge predictors on a table of measurements, or on the kernels known of this device
-        class; see `tilewright evaluate --help`."""
+        """Judge a predictor on rows that it was not fitted to.
+
+        The rows are those of `table` (.csv or .parquet, with the columns of `family` in
+        docs/reference/evaluate.md), or without one the kernels known of this class of device.
+        `split` says what is kept aside: "configuration", "device", or of our kernels "network".
+        `folds` is into how many parts configurations are divided, `shots` how many rows of the
+        device kept aside may be learned from, `specs` a JSON file with the datasheets of devices.
+        Errors are |predicted ÷ measured − 1|, as fractions.
+        """
         return self.judge(
             EvaluateRequest(
                 table=path_or_none(table, "table"),
@@ -195,7 +232,7 @@ class ForecastVerbs(Opened):
         ).result
 
     def judge(self, request: EvaluateRequest) -> Evaluation:
-        """As `evaluate`, with the predictions of every row, which plots and cards want."""
+        """Do what `evaluate` does, and return the prediction of every row, too, for plots."""
         return evaluating.judge(
             one_of(request, "request", EvaluateRequest, "an EvaluateRequest(table=…)"),
             lambda: modelling.predictors_of(self.placement, self.records, self.events),

@@ -1,4 +1,4 @@
-"""Verbs on whole networks: make them faster, run them, see where their time goes."""
+"""Verbs about whole networks: make them faster, run them, see where their time goes."""
 
 from __future__ import annotations
 
@@ -41,11 +41,14 @@ BUDGET = "10m"
 
 
 class Wishes(TypedDict, total=False):
-    """What `optimize` and `tune` are told beside the model; None, or nothing, is the default.
+    """The arguments that `optimize` and `tune` take beside the model.
 
-    `budget` is a time such as "10m" or "1h30m", or a number of measurements ("10m"); `out` the
-    folder for the artifact (tilewright-out/NAME); `options` batch, shapes and seed; `max_error` the
-    allowed error of the outputs, relative to the largest value of each (1e-4).
+    `budget`: what may be spent on this network in total, earlier runs on the same device and
+    database included: a time ("90s", "10m", "1h30m") or a number of measurements (500); "10m" by
+    default. 0 searches nothing. `out`: the folder for the artifact, by default
+    tilewright-out/NAME. `options`: batch, shapes and seed of the model. `max_error`: the allowed
+    error of the outputs, relative to the largest value of each, 1e-4 by default. None stands for
+    the default of each.
     """
 
     budget: str | float | None
@@ -58,9 +61,15 @@ class NetworkVerbs(Opened):
     """`optimize`, `tune`, `run`, `solve`, `profile`, `compare`, `show`."""
 
     def optimize(self, model: Model, **wishes: Unpack[Wishes]) -> OptimizedNetwork:
-        """Tune, compile, check and time a network; see `tilewright optimize --help`.
+        """Make a network faster: tune its tasks, choose layouts, compile, check and time it.
 
-        Takes `budget`, `out`, `options` and `max_error` of `Wishes`.
+        The wishes are `budget`: what may be spent in total, earlier runs included, a time ("90s",
+        "10m", "1h30m") or a number of measurements (500), "10m" by default, 0 to search nothing;
+        `out`: the folder for the artifact, by default tilewright-out/NAME; `options`: batch, shapes
+        and seed of the model; `max_error`: the allowed error of the outputs, relative to the
+        largest value of each, 1e-4 by default. The same call again goes on where the last one
+        stopped. Raises `NegativeVerdict` where no network gives right results, and `OutputError`
+        where the folder cannot be written.
         """
         return self._optimized(replace(self._request(model, wishes), level=GraphLevel()))
 
@@ -72,7 +81,13 @@ class NetworkVerbs(Opened):
         tuner: str = "default",
         **wishes: Unpack[Wishes],
     ) -> OptimizedNetwork:
-        """As `optimize`, with a tuner and a level of one's choice; see `tilewright tune --help`."""
+        """Do what `optimize` does, with a tuner and a level of one's choice.
+
+        `level` is "op" (tune each operator by itself and use its settings in the fused kernel),
+        "subgraph" (tune the fused kernels), or "graph" (subgraphs, then layouts and algorithms
+        over the whole network); a `GraphLevel` names a solver, too. `tuner` is one of
+        docs/reference/tuners.md or of another package. The wishes are those of `optimize`.
+        """
         tuner_factory(text_of(tuner, "tuner"))
         request = replace(self._request(model, wishes), tuner=tuner, level=checked_level(level))
         return self._optimized(replace(request, command="tune"))
@@ -104,12 +119,22 @@ class NetworkVerbs(Opened):
         )
 
     def run(self, artifact: Text, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run a compiled network once on the session's device, by the ONNX file's names."""
+        """Run a compiled network once on the session's device.
+
+        `inputs` and the result are arrays by the names that the ONNX file has for them; shapes and
+        types must be those it was compiled for. Raises `ModelError` for a folder that is no
+        artifact or is damaged, `TargetError` where it was compiled for another machine or version
+        of TVM, `InputError` for an index outside a table.
+        """
         folder, given = path_of(artifact, "artifact"), named_of(inputs, "inputs")
         return artifacts.run_on(folder, given, self.placement, verify=self.verify)
 
     def solve(self, file: Text, solver: str = "auto") -> SolveResult:
-        """Solve a saved graph problem; see `tilewright solve --help`."""
+        """Solve a graph problem from a file, as `tune --level graph --save-problem` writes it.
+
+        Measures nothing. Raises `ModelError` for a file that is no problem or a problem that allows
+        no assignment, `NegativeVerdict` where the solver found none.
+        """
         return solve_file(path_of(file, "file"), text_of(solver, "solver"))
 
     def profile(
@@ -122,10 +147,12 @@ class NetworkVerbs(Opened):
         meter: str | None = None,
         memory: bool = False,
     ) -> ProfileResult:
-        """Time every task and the whole network.
+        """Time every task by itself and in the whole network, in seconds, and say what limits it.
 
-        With a `meter` (`auto`, or another name of docs/reference/meters.md) also its energy, with
-        `memory` its peak memory.
+        `settings` is "default", "best" (the best known of each task), or "shipped" (those of the
+        last artifact). With a `meter` ("auto", or another name of docs/reference/meters.md) the
+        network's energy in joules is measured, too, with `memory` its peak memory in bytes. The
+        model may be the folder of an artifact.
         """
         named, said = text_or_none(meter, "meter"), options_of(options, self.seed)
         return profiling.Profiler(
@@ -149,7 +176,11 @@ class NetworkVerbs(Opened):
         max_error: float = MAX_ERROR,
         rounds: int = 5,
     ) -> CompareResult:
-        """Time one network or several in turn with their peers."""
+        """Time networks in turn with other engines, on the same cores, in `rounds` rounds.
+
+        `peers` are names such as "onnxruntime"; engines that are not installed are skipped, and
+        `skipped` of the result says why. A speed-up is the peer's time divided by ours.
+        """
         compared = several_models(models)
         comparing.require_models(compared)
         said = options_of(options, self.seed)
@@ -166,7 +197,11 @@ class NetworkVerbs(Opened):
         ).run([self._given(each, said).argument for each in compared], said)
 
     def show(self, task: Model, what: str = "graph") -> str:
-        """What a task's kernel became: its graph, its scheduled TIR, or its assembly."""
+        """Text that shows what became of a task, a model or an artifact.
+
+        `what` is "graph" (operators and tensors), "tir" (the scheduled loops) or "asm" (the machine
+        code). A task is an `op:…` text or a task's key from a report.
+        """
         placement = describable_placement(placement_of(self._target, self._tracker, self._threads))
         return showing.show(
             self._given(task, ModelOptions(seed=self.seed)).argument,

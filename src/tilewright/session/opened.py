@@ -1,4 +1,4 @@
-"""A placement and a database, opened when first used."""
+"""The device and the database of a session, which are opened when they are first used."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tilewright.store.base import Store
 
 
 class Opened:
-    """What all verbs work with. Use it as a context manager or call `close`.
+    """A session's device and database, which all verbs work with.
 
     `meter` is the name of the meter by which `collect` measures energy, too; None for none.
-    `verify` says whether files of artifacts are checked by their hashes.
-    Raises UsageError for arguments of other kinds.
+    `verify` says whether files of artifacts are compared with their hashes.
+    Raises `UsageError` for arguments of other kinds.
     """
 
     def __init__(
@@ -76,14 +76,17 @@ class Opened:
         return facts
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database. A later call of a verb opens it again."""
         if self._store is not None:
             self._store.close()
             self._store = None
 
     @property
     def placement(self) -> Placement:
-        """Where kernels run: the device they are built for, its resources, and its CPUs."""
+        """Where kernels run: a device, how many of its threads and cores, and on which CPUs.
+
+        Raises `TargetError` for a device that cannot be used.
+        """
         if self._placement is None:
             self._placement = usable_placement(
                 placement_of(self._target, self._tracker, self._threads), self.events
@@ -92,7 +95,7 @@ class Opened:
 
     @property
     def store(self) -> Store:
-        """The database, opened on first use, for writing."""
+        """The database, for reading and writing. Raises `StoreError` where it cannot be opened."""
         if self._store is None or self._store.readonly:
             self.close()
             self._store = open_store(self._location)
@@ -100,7 +103,7 @@ class Opened:
 
     @property
     def records(self) -> Store:
-        """The database for work that only reads it, which a read-only place allows, too."""
+        """The database, for work that only reads it; its folder may be read-only."""
         if self._store is None:
             self._store = open_for_reading(self._location)
         return self._store

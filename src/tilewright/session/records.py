@@ -1,4 +1,4 @@
-"""Verbs on the machine and on what is known of it."""
+"""Verbs about this machine and about the records of the database."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ class RecordVerbs(Opened):
         task: str | None = None,
         target: str | None = None,
     ) -> ImportResult:
-        """Take in records of another database or another program; see `tilewright db import`."""
+        """Take in records of another database or another program; those known stay single.
+
+        `kind` is one of docs/reference/logs.md; without it the content of the file decides. A log
+        that does not say what it is about needs the key of its `task`, and the `target` it was made
+        on. Lines that cannot be read are in `skipped` of the result. Raises `ModelError` for a file
+        that is of no known kind.
+        """
         made_on = text_or_none(target, "target")
         return import_file(
             ImportRequest(
@@ -45,7 +51,11 @@ class RecordVerbs(Opened):
         )
 
     def export_file(self, path: Text, kind: str | None = None) -> int:
-        """Write the database to a file, in a form that another program reads; returns a count."""
+        """Write the database to a file; returns how many records were written.
+
+        `kind` is one of docs/reference/logs.md; without it the file's ending decides. Raises
+        `OutputError` where the file cannot be written.
+        """
         file, form = path_of(path, "path"), text_or_none(kind, "kind")
         return export_file(file, form, self.records, lambda: self.placement)
 
@@ -57,8 +67,11 @@ class RecordVerbs(Opened):
         implementation: str | None = None,
         run_id: int | None = None,
     ) -> polars.DataFrame:
-        """Everything measured so far that agrees with what is given, one row per measurement, as a
-        polars frame: a column per scalar, `latency_s` (median) and `samples_s`."""
+        """A polars frame with a row for each stored measurement that agrees with the arguments.
+
+        Columns are those of docs/reference/database.md, among them `samples_s`, the raw times in
+        seconds, and `latency_s`, their median.
+        """
         from tilewright.store.interchange.tables import to_frame
 
         return to_frame(
@@ -73,9 +86,9 @@ class RecordVerbs(Opened):
         )
 
     def doctor(self) -> DoctorResult:
-        """Check the installation and the machine."""
+        """Check this machine, the installation, the database and what other packages add."""
         return examine(self._location)
 
     def targets(self) -> tuple[TargetRow, ...]:
-        """What `--target` takes here."""
+        """The targets that can be named on this machine, and whether each can be used."""
         return target_rows(self._threads)

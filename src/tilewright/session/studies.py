@@ -1,4 +1,4 @@
-"""Verbs that are experiments: about tuners, levels and single operators."""
+"""Verbs that run an experiment: about tuners, about levels, or about one operator."""
 
 from __future__ import annotations
 
@@ -35,8 +35,13 @@ class StudyVerbs(Opened):
         tuners: str | Sequence[str] = (),
         out: Text | None = None,
     ) -> TunerStudyResult:
-        """Regret of tuners on stored sweeps, with a page of figures in the folder `out`; see
-        `tilewright study tuners --help`."""
+        """Compare tuners on stored sweeps, without measuring.
+
+        `sweep` is a file, by default the sweeps of the package; `tuners` are names, by default all
+        that need no compiler; each runs `seeds` times on each sweep. Regret is how much slower the
+        setting that a tuner chose is than the best one. A page of figures is written to the folder
+        `out`, where one is given.
+        """
         folder = path_or_none(out, "out")
         result = tuner_study.study_tuners(
             texts_of(tuners, "tuners"),
@@ -57,7 +62,10 @@ class StudyVerbs(Opened):
         tuner: str = "default",
         options: ModelOptions | None = None,
     ) -> SubgraphStudyResult:
-        """Tune at both levels and compare; see `tilewright study subgraph --help`."""
+        """Tune a network as single operators and as fused subgraphs, and time both in turn.
+
+        `budget` is for both together ("4m" by default).
+        """
         total = parse_budget("4m" if budget is None else budget)
         tuner_factory(text_of(tuner, "tuner"))
         said = options_of(options, self.seed)
@@ -77,8 +85,11 @@ class StudyVerbs(Opened):
         values: int | Sequence[int] = (),
         options: ModelOptions | None = None,
     ) -> SweepResult:
-        """An operator along one parameter, measured and predicted; see `tilewright study padding
-        --help`."""
+        """Measure and predict an `op:…` at several `values` of one of its parameters.
+
+        The operator is in default settings. Without `values` they are 0 to 3, or lie around the
+        value that the operator has.
+        """
         name, steps = text_of(operator, "operator"), counts_of(values, "values")
         return single_operators.swept(
             name,
