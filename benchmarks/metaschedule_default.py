@@ -40,10 +40,10 @@ def tune(
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
-    from tilewright.compiler.lower.metaschedule import unscheduled
+    from tilewright.compiler.lower.generic import trace_start
     from tilewright.compiler.metaschedule.search import trace_text
 
-    module = unscheduled(
+    module = trace_start(
         workload, (PLAIN,) * (len(workload.arguments) + 1), placement.target, placement.resources
     )
     # its own count stops at a `let` expression

@@ -20,8 +20,7 @@ from tilewright.core.records import KnobValue, Measurement, Placement, Protocol
 from tilewright.graph.tasks import Task
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.knobs import Knob
-from tilewright.kernels.knobspace import KnobSpace
-from tilewright.kernels.search_space import Part
+from tilewright.kernels.search_space import KnobSpace, Part
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.circumstances import kernel_protocol
 from tilewright.measure.kernels import KernelMeasurer

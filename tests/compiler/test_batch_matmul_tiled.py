@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from helpers.kernels.one_kernel import step
 from helpers.kernels.packed_kernel import check_kernel, constants_workload
-from tilewright.kernels.batch_matmul_tiled import SPEC
+from tilewright.kernels.matrix_products import BATCH_MATMUL as SPEC
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

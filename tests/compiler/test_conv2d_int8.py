@@ -28,7 +28,7 @@ from tilewright.kernels.conv2d_int8 import SPEC, dot_lanes
 from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.int8_case import int8_case, int8_forms
-from tilewright.kernels.knobspace import KnobSpace, each
+from tilewright.kernels.search_space import KnobSpace, each
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.checking import sample_arguments
 from tilewright.models.loading import load_model

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from helpers.kernels.one_kernel import step
 from helpers.kernels.packed_kernel import check_kernel, constants_workload
 from tilewright.core.forms import PLAIN, blocked
-from tilewright.kernels.dense_packed import SPEC
+from tilewright.kernels.matrix_products import DENSE as SPEC
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compiler.cuda.nvcc import compiled_source, read_reports
+from tilewright.compiler.cuda.code import compiled_source, read_reports
 
 SAID = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'main_kernel_1' for 'sm_90'
@@ -73,7 +73,7 @@ def test_a_refusal_is_passed_on(
 def test_an_nvcc_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _nvcc(tmp_path, "exec sleep 60")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr("tilewright.compiler.cuda.nvcc._TIMEOUT_S", 0.2)
+    monkeypatch.setattr("tilewright.compiler.cuda.code._TIMEOUT_S", 0.2)
     assert "could not be run" in compiled_source("", "sm_90").reason
 
 

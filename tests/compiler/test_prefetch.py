@@ -23,7 +23,7 @@ from tilewright.compiler.prefetch import AHEAD, TILE, with_prefetches
 from tilewright.core.forms import blocked
 from tilewright.core.records import Candidate, Settings
 from tilewright.graph.workload import Workload
-from tilewright.kernels import conv2d_direct, dense_packed
+from tilewright.kernels import conv2d_direct, matrix_products
 from tilewright.kernels.base import Implementation
 from tilewright.kernels.conv2d_winograd import TILES_OF_2, TILES_OF_4
 from tilewright.testing.implementations import plain
@@ -70,14 +70,18 @@ CASES: dict[str, tuple[Implementation, Workload, Settings]] = {
     ),
     "positions": (TILES_OF_4, CONV3, {"order": "channels", "tile_rows": 1, "strip": 0}),
     "square": (TILES_OF_2, CONV3, {"order": "channels", "tile_rows": 2, "strip": 0}),
-    "dense": (dense_packed.SPEC, DENSE, {"order": "columns", "tile_rows": 4, "block": 2 * LANES}),
+    "dense": (
+        matrix_products.DENSE,
+        DENSE,
+        {"order": "columns", "tile_rows": 4, "block": 2 * LANES},
+    ),
 }
 
 
 def candidates(name: str) -> list[Candidate]:
     """All settings of a case that are as it asks."""
     spec, task, asked = CASES[name]
-    blocks = spec is not dense_packed.SPEC
+    blocks = spec is not matrix_products.DENSE
     forms = forms_for(task, blocked(LANES), blocked(LANES)) if blocks else plain(task)
     return [
         Candidate(implementation=spec.name, settings=tuple(settings.items()), forms=forms)

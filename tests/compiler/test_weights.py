@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tvm
 
-from tilewright.compiler.weights import load_weights
+from tilewright.compiler.execute import load_weights
 from tilewright.core.element_types import element_type
 
 DTYPES = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")

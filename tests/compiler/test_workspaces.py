@@ -9,8 +9,7 @@ import tvm
 
 from helpers.kernels.convolutions import conv
 from helpers.kernels.one_kernel import PLACEMENT, all_settings
-from tilewright.compiler.build import kernel_module
-from tilewright.compiler.pipeline import WorkspaceReader, compiled
+from tilewright.compiler.build import WorkspaceReader, compiled, kernel_module
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload

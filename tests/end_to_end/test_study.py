@@ -15,7 +15,7 @@ from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import parse_target
 from tilewright.insight import subgraphs
 from tilewright.kernels.knobs import split
-from tilewright.kernels.knobspace import KnobSpace
+from tilewright.kernels.search_space import KnobSpace
 from tilewright.search.sweeps.files import parse_sweep, sweep_text
 from tilewright.search.sweeps.sweep import Sweep, listed_part
 

@@ -1,17 +1,114 @@
-"""The scheduled kernel of a candidate: its module, its identity, its text."""
+"""The scheduled kernel of a candidate, its identity, and TVM's way from there to machine code.
+
+TVM takes every buffer beyond a kilobyte from a pool, register tiles included: a call per tile, and
+a pointer that LLVM cannot turn into registers on its own. It keeps the tile in registers only
+where it can prove that nothing in the loop touches memory of unknown origin, and a prefetch is
+such a thing. Small buffers belong on the stack.
+"""
 
 from __future__ import annotations
+
+from functools import cache
+from math import prod
+from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.ir.instrument import pass_instrument
+from tvm_ffi import structural_map, structural_visit
 
 from tilewright.compiler.lower.registry import lowered
-from tilewright.compiler.pipeline import GENERATION, compiled
+from tilewright.compiler.prefetch import with_prefetches
 from tilewright.core.fingerprints import digest
 from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
+from tilewright.kernels.base import Workspaces
+
+NAME = "tilewright"
+GENERATION = 2
+"""Raised when the same scheduled kernel is compiled to other code; what was measured of it before
+then does not count any more. The first one had TVM's own passes."""
+_BASE = "s_tir"
+_LEAVE_ALONE = "disable_lower_builtin"
+_STACK_BYTES = 8192
+"""Four times the largest register file; threads have megabytes of stack."""
+
+
+def compiled(module: tvm.IRModule, target: Target, resources: Resources) -> Any:
+    """A module of kernels as an executable for a device."""
+    generated = tvm.target.Target(target.tvm_target(resources))
+    return tvm.compile(with_prefetches(module), generated, tir_pipeline=registered())
+
+
+@cache
+def registered() -> str:
+    """The name under which TVM knows the passes."""
+    passes: Any = tirx.get_tir_pipeline(_BASE)
+    before, finish_host, finish_device = passes
+
+    def finish() -> tvm.transform.Pass:
+        return tvm.transform.Sequential([_on_stack, finish_host()])
+
+    tirx.register_tir_pipeline(NAME, lambda: (before, finish, finish_device))
+    return NAME
+
+
+@tirx.transform.prim_func_pass(opt_level=0)
+def _on_stack(function: tirx.PrimFunc, _module: tvm.IRModule, _context: Any) -> tirx.PrimFunc:
+    return function.with_body(structural_map(function.body, (tirx.AllocBuffer, _kept)))
+
+
+def _kept(node: Any) -> Any:
+    """A buffer on the stack where it is small; what is left comes from the pool."""
+    if not 0 <= _bytes(node.buffer) <= _STACK_BYTES:
+        return node
+    return tirx.AllocBuffer(node.buffer, {_LEAVE_ALONE: tirx.IntImm("bool", 1)})
+
+
+def _bytes(buffer: Any) -> int:
+    """Of a buffer of known size; -1 for any other."""
+    if not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
+        return -1
+    kind = tvm.DataType(str(buffer.dtype))
+    return prod(map(int, buffer.shape)) * kind.bits * kind.lanes // 8
+
+
+@pass_instrument
+class WorkspaceReader:
+    """An instrument of TVM's passes that notes the workspaces of every kernel it sees; `found` has
+    them by the kernel's symbol."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Workspaces] = {}
+
+    def run_after_pass(self, module: tvm.IRModule, info: Any) -> None:
+        """Read the kernels once their small buffers have gone to the stack."""
+        if info.name != "_on_stack":
+            return
+        for variable, function in module.functions.items():
+            if isinstance(function, tirx.PrimFunc):
+                self.found[variable.name_hint] = _workspaces(function.body)
+
+
+def _workspaces(body: Any) -> Workspaces:
+    """The buffers from the pool: those of parallel loops are each thread's own. One of unknown size
+    counts as nothing."""
+    found: dict[bool, list[int]] = {True: [], False: []}
+    around: list[Any] = []
+
+    def enter(loop: Any, visitor: Any) -> None:
+        around.append(loop.kind)
+        visitor.default_visit(loop)
+        around.pop()
+
+    def note(node: Any, _visitor: Any) -> None:
+        if _LEAVE_ALONE not in node.annotations:
+            found[tirx.ForKind.PARALLEL in around].append(max(0, _bytes(node.buffer)))
+
+    structural_visit(body, [(tirx.For, enter), (tirx.AllocBuffer, note)])
+    return Workspaces(shared=tuple(found[False]), own=tuple(found[True]))
 
 
 def kernel_module(

@@ -22,8 +22,7 @@ import tvm_ffi
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.build import argument_types, kernel_hash_of, kernel_module
-from tilewright.compiler.pipeline import compiled
+from tilewright.compiler.build import argument_types, compiled, kernel_hash_of, kernel_module
 from tilewright.core.records import Candidate, Protocol
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import to_logical, to_physical

@@ -6,6 +6,9 @@
                   then kernel(operands..., result)
         return outputs
 
+A network that is timed call by call where no Python is near has a kernel more, which notes the
+time; it calls the C library's clock of the device.
+
 Memory is planned by us, so the module goes to the VM without Relax's own planning or fusion, and
 without instructions that free tensors one by one: all of them lie in the arena.
 """
@@ -13,6 +16,7 @@ without instructions that free tensors one by one: all of them lie in the arena.
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Sequence
 from math import prod
@@ -23,10 +27,8 @@ from tvm import relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
-from tilewright.compiler.build import argument_types, kernel_module
-from tilewright.compiler.pipeline import WorkspaceReader, registered
+from tilewright.compiler.build import WorkspaceReader, argument_types, kernel_module, registered
 from tilewright.compiler.prefetch import with_prefetches
-from tilewright.compiler.stopwatch import SYMBOL, mark_rows, stopwatch
 from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Target
 from tilewright.graph.array_files import map_array
@@ -278,3 +280,44 @@ def _is_outside(index: tirx.Expr, dtype: str, valid: IndexRange) -> tirx.Expr:
     wide = index if dtype == "int64" else tirx.Cast("int64", index)
     low, high = (tirx.const(bound, "int64") for bound in (valid.lowest, valid.highest))
     return tirx.any(wide < low, wide > high)
+
+
+SYMBOL = "stopwatch"
+_MONOTONIC = 1
+"""Linux's number of the clock that never goes back."""
+_WIDE = ("x86_64", "aarch64", "riscv64", "ppc64le", "s390x", "loongarch64")
+"""Processors on which both parts of a time take eight bytes."""
+
+
+def has_stopwatch(target: Target) -> bool:
+    """Whether the clock of a device can be read: one under Linux with words of eight bytes."""
+    triple = str(json.loads(target.tvm).get("mtriple", ""))
+    return target.architecture in _WIDE and (not triple or "linux" in triple)
+
+
+def mark_rows(calls: int) -> int:
+    """Rows of marks for a network of so many calls: how many were made, then two for each."""
+    return 2 * calls + 1
+
+
+def stopwatch(calls: int) -> tirx.PrimFunc:
+    """place = marks[0, 0] % (rows - 1) + 1; marks[0, 0] = place; marks[place] = now
+
+    `marks` are (seconds, nanoseconds) behind a first row that holds the number of the last one. It
+    begins anew after the last row, so that runs follow each other without a word between them.
+    """
+    rows = mark_rows(calls)
+    with IRBuilder() as builder:
+        with script.prim_func():
+            script.func_name(SYMBOL)
+            script.func_attr({"global_symbol": SYMBOL, "tirx.noalias": True})
+            marks = script.arg("marks", script.buffer((rows, 2), "int64"))
+            place = script.alloc_buffer((1,), "int64", scope="local")
+            most = tirx.const(max(1, rows - 1), "int64")
+            one = tirx.const(1, "int64")
+            script.buffer_store(place, tirx.floormod(marks[0, 0], most) + one, [0])
+            script.buffer_store(marks, place[0], [0, 0])
+            address = tirx.address_of(marks[place[0], 0])
+            clock = tirx.const(_MONOTONIC, "int32")
+            script.evaluate(tirx.call_extern("int32", "clock_gettime", clock, address))
+        return builder.get()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import prod
@@ -23,12 +23,12 @@ import numpy as np
 import tvm
 import tvm_ffi
 from tvm import rpc, te
+from tvm.rpc.server import PopenRPCServerState
 from tvm.support import cc
 
-from tilewright.compiler.build import argument_types, kernel_hash_of, kernel_module
+from tilewright.compiler.build import argument_types, compiled, kernel_hash_of, kernel_module
 from tilewright.compiler.kernel_runs import evaluated, random_array
 from tilewright.compiler.peaks import measured_peaks
-from tilewright.compiler.pipeline import compiled
 from tilewright.core.element_types import element_type
 from tilewright.core.records import Candidate, Protocol
 from tilewright.core.targets import Resources, Target
@@ -312,3 +312,24 @@ class RemoteTiming:
         calls = max(1, min(_MOST_CALLS, round(protocol.sample_s / max(once_s, 1e-7))))
         found = np.array(self.seconds(calls * protocol.repeats))
         return found.reshape(protocol.repeats, calls).mean(axis=1).tolist()
+
+
+def serve_board(options: Mapping[str, Any], functions: Mapping[str, Callable[[str], str]]) -> None:
+    """Serve until killed; `options` are those of TVM's own server by name.
+
+    Each session is served by a fork of this process, which has the functions, too.
+    """
+    for name, function in functions.items():
+        tvm_ffi.register_global_func(name, function, override=True)
+    host, _, port = str(options["tracker"]).rpartition(":")
+    state = PopenRPCServerState(
+        options["host"],
+        options["port"],
+        options["port_end"],
+        tracker_addr=(host, int(port)),
+        key=options["key"],
+        load_library=options["load_library"],
+        custom_addr=options["custom_addr"],
+        silent=options["silent"],
+    )
+    state.thread.join()

@@ -17,11 +17,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tilewright.compiler.execute import check_constants, undamaged
-from tilewright.compiler.network import CALLED, LIBRARY, MAIN, OUTSIDE, TIMED, WEIGHTS
+from tilewright.compiler.execute import check_constants, load_weights, undamaged
+from tilewright.compiler.network import CALLED, LIBRARY, MAIN, OUTSIDE, TIMED, WEIGHTS, mark_rows
 from tilewright.compiler.remote import RemoteSession, export
-from tilewright.compiler.stopwatch import mark_rows
-from tilewright.compiler.weights import load_weights
 from tilewright.core.errors import DamagedArtifact, InputError, LinkError, last_line
 
 ARCHIVE = "model.tar"

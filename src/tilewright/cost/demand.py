@@ -1,4 +1,8 @@
-"""What one call of a kernel asks of a processor."""
+"""What one call of a kernel asks of a processor, and the estimate that is made of it.
+
+Estimates rank the candidates of a task; the same clock and bandwidths for all of them hardly change
+their order. What a machine really reaches is measured (`floors.Peaks`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.rates import CLOCK_HZ
+from tilewright.core.targets import Resources
+
+CLOCK_HZ = 2.7e9
+"""Cycles per second of every core."""
+
+LEVELS = {"L2": 4e10, "L3": 2e10, "memory": 1e10}
+"""Bytes per second that one thread gets from a level of memory."""
+
+LAUNCH_S = 2e-6
+"""Starting a parallel region."""
 
 Column = npt.NDArray[np.float64]
 Numbers = Column | float
@@ -24,7 +37,7 @@ class Demand:
 
     `operations` are multiplications and additions of vector units, wasted ones included, of which a
     core does `per_cycle` in a cycle; `cycles` are what cores spend besides. `traffic` are bytes by
-    the level that they come from (see `rates.LEVELS`). The call falls into `pieces` that do not
+    the level that they come from (see `LEVELS`). The call falls into `pieces` that do not
     depend on each other; with `even` the threads are as busy as each other all the same. Where a
     piece moves its own part of the bytes (`own_traffic`), idle threads move none. `hidden` is the
     share of the shorter of arithmetic and traffic that is done beside the longer. Threads are
@@ -42,3 +55,24 @@ class Demand:
     hidden: float = 0.0
     clock_hz: float = CLOCK_HZ
     details: Mapping[str, Numbers] = field(default_factory=_no_columns)
+
+
+def balance(pieces: Numbers, resources: Resources) -> Column:
+    """Share of the threads that equal pieces of work keep busy."""
+    count = np.maximum(1.0, np.asarray(pieces, np.float64))
+    return count / (np.ceil(count / resources.threads) * resources.threads)
+
+
+def seconds(demand: Demand, resources: Resources) -> Column:
+    """A rough time of one call: good for an order, not for a promise.
+
+    Arithmetic and traffic follow each other but for what is `hidden`; threads without a piece of
+    work wait for the others.
+    """
+    busy = resources.threads * (1.0 if demand.even else balance(demand.pieces, resources))
+    cycles = demand.operations / np.asarray(demand.per_cycle) + demand.cycles
+    computing_s = cycles / (demand.clock_hz * busy)
+    alone_s = sum(moved / LEVELS[level] for level, moved in demand.traffic.items())
+    moving_s = alone_s / (busy if demand.own_traffic else resources.threads)
+    spared_s = demand.hidden * np.minimum(computing_s, moving_s)
+    return computing_s + moving_s - spared_s + demand.launches * LAUNCH_S

@@ -24,8 +24,8 @@ from tilewright.deploy.manifest import (
 )
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.tasks import Task
-from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import implementations, is_for
+from tilewright.kernels.search_space import knob_space
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare

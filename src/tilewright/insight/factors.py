@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.core.predictions import FactDifference, Factor
-from tilewright.kernels.knobspace import Numbers
+from tilewright.kernels.search_space import Numbers
 from tilewright.kernels.spaces import TaskSpace
 from tilewright.predict.base import Features, Floats, Integers
 from tilewright.predict.family_models import FamilyModel

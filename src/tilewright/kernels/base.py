@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from tilewright.core.errors import InternalError
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.cost.floors import Work
 from tilewright.graph.network import Array
-from tilewright.graph.workload import Workload
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Step, Workload
 from tilewright.kernels.columns import Bools
 from tilewright.kernels.knobs import Knob as Knob
 
@@ -28,6 +30,20 @@ LLVM = "llvm"
 
 SINGLE = frozenset({"float32"})
 """The element types that kernels for single precision take."""
+
+
+def anchored(
+    workload: Workload, operator: str = ""
+) -> tuple[Step, tuple[TensorType, ...], TensorType]:
+    """The anchor, the types of its operands, and that of its result.
+
+    Raises InternalError where there is none, or another operator than the one that is asked for.
+    """
+    step, index = workload.anchor, workload.anchor_index
+    if step is None or index is None or operator not in ("", step.operator):
+        raise InternalError(f"{workload.key} has no {f'{operator} anchor'.lstrip()}")
+    operands, result = workload.step_types(index)
+    return step, operands, result
 
 
 class Implementation(Protocol):

@@ -19,25 +19,31 @@ from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob, ToldAsColumns
-from tilewright.kernels.blocks import arriving_block, output_block, tile_sizes, usual_lanes
 from tilewright.kernels.columns import Bools, by_type, chosen, column
 from tilewright.kernels.convolution import (
-    Convolutions,
     TiledConvolution,
     convolution,
     convolutions,
+    plane_tiles,
 )
-from tilewright.kernels.ports import Ports, anchored_ports
-from tilewright.kernels.register_tile import RegisterTile
+from tilewright.kernels.ports import (
+    Ports,
+    anchored_ports,
+    arriving_block,
+    output_block,
+    tile_sizes,
+    usual_lanes,
+)
 
 _LARGEST_WIDTH = 14
 _LARGEST_CODE = 160
 
 
-class DepthwiseConvolution(ToldAsColumns, TiledConvolution):
+class DepthwiseConvolution(TiledConvolution, ToldAsColumns):
     """Spec of the depthwise convolution, with any channel multiplier."""
 
     name = "conv2d_depthwise"
+    tile_vectors = ()
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision, constant weights, one input channel per group."""
@@ -77,12 +83,10 @@ class DepthwiseConvolution(ToldAsColumns, TiledConvolution):
     ) -> Bools:
         """The tile fits the registers; unrolled code stays small."""
         conv = convolution(workload)
-        lanes, width, height = (column(settings, n) for n in ("lanes", "tile_width", "tile_height"))
-        vectors = np.ceil(lanes / target.lanes(conv.computed_in))
-        tile = RegisterTile(width * height, vectors)
+        tile = self.tile(settings, target.lanes(conv.computed_in))
         down = np.where(chosen(settings, "unroll", "taps"), conv.kernel[0], 1)
         short = tile.accumulators * conv.kernel[1] * down <= _LARGEST_CODE
-        return tile.fits_beside(target.vector_registers) & (short | (width * height == 1))
+        return tile.fits_beside(target.vector_registers) & (short | np.equal(tile.rows, 1))
 
     def demand_of_many(
         self,
@@ -93,7 +97,38 @@ class DepthwiseConvolution(ToldAsColumns, TiledConvolution):
         settings: Sequence[Settings],
     ) -> Demand:
         """Loads and cycles per vector of results."""
-        return _demand(convolutions(workloads), target, settings)
+        conv = convolutions(workloads)
+        (kh, kw), (sh, sw), taps = conv.kernel, conv.strides, conv.taps
+        names = ("lanes", "tile_width", "tile_height", "rows")
+        lanes, tw, th, rows = (column(settings, name) for name in names)
+        copied = chosen(settings, "padding", "tile")
+        unrolled = chosen(settings, "unroll", "taps")
+        vectors = np.ceil(lanes / by_type(conv.computed_in, target.lanes))
+        tiles_h, _, waste = plane_tiles(conv, settings)
+        columns_read = ((tw - 1) * sw + kw) / tw
+        rows_read = np.where(unrolled, ((th - 1) * sh + kh) / th, kh)
+        loads = columns_read * rows_read + taps / (tw * th)
+        tests = np.where(copied | ~conv.padded, 0.0, taps * (0.1 + 0.3 / tw))
+        # rows of one tile branch apart at the upper and lower border
+        tests += np.where(th > 1, np.where(copied, 0.1, 0.7) * taps, 0.0)
+        tests += np.where((waste > 1.0) & ~copied, 0.1 * taps, 0.0)
+        latency = 4.0 * taps / (tw * th * vectors)
+        work = np.maximum(np.maximum(taps, loads) / 2.0, latency)
+        odd = np.where(np.log2(lanes) % 1.0 > 0, 2.0, 1.0)
+        border = (th * rows * sh + kh - sh) / (th * rows)
+        copying = np.where(copied, 3.0 * border * (conv.in_width + kw) / conv.out_width, 0.0)
+        cycles = (work + tests + 3.0 + 8.0 / (tw * th)) * waste * odd + copying
+        vectors_written = conv.batch * conv.out_channels * conv.pixels / lanes * vectors
+        return Demand(
+            pieces=conv.batch * conv.out_channels / lanes * np.ceil(tiles_h / rows),
+            cycles=cycles * vectors_written,
+            traffic={"L2": conv.moved_bytes.astype(np.float64)},
+            details={
+                "accumulators": tw * th * vectors,
+                "loads_per_result": loads,
+                "waste": waste,
+            },
+        )
 
     def packed_shapes(
         self, workload: Workload, candidate: Candidate
@@ -111,43 +146,6 @@ class DepthwiseConvolution(ToldAsColumns, TiledConvolution):
         chunks, kh, kw, block = self.packed_shapes(workload, candidate)[conv.weight]
         weights = constants[conv.weight].reshape(chunks, block, kh, kw)
         return {**constants, conv.weight: np.ascontiguousarray(weights.transpose(0, 2, 3, 1))}
-
-
-def _demand(conv: Convolutions, target: Target, settings: Sequence[Settings]) -> Demand:
-    """Of settings, of one convolution or of as many as there are settings."""
-    (kh, kw), (sh, sw), taps = conv.kernel, conv.strides, conv.taps
-    lanes, tw, th, rows = (
-        column(settings, name) for name in ("lanes", "tile_width", "tile_height", "rows")
-    )
-    copied = chosen(settings, "padding", "tile")
-    unrolled = chosen(settings, "unroll", "taps")
-    vectors = np.ceil(lanes / by_type(conv.computed_in, target.lanes))
-    tiles_w = np.ceil(conv.out_width / tw)
-    tiles_h = np.ceil(conv.out_height / th)
-    groups = np.ceil(tiles_h / rows)
-    pieces = conv.batch * conv.out_channels / lanes * groups
-    waste = tiles_w * tw * tiles_h * th / conv.pixels
-    columns_read = ((tw - 1) * sw + kw) / tw
-    rows_read = np.where(unrolled, ((th - 1) * sh + kh) / th, kh)
-    loads = columns_read * rows_read + taps / (tw * th)
-    tests = np.where(copied | ~conv.padded, 0.0, taps * (0.1 + 0.3 / tw))
-    # rows of one tile branch apart at the upper and lower border
-    tests += np.where(th > 1, np.where(copied, 0.1, 0.7) * taps, 0.0)
-    tests += np.where((waste > 1.0) & ~copied, 0.1 * taps, 0.0)
-    latency = 4.0 * taps / (tw * th * vectors)
-    work = np.maximum(np.maximum(taps, loads) / 2.0, latency)
-    odd = np.where(np.log2(lanes) % 1.0 > 0, 2.0, 1.0)
-    border = (th * rows * sh + kh - sh) / (th * rows)
-    copying = np.where(copied, 3.0 * border * (conv.in_width + kw) / conv.out_width, 0.0)
-    cycles = (work + tests + 3.0 + 8.0 / (tw * th)) * waste * odd + copying
-    vectors_written = conv.batch * conv.out_channels * conv.pixels / lanes * vectors
-    details = {"accumulators": tw * th * vectors, "loads_per_result": loads, "waste": waste}
-    return Demand(
-        pieces=pieces,
-        cycles=cycles * vectors_written,
-        traffic={"L2": conv.moved_bytes.astype(np.float64)},
-        details=details,
-    )
 
 
 SPEC = DepthwiseConvolution()

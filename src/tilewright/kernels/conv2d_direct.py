@@ -5,40 +5,52 @@ the axes between in the order of the reduction's loops, so that they are read as
 register tile of `tile_out` channel chunks × `tile_height` rows × `tile_width` columns accumulates
 over all inputs; one input value is broadcast against bo lanes of weights. The form follows
 Georganas et al. 2018 (Anatomy of High-Performance Deep Learning Convolutions on SIMD).
+
+Values of knobs are chosen sparingly; docs/reference/knobs.md gives the reason for each knob and the
+size of the space.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
 
-from tilewright.core.forms import Form
+from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Column, Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import Knob, ToldAsColumns, Workspaces
-from tilewright.kernels.blocks import chunk_count, output_block, whole_chunks
-from tilewright.kernels.columns import Bools, by_type, chosen, column
-from tilewright.kernels.conv2d_direct_knobs import (
-    REDUCTION,
-    data_blocks,
-    direct_knobs,
-    plain_blocks,
-    unrolls_lanes,
-)
+from tilewright.kernels.base import ToldAsColumns, Workspaces
+from tilewright.kernels.columns import Bools, Numbers, by_type, chosen, column
 from tilewright.kernels.convolution import (
     Convolution,
     Convolutions,
     TiledConvolution,
     convolution,
     convolutions,
+    plane_tiles,
+)
+from tilewright.kernels.knobs import Knob, choice, order, split
+from tilewright.kernels.ports import (
+    chunk_count,
+    lane_counts,
+    out_tiles,
+    output_block,
+    whole_chunks,
 )
 from tilewright.kernels.register_tile import RegisterTile
 
+REDUCTION: tuple[str, ...] = ("chunk", "ky", "kx", "lane")
+UNROLLED_LANES = 4
+_LARGEST_WIDTH = 32
+_LARGEST_HEIGHT = 8
+_LARGEST_HEIGHT_WIDE = 4
+_WIDE = 16
+_FEW_PIECES = 8
+_FEW_CHANNELS = 4
 _WIDEST_OF_SEVERAL_ROWS = 16
 _TAPS_INSIDE = "chunk,ky,lane,kx"
 _CHUNKS_INSIDE = "ky,kx,chunk,lane"
@@ -58,7 +70,7 @@ def reduction(conv: Convolution, settings: Settings) -> dict[str, int]:
     return {name: steps[name] for name in str(settings["reduce_order"]).split(",")}
 
 
-class DirectConvolution(ToldAsColumns, TiledConvolution):
+class DirectConvolution(TiledConvolution, ToldAsColumns):
     """Spec of the direct convolution; any stride, padding, dilation and groups."""
 
     name = "conv2d_direct"
@@ -71,8 +83,8 @@ class DirectConvolution(ToldAsColumns, TiledConvolution):
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
-        """See `conv2d_direct_knobs`."""
-        return direct_knobs(convolution(workload), target, resources, forms)
+        """See docs/reference/knobs.md."""
+        return _knobs(convolution(workload), target, resources, forms)
 
     def valid_many(
         self,
@@ -85,14 +97,13 @@ class DirectConvolution(ToldAsColumns, TiledConvolution):
         """The tile divides the chunks and fits the registers with the weights beside it, it is
         worth it, and cached weights are used more than once."""
         conv = convolution(workload)
-        lanes, width, height, tile_out = _tile(settings)
-        tile = RegisterTile(
-            width * height, tile_out * np.ceil(lanes / target.lanes(conv.computed_in))
-        )
-        kept = np.where(chosen(settings, "reduce_order", _TAPS_INSIDE), width * height, 1.0)
+        tile = self.tile(settings, target.lanes(conv.computed_in))
+        kept = np.where(chosen(settings, "reduce_order", _TAPS_INSIDE), tile.rows, 1.0)
         fits = tile.fits(target.vector_registers, kept=kept)
-        divides = np.ceil(conv.group_out / lanes) % tile_out == 0
-        small = (height == 1) | (width <= _WIDEST_OF_SEVERAL_ROWS)
+        chunks = np.ceil(conv.group_out / column(settings, "lanes"))
+        divides = chunks % column(settings, "tile_out") == 0
+        wide = column(settings, "tile_width") > _WIDEST_OF_SEVERAL_ROWS
+        small = chosen(settings, "tile_height", 1) | ~wide
         uncached = chosen(settings, "cache_chunks", 0)
         return (
             divides & small & fits & _spelled(settings) & (uncached | _cache_pays(conv, settings))
@@ -108,7 +119,31 @@ class DirectConvolution(ToldAsColumns, TiledConvolution):
     ) -> Demand:
         """Wasted work, what the register tile loses against the peak, bytes of all operands, and of
         weights that are read again."""
-        return _demand(convolutions(workloads), target, forms, settings)
+        conv = convolutions(workloads)
+        lanes, tile_out = column(settings, "lanes"), column(settings, "tile_out")
+        tiles_h, tiles_w, waste = plane_tiles(conv, settings)
+        chunks = conv.groups * np.ceil(conv.group_out / lanes)
+        apart = _tiles_apart(conv, settings, tiles_h, tiles_w)
+        register = by_type(conv.computed_in, target.lanes)
+        vectors = np.ceil(lanes / register)
+        torn = (vectors > 1) & (lanes % register > 0)
+        tile = self.tile(settings, register)
+        fill = conv.out_channels / (chunks * vectors * register)
+        weight_bytes = 4.0 * lanes * tile_out * conv.summed
+        by_rows = chosen(settings, "order", "rows")
+        traffic = np.where(by_rows, 4.0 * conv.summed * conv.out_channels * tiles_h, 0.0)
+        spill = np.where(weight_bytes > target.cache_bytes(2) / 2, 1.15, 1.0)
+        slow = tile.slowdown * spill * _reduction_speed(conv, target, settings, tile)
+        slow = slow * _doubt(conv, forms, settings) * np.where(torn, _TORN_VECTORS, 1.0)
+        ragged = (conv.groups > 1) & (conv.group_out % lanes > 0)
+        moved = conv.moved_bytes + 0.1 * traffic + np.where(ragged, 2.0 * conv.result_bytes, 0.0)
+        return Demand(
+            pieces=conv.batch * (chunks / tile_out) * apart,
+            operations=conv.flop * waste,
+            per_cycle=by_type(conv.computed_in, target.operations_per_cycle) * fill / slow,
+            traffic={"L3": moved},
+            details=tile.details(waste, weight_tile_bytes=weight_bytes),
+        )
 
     def workspaces(
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
@@ -150,49 +185,10 @@ class DirectConvolution(ToldAsColumns, TiledConvolution):
         return {**constants, conv.weight: np.ascontiguousarray(weights.transpose(axes))}
 
 
-def _demand(
-    conv: Convolutions, target: Target, forms: tuple[Form, ...], settings: Sequence[Settings]
-) -> Demand:
-    """Of settings, of one convolution or of as many as there are settings."""
-    lanes, tile_width, tile_height, tile_out = _tile(settings)
-    tiles_w = np.ceil(conv.out_width / tile_width)
-    tiles_h = np.ceil(conv.out_height / tile_height)
-    chunks = conv.groups * np.ceil(conv.group_out / lanes)
-    tiles_c = chunks / tile_out
-    pieces = conv.batch * tiles_c * _tiles_apart(conv, settings, tiles_h, tiles_w)
-    covered = tiles_w * tile_width * tiles_h * tile_height
-    waste = covered / conv.pixels
-    register = by_type(conv.computed_in, target.lanes)
-    vectors = np.ceil(lanes / register)
-    torn = (vectors > 1) & (lanes % register > 0)
-    tile = RegisterTile(tile_width * tile_height, tile_out * vectors)
-    fill = conv.out_channels / (chunks * vectors * register)
-    weight_bytes = 4.0 * lanes * tile_out * conv.summed
-    by_rows = chosen(settings, "order", "rows")
-    traffic = np.where(by_rows, 4.0 * conv.summed * conv.out_channels * tiles_h, 0.0)
-    spill = np.where(weight_bytes > target.cache_bytes(2) / 2, 1.15, 1.0)
-    slow = tile.slowdown * spill * _reduction_speed(conv, target, settings, tile)
-    slow = slow * _doubt(conv, forms, settings) * np.where(torn, _TORN_VECTORS, 1.0)
-    ragged = (conv.groups > 1) & (conv.group_out % lanes > 0)
-    moved = conv.moved_bytes + 0.1 * traffic + np.where(ragged, 2.0 * conv.result_bytes, 0.0)
-    return Demand(
-        pieces=pieces,
-        operations=conv.flop * waste,
-        per_cycle=by_type(conv.computed_in, target.operations_per_cycle) * fill / slow,
-        traffic={"L3": moved},
-        details=tile.details(waste, weight_tile_bytes=weight_bytes),
-    )
-
-
 def ragged_groups(conv: Convolution, lanes: int) -> bool:
     """Whether chunks of `lanes` end beyond the last channel of each of several groups: then all
     sums are made first, and gathered into the result in a second pass."""
     return conv.groups > 1 and conv.group_out % lanes > 0
-
-
-def _tile(settings: Sequence[Settings]) -> Iterator[Column]:
-    names = ("lanes", "tile_width", "tile_height", "tile_out")
-    return (column(settings, name) for name in names)
 
 
 def _spelled(settings: Sequence[Settings]) -> Bools:
@@ -209,8 +205,7 @@ def _cache_pays(conv: Convolution, settings: Sequence[Settings]) -> Bools:
     chunks = conv.group_in // column(settings, "in_block")
     cached = np.maximum(1.0, column(settings, "cache_chunks"))
     apart = chosen(settings, "order", "tiles") | chosen(settings, "reduce_order", _CHUNKS_INSIDE)
-    across = np.ceil(conv.out_width / column(settings, "tile_width"))
-    down = np.ceil(conv.out_height / column(settings, "tile_height"))
+    down, across, _ = plane_tiles(conv, settings)
     tiles = across * np.where(chosen(settings, "order", "channels"), down, 1.0)
     return ~apart & (tiles > 1) & (cached < chunks) & (chunks % cached == 0)
 
@@ -253,6 +248,111 @@ def _doubt(conv: Convolutions, forms: tuple[Form, ...], settings: Sequence[Setti
         + ~chosen(settings, "cache_chunks", 0)
     )
     return np.power(_LESS_USUAL, unusual)
+
+
+def _knobs(
+    conv: Convolution, target: Target, resources: Resources, forms: tuple[Form, ...]
+) -> tuple[Knob, ...]:
+    """All knobs; the first value of each of `in_block` to `cache_chunks` is the plain way."""
+    lanes = lane_counts(conv.group_out, forms[-1], target.lanes(conv.computed_in))
+    chunks = [chunk_count(conv.group_out, count) for count in lanes]
+    in_blocks = input_blocks(conv, target, forms)
+    orders: list[tuple[str, ...]] = [REDUCTION]
+    if prod(conv.kernel) > 1:
+        orders.append(("ky", "kx", "chunk", "lane"))
+    if conv.kernel[1] > 1:
+        orders.append(("chunk", "ky", "lane", "kx"))
+    unrolls = ["none", *(["kx"] if conv.kernel[1] > 1 else [])]
+    if unrolls_lanes(np.array(in_blocks, dtype=np.float64)).any():
+        unrolls.append("lanes")
+    tallest = _LARGEST_HEIGHT if conv.out_width < _WIDE else _LARGEST_HEIGHT_WIDE
+    cached = _cached_chunks(conv, target, lanes[0], in_blocks[0])
+    return (
+        choice("lanes", lanes),
+        _tile_knob("tile_width", conv.out_width, _LARGEST_WIDTH),
+        _tile_knob("tile_height", conv.out_height, tallest),
+        _listed("tile_out", out_tiles(chunks)),
+        choice("order", _orders(conv, resources, conv.groups * chunks[0])),
+        _listed("in_block", in_blocks),
+        order("reduce_order", REDUCTION, orders),
+        choice("unroll", unrolls),
+        choice("padding", ("stage", "piece") if conv.padded else ("none",)),
+        choice("cache_chunks", (0, *cached)),
+    )
+
+
+def data_block(conv: Convolution, forms: tuple[Form, ...]) -> int:
+    """The channel block the data arrives in where it divides a group, else 0."""
+    return int(data_blocks(conv, forms))
+
+
+def data_blocks(conv: Convolution | Convolutions, forms: tuple[Form, ...]) -> Numbers:
+    """`data_block` of one convolution or of many."""
+    ports = np.array([*(channel_block(form) for form in forms[:-1]), 0])
+    blocks = ports[np.minimum(conv.data, len(ports) - 1)]
+    return np.where(conv.group_in % np.maximum(1, blocks) == 0, blocks, 0)
+
+
+def plain_blocks(conv: Convolution | Convolutions, forms: tuple[Form, ...]) -> Numbers:
+    """The first of `input_blocks`, of one convolution or of many."""
+    blocks, whole = data_blocks(conv, forms), conv.group_in
+    return np.where(blocks > 0, blocks, np.where(np.greater(whole, _FEW_CHANNELS), 1, whole))
+
+
+def input_blocks(conv: Convolution, target: Target, forms: tuple[Form, ...]) -> list[int]:
+    """Channels of the input per packed weight block, the plain choice first.
+
+    It follows the block the data arrives in, so that a chunk is walked in the order of memory;
+    half of that changes what lies between two taps of the kernel, double is for blocks smaller
+    than a register. Plain data may be taken channel by channel or in blocks.
+    """
+    block, plain = data_block(conv, forms), int(plain_blocks(conv, forms))
+    if block and prod(conv.kernel) == 1:
+        return [plain]
+    register = target.lanes(conv.computed_in)
+    if block:
+        other = block // 2 if block >= register else 2 * block
+    else:
+        other = register if conv.group_in > _FEW_CHANNELS else 1
+    return list(dict.fromkeys(b for b in (plain, other) if b and conv.group_in % b == 0))
+
+
+def unrolls_lanes(blocks: Column) -> Bools:
+    """Whether lanes of blocks can be spelled out in part."""
+    return (blocks % UNROLLED_LANES == 0) & (blocks > UNROLLED_LANES)
+
+
+def _orders(conv: Convolution, resources: Resources, chunks: int) -> tuple[str, ...]:
+    few = conv.batch * conv.out_height * chunks < _FEW_PIECES * resources.threads
+    wide = conv.out_height > 1 and conv.out_width > 1
+    return ("channels", "rows", "tiles") if few and wide else ("channels", "rows")
+
+
+def _cached_chunks(conv: Convolution, target: Target, lanes: int, block: int) -> tuple[int, ...]:
+    """The number of chunks whose weights fill a good part of the first cache, where all weights of
+    a tile do not fit there and a whole plane of partial sums fits the second."""
+    chunk_bytes = 4 * lanes * block * prod(conv.kernel)
+    plane_bytes = 4 * lanes * conv.out_height * conv.out_width
+    chunks = conv.group_in // block
+    if chunk_bytes * chunks <= target.cache_bytes(1) or plane_bytes > target.cache_bytes(2) // 4:
+        return ()
+    fitting = [c for c in range(1, chunks) if c * chunk_bytes <= target.cache_bytes(1) // 2]
+    fitting = [c for c in fitting if chunks % c == 0] or [1]
+    return (fitting[-1],) if chunks > 1 else ()
+
+
+def _tile_knob(name: str, extent: int, largest: int) -> Knob:
+    """Divisors, and for each number of tiles the least size that needs no more of them where it
+    wastes at most 15 %."""
+    limit = min(extent, largest)
+    divisors = [size for size in range(1, limit + 1) if extent % size == 0]
+    sizes = [-(-extent // count) for count in range(1, extent + 1)]
+    near = [size for size in sizes if size <= limit and -(-extent // size) * size <= 1.15 * extent]
+    return _listed(name, sorted({*divisors, *near}))
+
+
+def _listed(name: str, values: Sequence[int]) -> Knob:
+    return split(name, 0, policy="candidates", candidates=values)
 
 
 SPEC = DirectConvolution()

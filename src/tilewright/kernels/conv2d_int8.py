@@ -22,10 +22,14 @@ from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob
-from tilewright.kernels.blocks import arriving_block, output_block, tile_sizes, usual_lanes
-from tilewright.kernels.columns import column
-from tilewright.kernels.convolution import Convolution, TiledConvolution, convolution
-from tilewright.kernels.register_tile import RegisterTile
+from tilewright.kernels.columns import Bools, chosen, column
+from tilewright.kernels.convolution import (
+    Convolution,
+    TiledConvolution,
+    convolution,
+    plane_tiles,
+)
+from tilewright.kernels.ports import arriving_block, output_block, tile_sizes, usual_lanes
 
 QUAD = 4
 """Products that one dot-product instruction adds to a lane."""
@@ -112,21 +116,19 @@ class Int8Convolution(TiledConvolution):
             Knob(name="order", values=("channels", "rows")),
         )
 
-    def valid(
+    def valid_many(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
-        settings: Settings,
-    ) -> bool:
+        settings: Sequence[Settings],
+    ) -> Bools:
         """The tile, the weights and an input beside it fit the registers, and it is worth it."""
-        vectors = -(-int(settings["lanes"]) // target.lanes(workload.computed_in))
-        height, width = int(settings["tile_height"]), int(settings["tile_width"])
-        tile = RegisterTile(width * height, int(settings["tile_out"]) * vectors)
+        tile = self.tile(settings, target.lanes(workload.computed_in))
+        small = chosen(settings, "tile_height", 1) | (column(settings, "tile_width") <= 16)
         # one register more than in single precision: the broadcast input is never an operand
-        fits = bool(tile.fits(target.vector_registers - 1))
-        return fits and (height == 1 or width <= 16)
+        return tile.fits(target.vector_registers - 1) & small
 
     def demand(
         self,
@@ -139,22 +141,18 @@ class Int8Convolution(TiledConvolution):
         """Wasted work, what the register tile loses against the peak, bytes of all operands and of
         a copied input."""
         conv = convolution(workload)
-        names = ("lanes", "tile_width", "tile_height", "tile_out")
-        lanes, width, height, out = (column(settings, n) for n in names)
-        quads = np.array([float(quad(s)) for s in settings])
+        lanes, out = column(settings, "lanes"), column(settings, "tile_out")
         moves = np.array([copied(conv, forms, s) for s in settings])
-        tiles_w, tiles_h = np.ceil(conv.out_width / width), np.ceil(conv.out_height / height)
+        tiles_h, tiles_w, waste = plane_tiles(conv, settings)
         pieces = conv.batch * tiles_h * conv.out_channels / lanes / out
-        pieces = pieces * (tiles_w if conv.out_height == 1 else 1.0)
-        waste = tiles_w * width * tiles_h * height / (conv.out_height * conv.out_width)
         register = target.lanes(conv.computed_in)
-        vectors = np.ceil(lanes / register)
-        tile = RegisterTile(width * height, out * vectors)
-        fill = lanes / (vectors * register)
-        peak = np.where(quads > 1, *_operations_per_cycle(target, conv.computed_in))
+        tile = self.tile(settings, register)
+        fill = lanes / (np.ceil(lanes / register) * register)
+        dots, widened = _operations_per_cycle(target, conv.computed_in)
+        peak = np.where(chosen(settings, "dot", "vnni"), dots, widened)
         copy_bytes = np.where(moves, 2.0 * workload.types[conv.data].bytes, 0.0)
         return Demand(
-            pieces=pieces,
+            pieces=pieces * (tiles_w if conv.out_height == 1 else 1.0),
             operations=conv.flop * waste,
             per_cycle=peak * fill / tile.slowdown,
             traffic={"L3": workload.bytes + copy_bytes},

@@ -15,17 +15,16 @@ from math import gcd
 
 import numpy as np
 
-from tilewright.core.errors import InternalError
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import Knob, Workspaces
-from tilewright.kernels.blocks import arriving_block, output_block, tile_sizes, usual_lanes
+from tilewright.kernels.base import Knob, Workspaces, anchored
 from tilewright.kernels.columns import chosen, column
-from tilewright.kernels.register_tile import RegisterTile, TiledProduct
+from tilewright.kernels.ports import arriving_block, output_block, tile_sizes, usual_lanes
+from tilewright.kernels.register_tile import TiledProduct
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +97,7 @@ class TransposedConvolution:
 
 def transposed_convolution(workload: Workload) -> TransposedConvolution:
     """Read the geometry of a workload anchored on `conv2d_transpose`."""
-    step, index = workload.anchor, workload.anchor_index
-    if step is None or index is None or step.operator != "conv2d_transpose":
-        raise InternalError(f"{workload.key} has no conv2d_transpose anchor")
-    (x, w), y = workload.step_types(index)
+    step, (x, w), y = anchored(workload, "conv2d_transpose")
     strides, dilation = step.integers("strides"), step.integers("dilation")
     before = step.integers("padding")[:2]
     rows, columns = (
@@ -156,6 +152,7 @@ class GatheringTransposedConvolution(TiledProduct):
 
     name = "conv2d_transposed"
     anchors = frozenset({"conv2d_transpose"})
+    tile_rows = ("tile_width",)
 
     def operands(self, workload: Workload) -> TransposedConvolution:
         """The geometry of the convolution."""
@@ -175,20 +172,6 @@ class GatheringTransposedConvolution(TiledProduct):
             Knob(name="order", values=("channels", "rows")),
         )
 
-    def valid(
-        self,
-        workload: Workload,
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Settings,
-    ) -> bool:
-        """The tile and the weights beside it fit the registers."""
-        register = target.lanes(workload.computed_in)
-        vectors = -(-int(settings["lanes"]) // register) * int(settings["tile_out"])
-        tile = RegisterTile(int(settings["tile_width"]), vectors)
-        return bool(tile.fits_beside(target.vector_registers))
-
     def demand(
         self,
         workload: Workload,
@@ -201,25 +184,20 @@ class GatheringTransposedConvolution(TiledProduct):
         for every row."""
         conv = transposed_convolution(workload)
         rows, columns = conv.rows, conv.columns
-        lanes, width, tile_out = (
-            column(settings, name) for name in ("lanes", "tile_width", "tile_out")
-        )
-        by_rows = chosen(settings, "order", "rows")
-        tiles = np.ceil(columns.positions / width)
-        pieces = conv.batch * conv.out_channels / lanes / tile_out * rows.positions
-        waste = tiles * width / columns.positions
+        lanes, width = column(settings, "lanes"), column(settings, "tile_width")
+        waste = np.ceil(columns.positions / width) * width / columns.positions
         register = target.lanes(workload.computed_in)
-        vectors = np.ceil(lanes / register)
-        tile = RegisterTile(width, tile_out * vectors)
+        tile = self.tile(settings, register)
         crowded = np.where(tile.accumulators > 0.8 * target.vector_registers, 1.2, 1.0)
         depth = float(conv.summed * rows.count * columns.count)
         positions = conv.batch * rows.positions * columns.positions
-        fill = lanes / (vectors * register)
+        fill = lanes / (np.ceil(lanes / register) * register)
         cycles = positions * conv.out_channels * depth / (2.0 * register * fill)
-        passes = np.where(by_rows, float(rows.positions), 1.0)
+        passes = np.where(chosen(settings, "order", "rows"), float(rows.positions), 1.0)
         moved = workload.bytes + 0.4 * depth * conv.out_channels * passes
+        chunks = conv.batch * conv.out_channels / lanes / column(settings, "tile_out")
         return Demand(
-            pieces=pieces,
+            pieces=chunks * rows.positions,
             cycles=cycles * waste * tile.slowdown * crowded,
             traffic={"L3": moved},
             launches=2.0,

@@ -23,14 +23,6 @@ from tilewright.cost.floors import Work, least_work
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob, ToldAsColumns, Workspaces
-from tilewright.kernels.blocks import (
-    arriving_block,
-    chunk_count,
-    lane_counts,
-    out_tiles,
-    tile_sizes,
-    whole_chunks,
-)
 from tilewright.kernels.columns import Bools, Numbers, by_type, chosen, column
 from tilewright.kernels.convolution import (
     Convolution,
@@ -39,7 +31,14 @@ from tilewright.kernels.convolution import (
     convolution,
     convolutions,
 )
-from tilewright.kernels.register_tile import RegisterTile
+from tilewright.kernels.ports import (
+    arriving_block,
+    chunk_count,
+    lane_counts,
+    out_tiles,
+    tile_sizes,
+    whole_chunks,
+)
 from tilewright.kernels.winograd_transforms import Transform, double, transform
 
 Pair = tuple[int, int]
@@ -115,12 +114,14 @@ def _tiles_together(conv: Convolution, tiles: Pair, strip: int) -> int:
     return strip * across if strip else conv.batch * down * across
 
 
-class WinogradConvolution(ToldAsColumns, TiledConvolution):
+class WinogradConvolution(TiledConvolution, ToldAsColumns):
     """Spec of a Winograd convolution: unit stride and dilation, one group, any padding.
 
     `outputs` are the rows and columns of an output tile by kernel; others than its kernels are
     left to other implementations. `bound` is the error bound by kernel.
     """
+
+    tile_rows = ("tile_rows",)
 
     def __init__(self, name: str, *, outputs: Mapping[Pair, Pair], bound: Mapping[Pair, float]):
         self.name = name
@@ -184,16 +185,16 @@ class WinogradConvolution(ToldAsColumns, TiledConvolution):
     ) -> Bools:
         """The tile fits the registers, divides the chunks and wastes little of a strip."""
         conv = convolution(workload)
-        names = ("lanes", "tile_rows", "tile_out", "strip")
-        lanes, rows, out, strips = (column(settings, name) for name in names)
-        vectors = out * np.ceil(lanes / target.lanes(conv.computed_in))
-        fits = RegisterTile(rows, vectors).fits(target.vector_registers)
-        divides = np.ceil(conv.out_channels / lanes) % out == 0
-        tiles, thrifty = self.form(conv).tiles(conv), np.zeros(len(lanes), dtype=np.bool_)
+        tile = self.tile(settings, target.lanes(conv.computed_in))
+        chunks = np.ceil(conv.out_channels / column(settings, "lanes"))
+        accepted = tile.fits(target.vector_registers)
+        accepted &= chunks % column(settings, "tile_out") == 0
+        strips, thrifty = column(settings, "strip"), np.zeros(len(settings), dtype=np.bool_)
         for strip in np.unique(strips):
-            sizes = tile_sizes(_tiles_together(conv, tiles, int(strip)), largest=28)
-            thrifty |= (strips == strip) & np.isin(rows, sizes)
-        return divides & thrifty & fits
+            together = _tiles_together(conv, self.form(conv).tiles(conv), int(strip))
+            sizes = tile_sizes(together, largest=28)
+            thrifty |= (strips == strip) & np.isin(tile.rows, sizes)
+        return accepted & thrifty
 
     def demand_of_many(
         self,
@@ -210,17 +211,17 @@ class WinogradConvolution(ToldAsColumns, TiledConvolution):
         count = conv.batch * down * across
         names = ("lanes", "tile_rows", "tile_out", "strip")
         lanes, rows, out, strip = (column(settings, name) for name in names)
-        by_tiles = chosen(settings, "order", "tiles")
         together = np.where(strip > 0, strip * across, count)
         register = by_type(conv.computed_in, target.lanes)
         vectors = np.ceil(lanes / register)
-        tile = RegisterTile(rows, out * vectors)
+        tile = self.tile(settings, register)
         waste = np.ceil(together / rows) * rows / together
         chunks = np.ceil(conv.out_channels / lanes)
         fill = conv.out_channels / (chunks * vectors * register)
         flop = 2.0 * positions * count * conv.in_channels * conv.out_channels
         weight_bytes = 4.0 * positions * conv.in_channels * conv.out_channels
         between = 4.0 * positions * count * (conv.in_channels + conv.out_channels)
+        by_tiles = chosen(settings, "order", "tiles")
         again = np.where(by_tiles, 0.3 * weight_bytes * np.ceil(together / rows) / 8, 0.0)
         pieces = np.where(strip > 0, conv.batch * down / np.maximum(strip, 1.0), 0.0)
         own = between * together / count

@@ -6,16 +6,17 @@ The same fields hold the numbers of one convolution (`Convolution`) or columns o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from tilewright.core.errors import InternalError
+from tilewright.core.records import Settings
 from tilewright.graph.workload import Workload
-from tilewright.kernels.columns import Numbers
+from tilewright.kernels.base import anchored
+from tilewright.kernels.columns import Floats, Numbers, column
 from tilewright.kernels.register_tile import TiledProduct
 
 _REMEMBERED = 8192
@@ -98,56 +99,53 @@ class Convolutions(Geometry[Numbers]):
     computed_in: tuple[str, ...]
 
 
-_ALONE = (
-    "data", "weight", "batch", "in_channels", "in_height", "in_width", "out_channels", "out_height",
-    "out_width", "groups", "moved_bytes", "result_bytes",
-)  # fmt: skip
-_TOGETHER = {"kernel": 2, "strides": 2, "dilation": 2, "padding": 4}
-
-
 @lru_cache(maxsize=_REMEMBERED)
 def convolution(workload: Workload) -> Convolution:
     """Read the geometry of a workload anchored on `conv2d`."""
-    computed_in, numbers = _of_one(workload)
-    return Convolution(**_fields(numbers), computed_in=computed_in)
+    return Convolution(**_read(workload))
 
 
 def convolutions(workloads: Sequence[Workload]) -> Convolutions:
     """Read the geometry of workloads anchored on `conv2d`, at least one."""
-    kinds, numbers = zip(*[_of_one(workload) for workload in workloads], strict=True)
-    return Convolutions(**_fields(np.array(numbers, dtype=np.int64).T), computed_in=kinds)
-
-
-def _fields(numbers: Any) -> dict[str, Any]:
-    """The numbers, or rows of them, by the names of fields."""
-    fields: dict[str, Any] = dict(zip(_ALONE, numbers, strict=False))
-    place = len(_ALONE)
-    for name, count in _TOGETHER.items():
-        fields[name] = tuple(numbers[place : place + count])
-        place += count
-    return fields
+    every = [_read(workload) for workload in workloads]
+    columns = {name: [one[name] for one in every] for name in every[0]}
+    computed_in = tuple(columns.pop("computed_in"))
+    arrays: dict[str, Any] = {n: np.array(c, dtype=np.int64).T for n, c in columns.items()}
+    return Convolutions(**arrays, computed_in=computed_in)
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _of_one(workload: Workload) -> tuple[str, tuple[int, ...]]:
-    """The type that a workload is computed in, then what `_ALONE` and `_TOGETHER` name."""
-    step, index = workload.anchor, workload.anchor_index
-    if step is None or index is None or step.operator != "conv2d":
-        raise InternalError(f"{workload.key} has no conv2d anchor")
-    (x, w), y = workload.step_types(index)
-    numbers = (
-        *step.inputs[:2],
-        *x.shape,
-        *y.shape[1:],
-        step.integer("groups"),
-        workload.bytes,
-        workload.result.bytes,
-        *w.shape[2:],
-        *step.integers("strides"),
-        *step.integers("dilation"),
-        *step.integers("padding"),
-    )
-    return workload.computed_in, numbers
+def _read(workload: Workload) -> Mapping[str, Any]:
+    """The fields of `Convolution`."""
+    step, (x, w), y = anchored(workload, "conv2d")
+    batch, in_channels, in_height, in_width = x.shape
+    _, out_channels, out_height, out_width = y.shape
+    return {
+        "data": step.inputs[0],
+        "weight": step.inputs[1],
+        "batch": batch,
+        "in_channels": in_channels,
+        "in_height": in_height,
+        "in_width": in_width,
+        "out_channels": out_channels,
+        "out_height": out_height,
+        "out_width": out_width,
+        "groups": step.integer("groups"),
+        "moved_bytes": workload.bytes,
+        "result_bytes": workload.result.bytes,
+        "kernel": w.shape[2:],
+        **{name: step.integers(name) for name in ("strides", "dilation", "padding")},
+        "computed_in": workload.computed_in,
+    }
+
+
+def plane_tiles(
+    conv: Convolution | Convolutions, settings: Sequence[Settings]
+) -> tuple[Floats, Floats, Floats]:
+    """Tiles of the result's plane down and across, and what they cover over what there is."""
+    height, width = column(settings, "tile_height"), column(settings, "tile_width")
+    down, across = np.ceil(conv.out_height / height), np.ceil(conv.out_width / width)
+    return down, across, across * width * down * height / conv.pixels
 
 
 class TiledConvolution(TiledProduct):

@@ -9,9 +9,8 @@ import numpy as np
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
-from tilewright.cost.demand import Column, Demand
+from tilewright.cost.demand import Column, Demand, seconds
 from tilewright.cost.floors import Peaks, Work, floor_s, least_work
-from tilewright.cost.seconds import seconds
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import DemandsOfMany, Implementation, OtherAlgorithm
 from tilewright.kernels.registry import applicable, implementation, implementations

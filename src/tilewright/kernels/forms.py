@@ -14,7 +14,7 @@ from tilewright.core.forms import PLAIN, Form, blocked, channel_block, in_channe
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.fused import FusedNetwork, TaskCall
 from tilewright.graph.workload import Workload
-from tilewright.kernels.blocks import best_block
+from tilewright.kernels.ports import best_block
 from tilewright.kernels.registry import applicable
 
 _CONVOLUTIONS = frozenset({"conv2d", "conv2d_transpose"})

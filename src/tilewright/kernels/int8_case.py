@@ -12,7 +12,7 @@ from tilewright.graph.network import attributes
 from tilewright.graph.tasks import collapse_rows
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.kernels.blocks import best_block
+from tilewright.kernels.ports import best_block
 
 _CHANNELS, _EXTENT = 64, 56
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 import numpy as np
 
+from tilewright.core.forms import Form
+from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Numbers
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE
-from tilewright.kernels.columns import Bools
+from tilewright.kernels.columns import Bools, column
 from tilewright.kernels.ports import Ports, anchored_ports
 
 
@@ -99,10 +102,53 @@ class Operands(Protocol):
     def summed(self) -> int: ...
 
 
-class TiledProduct(ABC):
-    """What specs of products with constant weights have in common: types, layouts and errors."""
+class TiledSums:
+    """What specs have in common whose kernels add up tiles of results in registers.
+
+    A tile has as many inputs as the knobs `tile_rows` multiply to; beside them lie the vectors that
+    hold the columns of knob `tile_lanes`, times the knobs `tile_vectors`.
+    """
 
     element_types = SINGLE
+    tile_rows = ("tile_height", "tile_width")
+    tile_vectors = ("tile_out",)
+    tile_lanes = "lanes"
+
+    def tile(self, settings: Sequence[Settings], register: Numbers) -> RegisterTile:
+        """The tile of each setting, with vector registers of so many elements."""
+        vectors = np.ceil(column(settings, self.tile_lanes) / register)
+        rows, beside = (
+            prod(column(settings, name) for name in names)
+            for names in (self.tile_rows, self.tile_vectors)
+        )
+        return RegisterTile(rows, beside * vectors)
+
+    def valid_many(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Bools:
+        """The sums and what is loaded beside them fit the registers."""
+        tile = self.tile(settings, target.lanes(workload.computed_in))
+        return tile.fits_beside(target.vector_registers)
+
+    def valid(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Settings,
+    ) -> bool:
+        """See `valid_many`."""
+        return bool(self.valid_many(workload, target, resources, forms, [settings])[0])
+
+
+class TiledProduct(TiledSums, ABC):
+    """What specs of products with constant weights have in common: types, layouts and errors."""
 
     @abstractmethod
     def operands(self, workload: Workload) -> Operands:

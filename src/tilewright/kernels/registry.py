@@ -19,11 +19,8 @@ _BUILT_IN = (
     "conv2d_depthwise",
     "conv2d_int8",
     "conv2d_transposed",
-    "dense_packed",
-    "batch_matmul_tiled",
-    "pool2d_rows",
+    "matrix_products",
     "rows",
-    "injective",
     "generic",
     "metaschedule",
 )

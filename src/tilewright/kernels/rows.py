@@ -1,8 +1,12 @@
-"""Reductions, softmax and normalisations, one row after the other while it is in the cache.
+"""Reductions, softmax, normalisations and pooling, one row after the other.
 
 A *row* is what is reduced together. Where the innermost axis in memory is reduced, a row is read
 in vectors into several partial results that are folded at the end; where it is kept, the lanes of
-a vector are rows of their own.
+a vector are rows of their own. A row stays in the cache meanwhile.
+
+Pooling goes over rows of results. On channel-blocked tensors the lanes are channels and a tile of
+columns is kept in registers; on plain tensors the lanes are columns of a copy of the plane that
+already has its border.
 """
 
 from __future__ import annotations
@@ -13,14 +17,14 @@ from math import prod
 
 import numpy as np
 
-from tilewright.core.errors import InternalError
-from tilewright.core.forms import PLAIN, Form, channel_block
+from tilewright.core.forms import PLAIN, Form, channel_block, own_layout
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import Knob
+from tilewright.kernels.base import Knob, anchored
 from tilewright.kernels.columns import column
+from tilewright.kernels.ports import tile_sizes
 from tilewright.kernels.streaming import Streaming
 
 _CYCLES_OF_AN_ADDITION, _CYCLES_OF_AN_OPERATION = 1.08, 0.3375
@@ -31,17 +35,28 @@ _REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min"
 _NORMALISING = frozenset({"softmax", "log_softmax", "layer_norm", "instance_norm"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Frame:
-    """The axes of a tensor in memory: (logical axis, extent) each, outermost first.
+    """A tensor of logical `shape` in memory, and which of its logical axes are `reduced`."""
 
-    In a blocked layout axis 1 appears twice, as chunks and as the `block` lanes at the end.
-    `reduced` are logical axes.
-    """
-
-    axes: tuple[tuple[int, int], ...]
-    block: int
+    shape: tuple[int, ...]
+    form: Form
     reduced: frozenset[int]
+
+    @property
+    def block(self) -> int:
+        """Lanes of a block of channels, 0 where it is plain."""
+        return channel_block(self.form)
+
+    @property
+    def axes(self) -> tuple[tuple[int, int], ...]:
+        """(logical axis, extent) of each axis in memory, outermost first.
+
+        In a blocked layout axis 1 appears twice, as chunks and as the lanes at the end.
+        """
+        places = own_layout(self.form).places(len(self.shape))
+        extents = self.form.physical_shape(self.shape)
+        return tuple((axis, extent) for (axis, _), extent in zip(places, extents, strict=True))
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -69,43 +84,27 @@ class Frame:
         return tuple(self.axes[i][1] for i in places)
 
 
-def frame(shape: tuple[int, ...], form: Form, reduced: frozenset[int]) -> Frame:
-    """The axes of a tensor of logical `shape` stored in `form`."""
-    block = channel_block(form)
-    extents = list(enumerate(shape))
-    if block:
-        extents[1] = (1, shape[1] // block)
-        extents.append((1, block))
-    return Frame(axes=tuple(extents), block=block, reduced=reduced)
-
-
 def reduced_axes(workload: Workload) -> frozenset[int]:
     """The logical axes of the anchor's operand that are reduced together."""
-    anchor, index = workload.anchor, workload.anchor_index
-    if anchor is None or index is None:
-        raise InternalError(f"{workload.key} has no anchor")
-    rank = len(workload.step_types(index)[0][0].shape)
-    if anchor.operator in _REDUCTIONS:
-        return frozenset(anchor.integers("axes"))
-    if anchor.operator in ("softmax", "log_softmax"):
-        return frozenset({anchor.integer("axis")})
-    if anchor.operator == "layer_norm":
-        return frozenset(range(anchor.integer("axis"), rank))
-    return frozenset(range(2, rank)) if anchor.operator == "instance_norm" else frozenset({1})
+    step, (data, *_), _ = anchored(workload)
+    rank = len(data.shape)
+    if step.operator in _REDUCTIONS:
+        return frozenset(step.integers("axes"))
+    if step.operator in ("softmax", "log_softmax"):
+        return frozenset({step.integer("axis")})
+    if step.operator == "layer_norm":
+        return frozenset(range(step.integer("axis"), rank))
+    return frozenset(range(2, rank)) if step.operator == "instance_norm" else frozenset({1})
 
 
 def operand_frame(workload: Workload, forms: tuple[Form, ...]) -> Frame:
     """The axes that the schedule follows: the operand's, or the result's of the same shape."""
-    anchor, index = workload.anchor, workload.anchor_index
-    if anchor is None or index is None:
-        raise InternalError(f"{workload.key} has no anchor")
-    shape = workload.step_types(index)[0][0].shape
-    keeps = anchor.operator not in _REDUCTIONS
-    source = anchor.inputs[0]
-    form = forms[-1] if keeps or source >= len(workload.arguments) else forms[source]
-    if source >= len(workload.arguments) and not keeps:
-        form = PLAIN
-    return frame(shape, form, reduced_axes(workload))
+    step, (data, *_), _ = anchored(workload)
+    form = forms[-1]
+    if step.operator in _REDUCTIONS:
+        source = step.inputs[0]
+        form = forms[source] if source < len(workload.arguments) else PLAIN
+    return Frame(data.shape, form, reduced_axes(workload))
 
 
 class Rows(Streaming):
@@ -117,14 +116,13 @@ class Rows(Streaming):
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Something to reduce, in a type that is its own accumulator; `lrn` on planes."""
-        index = workload.anchor_index
-        if index is None or not reduced_axes(workload):
+        if workload.anchor is None:
             return False
-        (data, *_), result = workload.step_types(index)
-        if workload.steps[index].operator == "lrn" and len(data.shape) != 4:
+        step, (data, *_), result = anchored(workload)
+        if step.operator == "lrn" and len(data.shape) != 4:
             return False
         taken = data.dtype in self.element_types and data.elements > 0
-        return taken and result.shape == workload.result.shape
+        return taken and bool(reduced_axes(workload)) and result.shape == workload.result.shape
 
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
@@ -166,4 +164,61 @@ class Rows(Streaming):
         )
 
 
-SPEC = Rows()
+_CYCLES_OF_A_LOAD = 0.675
+"""Of a vector, with what is done with it."""
+
+
+class PoolRows(Streaming):
+    """Spec of max and average pooling; any window, stride, padding and dilation."""
+
+    name = "pool2d_rows"
+    anchors = frozenset({"max_pool2d", "avg_pool2d"})
+    element_types = frozenset({"float32", "float64", "int32", "int8", "uint8"})
+
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
+        """Types that accumulate in themselves; averages in floating point only."""
+        if workload.anchor is None:
+            return False
+        step, _, pooled = anchored(workload)
+        if step.operator == "avg_pool2d" and not pooled.dtype.startswith("float"):
+            return False
+        return pooled.dtype in self.element_types and workload.result.shape == pooled.shape
+
+    def knobs(
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
+    ) -> tuple[Knob, ...]:
+        """`tile_width`: columns computed together (in vectors, where columns are lanes)."""
+        width = anchored(workload)[2].shape[3]
+        if channel_block(forms[-1]):
+            return (Knob(name="tile_width", values=tile_sizes(width, largest=12, tails=False)),)
+        return (Knob(name="tile_width", values=(1, 2, 4)),)
+
+    def demand(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Demand:
+        """Loads per result, latency of dependent operations, registers."""
+        step, _, pooled = anchored(workload)
+        n, channels, height, _ = pooled.shape
+        block = channel_block(forms[-1])
+        register = target.lanes(workload.computed_in)
+        lanes = float(min(block, register) if block else register)
+        pieces = n * (channels // block * height if block else channels) * np.ones(len(settings))
+        vectors = column(settings, "tile_width") * (max(1.0, block / register) if block else 1.0)
+        chain = np.maximum(1.0, 4.0 / vectors)
+        crowded = np.where(vectors > 0.75 * target.vector_registers, 2.0, 1.0)
+        loads = pooled.elements * prod(step.integers("kernel")) / lanes
+        return Demand(
+            pieces=pieces,
+            cycles=loads * chain * crowded * _CYCLES_OF_A_LOAD,
+            traffic={"memory": workload.bytes * (1.0 if block else 2.0)},
+            own_traffic=True,
+            details={"accumulators": vectors},
+        )
+
+
+POOLING, ROWS = SPECS = (PoolRows(), Rows())

@@ -15,9 +15,8 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Implementation
 from tilewright.kernels.estimates import facts
-from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import applicable
-from tilewright.kernels.search_space import Floats, Numbers, Part, SearchSpace
+from tilewright.kernels.search_space import Floats, Numbers, Part, SearchSpace, knob_space
 
 _HOPELESS = 6.0
 _REMEMBERED = 1024

@@ -10,6 +10,7 @@ from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
+from tilewright.kernels.base import Knob
 from tilewright.kernels.ports import Ports, alike_ports
 
 _EXACT = frozenset(
@@ -64,13 +65,20 @@ def _is_double(workload: Workload) -> bool:
 
 
 class Unpacked:
-    """The parts of a spec that say: every knob combination is fine, no constant is repacked."""
+    """The parts of a spec that say: there are no knobs, every combination of them is fine, no
+    constant is repacked."""
 
     def port_forms(
         self, workload: Workload, target: Target, resources: Resources
     ) -> tuple[Ports, ...]:
         """The result in blocks or plain, operands alike."""
         return alike_ports(workload, target)
+
+    def knobs(
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
+    ) -> tuple[Knob, ...]:
+        """None: there is one way."""
+        return ()
 
     def valid(
         self,

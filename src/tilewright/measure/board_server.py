@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until killed."""
     options = _options(arguments)
     cpus = allotted_cpus()  # before a kernel of TVM's ties its thread to one
-    from tilewright.compiler.rpc_server import serve_board
+    from tilewright.compiler.remote import serve_board
 
     serve_board(vars(options), BoardPeers(cpus).functions())
 

@@ -31,8 +31,8 @@ from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.features import units_of
 from tilewright.kernels.base import DemandsOfMany, Implementation
 from tilewright.kernels.estimates import facts, facts_of_many
-from tilewright.kernels.knobspace import KnobSpace, knob_space
 from tilewright.kernels.registry import applicable, implementations
+from tilewright.kernels.search_space import KnobSpace, knob_space
 
 _LOOKED_AT = 60
 """Settings of a large space that the checks of the spec look at."""

@@ -12,8 +12,7 @@ from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol, Settings
 from tilewright.core.targets import threads_alone
 from tilewright.kernels.knobs import Knob, choice, split
-from tilewright.kernels.knobspace import Filter, KnobSpace, each
-from tilewright.kernels.search_space import Part, SearchSpace
+from tilewright.kernels.search_space import Filter, KnobSpace, Part, SearchSpace, each
 from tilewright.search.tuners.base import Tuner, TunerFactory, TuningTask
 
 FORMS = (PLAIN, PLAIN)

@@ -12,7 +12,7 @@ from tilewright.cost.demand import Column
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Implementation
 from tilewright.kernels.estimates import facts as facts_of
-from tilewright.kernels.knobspace import knob_space
+from tilewright.kernels.search_space import knob_space
 from tilewright.testing import implementations as suite
 
 

@@ -14,11 +14,11 @@ def traced(task: Workload, forms: tuple[Form, ...] = ()) -> Candidate:
     """The outer loops of the last block fused and parallel, the rest as it comes."""
     from tvm.s_tir import Schedule
 
-    from tilewright.compiler.lower.metaschedule import unscheduled
+    from tilewright.compiler.lower.generic import trace_start
     from tilewright.compiler.metaschedule.search import trace_text
 
     forms = forms or plain(task)
-    schedule = Schedule(unscheduled(task, forms, PLACEMENT.target, PLACEMENT.resources))
+    schedule = Schedule(trace_start(task, forms, PLACEMENT.target, PLACEMENT.resources))
     block = schedule.get_child_blocks(schedule.get_sblock("root"))[-1]
     schedule.parallel(schedule.fuse(*schedule.get_loops(block)[:2]))
     settings = ((TRACE, trace_text(schedule.trace)),)

@@ -12,8 +12,8 @@ from helpers.fakes.opened_measurer import Opened
 from helpers.records.predictor_rows import PEAKS, known_store
 from tilewright.core.events import discard
 from tilewright.core.records import Candidate, Placement
+from tilewright.cost.demand import CLOCK_HZ, LEVELS
 from tilewright.cost.floors import Peaks, bound, floor_s, roofline_s
-from tilewright.cost.rates import CLOCK_HZ, LEVELS
 from tilewright.graph.network import attributes
 from tilewright.graph.plan import Lane, NetworkPlan, PlannedCall, PlannedTensor
 from tilewright.graph.plan_result import CallResult, PlanResult

@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.kernels.spec_checks import best, check_space
-from tilewright.kernels.batch_matmul_tiled import SPEC, batch_product
+from tilewright.kernels.matrix_products import BATCH_MATMUL as SPEC
+from tilewright.kernels.matrix_products import batch_product
 from tilewright.testing.implementations import PLACEMENTS, made_up_placement, plain, single
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.kernels.blocks import best_block, channel_blocks, tile_sizes
+from tilewright.kernels.ports import best_block, channel_blocks, tile_sizes
 from tilewright.testing.implementations import PLACEMENTS
 
 

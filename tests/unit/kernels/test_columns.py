@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tilewright.core.records import Settings
 from tilewright.kernels.columns import Bools, by_type, chosen, column
 from tilewright.kernels.knobs import Knob
-from tilewright.kernels.knobspace import KnobSpace, each
+from tilewright.kernels.search_space import KnobSpace, each
 
 NUMBERS = st.lists(st.integers(-9, 99), min_size=1, max_size=5, unique=True)
 TEXTS = st.lists(st.text("xyz,", max_size=3), min_size=1, max_size=4, unique=True)

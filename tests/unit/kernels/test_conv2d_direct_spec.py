@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from helpers.kernels.spec_checks import best, blocks_of, check_packing, check_space
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.workload import Workload
-from tilewright.kernels.conv2d_direct import SPEC
-from tilewright.kernels.conv2d_direct_knobs import input_blocks
+from tilewright.kernels.conv2d_direct import SPEC, input_blocks
 from tilewright.kernels.convolution import convolution
-from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.register_tile import RegisterTile
+from tilewright.kernels.search_space import KnobSpace
 from tilewright.testing.implementations import PLACEMENTS, candidate_of, made_up_placement, single
 
 

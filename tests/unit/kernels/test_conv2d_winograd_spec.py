@@ -16,8 +16,8 @@ from tilewright.kernels.conv2d_winograd import (
 )
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.estimates import facts as facts_of
-from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import applicable
+from tilewright.kernels.search_space import knob_space
 from tilewright.kernels.spaces import ranked_defaults
 from tilewright.kernels.winograd_transforms import double
 from tilewright.testing.implementations import (

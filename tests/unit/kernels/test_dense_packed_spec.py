@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.kernels.spec_checks import best, check_packing, check_space
-from tilewright.kernels.dense_packed import SPEC, product
+from tilewright.kernels.matrix_products import DENSE as SPEC
+from tilewright.kernels.matrix_products import product
 from tilewright.kernels.register_tile import row_tile_sizes
 from tilewright.testing.implementations import (
     PLACEMENTS,
@@ -41,7 +42,7 @@ def test_row_tiles_waste_little(rows):
 def test_the_longest_leading_axis_is_tiled():
     task = single("dense", (2, 50, 1, 8), (8, 16), constants=(1,))
     dense = product(task)
-    assert (dense.row_axis, dense.rows, dense.outer) == (1, 50, 2)
+    assert (dense.row_axis, dense.rows, dense.leading) == (1, 50, (2, 1))
 
 
 def test_weights_must_be_constant():

@@ -9,7 +9,7 @@ from tilewright.core.forms import PLAIN
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.kernels import injective, pool2d_rows, rows
+from tilewright.kernels import generic, rows
 from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.generic import GENERIC as SPEC
 from tilewright.testing.implementations import made_up_placement
@@ -32,11 +32,11 @@ def test_applies_to_everything_but_opaque_operators() -> None:
 @pytest.mark.parametrize(
     ("spec", "workload", "settings"),
     [
-        (rows.SPEC, MEAN, {"streams": 1}),
-        (rows.SPEC, SOFTMAX, {"streams": 1}),
-        (pool2d_rows.SPEC, POOL, {"tile_width": 1}),
-        (injective.SPEC, ADD, {"vector": 16}),
-        (injective.SPEC, CONCAT, {"vector": 16}),
+        (rows.ROWS, MEAN, {"streams": 1}),
+        (rows.ROWS, SOFTMAX, {"streams": 1}),
+        (rows.POOLING, POOL, {"tile_width": 1}),
+        (generic.INJECTIVE, ADD, {"vector": 16}),
+        (generic.INJECTIVE, CONCAT, {"vector": 16}),
     ],
 )
 def test_ranks_behind_every_specialised_implementation(spec, workload, settings) -> None:

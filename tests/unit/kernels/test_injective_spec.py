@@ -5,7 +5,8 @@ from __future__ import annotations
 from helpers.kernels.streaming_cases import ADD, CONCAT, MEAN, OPAQUE, task
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.estimates import facts as facts_of
-from tilewright.kernels.injective import SPEC, copied_parts
+from tilewright.kernels.generic import INJECTIVE as SPEC
+from tilewright.kernels.generic import copied_parts
 from tilewright.testing.implementations import made_up_placement
 
 

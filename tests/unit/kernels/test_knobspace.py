@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tilewright.kernels.knobs import Knob, choice, order, split
-from tilewright.kernels.knobspace import KnobSpace, each
+from tilewright.kernels.search_space import KnobSpace, each
 
 FINGERPRINT = "e5677e49ed3ea5f5"
 VALUES = st.one_of(st.integers(-9, 99), st.text("xyz,", max_size=3), st.booleans())

@@ -8,7 +8,7 @@ from helpers.kernels.spec_checks import blocks_of
 from helpers.kernels.streaming_cases import ADD, POOL, WINDOW, task
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.kernels.estimates import facts as facts_of
-from tilewright.kernels.pool2d_rows import SPEC
+from tilewright.kernels.rows import POOLING as SPEC
 from tilewright.testing.implementations import made_up_placement
 
 

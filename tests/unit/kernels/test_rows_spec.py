@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from helpers.kernels.streaming_cases import ADD, MEAN, SOFTMAX, task
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.estimates import facts as facts_of
-from tilewright.kernels.rows import SPEC, frame
+from tilewright.kernels.rows import ROWS as SPEC
+from tilewright.kernels.rows import Frame
 from tilewright.testing.implementations import made_up_placement
 
 
@@ -38,7 +39,7 @@ def test_applies_to_reductions_of_types_that_accumulate_in_themselves() -> None:
 )
 def test_frame_covers_every_element_once(shape: list[int], block: int, reduced: set[int]) -> None:
     shape[1] *= block
-    axes = frame(tuple(shape), blocked(block), frozenset(reduced & set(range(len(shape)))))
+    axes = Frame(tuple(shape), blocked(block), frozenset(reduced & set(range(len(shape)))))
     assert sorted((*axes.kept, *axes.gone)) == list(range(len(axes.axes)))
     total = np.prod(axes.extents(axes.kept), dtype=int) * np.prod(
         axes.extents(axes.gone), dtype=int
@@ -47,10 +48,10 @@ def test_frame_covers_every_element_once(shape: list[int], block: int, reduced: 
 
 
 def test_innermost_axis_decides_what_the_lanes_are() -> None:
-    assert frame((1, 64, 7, 7), PLAIN, frozenset({2, 3})).across
-    assert not frame((1, 64, 7, 7), blocked(16), frozenset({2, 3})).across
-    assert frame((1, 64, 7, 7), blocked(16), frozenset({1})).across
-    assert not frame((1, 64, 7, 1), PLAIN, frozenset({3})).across
+    assert Frame((1, 64, 7, 7), PLAIN, frozenset({2, 3})).across
+    assert not Frame((1, 64, 7, 7), blocked(16), frozenset({2, 3})).across
+    assert Frame((1, 64, 7, 7), blocked(16), frozenset({1})).across
+    assert not Frame((1, 64, 7, 1), PLAIN, frozenset({3})).across
 
 
 @pytest.mark.parametrize("workload", [MEAN, SOFTMAX])

@@ -16,8 +16,7 @@ from tilewright.core.errors import ModelError
 from tilewright.core.records import Candidate, Failure, Measurement, Settings
 from tilewright.core.targets import Binding
 from tilewright.kernels.knobs import choice, split
-from tilewright.kernels.knobspace import KnobSpace
-from tilewright.kernels.search_space import Part
+from tilewright.kernels.search_space import KnobSpace, Part
 from tilewright.search.sweeps.files import parse_sweep, read_sweeps, sweep_text
 from tilewright.search.sweeps.sweep import Sweep, compare_tuners, listed_part, regret_curve
 from tilewright.search.tuners.base import TuningTask

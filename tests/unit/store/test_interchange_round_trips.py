@@ -195,8 +195,8 @@ def t4_file(path: Path, *results: dict[str, Any]) -> Path:
 
 def configuration() -> dict[str, Any]:
     """A valid setting of some implementation of `CONVOLUTION` in plain layouts."""
-    from tilewright.kernels.knobspace import knob_space
     from tilewright.kernels.registry import implementation
+    from tilewright.kernels.search_space import knob_space
 
     spec = implementation("conv2d_direct")
     forms = (PLAIN,) * 3

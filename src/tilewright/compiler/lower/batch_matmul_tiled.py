@@ -24,7 +24,7 @@ from tilewright.compiler.lower.loops import finish_tile, register_tile, share_ou
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, broadcast_index
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.batch_matmul_tiled import BatchProduct, batch_product
+from tilewright.kernels.matrix_products import MatrixProduct, batch_product
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
@@ -39,9 +39,9 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     return schedule
 
 
-def _right(program: Program, matmul: BatchProduct) -> Any:
+def _right(program: Program, matmul: MatrixProduct) -> Any:
     """A function (leading, depth, chunk, lane) → value of the right matrix."""
-    right, block = program.operand(matmul.right), program.settings["block"]
+    right, block = program.operand(matmul.weight), program.settings["block"]
 
     def direct(leading: Index, k: tirx.Expr, chunk: tirx.Expr, lane: tirx.Expr) -> tirx.Expr:
         column = program.simplify(chunk * block + lane)
@@ -64,8 +64,8 @@ def _right(program: Program, matmul: BatchProduct) -> Any:
     return lambda leading, k, chunk, lane: packed(*leading, chunk, k, lane)
 
 
-def _accumulator(program: Program, matmul: BatchProduct, group_rows: int) -> te.Tensor:
-    left, right = program.operand(matmul.left), _right(program, matmul)
+def _accumulator(program: Program, matmul: MatrixProduct, group_rows: int) -> te.Tensor:
+    left, right = program.operand(matmul.data), _right(program, matmul)
     (depth,) = program.reduce_axes(depth=matmul.depth)
     rows, block = -(-matmul.rows // group_rows) * group_rows, program.settings["block"]
 
@@ -81,7 +81,7 @@ def _accumulator(program: Program, matmul: BatchProduct, group_rows: int) -> te.
 
 
 def _schedule(
-    schedule: Schedule, matmul: BatchProduct, program: Program, target: Target, tiles: int
+    schedule: Schedule, matmul: MatrixProduct, program: Program, target: Target, tiles: int
 ) -> None:
     settings, lanes = program.settings, target.lanes(program.workload.computed_in)
     anchor = schedule.get_sblock("accumulator")

@@ -19,8 +19,8 @@ from tilewright.compiler.lower.loops import finish_tile, register_tile, share_ou
 from tilewright.compiler.lower.program import Program
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.blocks import output_block
 from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.ports import output_block
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:

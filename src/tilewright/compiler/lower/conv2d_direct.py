@@ -38,10 +38,9 @@ from tilewright.compiler.lower.values import Index, Value
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.blocks import chunk_count, output_block
-from tilewright.kernels.conv2d_direct import ragged_groups, reduction
-from tilewright.kernels.conv2d_direct_knobs import UNROLLED_LANES, data_block
+from tilewright.kernels.conv2d_direct import UNROLLED_LANES, data_block, ragged_groups, reduction
 from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.ports import chunk_count, output_block
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:

@@ -23,9 +23,9 @@ from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.blocks import output_block
 from tilewright.kernels.conv2d_int8 import OFFSET, compensated, copied, input_block, quad
 from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.ports import output_block
 
 _KIND = "int32"
 

@@ -20,12 +20,12 @@ from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, bordered
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.blocks import output_block
 from tilewright.kernels.conv2d_transposed import (
     TransposedConvolution,
     input_block,
     transposed_convolution,
 )
+from tilewright.kernels.ports import output_block
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
@@ -42,8 +42,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
             n, chunk, *split(y, conv.rows.count), *split(x, conv.columns.count), lane
         )
 
-    program.set_anchor(read)
-    schedule = program.schedule()
+    schedule = program.schedule(read)
     _schedule(schedule, program)
     return schedule
 

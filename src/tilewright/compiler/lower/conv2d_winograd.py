@@ -30,9 +30,9 @@ from tilewright.compiler.lower.values import Index
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
 from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.blocks import chunk_count
 from tilewright.kernels.conv2d_winograd import WinogradConvolution, input_lanes
 from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.ports import chunk_count
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.winograd_transforms import Matrix, Row, Transform
 

@@ -22,7 +22,7 @@ from tilewright.compiler.lower.loops import finish_tile, register_tile
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.prefetch import Panel, mark_ahead
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.dense_packed import Product, product
+from tilewright.kernels.matrix_products import MatrixProduct, product
 
 MINIMUM_LANES = 4
 """Narrower vectors are left to LLVM, which masks."""
@@ -39,7 +39,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     return schedule
 
 
-def _accumulator(program: Program, dense: Product, block: int) -> te.Tensor:
+def _accumulator(program: Program, dense: MatrixProduct, block: int) -> te.Tensor:
     data = program.operand(dense.data)
     weights = program.tensors[dense.weight]
     (depth,) = program.reduce_axes(depth=dense.depth)
@@ -59,7 +59,7 @@ def _accumulator(program: Program, dense: Product, block: int) -> te.Tensor:
     return program.compute((*rows, -(-dense.columns // block), block), compute, "accumulator")
 
 
-def _schedule(schedule: Schedule, dense: Product, program: Program, target: Target) -> None:
+def _schedule(schedule: Schedule, dense: MatrixProduct, program: Program, target: Target) -> None:
     settings, lanes = program.settings, target.lanes(program.workload.computed_in)
     anchor = schedule.get_sblock("accumulator")
     *outer, chunk, lane, depth = schedule.get_loops(anchor)

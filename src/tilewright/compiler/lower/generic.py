@@ -4,16 +4,20 @@ parallel (outer spatial loops)
   reduction loops
     innermost spatial loop                      # vectorised, or rows kept whole
 
-It serves operators of TVM's importer (`opaque`) as well.
+It serves operators of TVM's importer (`opaque`) as well, and the plain computation under whatever a
+trace of MetaSchedule's says.
 """
 
 from __future__ import annotations
 
+import json
 from math import prod
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import Trace
 
 from tilewright.compiler.lower.anchors import compute_anchor, in_type, staged
 from tilewright.compiler.lower.loops import (
@@ -24,9 +28,14 @@ from tilewright.compiler.lower.loops import (
     spread,
 )
 from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.values import Value
 from tilewright.compiler.opaque import kernel_function
+from tilewright.core.forms import Form
+from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.operators import OPERATORS
+from tilewright.graph.workload import Workload
+from tilewright.kernels.metaschedule import SPEC, TRACE, packed_weight
 
 _COST = {
     "softplus": 2, "sigmoid": 1, "tanh": 1, "exp": 1, "erf": 1, "log": 1, "silu": 1, "gelu": 1,
@@ -40,6 +49,9 @@ _DEEPEST = 2
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     schedule = unscheduled(program, target, resources)
+    if TRACE in program.settings:
+        Trace.apply_json_to_schedule(json.loads(program.settings[TRACE]), schedule)
+        return schedule
     lanes = target.lanes(program.workload.computed_in)
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
         _schedule_block(schedule, block, lanes, resources)
@@ -47,7 +59,15 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
 
 
 def unscheduled(program: Program, target: Target, resources: Resources) -> Schedule:
-    """The plain computation of the whole workload, or what TVM's importer makes of it."""
+    """The plain computation of the whole workload, or what TVM's importer makes of it.
+
+    Packed weights, which only traces have, are read at their logical place.
+    """
+    packed = packed_weight(program.workload, program.candidate)
+    if packed is not None and program.candidate.implementation == SPEC.name:
+        read = program.in_blocks(program.tensors[packed.argument], 0, packed.block)
+        kind = program.workload.arguments[packed.argument].type
+        program.values[packed.argument] = Value(kind, read)
     first, *others = program.workload.steps
     if first.operator == "opaque" and not others:
         return program.begin(kernel_function(dict(first.attributes), target.tvm_target(resources)))
@@ -118,3 +138,12 @@ def _schedule_reduction(schedule: Schedule, block: Any, lanes: int, resources: R
         share_out(schedule, outer, resources.threads)
     if reduction:
         schedule.decompose_reduction(block, reduction[0])
+
+
+def trace_start(
+    workload: Workload, forms: tuple[Form, ...], target: Target, resources: Resources
+) -> tvm.IRModule:
+    """What a trace starts from: the whole fused computation, its function called `main`."""
+    candidate = Candidate(implementation=SPEC.name, settings=(), forms=forms)
+    program = Program(workload, candidate, SPEC.packed_shapes(workload, candidate))
+    return unscheduled(program, target, resources).mod

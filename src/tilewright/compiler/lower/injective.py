@@ -21,7 +21,7 @@ from tilewright.core.element_types import element_type
 from tilewright.core.forms import channel_block, own_layout
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.operators import OPERATORS
-from tilewright.kernels.injective import copied_parts
+from tilewright.kernels.generic import copied_parts
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:

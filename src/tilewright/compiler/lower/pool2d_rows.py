@@ -25,14 +25,14 @@ from tilewright.compiler.lower.values import Index, Value, bordered
 from tilewright.core.forms import PLAIN, channel_block
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.tensor import TensorType
-from tilewright.kernels.pool2d_rows import pooled_shape
+from tilewright.kernels.base import anchored
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     step = program.workload.anchor
     data, named = program.operand(step.inputs[0]), dict(step.attributes)
-    source, kind = data, TensorType(pooled_shape(program.workload), data.type.dtype)
+    source, kind = data, TensorType(anchored(program.workload)[2].shape, data.type.dtype)
     filler = pool_filler(named, kind.dtype)
     if channel_block(program.result_form):
         source = _guarded(data, named, filler)

@@ -139,8 +139,11 @@ class Program:
         """The stage `result`: the last step in the result's layout."""
         return self.stage(self.operand(len(self.workload.types) - 1), self.result_form, "result")
 
-    def schedule(self) -> Schedule:
-        """Finish and open a schedule over the whole kernel; the function is called `main`."""
+    def schedule(self, anchor: Read | None = None) -> Schedule:
+        """Finish and open a schedule over the whole kernel; the function is called `main`. What
+        reads the `anchor`'s result is put in first."""
+        if anchor is not None:
+            self.set_anchor(anchor)
         return self.begin(te.create_prim_func([*self.tensors, self.finish()]))
 
     def begin(self, function: tirx.PrimFunc) -> Schedule:

@@ -20,6 +20,7 @@ Lowering = Callable[[Program, Target, Resources], Schedule]
 _SHARED = {
     "conv2d_winograd1d": "conv2d_winograd",
     "conv2d_winograd2": "conv2d_winograd",
+    "metaschedule": "generic",
     "opaque": "generic",
 }
 """Modules of implementations that have none of their own name."""

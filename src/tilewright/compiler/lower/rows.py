@@ -18,18 +18,18 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower import mathematics
-from tilewright.compiler.lower.anchors import (
-    COMBINE,
-    LARGEST,
-    SMALLEST,
-    lrn_value,
-    mean,
-    reduce_axes,
-)
+from tilewright.compiler.lower.anchors import COMBINE, LARGEST, lrn_value, mean, reduce_axes
 from tilewright.compiler.lower.loops import extents, reduction_split, share_out, vectorize_last
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import Index, Read, Value, broadcast_index
-from tilewright.core.forms import channel_block
+from tilewright.compiler.lower.values import (
+    Index,
+    Read,
+    Value,
+    broadcast_index,
+    logical_index,
+    physical_index,
+)
+from tilewright.core.forms import channel_block, own_layout
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.rows import operand_frame
 
@@ -50,8 +50,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         read = build.softmax(operands[0], log=step.operator == "log_softmax")
     else:
         read = build.normalised(operands, step.operator, named)
-    program.set_anchor(read)
-    schedule = program.schedule()
+    schedule = program.schedule(read)
     build.schedule(schedule)
     return schedule
 
@@ -77,7 +76,7 @@ class _Rows:
         self.program = program
         self.threads = resources.threads
         self.frame = operand_frame(program.workload, program.candidate.forms)
-        self.rank = max(axis for axis, _ in self.frame.axes) + 1
+        self.rank = len(self.frame.shape)
         self.lanes = target.lanes(program.workload.computed_in)
         self.streams = program.settings["streams"]
         self.stages: list[str] = []
@@ -88,22 +87,14 @@ class _Rows:
         """The operand's logical position from physical positions."""
         frame = self.frame
         places = dict(zip((*frame.kept, *frame.gone), (*kept, *gone), strict=True))
-        result = [places[i] for i in range(self.rank)]
-        if frame.block:
-            result[1] = result[1] * frame.block + places[self.rank]
-        return result
+        at = [places[i] for i in range(len(places))]
+        return logical_index(own_layout(frame.form), at, frame.shape)
 
     def physical(self, index: Index, places: tuple[int, ...]) -> list[Expr]:
         """The physical position at these places of a logical position of the operand."""
-        found: list[Expr] = []
-        for place in places:
-            axis = self.frame.axes[place][0]
-            at = index[axis]
-            if self.frame.block and axis == 1:
-                split = tirx.floormod if place == self.rank else tirx.floordiv
-                at = self.program.simplify(split(at, self.frame.block))
-            found.append(at)
-        return found
+        form, shape = self.frame.form, self.frame.shape
+        found = physical_index(own_layout(form), index, shape, self.program.simplify)
+        return [found[place] for place in places]
 
     def compute(self, shape: tuple[int, ...], body: Callable[..., Expr], name: str) -> te.Tensor:
         """A stage that `schedule` will place inside the row loop."""
@@ -162,7 +153,7 @@ class _Rows:
         def joined(one: te.Tensor, other: te.Tensor, lanes: int, shift: int) -> te.Tensor:
             def body(*index: Expr) -> Expr:
                 *kept, lane = index
-                return _both(combine, one(*index), other(*kept, lane + shift))
+                return combine(one(*index), other(*kept, lane + shift))
 
             return self.compute((*rows, lanes), body, name)
 
@@ -375,12 +366,3 @@ class _Rows:
             vectorize_last(schedule, spatial[-1], self.lanes)
         if reduction:
             schedule.decompose_reduction(block, reduction[0])
-
-
-def _both(combine: Any, a: Expr, b: Expr) -> Expr:
-    """Two elements as a reduction combines them."""
-    if combine is te.sum:
-        return a + b
-    if combine is LARGEST or combine is SMALLEST:
-        return tirx.max(a, b) if combine is LARGEST else tirx.min(a, b)
-    return a * b

@@ -21,7 +21,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from tilewright.compiler.build import argument_types, kernel_hash_of
-from tilewright.compiler.lower.metaschedule import unscheduled
+from tilewright.compiler.lower.generic import trace_start
 from tilewright.compiler.lower.registry import lowered
 from tilewright.compiler.metaschedule.records import (
     MODULE,
@@ -154,7 +154,7 @@ def _known_starts(workloads: Sequence[Workload], target: Target, resources: Reso
     for position, workload in enumerate(workloads):
         for forms in _port_forms(workload, target):
             try:
-                module = unscheduled(workload, forms, target, resources)
+                module = trace_start(workload, forms, target, resources)
             except _BROKEN:
                 continue
             identity = tvm_ffi.structural_hash(module, map_free_vars=True)

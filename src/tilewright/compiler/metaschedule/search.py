@@ -23,7 +23,7 @@ from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, MeasureC
 from tvm.s_tir.schedule import Trace
 
 from tilewright.compiler.build import kernel_hash_of
-from tilewright.compiler.lower.metaschedule import unscheduled
+from tilewright.compiler.lower.generic import trace_start
 from tilewright.core.forms import Form
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
@@ -75,7 +75,7 @@ class Search:
         seed: int,
     ) -> None:
         np.random.seed(seed % 2**32)  # noqa: NPY002 - the cost model's guesses draw from it
-        module = unscheduled(workload, forms, target, resources)
+        module = trace_start(workload, forms, target, resources)
         self._target = tvm.target.Target(target.tvm_target(resources))
         if self._target.kind.name == "llvm":
             _skip_elsewhere()

@@ -18,9 +18,8 @@ from tilewright.graph.workload import Workload, parse_workload
 from tilewright.hardware.legacy import read_placement
 from tilewright.kernels.estimates import facts
 from tilewright.kernels.knobs import Knob
-from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.registry import implementations
-from tilewright.kernels.search_space import Estimate
+from tilewright.kernels.search_space import Estimate, KnobSpace
 from tilewright.search.sweeps.sweep import Sweep, listed_part, swept_part, usable_times
 
 FORMAT = "tilewright sweep 1"

@@ -29,8 +29,7 @@ from tilewright.core.results import TunerStudyRow
 from tilewright.core.targets import threads_alone
 from tilewright.graph.workload import Workload
 from tilewright.kernels.knobs import Knob
-from tilewright.kernels.knobspace import KnobSpace, each
-from tilewright.kernels.search_space import Estimate, Floats, Part, SearchSpace
+from tilewright.kernels.search_space import Estimate, Floats, KnobSpace, Part, SearchSpace, each
 from tilewright.search.tuners.base import TunerFactory, TuningTask
 
 BATCH = 8

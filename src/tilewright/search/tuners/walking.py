@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.kernels.knobspace import KnobSpace
-from tilewright.kernels.search_space import Floats, Numbers, SearchSpace
+from tilewright.kernels.search_space import Floats, KnobSpace, Numbers, SearchSpace
 
 _CHAINS = 96
 _STEPS = 40

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.core.targets import threads_alone
-from tilewright.cost.demand import Demand
-from tilewright.cost.rates import CLOCK_HZ, LAUNCH_S, LEVELS
-from tilewright.cost.seconds import balance, seconds
+from tilewright.cost.demand import CLOCK_HZ, LAUNCH_S, LEVELS, Demand, balance, seconds
 
 AMOUNTS = st.floats(0, 1e12)
 DEMANDS = st.builds(
