@@ -47,9 +47,7 @@ def location_of(value: object, name: str) -> str:
 
 def text_of(value: object, name: str) -> str:
     """A text."""
-    if not isinstance(value, str):
-        raise _wrong(name, "text", value)
-    return value
+    return one_of(value, name, str, "text")
 
 
 def text_or_none(value: object, name: str) -> str | None:
@@ -80,9 +78,7 @@ def counts_of(value: object, name: str, least: int = 0) -> tuple[int, ...]:
 
 def truth_of(value: object, name: str) -> bool:
     """True or False."""
-    if not isinstance(value, bool):
-        raise _wrong(name, "True or False", value)
-    return value
+    return one_of(value, name, bool, "True or False")
 
 
 def error_of(value: object, name: str = "max_error") -> float:
@@ -96,7 +92,7 @@ def error_of(value: object, name: str = "max_error") -> float:
 
 
 def one_of(value: object, name: str, kind: type[_Kind], what: str) -> _Kind:
-    """A value of a class of ours; `what` says how one is made."""
+    """A value of a class; `what` says how one is made."""
     if not isinstance(value, kind):
         raise _wrong(name, what, value)
     return value

@@ -93,8 +93,7 @@ class Budget:
         self._clock = clock
         self._began_s = clock() if began_s is None else began_s
         self._earlier = [*earlier]
-        self._kept: list[Limit] = []
-        self._expected: dict[str, Limit] = {}
+        self._kept: dict[object, Limit] = {}
         self._seconds = defaultdict[str, float](float)
         self._open: list[_Phase] = []
 
@@ -108,13 +107,13 @@ class Budget:
 
     def expect(self, phase: str, *, seconds: float = 0.0, measurements: int = 0) -> None:
         """Keep back what a phase will take, until it begins; replaces what was expected of it."""
-        self._expected[phase] = Limit(seconds=seconds, measurements=measurements)
+        self._kept[phase] = Limit(seconds=seconds, measurements=measurements)
 
     @contextmanager
     def phase(self, name: str, *, keep: float = 0.0) -> Generator[None]:
         """Count the block's wall clock for a phase, whatever happens inside; what was expected of
         it is free now. `keep` is as in `keeping`."""
-        self._expected.pop(name, None)
+        self._kept.pop(name, None)
         phase = _Phase(self._clock())
         self._open.append(phase)
         try:
@@ -131,15 +130,15 @@ class Budget:
     def keeping(self, share: float) -> Generator[None]:
         """Keep back a share of what is left now, for what comes after the block."""
         left_s, left = max(0.0, self.remaining_s), max(0.0, self.remaining_count)
-        kept = Limit(
+        block = object()
+        self._kept[block] = Limit(
             seconds=share * left_s if isfinite(left_s) else 0.0,
             measurements=int(share * left) if isfinite(left) else 0,
         )
-        self._kept.append(kept)
         try:
             yield
         finally:
-            self._kept.remove(kept)
+            del self._kept[block]
 
     def credit(self, name: str, seconds: float) -> None:
         """Count seconds of the phase that runs for another one: what a part of it says it took."""
@@ -169,17 +168,14 @@ class Budget:
     def remaining_s(self) -> float:
         """Seconds left for measuring."""
         spent_s = self.elapsed_s + sum(run.spent_s for run in self._earlier)
-        return self.limit.seconds - spent_s - sum(kept.seconds for kept in self._kept_back)
+        return self.limit.seconds - spent_s - sum(kept.seconds for kept in self._kept.values())
 
     @property
     def remaining_count(self) -> float:
         """Measurements left."""
         spent = self.count + sum(run.measurements + run.failures for run in self._earlier)
-        return self.limit.measurements - spent - sum(kept.measurements for kept in self._kept_back)
-
-    @property
-    def _kept_back(self) -> list[Limit]:
-        return [*self._kept, *self._expected.values()]
+        kept = sum(kept.measurements for kept in self._kept.values())
+        return self.limit.measurements - spent - kept
 
     @property
     def exhausted(self) -> bool:

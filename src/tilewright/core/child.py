@@ -69,11 +69,9 @@ def _answer(handlers: Mapping[str, Callable[..., Any]], request: bytes) -> bytes
     try:
         name, *arguments = pickle.loads(request)
         return pickle.dumps((ANSWER, handlers[name](*arguments)), protocol=5)
-    except MemoryError as error:
-        return pickle.dumps((OUT_OF_MEMORY, str(error) or "MemoryError"))
     except Exception as error:  # noqa: BLE001 - the border of the process: all must get across
-        if _NO_MEMORY in str(error):
-            return pickle.dumps((OUT_OF_MEMORY, str(error)))
+        if isinstance(error, MemoryError) or _NO_MEMORY in str(error):
+            return pickle.dumps((OUT_OF_MEMORY, str(error) or "MemoryError"))
         trace = traceback.format_exc()
         return pickle.dumps((ERROR, type(error).__name__, str(error), trace))
 

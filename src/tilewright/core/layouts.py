@@ -81,9 +81,8 @@ class Layout:
 
     def places(self, rank: int) -> tuple[tuple[int, int], ...]:
         """What the physical axes are, slowest first: the logical axis, and which part of it."""
-        cut = [axis for axis, _ in self.blocks]
-        inner = ((axis, cut[: place + 1].count(axis)) for place, axis in enumerate(cut))
-        return (*((axis, 0) for axis in self.axes(rank)), *inner)
+        physical = [*self.axes(rank), *(axis for axis, _ in self.blocks)]
+        return tuple((axis, physical[:place].count(axis)) for place, axis in enumerate(physical))
 
     def physical_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape in memory of a tensor of a logical shape."""

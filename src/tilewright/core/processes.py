@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Self
+from contextlib import AbstractContextManager, suppress
+from typing import Any
 
 import psutil
 
@@ -67,7 +67,7 @@ class RemoteError(Exception):
         self.trace = trace
 
 
-class Child:
+class Child(AbstractContextManager["Child"]):
     """A process that runs `module` and answers requests, one at a time, until stopped.
 
     It starts with the first request and again after a crash or timeout; `environment` is added to
@@ -95,9 +95,6 @@ class Child:
         self._reader: threading.Thread | None = None
         self._scratch: PrivateFolder | None = None
         self._lock = threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_exception: object) -> None:
         self.stop()
@@ -219,25 +216,22 @@ class Child:
     def _kill(self) -> None:
         """End the process, its descendants and its group with SIGKILL, and reap it."""
         self._close_channel()
-        if self._process is not None:
-            self._kill_all(self._process)
-            self._process = None
-        if self._scratch is not None:
-            self._scratch.close()
-
-    def _kill_all(self, process: subprocess.Popen[bytes]) -> None:
-        descendants: list[psutil.Process] = []
-        if process.poll() is None:
-            with suppress(psutil.Error):
-                descendants = psutil.Process(process.pid).children(recursive=True)
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        for descendant in descendants:
-            with suppress(psutil.Error):
-                descendant.kill()
-        process.wait()
+        process, self._process = self._process, None
+        if process is not None:
+            descendants: list[psutil.Process] = []
+            if process.poll() is None:
+                with suppress(psutil.Error):
+                    descendants = psutil.Process(process.pid).children(recursive=True)
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            for descendant in descendants:
+                with suppress(psutil.Error):
+                    descendant.kill()
+            process.wait()
         if self._reader is not None:
             self._reader.join(_STOP_S)
+        if self._scratch is not None:
+            self._scratch.close()
 
     def _post_mortem(self) -> ChildError:
         """Why the process ended, from its exit status and its last words."""

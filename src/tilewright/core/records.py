@@ -234,6 +234,8 @@ class OfNetwork:
     device_class: str
     resources: Resources
     model: str
+    latency_s: float
+    created_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,9 +247,7 @@ class ShippedPlan(OfNetwork):
     """
 
     plan: Mapping[str, Any]
-    latency_s: float
     numbers: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
-    created_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,13 +259,11 @@ class NetworkMeasurement(OfNetwork):
     they were not asked for, or could not be had.
     """
 
-    latency_s: float
     planned_bytes: int
     measured_bytes: int | None = None
     memory_method: str = ""
     energy: EnergyUse | None = None
     versions: str = ""
-    created_at: float = 0.0
     instance: str = ""
 
 

@@ -88,10 +88,10 @@ def scratch_folder() -> PrivateFolder:
 def remove_leftovers(parent: Path, prefix: str) -> None:
     """Remove folders of this prefix in `parent` whose owners have died."""
     name = re.compile(re.escape(prefix) + _DRAWN + re.escape(_ENDING))
-    with suppress(OSError), os.scandir(parent) as entries:
-        for entry in entries:
-            if name.fullmatch(entry.name):
-                remove_unused(Path(entry.path))
+    with suppress(OSError):
+        for folder in parent.iterdir():
+            if name.fullmatch(folder.name):
+                remove_unused(folder)
 
 
 def remove_unused(folder: Path) -> bool:

@@ -52,14 +52,12 @@ def parse_duration(text: str) -> float | None:
     found = _DURATION.fullmatch(text)
     if found is None or not text:
         return None
-    parts = zip(found.groups(), _SECONDS, strict=True)
-    total_s = sum(float(count) * scale for count, scale in parts if count is not None)
+    parts = zip(found.groups("0"), _SECONDS, strict=True)
+    total_s = sum(float(count) * scale for count, scale in parts)
     return total_s if isfinite(total_s) else None
 
 
 def parse_bytes(text: str) -> int | None:
     """Bytes in `500MB`, `2.5GiB`, `0`; None when `text` is no size."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        return None
-    return int(float(match[1]) * _FACTORS[match[2].upper()])
+    found = _SIZE.fullmatch(text.strip())
+    return None if found is None else int(float(found[1]) * _FACTORS[found[2].upper()])

@@ -51,9 +51,8 @@ def class_name(target: Target) -> str:
     model = re.sub(r"\((?:r|tm)\)", "", target.model.lower())
     model = re.sub(r"[^a-z0-9]+", "-", model).strip("-")
     features = set(target.features)
-    narrower = next((name for name in ("avx2", "neon") if name in features), "sse")
-    vectors = "avx512" if set(AVX512) <= features else narrower
-    return f"{model[:40] or 'cpu'}-{vectors}"
+    vectors = next((name for name in ("avx2", "neon") if name in features), "sse")
+    return f"{model[:40] or 'cpu'}-{'avx512' if set(AVX512) <= features else vectors}"
 
 
 def class_key(target: Target) -> str:

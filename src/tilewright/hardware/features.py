@@ -166,9 +166,9 @@ def vector_shape(features: Collection[str], architecture: str) -> tuple[int, int
 def units_of(features: Sequence[str], vector_bytes: int) -> tuple[ComputeUnit, ...]:
     """What a core can compute with whose vector registers are that wide: vectors first, then
     tiles."""
-    there = ("vector", *features)
-    vectors = (_vector_unit(found, vector_bytes) for found in _VECTORS if found.feature in there)
-    return (*vectors, *(tile for tile in _TILES if tile.name in features))
+    vectors = (found for found in _VECTORS if found.feature in ("vector", *features))
+    tiles = (tile for tile in _TILES if tile.name in features)
+    return (*(_vector_unit(found, vector_bytes) for found in vectors), *tiles)
 
 
 def _vector_unit(found: _Vectors, vector_bytes: int) -> ComputeUnit:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +111,7 @@ def class_of_before(target: Target, resources: Resources) -> str:
 def folder_of(parent: Path, placement: Placement) -> Path:
     """The folder in `parent` of what belongs to a device class and its resources; one that is named
     as before is renamed. It need not be there."""
-    found = parent / str(placement.key)
-    before = parent / name_of_before(placement)
+    found, before = parent / str(placement.key), parent / name_of_before(placement)
     if before.is_dir() and not found.exists():
         with suppress(OSError):
             before.rename(found)
@@ -145,15 +144,15 @@ def _resources(key: str, target: Target, threads: int) -> Resources:
     return next(fitting, Resources(cores=max(1, min(threads, target.cores)), threads=threads))
 
 
-@dataclass(slots=True)
 class ClassesOfBefore:
-    """Which class and resources stand behind the class keys of before."""
+    """Which class and resources stand behind the class keys of before.
 
-    known: dict[str, PlacementKey] = field(default_factory=dict[str, PlacementKey])
+    Known from the start are the classes that some processors had, with as many threads as they have
+    cores or twice as many.
+    """
 
-    def learn(self, devices: Iterable[Device]) -> None:
-        """Know the classes that these processors had, with as many threads as they have cores or
-        twice as many."""
+    def __init__(self, devices: Iterable[Device] = ()) -> None:
+        self.known: dict[str, PlacementKey] = {}
         for device in devices:
             _, circumstances = _apart(device.class_key)
             cores = device.target.cores

@@ -123,7 +123,7 @@ def _quota_of(folder: Path) -> float | None:
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
     """The tightest CPU quota of the process's control groups, in CPUs; None without one."""
-    found = [_quota_of(folder) for folder in _cgroup_folders(root, "cpu")]
+    found = map(_quota_of, _cgroup_folders(root, "cpu"))
     return min((quota for quota in found if quota is not None), default=None)
 
 
@@ -169,8 +169,12 @@ def allotted_cpus(
 
 def allotted_cores(root: Path = Path("/"), affinity: Collection[int] | None = None) -> int:
     """How many physical cores the allotted CPUs lie on."""
-    cpus = set(allotted_cpus(root, affinity))
-    return max(1, sum(1 for group in core_groups(root) if cpus & set(group)))
+    return _cores_of(allotted_cpus(root, affinity), root)
+
+
+def _cores_of(cpus: Collection[int], root: Path) -> int:
+    """How many physical cores these CPUs lie on, at least one."""
+    return max(1, sum(1 for group in core_groups(root) if not set(cpus).isdisjoint(group)))
 
 
 def default_threads(root: Path = Path("/"), affinity: Collection[int] | None = None) -> int:
@@ -215,16 +219,14 @@ def _model(fields: Mapping[str, str], architecture: str) -> str:
 def _cache_sizes(root: Path) -> dict[int, int]:
     """Bytes per level of data cache of the first CPU; levels 1 and 2 divided by the cores on it."""
     folder = root / f"sys/devices/system/cpu/cpu{online_cpus(root)[0]}/cache"
-    groups = core_groups(root)
     sizes: dict[int, int] = {}
     for index in sorted(folder.glob("index*")):
         level = read_text(index / "level") or ""
         if not level.isdecimal() or read_text(index / "type") == "Instruction":
             continue
         size = parse_size(read_text(index / "size") or "")
-        shared = set(parse_cpu_list(read_text(index / "shared_cpu_list") or ""))
-        cores = max(1, sum(1 for group in groups if shared & set(group)))
-        sizes[int(level)] = size // cores if int(level) <= 2 else size
+        shared = parse_cpu_list(read_text(index / "shared_cpu_list") or "")
+        sizes[int(level)] = size // _cores_of(shared, root) if int(level) <= 2 else size
     return {level: size for level, size in sizes.items() if size > 0}
 
 
@@ -242,12 +244,15 @@ def probe_cpu(root: Path = Path("/")) -> Target:
     flags = (fields.get("flags") or fields.get("Features") or "").split()
     sizes = _cache_sizes(root)
     l2_bytes = sizes.get(2, FALLBACK_L2_BYTES)
-    reported = parse_size(fields.get("cache size", "")) if not sizes else l2_bytes
-    last_bytes = sizes.get(3, reported or FALLBACK_L3_BYTES)
+    last_bytes = l2_bytes if sizes else parse_size(fields.get("cache size", ""))
     return cpu_target(
         model=_model(fields, architecture),
         architecture=architecture,
         features=llvm_features(flags, architecture),
-        cache_bytes=(sizes.get(1, FALLBACK_L1_BYTES), l2_bytes, last_bytes),
+        cache_bytes=(
+            sizes.get(1, FALLBACK_L1_BYTES),
+            l2_bytes,
+            sizes.get(3, last_bytes or FALLBACK_L3_BYTES),
+        ),
         cores=len(core_groups(root)),
     )

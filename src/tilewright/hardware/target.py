@@ -63,8 +63,8 @@ def tvm_text(cpu: Target) -> str:
     if is_x86(cpu.architecture):
         levels = ((name, needs) for name, needs in _LEVELS if set(needs) <= set(cpu.features))
         mcpu, included = next(levels)
-    extra = set(cpu.features) - set(included)
-    attributes = [f"+{name}" for name in sorted(extra) if not name.startswith(_UNUSED)]
+    extra = sorted(set(cpu.features) - set(included))
+    attributes = [f"+{name}" for name in extra if not name.startswith(_UNUSED)]
     if set(AVX512) <= set(cpu.features):
         attributes.insert(0, "-prefer-256-bit")
     return canonical_json({"kind": "llvm", "mcpu": mcpu, "mattr": attributes})
@@ -190,12 +190,11 @@ def text_of(target: dict[str, Any]) -> str:
 def described_target(target: dict[str, Any], *, cores: int) -> Target:
     """What can be said about a CPU that is not here: instruction sets and modest cache sizes."""
     architecture = target_architecture(target)
-    features = target_features(target)
-    l2_bytes = FALLBACK_L2_BYTES if not is_arm(architecture) else 2 * FALLBACK_L2_BYTES
+    l2_bytes = FALLBACK_L2_BYTES * (2 if is_arm(architecture) else 1)
     return cpu_target(
         model=str(target.get("mcpu", f"generic {architecture}")),
         architecture=architecture,
-        features=features,
+        features=target_features(target),
         cache_bytes=(FALLBACK_L1_BYTES, l2_bytes, FALLBACK_L3_BYTES),
         cores=cores,
         tvm=text_of(target),

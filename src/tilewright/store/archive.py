@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterable
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -25,7 +25,7 @@ from tilewright.graph.workload import Workload
 from tilewright.models.cache import cache_bytes, shrink
 from tilewright.store import schema
 from tilewright.store.base import Store, archive_of
-from tilewright.store.connections import Connections, connect, explained, log_files
+from tilewright.store.connections import Connections, connect, log_files
 from tilewright.store.exporting import WRITERS
 from tilewright.store.importing import Import
 from tilewright.store.interchange.kinds import DATABASE, READERS, export_kind, import_kind
@@ -34,7 +34,6 @@ from tilewright.store.migrations import schema_version
 from tilewright.store.output import replacing
 from tilewright.store.rows import DamagedRow, entry_of, stream_rows
 
-_READING = "reading its records"
 _TRIED = ("workload_key", "device_class", "resources", "implementation", "settings", "layouts")
 
 
@@ -134,13 +133,8 @@ class SqliteArchive:
 
     def merge(self, other: Path) -> ImportResult:
         """Take in all records of another database."""
-        with ExitStack() as stack:
-            with _giving(other, self.path):
-                timeout_s = self._connections.busy_timeout_s
-                source = connect(other, readonly=True, busy_timeout_s=timeout_s)
-                stack.callback(source.close)
-                reading = stack.enter_context(source.reading(_READING))
-            return self.take_in(_lines(reading, other, self.path), other, DATABASE)
+        with closing(_lines(other, self._connections)) as lines:
+            return self.take_in(lines, other, DATABASE)
 
     def take_in(self, lines: Iterable[Line], path: Path, kind: str) -> ImportResult:
         """Take in what a reader made of the file at `path`, in one transaction, and say how many
@@ -175,8 +169,9 @@ class SqliteArchive:
         )
         failures = 0
         with self._connections.writing("removing superseded measurements") as connection:
-            outdated = delete(table).where(table.c.id.in_(superseded))
-            measurements = connection.execute(outdated).rowcount
+            measurements = connection.execute(
+                delete(table).where(table.c.id.in_(superseded))
+            ).rowcount
             if failures_older_than_s is not None:
                 old = schema.failures.c.created_at < time.time() - failures_older_than_s
                 failures = connection.execute(delete(schema.failures).where(old)).rowcount
@@ -191,13 +186,19 @@ class SqliteArchive:
 
     def _size_bytes(self) -> int:
         """What the file and its write-ahead log take."""
-        files = (self.path, log_files(self.path)[0])
-        return sum(file.stat().st_size for file in files if file.exists())
+        return sum(
+            file.stat().st_size for file in (self.path, log_files(self.path)[0]) if file.exists()
+        )
 
 
-def _lines(reading: Connection, path: Path, receiver: Path) -> Iterator[Line]:
+def _lines(path: Path, receiver: Connections) -> Generator[Line]:
     """The lines of a database that records are taken from: of a row that cannot be read, why."""
-    with _giving(path, receiver), explained(path, _READING):
+    timeout_s = receiver.busy_timeout_s
+    with (
+        _giving(path, receiver.path),
+        closing(connect(path, readonly=True, busy_timeout_s=timeout_s)) as source,
+        source.reading("reading its records") as reading,
+    ):
         for number, (kind, row) in enumerate(stream_rows(reading), start=1):
             try:
                 yield Line(number=number, record=entry_of(kind, row))

@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tilewright.core.errors import StoreError
 from tilewright.core.records import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tilewright.store.interchange.lines import Line
 
 
-class Store(Protocol):
+class Store(AbstractContextManager["Store"], Protocol):
     """Everything known. Every write is durable when the call returns, all of it or none.
 
     Several threads may use one store. All methods raise StoreError where the store cannot be read
@@ -46,16 +46,6 @@ class Store(Protocol):
     def readonly(self) -> bool:
         """Whether it was opened for reading only."""
         ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None: ...
 
     def close(self) -> None:
         """End its use; harmless when it is closed."""

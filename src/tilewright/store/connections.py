@@ -249,8 +249,9 @@ def _check_place(path: Path, *, readonly: bool) -> None:
                     hint=hint,
                 )
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise StoreError(f"{path} cannot be a database: {reason}.", hint=hint) from error
+        raise StoreError(
+            f"{path} cannot be a database: {error.strerror or error}.", hint=hint
+        ) from error
 
 
 def _address(path: Path, *, readonly: bool) -> str:

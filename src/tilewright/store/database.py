@@ -97,10 +97,10 @@ class SqliteStore(SqliteArchive):
 
     def begin_run(self, run: Run) -> Run:
         """Open a run row and return it with its id."""
-        row = row_of(run) | {"uid": uuid.uuid4().hex}
+        query = insert(schema.runs).returning(schema.runs)
         with self._connections.writing("opening a run") as connection:
-            query = insert(schema.runs).returning(schema.runs)
-            return record_of(KINDS["run"], connection.execute(query, row).mappings().one())
+            added = connection.execute(query, row_of(run) | {"uid": uuid.uuid4().hex})
+            return record_of(KINDS["run"], added.mappings().one())
 
     def update_run(self, run: Run) -> None:
         """Record what a run has spent so far and its state."""
@@ -173,16 +173,15 @@ class SqliteStore(SqliteArchive):
 
     def placements(self) -> list[Placement]:
         """Where peaks are known of, by class and resources: one device of each class."""
-        table = schema.peaks
-        query = select(table.c.device_class, table.c.resources).distinct()
+        named = schema.peaks.c.device_class, schema.peaks.c.resources
+        query = select(*named).distinct().order_by(*named)
         with self._connections.reading() as connection:
             known = device_facts(connection)
-            found = sorted((row[0], row[1]) for row in connection.execute(query))
-        return [
-            Placement(device=known[name], resources=parse_resources(resources))
-            for name, resources in found
-            if name in known
-        ]
+            return [
+                Placement(device=known[name], resources=parse_resources(resources))
+                for name, resources in connection.execute(query)
+                if name in known
+            ]
 
     def add_workload(self, workload: Workload) -> None:
         """Keep a workload's text so that its key can be resolved later."""

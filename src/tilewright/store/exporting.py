@@ -57,9 +57,9 @@ def _parquet(connection: Connection, path: Path) -> int:
 
     from tilewright.store.interchange.tables import to_lazy_frame
 
-    texts = workload_texts(connection)
+    frame = to_lazy_frame(lambda: _measurements(connection), workload_texts(connection))
     try:
-        to_lazy_frame(lambda: _measurements(connection), texts).sink_parquet(path)
+        frame.sink_parquet(path)
     except PolarsError as error:
         raise OutputError(f"{path} cannot be written: {error}.") from error
     return connection.execute(select(func.count()).select_from(schema.measurements)).scalar_one()

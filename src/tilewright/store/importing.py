@@ -125,15 +125,12 @@ class Import:
         before = fields.get("device_class")
         if "resources" in fields or not isinstance(before, str):
             return fields
-        found = self.classes_of_before.of(before)
-        return fields | to_builtins(found)
+        return fields | to_builtins(self.classes_of_before.of(before))
 
     @cached_property
     def classes_of_before(self) -> ClassesOfBefore:
         """What classes of before are, by the devices that the database knows."""
-        found = ClassesOfBefore()
-        found.learn(device_facts(self.connection).values())
-        return found
+        return ClassesOfBefore(device_facts(self.connection).values())
 
     def _keep_first(self, table: Table, row: Row) -> None:
         done = self.connection.execute(upsert(table).values(row).on_conflict_do_nothing())

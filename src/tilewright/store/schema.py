@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from sqlalchemy import Column, Float, Index, Integer, MetaData, String, Table
 
 APPLICATION_ID = 0x54494C57
@@ -12,16 +14,9 @@ SCHEMA_VERSION = 6
 metadata = MetaData()
 
 
-def _text(name: str) -> Column[str]:
-    return Column(name, String, nullable=False)
-
-
-def _number(name: str) -> Column[float]:
-    return Column(name, Float, nullable=False)
-
-
-def _count(name: str) -> Column[int]:
-    return Column(name, Integer, nullable=False)
+_text = partial(Column[str], type_=String, nullable=False)
+_number = partial(Column[float], type_=Float, nullable=False)
+_count = partial(Column[int], type_=Integer, nullable=False)
 
 
 def _outcome_columns() -> tuple[Column[int] | Column[str] | Column[float], ...]:

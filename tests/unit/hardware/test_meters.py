@@ -25,9 +25,8 @@ from tilewright.hardware.meters.base import (
     PollingMeter,
     integrated_j,
 )
-from tilewright.hardware.meters.boards import board_meter
 from tilewright.hardware.meters.command import command_meter
-from tilewright.hardware.meters.powercap import rapl_meter
+from tilewright.hardware.meters.sysfs import board_meter, rapl_meter
 
 VIRTUAL = "processor : 0\nflags : fpu sse2 hypervisor\n\n"
 

@@ -173,8 +173,7 @@ def test_the_names_of_before_follow_from_target_and_resources(before: Path) -> N
     for key, (name, resources) in BEFORE.items():
         if name == CLASS:
             assert class_of_before(devices[0].target, resources) == key
-    classes = ClassesOfBefore()
-    classes.learn(devices)
+    classes = ClassesOfBefore(devices)
     for key, (name, resources) in BEFORE.items():
         assert classes.of(key) == PlacementKey(device_class=name, resources=resources)
     unknown = classes.of("some-cpu-sse-12t-0123456789")

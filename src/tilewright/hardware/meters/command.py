@@ -36,8 +36,9 @@ def _printed(words: Sequence[str]) -> tuple[float, str, float]:
     except ValueError:
         value = update_s = inf
     if texts[1] not in ("W", "J") or not (isfinite(value) and 0 < update_s < inf):
-        line = " ".join(said)[:40]
-        raise MeterLost(f"{words[0]} printed {line!r}, which is no reading.", hint=_FORM)
+        raise MeterLost(
+            f"{words[0]} printed {' '.join(said)[:40]!r}, which is no reading.", hint=_FORM
+        )
     return value, texts[1], update_s
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tilewright.core.errors import UsageError
 from tilewright.core.plugins import Offers
 from tilewright.hardware.meters.base import Meter, MeterLost, no_meter
-from tilewright.hardware.meters.boards import board_meter
 from tilewright.hardware.meters.command import command_meter
 from tilewright.hardware.meters.nvml import nvml_meter
-from tilewright.hardware.meters.powercap import rapl_meter
+from tilewright.hardware.meters.sysfs import board_meter, rapl_meter
 
 GROUP = "tilewright.meters"
 MeterMaker = Callable[[str, Path], Meter]
@@ -43,19 +43,15 @@ def find_cpu_meter(root: Path = Path("/")) -> Meter:
         if lost is None:
             return meter
         missing.append(lost)
-    hints = [lost.hint for lost in missing if lost.hint]
-    return no_meter(" ".join(lost.message for lost in missing), " ".join(hints) or None)
+    hints = " ".join(lost.hint for lost in missing if lost.hint)
+    return no_meter(" ".join(lost.message for lost in missing), hints or None)
 
 
-def _alone(name: str, make: Callable[[Path], Meter]) -> MeterMaker:
-    """A maker that takes no argument."""
-
-    def made(argument: str, root: Path) -> Meter:
-        if argument:
-            raise UsageError(f"the power meter {name!r} takes no argument, but has {argument!r}")
-        return make(root)
-
-    return made
+def _alone(name: str, make: Callable[[Path], Meter], argument: str, root: Path) -> Meter:
+    """A meter that takes no argument."""
+    if argument:
+        raise UsageError(f"the power meter {name!r} takes no argument, but has {argument!r}")
+    return make(root)
 
 
 def _command(argument: str, _root: Path) -> Meter:
@@ -76,11 +72,11 @@ METERS = Offers[MeterMaker](
     GROUP,
     kind="power meter",
     built_in={
-        "auto": _alone("auto", find_cpu_meter),
-        "powercap": _alone("powercap", rapl_meter),
-        "hwmon": _alone("hwmon", board_meter),
+        "auto": partial(_alone, "auto", find_cpu_meter),
+        "powercap": partial(_alone, "powercap", rapl_meter),
+        "hwmon": partial(_alone, "hwmon", board_meter),
         "nvml": _nvml,
-        "none": _alone("none", lambda _root: no_meter("No meter was asked for.")),
+        "none": partial(_alone, "none", lambda _root: no_meter("No meter was asked for.")),
         "command": _command,
     },
     needs=("__call__",),

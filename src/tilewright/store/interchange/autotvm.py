@@ -345,11 +345,9 @@ def _template_arguments(conv: Convolution) -> list[Any]:
 def _template(conv: Convolution, candidate: Candidate) -> list[Any]:
     settings = dict(candidate.settings)
     data = candidate.forms[conv.data] if conv.data < len(candidate.forms) - 1 else PLAIN
-    block_in = settings.pop("in_block", None) or _lanes(data)
-    block_out = settings.pop("lanes", None) or _lanes(candidate.forms[-1])
     entity: list[Any] = [
-        ["tile_ic", "sp", [-1, block_in]],
-        ["tile_oc", "sp", [-1, block_out]],
+        ["tile_ic", "sp", [-1, settings.pop("in_block", None) or _lanes(data)]],
+        ["tile_oc", "sp", [-1, settings.pop("lanes", None) or _lanes(candidate.forms[-1])]],
         ["tile_ow", "sp", [-1, settings.pop("tile_width", 1)]],
     ]
     if conv.kernel == (1, 1):

@@ -14,7 +14,6 @@ from tilewright.core.records import (
     Candidate,
     Failure,
     KnobValue,
-    Measurement,
     Outcome,
     Placement,
     Protocol,
@@ -34,7 +33,8 @@ _SHOWN = 12
 
 def carried(outcome: Outcome) -> Json:
     """A record as it travels inside another program's format; its run stays behind."""
-    return {"record": {**_entry(outcome), "run_id": None}}
+    kind = "failure" if isinstance(outcome, Failure) else "measurement"
+    return {"record": {"record": kind, **to_builtins(outcome), "run_id": None}}
 
 
 def restored(number: int, extra: Mapping[str, Any]) -> Line:
@@ -50,15 +50,16 @@ def restored(number: int, extra: Mapping[str, Any]) -> Line:
 def foreign_line(number: int, task: Workload, placement: Placement, told: Json) -> Line:
     """What another program told of a task: fields of a measurement, which has samples, or of a
     failure."""
-    where = {"device_class": placement.device.class_key, "resources": placement.resources}
-    fields: Json = {"workload_key": task.key, **where, **told}
+    fields: Json = {"record": "failure", "workload_key": task.key, **told}
     if "samples_s" in told:
         protocol = replace(_PROTOCOL, repeats=len(told["samples_s"]))
-        outcome: Outcome = Measurement(protocol=protocol, **fields)
-    else:
-        outcome = Failure(**fields)
-    support = (device_entry(placement.device), *text_entries(task.key, task.text))
-    return Line(number=number, record=_entry(outcome), support=support, foreign=True)
+        fields |= {"record": "measurement", "protocol": protocol}
+    return Line(
+        number=number,
+        record=to_builtins(fields | to_builtins(placement.key)),
+        support=(device_entry(placement.device), *text_entries(task.key, task.text)),
+        foreign=True,
+    )
 
 
 def text_entries(key: object, text: object) -> tuple[Json, ...]:
@@ -97,11 +98,6 @@ def fitted(
     return Candidate(
         implementation=spec.name, settings=tuple(sorted(settings.items())), forms=forms
     )
-
-
-def _entry(outcome: Outcome) -> Json:
-    kind = "failure" if isinstance(outcome, Failure) else "measurement"
-    return {"record": kind, **to_builtins(outcome)}
 
 
 def readable_workloads(texts: Iterable[str]) -> list[Workload]:

@@ -105,8 +105,7 @@ def read(source: Source) -> Iterator[Line]:
             f"{source.path}: this is no T4 results file, it has no list of results. "
             "Nothing was imported."
         )
-    brought = _brought(text[:start])
-    yield from understood(json_items(text, start), partial(_line, source, brought))
+    yield from understood(json_items(text, start), partial(_line, source, _brought(text[:start])))
 
 
 class _Metadata(msgspec.Struct):
@@ -135,16 +134,16 @@ def _line(source: Source, brought: tuple[Json, dict[str, Json]], number: int, it
         return restored(number, {"record": record, "workload": text, "device": device})
     if source.task is None or source.placement is None:
         raise NotUnderstood("the result names no task and no device; say --task KEY and --target")
-    told = _told(item, source.task, source.placement)
-    return foreign_line(number, source.task, source.placement, told)
+    return foreign_line(
+        number, source.task, source.placement, _told(item, source.task, source.placement)
+    )
 
 
 def _told(item: Json, task: Workload, placement: Placement) -> Json:
     """What a result of another tuner says of a candidate in plain layouts: its times, or why there
     are none."""
-    configuration = mapping(item.get("configuration"), "configuration")
     told: Json = {
-        "candidate": _candidate(configuration, task, placement),
+        "candidate": _candidate(item, task, placement),
         "kernel_hash": KERNEL_HASH,
         "created_at": _seconds_of(item.get("timestamp")),
         "versions": "t4",
@@ -172,10 +171,10 @@ def _samples(times: Mapping[str, Any], item: Json) -> tuple[float, ...]:
     raise NotUnderstood("the result holds no times")
 
 
-def _candidate(configuration: Mapping[str, Any], task: Workload, placement: Placement) -> Candidate:
+def _candidate(item: Json, task: Workload, placement: Placement) -> Candidate:
     forms = (PLAIN,) * (len(task.arguments) + 1)
     given: dict[str, KnobValue] = {}
-    for name, value in configuration.items():
+    for name, value in mapping(item.get("configuration"), "configuration").items():
         if not isinstance(value, int | str | bool):
             raise NotUnderstood(f"{name}={value!r:.40} is no value of a knob")
         given[name] = value

@@ -218,8 +218,8 @@ def _record(row: Mapping[str, Any]) -> Json:
         "layouts": sequence(_parsed(row["layouts"], "layouts"), "layouts"),
     }
     if row.get("energy_method") is not None:
-        samples_j = _parsed(row.get("energy_samples_j"), "energy_samples_j")
-        known["energy_samples_j"] = _numbers(samples_j, "energy_samples_j")
+        name = "energy_samples_j"
+        known[name] = _numbers(_parsed(row.get(name), name), name)
         known["energy_reason"] = row.get("energy_reason") or ""
     return {
         "record": "measurement",
