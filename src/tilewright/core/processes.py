@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from typing import Any
+from contextlib import suppress
+from typing import Any, Self
 
 import psutil
 
@@ -67,7 +67,7 @@ class RemoteError(Exception):
         self.trace = trace
 
 
-class Child(AbstractContextManager["Child"]):
+class Child:
     """A process that runs `module` and answers requests, one at a time, until stopped.
 
     It starts with the first request and again after a crash or timeout; `environment` is added to
@@ -95,6 +95,9 @@ class Child(AbstractContextManager["Child"]):
         self._reader: threading.Thread | None = None
         self._scratch: PrivateFolder | None = None
         self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_exception: object) -> None:
         self.stop()

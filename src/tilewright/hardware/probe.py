@@ -63,9 +63,8 @@ def cpuinfo_blocks(root: Path) -> list[dict[str, str]]:
 def online_cpus(root: Path) -> tuple[int, ...]:
     """All logical CPUs that are online: from sysfs, else /proc/cpuinfo, else CPU 0 alone."""
     listed = parse_cpu_list(read_text(root / "sys/devices/system/cpu/online") or "")
-    if listed:
-        return listed
-    return tuple(sorted(int(block["processor"]) for block in cpuinfo_blocks(root))) or (0,)
+    named = (int(block["processor"]) for block in cpuinfo_blocks(root))
+    return listed or tuple(sorted(named)) or (0,)
 
 
 def core_groups(root: Path) -> list[tuple[int, ...]]:

@@ -92,9 +92,8 @@ def _way_out(kind: str) -> str:
     """What helps who asked for another kind; the names of all targets are not known here."""
     if kind == "cuda":
         return "What a CUDA kernel tells before it runs: tilewright explain op:... --target cuda"
-    if near_names(kind, ["llvm"]):
-        return "Did you mean llvm?"
-    return "`tilewright targets` lists what can be used here."
+    listing = "`tilewright targets` lists what can be used here."
+    return "Did you mean llvm?" if near_names(kind, ["llvm"]) else listing
 
 
 def parse_gpu(text: str) -> Gpu:

@@ -120,10 +120,9 @@ def best_known(
     chosen = defaults(tasks, placement, max_error)
     for key, task in tasks.items():
         out = too_inexact(task.workload, task.forms, placement, max_error)
-        for found in ranked(own(known_outcomes(task, store, placement))):
-            if found.candidate.implementation not in out:
-                chosen[key] = found.candidate
-                break
+        known = (each.candidate for each in ranked(own(known_outcomes(task, store, placement))))
+        exact = (candidate for candidate in known if candidate.implementation not in out)
+        chosen[key] = next(exact, chosen[key])
     return chosen
 
 
@@ -153,9 +152,7 @@ def shipping_key(key: TaskKey) -> str:
 
 def read_shipped(fields: Mapping[str, Any]) -> NetworkPlan | PlanOfBefore:
     """What is written in `ShippedPlan.plan`. Raises ValueError where that is no plan."""
-    if "calls" in fields:
-        return read_plan(fields)
-    return convert(fields, PlanOfBefore)
+    return read_plan(fields) if "calls" in fields else convert(fields, PlanOfBefore)
 
 
 def plan_of(shipped: ShippedPlan, network: PreparedNetwork, placement: Placement) -> NetworkPlan:
