@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from sqlalchemy import CompoundSelect, Connection, Table, delete, func, select, union
 
@@ -26,9 +26,8 @@ from tilewright.models.cache import cache_bytes, shrink
 from tilewright.store import schema
 from tilewright.store.base import Store, archive_of
 from tilewright.store.connections import Connections, connect, log_files
-from tilewright.store.exporting import WRITERS
 from tilewright.store.importing import Import
-from tilewright.store.interchange.kinds import DATABASE, READERS, export_kind, import_kind
+from tilewright.store.interchange.kinds import DATABASE, READERS, WRITERS, export_kind, import_kind
 from tilewright.store.interchange.lines import Line, Source, readable
 from tilewright.store.migrations import schema_version
 from tilewright.store.output import replacing
@@ -104,7 +103,7 @@ class SqliteArchive:
         if path.expanduser().resolve() in (own, *log_files(own)):
             raise UsageError(f"{path} belongs to the database itself; choose another name.")
         with self._connections.reading("exporting") as connection, replacing(path) as temporary:
-            return WRITERS[chosen](connection, temporary)
+            return _function(WRITERS[chosen])(connection, temporary)
 
     def import_file(
         self,
@@ -125,11 +124,9 @@ class SqliteArchive:
             return self.merge(path)
         if chosen not in READERS:
             raise UsageError(f"{path} is of kind {chosen}, which only a session can import.")
-        module, name = READERS[chosen]
-        read = getattr(import_module(f"tilewright.store.interchange.{module}"), name)
         with readable(path):
-            lines = read(Source(path=path, task=task, placement=placement))
-            return self.take_in(lines, path, chosen)
+            source = Source(path=path, task=task, placement=placement)
+            return self.take_in(_function(READERS[chosen])(source), path, chosen)
 
     def merge(self, other: Path) -> ImportResult:
         """Take in all records of another database."""
@@ -189,6 +186,12 @@ class SqliteArchive:
         return sum(
             file.stat().st_size for file in (self.path, log_files(self.path)[0]) if file.exists()
         )
+
+
+def _function(named: tuple[str, str]) -> Callable[..., Any]:
+    """What reads or writes a kind of file; its module is imported when it is wanted."""
+    module, name = named
+    return getattr(import_module(f"tilewright.store.interchange.{module}"), name)
 
 
 def _lines(path: Path, receiver: Connections) -> Generator[Line]:

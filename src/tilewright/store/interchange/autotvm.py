@@ -22,7 +22,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
+
+from sqlalchemy import Connection
 
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import TilewrightError
@@ -66,7 +69,9 @@ from tilewright.store.interchange.lines import (
     sequence,
     understood,
     whole,
+    write_texts,
 )
+from tilewright.store.rows import device_facts, stream_outcomes, workload_texts
 
 Shape = tuple[int, ...]
 KERNEL_HASH = f"{IMPORTED}autotvm"
@@ -294,7 +299,14 @@ def _told(result: list[Any], candidate: Candidate) -> Json:
     return told | {"kind": kind, "message": "\n".join(texts) or message}
 
 
-def log_line(outcome: Outcome, texts: Mapping[str, str], devices: Mapping[str, Device]) -> Json:
+def write(connection: Connection, path: Path) -> int:
+    """Write all outcomes of a database; returns how many."""
+    texts, devices = workload_texts(connection), device_facts(connection)
+    lines = (_log_line(outcome, texts, devices) for outcome in stream_outcomes(connection))
+    return write_texts(path, map(json.dumps, lines))
+
+
+def _log_line(outcome: Outcome, texts: Mapping[str, str], devices: Mapping[str, Device]) -> Json:
     """One line of a log; `texts` are the workloads' texts by key, `devices` known ones by class."""
     text, device = texts.get(outcome.workload_key), devices.get(outcome.device_class)
     found = readable_workloads([] if text is None else [text])

@@ -24,6 +24,16 @@ READERS = {
 }
 """The file of this folder that reads a kind, and the function; MetaSchedule and databases are read
 elsewhere."""
+WRITERS = {
+    "autotvm": ("autotvm", "write"),
+    "t4": ("t4", "write"),
+    "csv": ("tables", "write_csv"),
+    "parquet": ("tables", "write_parquet"),
+    "jsonl": ("ours", "write_lines"),
+    "json": ("ours", "write_object"),
+}
+"""The same for what writes all of a database that a kind can hold, and returns the number of
+records."""
 _ENDINGS = {
     ".jsonl": "jsonl",
     ".json": "json",

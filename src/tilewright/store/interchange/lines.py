@@ -1,4 +1,5 @@
-"""What a reader gets out of a file: one line after the other, understood or with a reason."""
+"""What a reader gets out of a file: one line after the other, understood or with a reason; and how
+lines are written."""
 
 from __future__ import annotations
 
@@ -121,6 +122,19 @@ def json_value(text: str | bytes) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def write_texts(path: Path, texts: Iterable[str], *, list_in: str = "") -> int:
+    """Write texts as lines, or as the list that an object ends with which begins with `list_in`;
+    returns how many."""
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        file.write(list_in)
+        for count, text in enumerate(texts, start=1):
+            before = ",\n" if count > 1 else "\n"
+            file.write(before + text if list_in else text + "\n")
+        file.write("\n]}\n" if list_in else "")
+    return count
 
 
 def device_entry(device: Device) -> Json:

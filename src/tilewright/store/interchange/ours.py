@@ -1,11 +1,16 @@
-"""Reading what `db export` wrote as JSON lines or as one JSON object."""
+"""All that a database holds, as JSON lines or as one JSON object."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain, starmap
+from pathlib import Path
+
+from sqlalchemy import Connection
 
 from tilewright.core.errors import ModelError
+from tilewright.core.fingerprints import canonical_json
 from tilewright.store.interchange.lines import (
     Json,
     Line,
@@ -15,7 +20,9 @@ from tilewright.store.interchange.lines import (
     json_object,
     readable,
     understood,
+    write_texts,
 )
+from tilewright.store.rows import entry_of, stream_rows
 from tilewright.store.schema import SCHEMA_VERSION
 
 HEADER = {"record": "tilewright", "schema_version": SCHEMA_VERSION}
@@ -66,3 +73,16 @@ def _refused(source: Source, reason: str) -> ModelError:
         hint="`tilewright db import` takes what `tilewright db export` wrote, or another database; "
         "other kinds of files with --kind.",
     )
+
+
+def write_lines(connection: Connection, path: Path) -> int:
+    """Write a `jsonl` export; returns the number of records, the header not counted."""
+    entries = chain([HEADER], starmap(entry_of, stream_rows(connection)))
+    return write_texts(path, map(canonical_json, entries)) - 1
+
+
+def write_object(connection: Connection, path: Path) -> int:
+    """Write a `json` export; returns the number of records."""
+    entries = starmap(entry_of, stream_rows(connection))
+    head = f'{{"schema_version": {SCHEMA_VERSION}, "records": ['
+    return write_texts(path, map(canonical_json, entries), list_in=head)

@@ -9,19 +9,20 @@ devices and workloads, each result's `tilewright` the record itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
+from sqlalchemy import Connection
 
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import (
     Candidate,
-    Device,
     Failure,
     FailureKind,
     KnobValue,
@@ -44,7 +45,9 @@ from tilewright.store.interchange.lines import (
     seconds,
     sequence,
     understood,
+    write_texts,
 )
+from tilewright.store.rows import device_facts, stream_outcomes, workload_texts
 
 VERSION = "1.0.0"
 KERNEL_HASH = f"{IMPORTED}t4"
@@ -66,13 +69,16 @@ _FAILURES: Mapping[str, FailureKind] = {
 }
 
 
-def t4_header(texts: Mapping[str, str], devices: Sequence[Device]) -> str:
-    """What stands before the results, as the inside of a JSON object."""
-    metadata = json.dumps({KEY: {"workloads": dict(texts), "devices": to_builtins(devices)}})
-    return f'"schema_version": "{VERSION}", "metadata": {metadata}'
+def write(connection: Connection, path: Path) -> int:
+    """Write all outcomes of a database; returns how many."""
+    devices = to_builtins(list(device_facts(connection).values()))
+    metadata = json.dumps({KEY: {"workloads": workload_texts(connection), "devices": devices}})
+    head = f'{{"schema_version": "{VERSION}", "metadata": {metadata}, "results": ['
+    results = map(json.dumps, map(_result_of, stream_outcomes(connection)))
+    return write_texts(path, results, list_in=head)
 
 
-def result_of(outcome: Outcome) -> Json:
+def _result_of(outcome: Outcome) -> Json:
     """One result of the format."""
     failed = isinstance(outcome, Failure)
     return {
@@ -109,7 +115,7 @@ def read(source: Source) -> Iterator[Line]:
 
 
 class _Metadata(msgspec.Struct):
-    """What `t4_header` wrote under a key of our own."""
+    """What `write` wrote under a key of our own."""
 
     workloads: dict[str, Any]
     devices: list[dict[str, Any]]

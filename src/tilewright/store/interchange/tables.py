@@ -10,18 +10,21 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import islice
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import polars
 from polars.exceptions import PolarsError
 from polars.io.plugins import register_io_source
+from sqlalchemy import Connection, func, select
 
 from tilewright.core.codec import to_builtins
-from tilewright.core.errors import ModelError
+from tilewright.core.errors import ModelError, OutputError
 from tilewright.core.fingerprints import canonical_json
 from tilewright.core.records import Measurement, Protocol
 from tilewright.core.targets import parse_resources
+from tilewright.store import schema
 from tilewright.store.interchange.foreign import text_entries
 from tilewright.store.interchange.lines import (
     Json,
@@ -34,7 +37,15 @@ from tilewright.store.interchange.lines import (
     readable,
     sequence,
 )
-from tilewright.store.rows import BATCH_ROWS, columns_of, parts_of, read_binding
+from tilewright.store.rows import (
+    BATCH_ROWS,
+    columns_of,
+    matching,
+    parts_of,
+    read_binding,
+    stream_records,
+    workload_texts,
+)
 
 COLUMNS = {
     "workload_key": polars.String,
@@ -133,6 +144,34 @@ def to_lazy_frame(
             yield polars.DataFrame(batch, schema=EXPORTED_COLUMNS, orient="row")
 
     return register_io_source(source, schema=EXPORTED_COLUMNS)
+
+
+def write_csv(connection: Connection, path: Path) -> int:
+    """Write all measurements of a database; returns how many."""
+    texts, count = workload_texts(connection), 0
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(EXPORTED_COLUMNS))
+        writer.writeheader()
+        for measurement in _measurements(connection):
+            row = exported(measurement, texts)
+            writer.writerow(row | {"samples_s": canonical_json(row["samples_s"])})
+            count += 1
+    return count
+
+
+def write_parquet(connection: Connection, path: Path) -> int:
+    """The same as Parquet. Raises OutputError where it cannot be written."""
+    frame = to_lazy_frame(lambda: _measurements(connection), workload_texts(connection))
+    try:
+        frame.sink_parquet(path)
+    except PolarsError as error:
+        raise OutputError(f"{path} cannot be written: {error}.") from error
+    return connection.execute(select(func.count()).select_from(schema.measurements)).scalar_one()
+
+
+def _measurements(connection: Connection) -> Iterator[Measurement]:
+    """All measurements, oldest first."""
+    return stream_records(connection, "measurement", matching(schema.measurements))
 
 
 def read_csv(source: Source) -> Iterator[Line]:
