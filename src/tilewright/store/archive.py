@@ -202,9 +202,9 @@ def _lines(path: Path, receiver: Connections) -> Generator[Line]:
         closing(connect(path, readonly=True, busy_timeout_s=timeout_s)) as source,
         source.reading("reading its records") as reading,
     ):
-        for number, (kind, row) in enumerate(stream_rows(reading), start=1):
+        for number, (name, row) in enumerate(stream_rows(reading), start=1):
             try:
-                yield Line(number=number, record=entry_of(kind, row))
+                yield Line(number=number, record=entry_of(name, row))
             except DamagedRow as error:
                 yield Line(number=number, reason=error.message)
 

@@ -6,7 +6,6 @@ import datetime
 import time
 import uuid
 from collections.abc import Iterable
-from typing import Any
 
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
@@ -28,9 +27,9 @@ from tilewright.graph.workload import Workload, parse_workload
 from tilewright.store import schema
 from tilewright.store.archive import SqliteArchive
 from tilewright.store.rows import (
-    KINDS,
     TABLES,
     Peak,
+    R,
     device_facts,
     matching,
     record_of,
@@ -69,11 +68,11 @@ class SqliteStore(SqliteArchive):
         with self._connections.reading() as connection:
             known: list[Outcome] = [
                 outcome
-                for kind in ("measurement", "failure")
+                for kind in (Measurement, Failure)
                 for outcome in stream_records(
                     connection,
                     kind,
-                    matching(KINDS[kind].table, placement, workload_key=workload_key),
+                    matching(TABLES[kind], placement, workload_key=workload_key),
                 )
             ]
         return sorted(known, key=lambda outcome: outcome.created_at)
@@ -88,7 +87,7 @@ class SqliteStore(SqliteArchive):
     ) -> list[Measurement]:
         """All measurements that agree with what is given, oldest first."""
         return self._all(
-            "measurement",
+            Measurement,
             placement,
             workload_key=workload_key,
             implementation=implementation,
@@ -100,7 +99,7 @@ class SqliteStore(SqliteArchive):
         query = insert(schema.runs).returning(schema.runs)
         with self._connections.writing("opening a run") as connection:
             added = connection.execute(query, row_of(run) | {"uid": uuid.uuid4().hex})
-            return record_of(KINDS["run"], added.mappings().one())
+            return record_of(Run, added.mappings().one())
 
     def update_run(self, run: Run) -> None:
         """Record what a run has spent so far and its state."""
@@ -113,7 +112,7 @@ class SqliteStore(SqliteArchive):
 
     def runs(self, network_key: str, placement: PlacementKey) -> list[Run]:
         """All runs on this network at a device class and resources, oldest first."""
-        return self._all("run", placement, network_key=network_key)
+        return self._all(Run, placement, network_key=network_key)
 
     def measured_days(self, placement: PlacementKey) -> tuple[str, str] | None:
         """The first and the last day of the measurements there; None where there is none."""
@@ -142,11 +141,11 @@ class SqliteStore(SqliteArchive):
 
     def shipped(self, network_key: str, placement: PlacementKey) -> ShippedPlan | None:
         """What shipped last for a network for a device class and resources."""
-        return self._newest("shipment", placement, network_key=network_key)
+        return self._newest(ShippedPlan, placement, network_key=network_key)
 
     def all_shipped(self, placement: PlacementKey) -> list[ShippedPlan]:
         """What shipped for a device class and resources, of all networks, oldest first."""
-        return self._all("shipment", placement)
+        return self._all(ShippedPlan, placement)
 
     def add_network(self, measured: NetworkMeasurement) -> None:
         """Keep what was measured of a whole network."""
@@ -154,7 +153,7 @@ class SqliteStore(SqliteArchive):
 
     def networks(self, network_key: str, placement: PlacementKey) -> list[NetworkMeasurement]:
         """What was measured of a whole network at a device class and resources, oldest first."""
-        return self._all("network", placement, network_key=network_key)
+        return self._all(NetworkMeasurement, placement, network_key=network_key)
 
     def add_device(self, device: Device) -> None:
         """Keep or replace what is known about a device."""
@@ -169,7 +168,7 @@ class SqliteStore(SqliteArchive):
         """All devices, by class and instance."""
         query = select(schema.devices).order_by("class_key", "instance")
         with self._connections.reading() as connection:
-            return list(stream_records(connection, "device", query))
+            return list(stream_records(connection, Device, query))
 
     def placements(self) -> list[Placement]:
         """Where peaks are known of, by class and resources: one device of each class."""
@@ -224,22 +223,22 @@ class SqliteStore(SqliteArchive):
 
     def peak(self, placement: PlacementKey, name: str) -> float | None:
         """The newest value of a peak; None when it was never measured."""
-        found = self._newest("peak", placement, name=name)
+        found = self._newest(Peak, placement, name=name)
         return None if found is None else found.value
 
     def _keep(self, record: ShippedPlan | NetworkMeasurement | Peak, doing: str) -> None:
         with self._connections.writing(doing) as connection:
             connection.execute(insert(TABLES[type(record)]), row_of(record))
 
-    def _all(self, kind: str, placement: PlacementKey | None, **wanted: object) -> list[Any]:
+    def _all(self, kind: type[R], placement: PlacementKey | None, **wanted: object) -> list[R]:
         """The records of a kind that agree with what is given, oldest first."""
-        query = matching(KINDS[kind].table, placement, **wanted)
+        query = matching(TABLES[kind], placement, **wanted)
         with self._connections.reading() as connection:
             return list(stream_records(connection, kind, query))
 
-    def _newest(self, kind: str, placement: PlacementKey, **wanted: object) -> Any:
+    def _newest(self, kind: type[R], placement: PlacementKey, **wanted: object) -> R | None:
         """The last of them; None where there is none."""
-        table = KINDS[kind].table
+        table = TABLES[kind]
         query = matching(table, placement, **wanted).order_by(None)
         query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(1)
         with self._connections.reading() as connection:

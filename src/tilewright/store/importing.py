@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 from sqlalchemy import Connection, Table, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from tilewright.core.codec import convert, to_builtins
 from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.core.records import Device, Measurement, Run
+from tilewright.core.records import Device, Measurement, Run, ShippedPlan
 from tilewright.core.results import ImportResult, SkippedLine
 from tilewright.hardware.legacy import ClassesOfBefore, is_legacy
 from tilewright.store import schema
@@ -27,8 +28,8 @@ from tilewright.store.known_candidates import carried_over
 from tilewright.store.rows import (
     BATCH_ROWS,
     KINDS,
+    TABLES,
     Entry,
-    Kind,
     Row,
     device_facts,
     has_samples,
@@ -105,18 +106,19 @@ class Import:
         if kind is None:
             raise ValueError(f"unknown kind of record {name!r:.80}")
         fields = {name: value for name, value in entry.items() if name != "record"}
-        match kind.name:
+        table = TABLES[kind]
+        match name:
             case "device" if is_legacy(fields):
-                self._keep_first(kind.table, row_of(self.classes_of_before.read(fields)))
+                self._keep_first(table, row_of(self.classes_of_before.read(fields)))
             case "device":
-                self._keep_first(kind.table, row_of(convert(fields, Device)))
+                self._keep_first(table, row_of(convert(fields, Device)))
             case "workload":
-                self._keep_first(kind.table, _workload_row(fields))
+                self._keep_first(table, _workload_row(fields))
             case "run":
                 self._take_run(self._placed(fields))
             case _:
                 row = self._counted_row(kind, self._placed(fields))
-                self.waiting.append((kind.table, _checked(row)))
+                self.waiting.append((table, _checked(row)))
                 if len(self.waiting) >= BATCH_ROWS:
                     self._flush()
 
@@ -155,14 +157,14 @@ class Import:
         if run.spent_s > known.spent_s:
             self.connection.execute(update(table).filter_by(id=known.id).values(row))
 
-    def _counted_row(self, kind: Kind, fields: Entry) -> Row:
+    def _counted_row(self, kind: type[Any], fields: Entry) -> Row:
         """The row of a record that is told by its content; its run is that of this database."""
-        if "run_id" in kind.table.c:
+        if "run_id" in TABLES[kind].c:
             foreign_id = fields.get("run_id")
             fields["run_id"] = self.run_ids.get(foreign_id) if isinstance(foreign_id, int) else None
-        if kind.table is schema.shipments:
+        if kind is ShippedPlan:
             fields = carried_over(fields)
-        record = convert(fields, kind.record)
+        record = convert(fields, kind)
         if isinstance(record, Measurement) and not has_samples(record):
             raise ValueError("a measurement needs finite samples")
         energy = getattr(record, "energy", None)

@@ -17,7 +17,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, RowMapping, Select, Table, literal_column, select
 
@@ -30,6 +30,7 @@ from tilewright.store import schema
 
 Row = dict[str, Any]
 Entry = Row
+R = TypeVar("R")
 BATCH_ROWS = 500
 _IDS = ("id", "uid", "content")
 _LOCAL_FIELDS = ("run_id", "id", "content")
@@ -64,30 +65,28 @@ class WorkloadText:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of record: its name in exports, its table, and its type."""
-
-    name: str
-    table: Table
-    record: type[Any]
-
-
-KINDS = {
-    name: Kind(name, table, record)
-    for name, table, record in (
-        ("device", schema.devices, records.Device),
-        ("workload", schema.workloads, WorkloadText),
-        ("run", schema.runs, records.Run),
-        ("measurement", schema.measurements, records.Measurement),
-        ("failure", schema.failures, records.Failure),
-        ("shipment", schema.shipments, records.ShippedPlan),
-        ("network", schema.networks, records.NetworkMeasurement),
-        ("peak", schema.peaks, Peak),
-    )
+KINDS: Mapping[str, type[Any]] = {
+    "device": records.Device,
+    "workload": WorkloadText,
+    "run": records.Run,
+    "measurement": records.Measurement,
+    "failure": records.Failure,
+    "shipment": records.ShippedPlan,
+    "network": records.NetworkMeasurement,
+    "peak": Peak,
 }
-"""By name, in the order of exports: runs come before what they measured."""
-TABLES: Mapping[type[Any], Table] = {kind.record: kind.table for kind in KINDS.values()}
+"""The kinds of records by their names in exports, in the order of exports: runs come before what
+they measured."""
+TABLES: Mapping[type[Any], Table] = {
+    records.Device: schema.devices,
+    WorkloadText: schema.workloads,
+    records.Run: schema.runs,
+    records.Measurement: schema.measurements,
+    records.Failure: schema.failures,
+    records.ShippedPlan: schema.shipments,
+    records.NetworkMeasurement: schema.networks,
+    Peak: schema.peaks,
+}
 
 
 class DamagedRow(StoreError):
@@ -114,21 +113,21 @@ def columns_of(record: object) -> Row:
     return {name: _cell(name, values[name]) for name in names if name not in _IDS}
 
 
-def record_of(kind: Kind, row: RowMapping) -> Any:
+def record_of(kind: type[R], row: RowMapping) -> R:
     """The record of this kind in a row of its table. Raises `DamagedRow`."""
     try:
         known = {str(name): cell for name, cell in row.items()}
         for name in known.keys() & _READ.keys():
             known[name] = None if known[name] is None else _READ[name](known[name])
         if "facts" in known:
-            return convert(known["facts"], kind.record)
-        found = convert(known | parts_of(known), kind.record)
+            return convert(known["facts"], kind)
+        found = convert(known | parts_of(known), kind)
         if isinstance(found, records.Measurement) and not has_samples(found):
             raise ValueError("its samples are no finite numbers")
         return found
     except (ValueError, TypeError, RecursionError) as error:
         raise DamagedRow(
-            f"a row of the table {kind.table.name} cannot be read ({error}): {dict(row)!r:.200}"
+            f"a row of the table {TABLES[kind].name} cannot be read ({error}): {dict(row)!r:.200}"
         ) from error
 
 
@@ -214,49 +213,49 @@ def matching(
 
 
 def stream_records(
-    connection: Connection, kind: str, query: Select[Any] | None = None
-) -> Iterator[Any]:
+    connection: Connection, kind: type[R], query: Select[Any] | None = None
+) -> Iterator[R]:
     """The records of a kind that a query finds, all in the order they came where there is none.
     Raises `DamagedRow`."""
     for row in _stream(connection, kind, query):
-        yield record_of(KINDS[kind], row)
+        yield record_of(kind, row)
 
 
 def stream_outcomes(connection: Connection) -> Iterator[records.Outcome]:
     """All measurements, then all failures, in the order they came."""
-    yield from stream_records(connection, "measurement")
-    yield from stream_records(connection, "failure")
+    yield from stream_records(connection, records.Measurement)
+    yield from stream_records(connection, records.Failure)
 
 
 def workload_texts(connection: Connection) -> dict[str, str]:
     """The text of every workload by its key."""
-    return {row["key"]: row["text"] for row in _stream(connection, "workload")}
+    return {row["key"]: row["text"] for row in _stream(connection, WorkloadText)}
 
 
 def device_facts(connection: Connection) -> dict[str, records.Device]:
     """One device of every class by its class key."""
     found: dict[str, records.Device] = {}
-    for row in _stream(connection, "device"):
-        found.setdefault(row["class_key"], record_of(KINDS["device"], row))
+    for device in stream_records(connection, records.Device):
+        found.setdefault(device.class_key, device)
     return found
 
 
-def stream_rows(connection: Connection) -> Iterator[tuple[Kind, RowMapping]]:
+def stream_rows(connection: Connection) -> Iterator[tuple[str, RowMapping]]:
     """Every row of a database, runs before what they measured, and what kind of record it holds."""
-    for kind in KINDS.values():
-        for row in _stream(connection, kind.name):
-            yield kind, row
+    for name, kind in KINDS.items():
+        for row in _stream(connection, kind):
+            yield name, row
 
 
-def entry_of(kind: Kind, row: RowMapping) -> Entry:
-    """The entry of an export for a row. Raises `DamagedRow`."""
-    entry = {"record": kind.name, **to_builtins(record_of(kind, row))}
-    return entry | {"uid": row["uid"]} if kind.table is schema.runs else entry
+def entry_of(name: str, row: RowMapping) -> Entry:
+    """The entry of an export for a row of a kind of records. Raises `DamagedRow`."""
+    entry = {"record": name, **to_builtins(record_of(KINDS[name], row))}
+    return entry | {"uid": row["uid"]} if name == "run" else entry
 
 
 def _stream(
-    connection: Connection, kind: str, query: Select[Any] | None = None
+    connection: Connection, kind: type[Any], query: Select[Any] | None = None
 ) -> Iterator[RowMapping]:
     if query is None:
-        query = select(KINDS[kind].table).order_by(literal_column("rowid"))
+        query = select(TABLES[kind]).order_by(literal_column("rowid"))
     yield from connection.execute(query.execution_options(yield_per=BATCH_ROWS)).mappings()

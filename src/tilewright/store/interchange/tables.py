@@ -171,7 +171,7 @@ def write_parquet(connection: Connection, path: Path) -> int:
 
 def _measurements(connection: Connection) -> Iterator[Measurement]:
     """All measurements, oldest first."""
-    return stream_records(connection, "measurement", matching(schema.measurements))
+    return stream_records(connection, Measurement, matching(schema.measurements))
 
 
 def read_csv(source: Source) -> Iterator[Line]:
