@@ -10,8 +10,8 @@ from tvm.script import tirx as T
 from helpers.kernels.nests import conv_nests, product
 from helpers.kernels.one_kernel import PLACEMENT, step, workload
 from tilewright.compiler.build import kernel_module
+from tilewright.compiler.features.kinds import heaviest, main_touches
 from tilewright.compiler.features.loops import loop_nests
-from tilewright.compiler.features.nests import heaviest, main_touches
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.tensor import TensorType

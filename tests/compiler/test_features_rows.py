@@ -18,10 +18,9 @@ from tilewright.compiler.features.kinds import (
     WIDTHS,
     curve_features,
     itervar_features,
-    kernel_features,
     reduced,
 )
-from tilewright.compiler.features.loops import loop_nests
+from tilewright.compiler.features.loops import kernel_features, loop_nests
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload

@@ -134,7 +134,7 @@ def test_the_fastest_record_of_a_task_wins(tmp_path: Path) -> None:
 
 
 def _start(candidate: Candidate) -> Any:
-    from tilewright.compiler.metaschedule.database import traced as start_of
+    from tilewright.compiler.metaschedule.search import traced as start_of
 
     return start_of(CONV, candidate, PLACEMENT.target, PLACEMENT.resources)[0]["main"]
 

@@ -245,8 +245,7 @@ def _as_tensor(values: np.ndarray, tensor: _Stored) -> Any:
 
 def _reserved(size_bytes: int) -> np.ndarray:
     """Untouched memory in huge pages, as far as it fills whole ones; the rest is small pages."""
-    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    mapping = mmap.mmap(-1, size_bytes + _HUGE_BYTES, flags=private)
+    mapping = mmap.mmap(-1, size_bytes + _HUGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory = np.frombuffer(mapping, np.uint8)
     begin = -memory.ctypes.data % _HUGE_BYTES
     whole = size_bytes // _HUGE_BYTES * _HUGE_BYTES

@@ -137,8 +137,7 @@ def _fetches(body: Any, weights: Any, distance: int, tiles: Sequence[Tile]) -> l
             line = tirx.floordiv(line, count)
         address = tirx.handle_add_byte_offset(start, simplify(offset))
         how = (_TO_READ, _SECOND_LEVEL, _DATA)
-        call = tirx.call_llvm_intrin("void", "llvm.prefetch", address, *how)
-        fetches.append(tirx.Evaluate(call))
+        fetches.append(tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *how)))
     return fetches
 
 

@@ -222,8 +222,7 @@ class RemoteSession:
                 block = random_array(rng, (BLOCK,), dtype, limit)
                 tensors.append(self._filled(library, index, (shape, dtype), block))
             else:
-                array = random_array(rng, shape, dtype, limit)
-                tensors.append(tvm.runtime.tensor(array, self.cpu))
+                tensors.append(tvm.runtime.tensor(random_array(rng, shape, dtype, limit), self.cpu))
         tensors.append(tvm.runtime.empty(*kernel.types[-1], self.cpu))
         flush = FLUSH if protocol.activations == "flushed" else ""
         return RemoteTiming(library, self.cpu, tensors, flush)

@@ -63,8 +63,7 @@ class RemoteNetworks:
         with undamaged(folder):
             known = load_weights(folder / WEIGHTS)
             weights = [known[key] for key in order]
-        path = self._linked(folder)
-        library = self._session.library(path, f"network-{next(self._numbers)}.so")
+        library = self._session.library(self._linked(folder), f"network-{next(self._numbers)}.so")
         machine = relax.VirtualMachine(library, self._session.cpu)
         check_constants(machine, folder, order)
         machine.save_function(MAIN, _WEIGHTED, *map(self._uploaded, weights))

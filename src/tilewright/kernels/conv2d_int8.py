@@ -203,8 +203,7 @@ class Int8Convolution(TiledConvolution):
         if compensated(workload, settings):
             sums = -OFFSET * weights.astype(np.int32).sum(axis=(1, 2, 3), dtype=np.int32)
             planes = sums.astype("<i4").view(np.int8).reshape(chunks, lanes, QUAD).swapaxes(1, 2)
-            extra = planes.reshape(chunks, 1, lanes, width)
-            packed = np.concatenate([packed, extra], axis=1)
+            packed = np.concatenate([packed, planes.reshape(chunks, 1, lanes, width)], axis=1)
         return {**constants, conv.weight: np.ascontiguousarray(packed)}
 
 

@@ -192,8 +192,7 @@ class WinogradConvolution(TiledConvolution, ToldAsColumns):
         strips, thrifty = column(settings, "strip"), np.zeros(len(settings), dtype=np.bool_)
         for strip in np.unique(strips):
             together = _tiles_together(conv, self.form(conv).tiles(conv), int(strip))
-            sizes = tile_sizes(together, largest=28)
-            thrifty |= (strips == strip) & np.isin(tile.rows, sizes)
+            thrifty |= (strips == strip) & np.isin(tile.rows, tile_sizes(together, largest=28))
         return accepted & thrifty
 
     def demand_of_many(

@@ -45,8 +45,7 @@ def int8_case(kernel: int = 1, filters: int = 0, data: str = "uint8") -> tuple[W
         Step(operator="cast", inputs=(9,), attributes=attributes(dtype="int8")),
     )
     bare = Workload(arguments=arguments, steps=(anchor,))
-    fused = Workload(arguments=(*arguments, *more), steps=steps)
-    return collapse_rows(bare), collapse_rows(fused)
+    return collapse_rows(bare), collapse_rows(Workload(arguments=(*arguments, *more), steps=steps))
 
 
 def int8_forms(workload: Workload, target: Target) -> tuple[Form, ...]:

@@ -218,8 +218,7 @@ class SearchSpace:
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = tuple(parts)
-        lengths = [part.knobs.range_length for part in self.parts]
-        self._offsets = np.cumsum([0, *lengths])
+        self._offsets = np.cumsum([0, *(part.knobs.range_length for part in self.parts)])
 
     @property
     def range_length(self) -> int:
@@ -246,14 +245,21 @@ class SearchSpace:
 
     def part_of(self, number: int) -> tuple[int, int]:
         """Which part a number lies in, and its number there."""
-        part = int(np.searchsorted(self._offsets, number, side="right")) - 1
-        return part, number - int(self._offsets[part])
+        owner, inner = self.located([number])
+        return int(owner[0]), int(inner[0])
 
     def located(self, numbers: Sequence[int] | Numbers) -> tuple[Numbers, Numbers]:
         """`part_of` for many numbers at once."""
         rows = np.asarray(numbers, dtype=np.int64)
         owner: Numbers = np.searchsorted(self._offsets, rows, side="right") - 1
         return owner, rows - self._offsets[owner]
+
+    def _shares(self, numbers: Sequence[int] | Numbers) -> Iterator[tuple[int, Numbers, Numbers]]:
+        """Of each part that some numbers lie in: its place, their places, and they as its own."""
+        owner, inner = self.located(numbers)
+        for part in np.unique(owner):
+            mine = np.flatnonzero(owner == part)
+            yield int(part), mine, inner[mine]
 
     def candidate(self, number: int) -> Candidate:
         """The candidate at a number."""
@@ -275,12 +281,9 @@ class SearchSpace:
 
     def accepted(self, numbers: Sequence[int] | Numbers) -> Bools:
         """`valid` of many numbers."""
-        owner, inner = self.located(numbers)
-        found = np.zeros(len(owner), dtype=np.bool_)
-        for index, part in enumerate(self.parts):
-            mine = owner == index
-            if mine.any():
-                found[mine] = part.knobs.accepted(inner[mine])
+        found = np.zeros(len(numbers), dtype=np.bool_)
+        for part, mine, inner in self._shares(numbers):
+            found[mine] = self.parts[part].knobs.accepted(inner)
         return found
 
     def neighbours(self, number: int) -> list[int]:
@@ -315,22 +318,19 @@ class SearchSpace:
     def digits(self, numbers: Sequence[int] | Numbers) -> Numbers:
         """A row per number: its part, then the position of each of `knobs`' values, -1 where the
         part has no such knob."""
-        rows = np.asarray(numbers, dtype=np.int64)
-        table = np.full((len(rows), 1 + len(self.knobs)), -1, dtype=np.int64)
-        table[:, 0] = np.searchsorted(self._offsets, rows, side="right") - 1
+        table = np.full((len(numbers), 1 + len(self.knobs)), -1, dtype=np.int64)
         columns = {knob.name: column for column, knob in enumerate(self.knobs, start=1)}
-        for index, part in enumerate(self.parts):
-            mine = np.flatnonzero(table[:, 0] == index)
-            if not mine.size:
-                continue
-            inner = part.knobs.digits(rows[mine] - int(self._offsets[index]))
-            for position, knob in enumerate(part.knobs.knobs):
+        for part, mine, inner in self._shares(numbers):
+            table[mine, 0] = part
+            knobs = self.parts[part].knobs
+            digits = knobs.digits(inner)
+            for position, knob in enumerate(knobs.knobs):
                 united = {
                     (type(v), v): at
                     for at, v in enumerate(self.knobs[columns[knob.name] - 1].values)
                 }
                 place = np.array([united[type(v), v] for v in knob.values], dtype=np.int64)
-                table[mine, columns[knob.name]] = place[inner[:, position]]
+                table[mine, columns[knob.name]] = place[digits[:, position]]
         return table
 
     def features(self, numbers: Sequence[int] | Numbers) -> Floats:
@@ -361,40 +361,32 @@ class SearchSpace:
             row += [float(name == candidate.implementation) for name in names]
         settings = dict(candidate.settings)
         for knob in self.knobs:
-            table = _value_features(knob)
-            row += _foreign_features(knob, settings.get(knob.name), table.shape[1])
+            row += _features_of(knob, settings.get(knob.name), _value_features(knob).shape[1])
         return np.array(row or [0.0])
 
     def estimates_s(self, numbers: Sequence[int] | Numbers) -> Floats | None:
         """Rough times of numbers; None where some part has none to tell."""
-        owner, inner = self.located(numbers)
-        found = np.empty(len(owner))
-        for index in sorted({int(n) for n in owner}):
-            part, mine = self.parts[index], owner == index
+        found = np.empty(len(numbers))
+        for index, mine, inner in self._shares(numbers):
+            part = self.parts[index]
             if part.estimate_s is None:
                 return None
-            found[mine] = part.estimate_s(part.knobs.columns(inner[mine]))
+            found[mine] = part.estimate_s(part.knobs.columns(inner))
         return found
 
 
 def _value_features(knob: Knob) -> Floats:
     """One row of features per value of a knob."""
-    if knob.kind == "split":
-        sizes = [split_sizes(value) for value in knob.values]
-        width = max(len(s) for s in sizes)
-        return np.log2([[*s, *([1] * (width - len(s)))] for s in sizes]).astype(np.float64)
-    if knob.numeric:
-        return np.array([[float(value)] for value in knob.values])
-    return np.eye(len(knob.values))
+    parts = max(len(split_sizes(value)) for value in knob.values) if knob.kind == "split" else 1
+    return np.array([_features_of(knob, value, parts) for value in knob.values])
 
 
-def _foreign_features(knob: Knob, value: KnobValue | None, width: int) -> list[float]:
-    """The features of a value that need not be one of the knob's; zeros for none."""
-    if value is None:
-        return [0.0] * width
+def _features_of(knob: Knob, value: KnobValue | None, parts: int) -> list[float]:
+    """The features of a value that need not be one of the knob's; zeros for none. Splits are in so
+    many inner `parts`."""
     if knob.kind == "split":
-        sizes = split_sizes(value)[:width]
-        return [float(np.log2(size)) for size in (*sizes, *([1] * (width - len(sizes))))]
+        sizes = () if value is None else split_sizes(value)[:parts]
+        return np.log2([*sizes, *([1] * (parts - len(sizes)))]).tolist()
     if knob.numeric:
         return [float(value)] if isinstance(value, int) else [0.0]
     return [float(value == own and type(value) is type(own)) for own in knob.values]

@@ -60,8 +60,7 @@ def function_error(workload: Workload) -> float:
 
 def _is_double(workload: Workload) -> bool:
     """Whether everything that is no whole number is in double precision."""
-    floats = {kind.dtype for kind in workload.types if "float" in kind.dtype}
-    return floats == {"float64"}
+    return {kind.dtype for kind in workload.types if "float" in kind.dtype} == {"float64"}
 
 
 class Unpacked:

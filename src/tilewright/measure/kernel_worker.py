@@ -13,7 +13,7 @@ from tilewright.compiler.builders.base import Kernel
 from tilewright.compiler.builders.registry import builder_for
 from tilewright.compiler.cuda.code import cuda_code
 from tilewright.compiler.execute import set_threads
-from tilewright.compiler.features.kinds import kernel_features
+from tilewright.compiler.features.loops import kernel_features
 from tilewright.compiler.opaque import check_supported
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.core.child import serve, wait_until_asleep

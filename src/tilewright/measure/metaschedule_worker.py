@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.compiler.metaschedule.database import read_database, write_database
-from tilewright.compiler.metaschedule.search import Search
+from tilewright.compiler.metaschedule.search import Search, read_database, write_database
 from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.forms import Form
 from tilewright.core.records import Placement

@@ -7,8 +7,8 @@ from tvm.script import tirx as T
 from helpers.kernels.one_kernel import PLACEMENT, step
 from helpers.kernels.packed_kernel import constants_workload
 from tilewright.compiler.build import kernel_module
+from tilewright.compiler.features.kinds import Nest
 from tilewright.compiler.features.loops import loop_nests
-from tilewright.compiler.features.nests import Nest
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate
 

@@ -19,7 +19,16 @@ from tvm.ir.expr import TensorLoad
 from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_visit, structural_walk
 
-from tilewright.compiler.features.nests import LOOP_KINDS, Loop, Nest, Touch
+from tilewright.compiler.features.kinds import (
+    LOOP_KINDS,
+    Floats,
+    Loop,
+    Nest,
+    Touch,
+    curve_features,
+    itervar_features,
+    store_features,
+)
 
 _MOST_SAMPLES = 4096
 """Longer loops are evaluated so far, and the rest is taken to be alike."""
@@ -243,3 +252,13 @@ def evaluated(node: Any, known: Mapping[Any, Any], lane: int = 0) -> Any:
     if operator_name(node) == CONDITIONAL:
         return np.where(*(evaluated(part, known, lane) for part in node.args))
     return 0
+
+
+def kernel_features(module: Any, target: str, kind: str) -> Floats:
+    """The features of a scheduled module whose function is `main`.
+
+    KeyError for an unknown kind.
+    """
+    if kind == "store":
+        return store_features(module, target)
+    return {"itervar": itervar_features, "curve": curve_features}[kind](loop_nests(module["main"]))

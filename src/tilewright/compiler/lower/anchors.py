@@ -135,8 +135,7 @@ def _conv2d_transpose(
         )  # fmt: skip
         channel = group * group_in + c
         product = data.read([n, channel, i, j]) * weight.read([channel, within, ky, kx])
-        zero = tirx.const(0, data.type.dtype)
-        return te.sum(tirx.if_then_else(inside, product, zero), axis=axes)
+        return te.sum(tirx.if_then_else(inside, product, tirx.const(0, data.type.dtype)), axis=axes)
 
     return Value(TensorType(result.shape, data.type.dtype), read)
 
@@ -287,10 +286,12 @@ def _softmax(
 
 
 def _normalised(
-    program: Program, operands: list[Value], over: tuple[int, ...], epsilon: float
-) -> tuple[Value, Value, Value]:
-    """(x - mean) / sqrt(variance + epsilon) in two passes; then scale and bias as they are."""
+    name: str, program: Program, operands: list[Value], named: Any, result: TensorType
+) -> Value:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias, in two passes."""
     data, scale, bias = map(widened, operands)
+    by_channel = name == "instance_norm"
+    over = tuple(range(2 if by_channel else named["axis"], len(result.shape)))
     data = staged(program, data, "data")
     count = prod(data.type.shape[axis] for axis in over)
     total = _folded(program, data, over, te.sum, "total")
@@ -299,26 +300,16 @@ def _normalised(
     squares = _folded(program, pointwise(lambda x: x * x, centred), over, te.sum, "squares")
 
     def divided(x: Expr, whole: Expr) -> Expr:
-        return x / tirx.sqrt(mean(whole, count) + tirx.const(epsilon, data.type.dtype))
+        return x / tirx.sqrt(mean(whole, count) + tirx.const(named["epsilon"], data.type.dtype))
 
-    return pointwise(divided, centred, squares), scale, bias
-
-
-def _layer_norm(program: Program, operands: list[Value], named: Any, result: TensorType) -> Value:
-    over = tuple(range(named["axis"], len(result.shape)))
-    normal, *affine = _normalised(program, operands, over, named["epsilon"])
-    factor, offset = (broadcast(value, result) for value in affine)
-    return pointwise(lambda x, scale, bias: x * scale + bias, normal, factor, offset)
-
-
-def _instance_norm(
-    program: Program, operands: list[Value], named: Any, result: TensorType
-) -> Value:
-    over = tuple(range(2, len(result.shape)))
-    normal, scale, bias = _normalised(program, operands, over, named["epsilon"])
+    normal = pointwise(divided, centred, squares)
 
     def read(index: Index) -> Expr:
-        return normal.read(index) * scale.read([index[1]]) + bias.read([index[1]])
+        factor, offset = (
+            value.read([index[1]] if by_channel else broadcast_index(index, value.type.shape))
+            for value in (scale, bias)
+        )
+        return normal.read(index) * factor + offset
 
     return Value(normal.type, read)
 
@@ -359,8 +350,8 @@ RULES: dict[str, Rule] = {
     **{name: partial(_reduction, name) for name in COMBINE},
     "softmax": partial(_softmax, "softmax"),
     "log_softmax": partial(_softmax, "log_softmax"),
-    "layer_norm": _layer_norm,
-    "instance_norm": _instance_norm,
+    "layer_norm": partial(_normalised, "layer_norm"),
+    "instance_norm": partial(_normalised, "instance_norm"),
     "lrn": _lrn,
 }
 

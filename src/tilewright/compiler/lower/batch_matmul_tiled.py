@@ -33,8 +33,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     row_tiles = -(-matmul.rows // settings["tile_rows"])
     tiles = -(-row_tiles // settings["row_groups"])
     accumulator = _accumulator(program, matmul, tiles * settings["tile_rows"])
-    program.set_anchor(program.in_blocks(accumulator, -1, settings["block"]))
-    schedule = program.schedule()
+    schedule = program.schedule(program.in_blocks(accumulator, -1, settings["block"]))
     _schedule(schedule, matmul, program, target, tiles)
     return schedule
 

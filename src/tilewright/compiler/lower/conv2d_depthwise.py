@@ -27,8 +27,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     conv = convolution(program.workload)
     lanes = output_block(program.candidate.forms, program.settings)
-    program.set_anchor(program.in_blocks(_accumulator(program, conv, lanes), 1, lanes))
-    schedule = program.schedule()
+    schedule = program.schedule(program.in_blocks(_accumulator(program, conv, lanes), 1, lanes))
     _schedule(schedule, program)
     return schedule
 

@@ -31,7 +31,13 @@ from typing import Any
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower.conv2d_windows import Plane, clamped, whole_tiles, with_border
+from tilewright.compiler.lower.conv2d_windows import (
+    Plane,
+    clamped,
+    shared_tiles,
+    whole_tiles,
+    with_border,
+)
 from tilewright.compiler.lower.loops import fill_ahead, finish_tile, register_tile, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
@@ -57,8 +63,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         return accumulator(n, program.simplify(first + chunk), h, w, lane)
 
     apart = ragged_groups(conv, lanes)
-    program.set_anchor(ragged if apart else program.in_blocks(accumulator, 1, lanes))
-    schedule = program.schedule()
+    schedule = program.schedule(ragged if apart else program.in_blocks(accumulator, 1, lanes))
     if program.settings["padding"] == "stage":
         fill_ahead(schedule, "padded", resources.threads)
     home, loop = _schedule(schedule, conv, program, target)
@@ -147,7 +152,7 @@ def _schedule(
         ),
         strict=True,
     )
-    pieces, serial = _pieces(conv, settings, n, tiles)
+    pieces, serial = shared_tiles(conv, settings, n, tiles)
     between = [*sums, *serial] if settings["cache_chunks"] else [*serial, *sums]
     schedule.reorder(*pieces, *between, *_by_input(inside), lane)
     parallel = share_out(schedule, pieces)
@@ -174,23 +179,6 @@ def _gather(schedule: Schedule, anchor: Any, home: Any) -> None:
         schedule.reverse_compute_at(kept, home, preserve_unit_loops=True)
         schedule.vectorize(schedule.get_loops(kept)[-1])
     share_out(schedule, schedule.get_loops(schedule.get_sblock("result"))[:2])
-
-
-def _pieces(
-    conv: Convolution, settings: dict[str, Any], n: Any, tiles: Sequence[Any]
-) -> tuple[list[Any], list[Any]]:
-    """The loops over tiles that are spread over threads, outermost first, and the others."""
-    o, y, x = tiles
-    cached = bool(settings["cache_chunks"])
-    if settings["order"] == "tiles":
-        return [n, o, y, x], []
-    if settings["order"] == "channels":
-        if cached:
-            return [n, o], [y, x]
-        return ([n, o, y], [x]) if conv.out_height > 1 else ([n, o, y, x], [])
-    if conv.out_height > 1 or cached:
-        return [n, y, o], [x]
-    return [n, y, x, o], []
 
 
 def _by_input(inside: Sequence[Any]) -> list[Any]:

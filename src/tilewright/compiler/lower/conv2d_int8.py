@@ -7,17 +7,29 @@ parallel (n, out chunk tile, row tile)          # `order` decides which is outsi
         out lane, input channel                 # one dot-product instruction, or vectorised
     epilogue of the tile, in vectors
     plain results only: the tile is written channel by channel
+
+Dot products of bytes are tensor intrinsics: C[lane] += Σ (A[k] + offset) * B[lane, k] over four
+bytes. `vpdpbusd` of x86 takes A unsigned, so signed data is offset by 128, a flip of each byte's
+highest bit.
 """
+
+# pyright: reportInvalidTypeForm=false
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import cache, reduce
 
 from tvm import te, tirx
-from tvm.s_tir import Schedule
+from tvm.s_tir import Schedule, TensorIntrin
+from tvm.script import tirx as T
 
-from tilewright.compiler.lower.conv2d_windows import Plane, clamped, reach, whole_tiles
-from tilewright.compiler.lower.dot_products import byte_dot
+from tilewright.compiler.lower.conv2d_windows import (
+    Plane,
+    clamped,
+    reach,
+    shared_tiles,
+    whole_tiles,
+)
 from tilewright.compiler.lower.loops import fill_ahead, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index
@@ -26,6 +38,73 @@ from tilewright.core.targets import Resources, Target
 from tilewright.kernels.conv2d_int8 import OFFSET, compensated, copied, input_block, quad
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.ports import output_block
+
+
+@cache
+def byte_dot(lanes: int, dtype: str) -> str:
+    """The registered intrinsic for 4, 8 or 16 lanes and data of `uint8` or `int8`."""
+    name = f"tilewright_vpdpbusd_{lanes}_{dtype}"
+    flip, offset = (0x80808080 - (1 << 32), 128) if dtype == "int8" else (0, 0)
+    TensorIntrin.register(name, _meaning(lanes, dtype, offset), _instruction(lanes, dtype, flip))
+    return name
+
+
+def _meaning(lanes: int, dtype: str, offset: int):
+    # a sum with 0 would not match the sums of a kernel on unsigned data
+    def widened(code):
+        wide = T.cast(code, "int32")
+        return wide + offset if offset else wide
+
+    @T.prim_func(s_tir=True)
+    def sums(
+        A: T.Buffer((4,), dtype, offset_factor=1),
+        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1, scope="local"),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            for i in T.serial(0, lanes):
+                for k in T.serial(0, 4):
+                    with T.sblock("update"):
+                        vi, vk = T.axis.remap("SR", [i, k])
+                        C[vi] = C[vi] + widened(A[vk]) * T.cast(B[vi, vk], "int32")
+
+    return sums
+
+
+def _instruction(lanes: int, dtype: str, flip: int):
+    # flipped before it is broadcast: LLVM does not come to an end over a vector flipped by a vector
+    intrinsic = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+    bytes_type, weights_type, sums_type = f"{dtype}x4", f"int8x{4 * lanes}", f"int32x{lanes}"
+
+    @T.prim_func(s_tir=True)
+    def dot(
+        A: T.Buffer((4,), dtype, offset_factor=1),
+        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1, scope="local"),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id(intrinsic),
+                C.vload([0], dtype=sums_type),
+                T.reinterpret(
+                    T.broadcast(
+                        T.bitwise_xor(
+                            T.reinterpret(A.vload([0], bytes_type), dtype="int32"), T.int32(flip)
+                        ),
+                        lanes,
+                    ),
+                    dtype=weights_type,
+                ),
+                B.vload([0, 0], dtype=weights_type),
+                dtype=sums_type,
+            )
+
+    return dot
+
 
 _KIND = "int32"
 
@@ -126,9 +205,7 @@ def _schedule(
     o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
     y_outer, y_inner = schedule.split(y, [None, settings["tile_height"]])
     x_outer, x_inner = schedule.split(x, [None, settings["tile_width"]])
-    serial = [x_outer] if conv.out_height > 1 else []
-    pixels = [y_outer] if serial else [y_outer, x_outer]
-    pieces = [n, o_outer, *pixels] if settings["order"] == "channels" else [n, *pixels, o_outer]
+    pieces, serial = shared_tiles(conv, settings, n, (o_outer, y_outer, x_outer))
     tile = (y_inner, x_inner, o_inner)
     inside = (lane, byte) if quad(settings) > 1 else (byte, lane)
     schedule.reorder(*pieces, *serial, chunk, ky, kx, quarter, *tile, *inside)

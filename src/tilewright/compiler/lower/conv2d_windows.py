@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from tvm import tirx
 
 from tilewright.compiler.lower.program import Program
@@ -16,6 +19,20 @@ def whole_tiles(program: Program, conv: Convolution) -> Plane:
     """What whole tiles cover of the result; the surplus is computed and dropped."""
     high, wide = program.settings["tile_height"], program.settings["tile_width"]
     return -(-conv.out_height // high) * high, -(-conv.out_width // wide) * wide
+
+
+def shared_tiles(
+    conv: Convolution, settings: dict[str, Any], n: Any, tiles: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
+    """The loops over tiles that are spread over threads, outermost first, and the others; `tiles`
+    are those of channels, rows and columns."""
+    o, y, x = tiles
+    order, cached = settings["order"], settings.get("cache_chunks", 0)
+    if order == "channels" and cached:
+        return [n, o], [y, x]
+    in_turn = [x] if order != "tiles" and (conv.out_height > 1 or cached) else []
+    pixels = [y] if in_turn else [y, x]
+    return ([n, *pixels, o] if order == "rows" else [n, o, *pixels]), in_turn
 
 
 def reach(conv: Convolution, plane: Plane) -> Plane:

@@ -69,8 +69,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         terms = [half(n, o, ty, i, v, tx, lane) for v in range(plan.horizontal.positions)]
         return _combine(plan.horizontal.output, j, terms)
 
-    program.set_anchor(read)
-    schedule = program.schedule()
+    schedule = program.schedule(read)
     if plan.strip:
         _schedule_strips(schedule, program, plan)
         return schedule

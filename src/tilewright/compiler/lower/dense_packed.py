@@ -33,8 +33,7 @@ _STEPS = (16, 8, 4)
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     dense, block = product(program.workload), program.settings["block"]
-    program.set_anchor(program.in_blocks(_accumulator(program, dense, block), -1, block))
-    schedule = program.schedule()
+    schedule = program.schedule(program.in_blocks(_accumulator(program, dense, block), -1, block))
     _schedule(schedule, dense, program, target)
     return schedule
 

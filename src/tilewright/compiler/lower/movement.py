@@ -120,8 +120,7 @@ def _gather(move: _Move, index: Index) -> tirx.Expr:
     chosen = tirx.Cast("int32", indices.read(index[axis:beyond]))
     wrapped = tirx.Select(chosen < 0, chosen + extent, chosen)
     with move.simplify.pausing():
-        place = _within(wrapped, _integer(extent - 1))
-        return data.read([*index[:axis], place, *index[beyond:]])
+        return data.read([*index[:axis], _within(wrapped, _integer(extent - 1)), *index[beyond:]])
 
 
 def _interpolate(move: _Move, index: Index) -> tirx.Expr:

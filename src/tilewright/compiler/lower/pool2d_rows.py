@@ -47,8 +47,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
             return value * tirx.const(1.0 / divisor.value, kind.dtype)
         return value / divisor
 
-    program.set_anchor(average if "count_include_pad" in named else window.read)
-    schedule = program.schedule()
+    schedule = program.schedule(average if "count_include_pad" in named else window.read)
     if channel_block(program.result_form):
         _schedule_blocked(schedule, program, resources)
     else:
