@@ -26,7 +26,6 @@ from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.registry import implementation
-from tilewright.measure.base import WorkloadFeaturizer
 from tilewright.measure.kernels import KernelMeasurer
 
 LOOP_COLUMNS = 25
@@ -188,26 +187,3 @@ def test_what_does_not_lower_is_nan(measurer: KernelMeasurer, kind: str) -> None
 def test_unknown_kinds_are_refused(measurer: KernelMeasurer) -> None:
     with pytest.raises(KeyError):
         measurer.features(CONV, [conv_candidate()], "knobs")
-
-
-def test_each_candidate_is_lowered_once(
-    measurer: KernelMeasurer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Candidate] = []
-    whole = measurer.features
-
-    def counted(task, candidates, kind):
-        asked.extend(candidates)
-        return whole(task, candidates, kind)
-
-    monkeypatch.setattr(measurer, "features", counted)
-    featurizer = WorkloadFeaturizer(measurer, CONV)
-    one, other, broken = conv_candidate(), conv_candidate(tile_width=7), conv_candidate(lanes=5)
-    first = featurizer("curve", [one, other, one, broken])
-    assert asked == [one, other, broken]
-    again = featurizer("curve", [broken, other, one])
-    assert asked == [one, other, broken]
-    np.testing.assert_array_equal(first[[3, 1, 0]], again)
-    assert featurizer("itervar", [one]).shape == (1, WIDTHS["itervar"])
-    assert asked == [one, other, broken, one]
-    assert featurizer("curve", []).shape == (0, WIDTHS["curve"])

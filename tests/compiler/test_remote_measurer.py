@@ -21,9 +21,8 @@ from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Pl
 from tilewright.graph.tensor import TensorType
 from tilewright.measure import boards, remote
 from tilewright.measure.checking import check_kernel
-from tilewright.measure.measurers import open_measurer
 from tilewright.measure.remote import RemoteMeasurer
-from tilewright.measure.targeting import placement_of, usable_placement
+from tilewright.measure.targeting import open_measurer, placement_of, usable_placement
 from tilewright.measure.tracker import Tracker
 
 TASK = workload([(300, 300), (300, 300)], step("multiply", 0, 1))

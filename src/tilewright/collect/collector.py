@@ -31,8 +31,7 @@ from tilewright.hardware.meters import Meter, named_meter
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
 from tilewright.measure.circumstances import PROBE, Circumstances
-from tilewright.measure.measurers import open_measurer_under
-from tilewright.measure.peaks import measured_peaks
+from tilewright.measure.targeting import measured_peaks, open_measurer_under
 from tilewright.plan.preparation import prepare
 from tilewright.predict.kernel_features import Kernel
 from tilewright.predict.modelling import Predictors, predictors_of

@@ -26,7 +26,7 @@ from tilewright.graph.indices import IndexRange
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
 from tilewright.measure.accesses.registry import access_to
-from tilewright.measure.measurers import open_networks
+from tilewright.measure.targeting import open_networks
 from tilewright.report import notebook, shown, tables
 
 _NAME = "network"

@@ -13,7 +13,7 @@ from tilewright.graph import arrange, carry_out
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan, PlannedCall
 from tilewright.kernels import plans, spaces
-from tilewright.measure import checking, measurers
+from tilewright.measure import checking, targeting
 from tilewright.measure.networks import NetworkRunner
 
 ROUNDING = 1e-4
@@ -42,7 +42,7 @@ def name_culprit(
         folder=folder,
     )
     right, wrong = 0, len(plan.calls) - 1
-    with measurers.open_networks(placement) as worker:
+    with targeting.open_networks(placement) as worker:
         while right < wrong:
             middle = (right + wrong) // 2
             if probe.agrees(worker, middle):

@@ -16,7 +16,7 @@ from tilewright.deploy.artifact import refuse_elsewhere
 from tilewright.deploy.opening import OpenedArtifact, open_model
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
-from tilewright.measure import checking, measurers, network_timing
+from tilewright.measure import checking, network_timing, targeting
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.known import PEERS, make_peer
@@ -99,7 +99,7 @@ class Comparer:
     ) -> NetworkRunner:
         """A worker with our network loaded: the artifact as it is, or compiled now."""
         folder = stack.enter_context(scratch_folder())
-        worker = stack.enter_context(measurers.open_networks(self.placement))
+        worker = stack.enter_context(targeting.open_networks(self.placement))
         if artifact is not None:
             worker.load(_OURS, artifact.folder, artifact.manifest.constants)
             return worker

@@ -12,6 +12,7 @@ from tilewright.core.errors import TargetError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement, Run
 from tilewright.core.results import OptimizeResult
+from tilewright.cost.floors import Peaks
 from tilewright.deploy import graph_account, publishing, shipment
 from tilewright.deploy.manifest import MANIFEST
 from tilewright.deploy.racing import Race
@@ -23,14 +24,15 @@ from tilewright.hardware.environment import (
     noise_warnings,
     read_environment,
 )
-from tilewright.measure import measurers, network_timing
+from tilewright.measure import network_timing, targeting
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer, TimeSpent
-from tilewright.measure.peaks import measured_peaks
+from tilewright.measure.circumstances import kernel_protocol
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
+from tilewright.search.context import Counts, SearchContext
 from tilewright.search.layout_costs import InNetworkFactors, timed_kernels
-from tilewright.search.levels import OptimizeRequest, bare_tasks
+from tilewright.search.levels import GraphLevel, OptimizeRequest, bare_tasks
 from tilewright.search.network_search import NetworkSearch
 from tilewright.search.tuners.registry import DEFAULT, tuner_factory
 from tilewright.search.winners import DEFAULT as DEFAULT_SETTINGS
@@ -113,6 +115,8 @@ class _Work:
     states: frozenset[str]
     search: NetworkSearch = field(init=False)
     reserve: Reserve = field(init=False)
+    with_graph: bool = field(init=False)
+    counts: Counts = field(default_factory=Counts)
     line_up: LineUp = PLAIN
     spent: TimeSpent = field(default_factory=TimeSpent)
 
@@ -123,31 +127,26 @@ class _Work:
             budget_s=self.budget.limit.seconds,
             cpus=len(self.placement.binding.cpus),
         )
-        self.search = NetworkSearch(
-            request=self.request,
-            network=self.network,
-            placement=self.placement,
-            store=self.store,
-            events=self.events,
-            budget=self.budget,
-            run_id=self.run.id,
-            checkpoint=self._after_round,
-            with_graph=self._affords_graph(),
-        )
+        self.with_graph = self._affords_graph()
 
     def carry_out(self, made: Path) -> OptimizeResult:
         """Search, race, and put the winner with all that is told of it into the output folder, by
         way of the folder `made`."""
         environment = read_environment()
         self._keep_back()
-        with measurers.open_measurer(self.placement, seed=self.request.seed) as measurer:
+        with targeting.open_measurer(self.placement, seed=self.request.seed) as measurer:
             self.spent = measurer.spent
             with self.budget.phase("start"):
                 measurer.start(workers=1 if self.budget.exhausted else None)
-                peaks = measured_peaks(self.store, self.placement, measurer)
-            plans, converged = self.search.plans(
-                measurer, peaks, settled_before=self._settled_before()
+                peaks = targeting.measured_peaks(self.store, self.placement, measurer)
+            self.search = NetworkSearch(
+                network=self.network,
+                context=self._context(measurer, peaks),
+                graph_level=self.request.graph or GraphLevel(),
+                with_graph=self.with_graph,
+                rivals=self.line_up is not FEW,
             )
+            plans, converged = self.search.plans(settled_before=self._settled_before())
             race = self._raced(plans, measurer, made)
         if race.winner.name == DEFAULT_SETTINGS and len(race.finished) > 1:
             self.events(Note(message="The default settings ran faster and were shipped."))
@@ -158,7 +157,6 @@ class _Work:
         for message in noise:
             self.events(Note(message=message))
         self.close_run(self._converged if converged and self.request.level != "op" else "done")
-        tuner = self.search.tuner
         result = replace(
             self._with_graph(result, plans, race),
             warnings=(*result.warnings, *noise),
@@ -166,9 +164,9 @@ class _Work:
             measurements=self.run.measurements,
             failures=self.run.failures,
             tuner=self.request.tuner,
-            level="graph" if self.search.with_graph else self.request.searched_level,
-            curve=tuner.curve if tuner else (),
-            searches=tuner.searches() if tuner else (),
+            level="graph" if self.with_graph else self.request.searched_level,
+            curve=self.search.tuner.curve,
+            searches=self.search.tuner.searches(),
             seconds_by_phase=self.budget.seconds_by_phase,
             environment=environment_card(environment, self.placement),
         )
@@ -180,7 +178,26 @@ class _Work:
     @property
     def _converged(self) -> str:
         """The state of a run that left nothing to gain."""
-        return CONVERGED_GRAPH if self.search.with_graph else CONVERGED
+        return CONVERGED_GRAPH if self.with_graph else CONVERGED
+
+    def _context(self, measurer: Measurer, peaks: Peaks) -> SearchContext:
+        """What the search works with."""
+        return SearchContext(
+            placement=self.placement,
+            store=self.store,
+            measurer=measurer,
+            events=self.events,
+            budget=self.budget,
+            peaks=peaks,
+            protocol=kernel_protocol(self.placement),
+            seed=self.request.seed,
+            run_id=self.run.id,
+            tuner=self.request.tuner,
+            level=self.request.searched_level,
+            max_error=self.request.max_error,
+            checkpoint=self._after_round,
+            counts=self.counts,
+        )
 
     def _settled_before(self) -> bool:
         """Whether an earlier run left nothing to gain for this one."""
@@ -200,9 +217,8 @@ class _Work:
     def _keep_back(self) -> None:
         """Keep back time for what comes after the search, for a smaller race where a full one
         takes too much of the budget."""
-        self.line_up = self.reserve.line_up(with_graph=self.search.with_graph)
+        self.line_up = self.reserve.line_up(with_graph=self.with_graph)
         if self.line_up is FEW:
-            self.search.rivals = False
             message = "The budget is too short to race the rivals of the chosen assignment, too."
             self.events(Note(message=message))
         self.budget.expect("finish", seconds=self.reserve.all_s(self.line_up))
@@ -263,8 +279,8 @@ class _Work:
             self.run,
             state=state,
             spent_s=self.budget.elapsed_s,
-            measurements=self.search.counts.measurements,
-            failures=self.search.counts.failures,
+            measurements=self.counts.measurements,
+            failures=self.counts.failures,
         )
         self.store.update_run(self.run)
 

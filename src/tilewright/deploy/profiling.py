@@ -26,10 +26,10 @@ from tilewright.graph.tasks import TaskKey
 from tilewright.hardware import environment
 from tilewright.hardware.meters import Meter, measure_energy
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory
-from tilewright.measure import circumstances, measurers, network_timing
+from tilewright.measure import circumstances, network_timing, targeting
 from tilewright.measure.base import Measurer
 from tilewright.measure.networks import NetworkRunner
-from tilewright.measure.peaks import measured_peaks
+from tilewright.measure.targeting import measured_peaks
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.store.base import Store
@@ -57,7 +57,7 @@ class Profiler:
         """Time each task alone and the compiled network as a whole. Raises UsageError where a
         meter of this machine is to read what runs on another."""
         if self.meter is not None:
-            measurers.require_here(self.placement)
+            targeting.require_here(self.placement)
         self.events(Stage(name="import", detail=model))
         network, artifact = opening.open_model(model, options, self.placement, verify=self.verify)
         if artifact is not None:
@@ -67,7 +67,7 @@ class Profiler:
         tasks = plan.tasks
         self.store.add_device(self.placement.device)
         self.store.add_workloads([task.workload for task in tasks.values()])
-        with measurers.open_measurer(self.placement, seed=self.seed) as measurer:
+        with targeting.open_measurer(self.placement, seed=self.seed) as measurer:
             measurer.start()
             peaks = measured_peaks(self.store, self.placement, measurer)
             self.events(Stage(name="time", detail=f"{len(tasks)} tasks"))
@@ -122,7 +122,7 @@ class Profiler:
         self.events(Stage(name="compile", detail=f"{len(plan.symbols)} kernels"))
         inputs = random_inputs(network.model.graph, self.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
-        with scratch_folder() as folder, measurers.open_networks(self.placement) as w:
+        with scratch_folder() as folder, targeting.open_networks(self.placement) as w:
             compiled = w.compile(plan, network.graph.constants, folder)
             w.load(_NAME, folder, plan.constant_names)
             timing = network_timing.time_together(
@@ -153,7 +153,7 @@ class Profiler:
         if not self.memory:
             return use
         self.events(Stage(name="memory", detail="a run in a fresh process"))
-        with measurers.open_networks(self.placement) as worker:
+        with targeting.open_networks(self.placement) as worker:
             peak = worker.memory_peak(folder, plan.constant_names, inputs)
         return replace(use, measured_bytes=peak.bytes, method=peak.method, reason=peak.reason)
 

@@ -17,7 +17,7 @@ from tilewright.graph.network import Array
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.sample import random_inputs
 from tilewright.hardware.probe import allotted_cpus
-from tilewright.measure import checking, measurers, network_timing
+from tilewright.measure import checking, network_timing, targeting
 from tilewright.measure.networks import NetworkRunner, ToCompile, compile_all
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.measure.peers.known import make_peer
@@ -168,7 +168,7 @@ class Race:
         inputs = random_inputs(model.graph, self.request.seed)
         ordered = [inputs[name] for name in self.network.graph.inputs]
         with ExitStack() as stack:
-            worker = stack.enter_context(measurers.open_networks(self.placement))
+            worker = stack.enter_context(targeting.open_networks(self.placement))
             own = make_peer(REFERENCE)
             self._compile(worker, entries)
             try:
@@ -242,7 +242,7 @@ class Race:
                 cpus = len(self.placement.binding.cpus), len(allotted_cpus())
                 with ExitStack() as stack:
                     more = [
-                        stack.enter_context(measurers.open_networks(self.placement))
+                        stack.enter_context(targeting.open_networks(self.placement))
                         for _ in range(min(len(missing), *cpus) - 1)
                     ]
                     compile_all([worker, *more], missing)

@@ -17,12 +17,12 @@ from tilewright.core.fingerprints import digest
 from tilewright.core.records import Placement, ShippedPlan
 from tilewright.core.results import GraphTuneResult, OptimizeResult
 from tilewright.core.timings import Speedup, Timing
+from tilewright.cost.floors import Peaks
 from tilewright.deploy.artifact import Artifact, load
 from tilewright.deploy.publishing import DRAWING, FILES, REPORT, publish, staging
 from tilewright.deploy.racing import LOST, Race, timing_of
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.graph.plan_result import PlanResult
-from tilewright.measure.peaks import Peaks
 from tilewright.models.drawing import write_drawing
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.models.source import readable_name

@@ -23,7 +23,7 @@ from tilewright.insight.single_operators import (
 )
 from tilewright.insight.turning_points import Sweep, confirmed, turning_points
 from tilewright.kernels.spaces import default_candidate, spaces
-from tilewright.measure.measurers import open_measurer
+from tilewright.measure.targeting import open_measurer
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import collecting
 from tilewright.predict.base import Floats

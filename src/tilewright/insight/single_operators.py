@@ -18,7 +18,7 @@ from tilewright.graph.tasks import Task
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
 from tilewright.measure.circumstances import kernel_protocol
-from tilewright.measure.measurers import open_measurer
+from tilewright.measure.targeting import open_measurer
 from tilewright.models import ModelOptions
 from tilewright.models.single_operator import with_default
 from tilewright.plan.preparation import prepare_outline

@@ -29,9 +29,8 @@ from tilewright.kernels.plans import with_candidates
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
 from tilewright.measure.circumstances import kernel_protocol
-from tilewright.measure.measurers import open_measurer, open_networks
 from tilewright.measure.network_timing import network_runner, time_together
-from tilewright.measure.peaks import measured_peaks
+from tilewright.measure.targeting import measured_peaks, open_measurer, open_networks
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare

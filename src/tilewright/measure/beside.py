@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -43,66 +43,61 @@ class CrowdedMeasurer(KernelMeasurer):
     def __init__(self, placement: Placement, neighbours: int, *, seed: int = 0) -> None:
         own, *others = neighbour_placements(placement, neighbours)
         super().__init__(own, seed=seed)
-        self._crowd = Crowd([(other, open_worker(other)) for other in others], seed)
+        self._neighbours = [(other, open_worker(other)) for other in others]
+        self._beside = ThreadPoolExecutor(max_workers=neighbours)
 
     def close(self) -> None:
         """Stop the workers and the neighbours."""
         super().close()
-        self._crowd.close()
-
-    def _time(self, job: Job, protocol: Protocol, give_up_s: float) -> None:
-        try:
-            with self._crowd.running(job, protocol):
-                super()._time(job, protocol, give_up_s)
-        except (ChildError, RemoteError) as error:
-            job.samples_s, job.failure = [], classify(error, "crash")
-
-
-class Crowd:
-    """The processes in which neighbours run."""
-
-    def __init__(self, members: Sequence[tuple[Placement, Worker]], seed: int) -> None:
-        self._members = list(members)
-        self._seed = seed
-        self._pool = ThreadPoolExecutor(max_workers=len(self._members))
-
-    def close(self) -> None:
-        """Stop the processes."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for _, child in self._members:
-            child.stop()
+        self._beside.shutdown(wait=False, cancel_futures=True)
+        for _, worker in self._neighbours:
+            worker.stop()
 
     @contextmanager
-    def running(self, job: Job, protocol: Protocol) -> Generator[None]:
-        """While the block runs, so does the job's kernel in every process.
+    def crowded(self, job: Job, protocol: Protocol) -> Generator[None]:
+        """While the block runs, so does the job's kernel in every neighbour.
 
-        Raises ChildError or RemoteError when a process cannot build or run it, or ends before the
+        Raises ChildError or RemoteError when a neighbour cannot build or run it, or ends before the
         block does, ChildTimeout when one does not begin.
         """
         with scratch_folder() as folder:
             flag = folder / _RUNNING
             flag.touch()
+            started = [flag.with_name(str(number)) for number in range(len(self._neighbours))]
             calls = [
-                self._pool.submit(self._run, number, job, protocol, flag)
-                for number in range(len(self._members))
+                self._beside.submit(self._keep_running, *neighbour, job, protocol, (flag, path))
+                for neighbour, path in zip(self._neighbours, started, strict=True)
             ]
             try:
-                _wait([flag.with_name(str(n)) for n in range(len(calls))], calls, protocol)
+                _wait(started, calls, protocol)
                 yield
             finally:
                 flag.unlink()
-                for call in calls:
-                    call.exception()
+                wait(calls)
             for call in calls:
                 call.result()
 
-    def _run(self, number: int, job: Job, protocol: Protocol, flag: Path) -> None:
-        placement, worker = self._members[number]
-        request = ("build", job.slot, job.workload.text, job.candidate, placement)
-        worker.request(request, base.BUILD_TIMEOUT_S)
-        started = str(flag.with_name(str(number)))
-        request = ("keep_running", job.slot, protocol, self._seed, str(flag), started)
-        worker.request(request, base.BUILD_TIMEOUT_S + 3 * protocol.timeout_s)
+    def _time(self, job: Job, protocol: Protocol, give_up_s: float) -> None:
+        try:
+            with self.crowded(job, protocol):
+                super()._time(job, protocol, give_up_s)
+        except (ChildError, RemoteError) as error:
+            job.samples_s, job.failure = [], classify(error, "crash")
+
+    def _keep_running(
+        self,
+        placement: Placement,
+        worker: Worker,
+        job: Job,
+        protocol: Protocol,
+        files: tuple[Path, Path],
+    ) -> None:
+        """Build a neighbour's kernel, and run it while the first of the files is there; the second
+        is written after its first call."""
+        build = ("build", job.slot, job.workload.text, job.candidate, placement)
+        worker.request(build, base.BUILD_TIMEOUT_S)
+        run = ("keep_running", job.slot, protocol, self._seed, *map(str, files))
+        worker.request(run, base.BUILD_TIMEOUT_S + 3 * protocol.timeout_s)
         worker.request(("release", [job.slot]), 10.0)
 
 

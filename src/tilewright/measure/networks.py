@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
@@ -52,7 +53,7 @@ _ROOM = (
 )
 
 
-class NetworkRunner:
+class NetworkRunner(ABC):
     """What compiles, runs and times whole networks by name. Use as a context manager.
 
     What is wanted of a loaded network is asked of `_ask`; who knows it otherwise has methods of its
@@ -62,20 +63,20 @@ class NetworkRunner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(self, *_exception: object) -> None:  # noqa: B027 - optional
         """Let all networks go."""
 
-    def launch(self) -> None:
+    def launch(self) -> None:  # noqa: B027 - optional
         """Begin to get ready, without waiting for it; otherwise the first request does."""
 
-    def abort(self) -> None:
+    def abort(self) -> None:  # noqa: B027 - optional
         """Give up from another thread; what it is at fails."""
 
+    @abstractmethod
     def compile(
         self, plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
     ) -> CompiledNetwork:
         """Write library and weights into `folder`."""
-        raise NotImplementedError
 
     def load(self, name: str, folder: Path, order: Sequence[str]) -> None:
         """Load a compiled network; `order` are the names of its constants."""
@@ -112,9 +113,9 @@ class NetworkRunner:
         where the device's clock cannot be read from within a network."""
         return self._ask(("time calls", name, list(inputs), repeats))
 
+    @abstractmethod
     def _ask(self, message: tuple[Any, ...], more_s: float = 0.0) -> Any:
         """The answer to a request that takes as long as any, and `more_s`."""
-        raise NotImplementedError
 
 
 def network_error(error: RemoteError, what: str) -> TilewrightError:

@@ -1,6 +1,6 @@
 """Peers on a remote device: a server that has tilewright runs them there, in their own processes.
 
-`measure.board_peers` is the other side.
+`measure.board_server` is the other side.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.core.errors import TargetError, TilewrightError
 from tilewright.core.scratch import scratch_folder
-from tilewright.measure.board_peers import (
+from tilewright.measure.board_server import (
     AVAILABLE,
     INPUTS,
     MODEL,

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from statistics import median
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -21,13 +23,13 @@ import numpy as np
 from tilewright.compiler.builders.base import FAULTS, Builder, Kernel
 from tilewright.core.element_types import element_type
 from tilewright.core.errors import ModelError, TargetError, last_line
-from tilewright.core.records import Candidate, Outcome, Placement, Protocol
+from tilewright.core.records import Candidate, FailureKind, Placement, Protocol
 from tilewright.graph.carry_out import PlanMemory
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields, read_plan
 from tilewright.graph.workload import Workload
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory, workspaces_of
-from tilewright.measure.base import Array, Job, Measurer, ignore
+from tilewright.measure.base import Array, Job, Measurer
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.resident import MemoryPeak
 
@@ -51,62 +53,56 @@ class SimulatedMeasurer(Measurer):
         self._builder_of = builder_of
         self._told_peaks = dict(peaks)
 
-    def measure(
-        self,
-        workload: Workload,
-        candidates: Sequence[Candidate],
-        protocol: Protocol,
-        *,
-        run_id: int | None = None,
-        give_up_s: float = inf,
-        finished: Callable[[Outcome], None] = ignore,
-    ) -> list[Outcome]:
-        outcomes: list[Outcome] = []
-        for candidate in candidates:
-            job = Job(workload=workload, candidate=candidate, slot=0)
-            kernel = self._kernel(job)
-            if kernel is not None:
-                job.kernel_hash, job.build_s = kernel.kernel_hash, kernel.build_s
-                try:
-                    job.samples_s = kernel.time(protocol, 0, give_up_s)
-                except FAULTS as error:
-                    job.failure = ("crash", _said(error))
-            outcomes.append(self._outcome(job, protocol, run_id))
-            finished(outcomes[-1])
-        return outcomes
-
-    def _evaluated(self, job: Job, arrays: Sequence[Array]) -> Array | None:
-        kernel = self._kernel(job)
-        if kernel is not None:
-            try:
-                return np.asarray(kernel.run(arrays))
-            except FAULTS as error:
-                job.failure = ("crash", _said(error))
-        return None
-
     def peaks(self) -> dict[str, float]:
         return dict(self._told_peaks)
 
     def current_hashes(self, kernels: Sequence[tuple[Workload, Candidate]]) -> list[str | None]:
-        return [self._identity(workload, candidate) for workload, candidate in kernels]
-
-    def _kernel(self, job: Job) -> Kernel | None:
-        """The job's kernel; None where it cannot be built, and the job failed."""
+        found: list[str | None] = [None] * len(kernels)
         target, resources = self.placement.target, self.placement.resources
-        try:
-            return self._builder_of(job.candidate).build(
-                job.workload, job.candidate, target, resources
+        for number, (workload, candidate) in enumerate(kernels):
+            with suppress(*FAULTS):
+                builder = self._builder_of(candidate)
+                found[number] = builder.identify(workload, candidate, target, resources)
+        return found
+
+    def _build_all(self, workload: Workload, candidates: Sequence[Candidate]) -> list[Job]:
+        jobs = [Job(workload=workload, candidate=c, slot=next(self._slots)) for c in candidates]
+        for job in jobs:
+            self._build(job)
+        return jobs
+
+    def _build(self, job: Job) -> None:
+        with _failing(job, "build"):
+            job.kernel = self._builder_of(job.candidate).build(
+                job.workload, job.candidate, self.placement.target, self.placement.resources
             )
-        except FAULTS as error:
-            job.failure = ("build", _said(error))
-            return None
+            job.kernel_hash, job.build_s = job.kernel.kernel_hash, job.kernel.build_s
 
-    def _identity(self, workload: Workload, candidate: Candidate) -> str | None:
-        target, resources = self.placement.target, self.placement.resources
-        try:
-            return self._builder_of(candidate).identify(workload, candidate, target, resources)
-        except FAULTS:
-            return None
+    def _time_all(
+        self,
+        jobs: Sequence[Job],
+        protocol: Protocol,
+        give_up_s: float,
+        finish: Callable[[Job], None],
+    ) -> None:
+        for job in jobs:
+            with _failing(job, "crash"):
+                job.samples_s = job.kernel.time(protocol, 0, give_up_s)
+            finish(job)
+
+    def _evaluated(self, job: Job, arrays: Sequence[Array]) -> Array | None:
+        self._build(job)
+        with _failing(job, "crash"):
+            return None if job.failure else np.asarray(job.kernel.run(arrays))
+
+
+@contextmanager
+def _failing(job: Job, kind: FailureKind) -> Generator[None]:
+    """A fault in the block is a failure of the job."""
+    try:
+        yield
+    except FAULTS as error:
+        job.failure = (kind, _said(error))
 
 
 def _said(error: BaseException) -> str:
@@ -131,7 +127,9 @@ class _LoadedPlan:
         outputs = memory.outputs()
         return [outputs[output] for output in self.plan.outputs]
 
-    def calls(self) -> list[tuple[str, float]]:
+    def time_calls(
+        self, _inputs: Sequence[Array] = (), _repeats: int = 1
+    ) -> list[tuple[str, float]]:
         """Symbol and seconds of every call, in order."""
         told_s = {
             symbol: median(kernel.time(Protocol(), 0, inf))
@@ -139,9 +137,28 @@ class _LoadedPlan:
         }
         return [(symbol, told_s[symbol]) for symbol in map(self.plan.symbol, self.plan.calls)]
 
+    def time(self, _inputs: Sequence[Array], repeats: int, _warmup: int = 0) -> list[float]:
+        """Seconds of each run: the calls' times add up."""
+        whole_s = sum(seconds + _OVERHEAD_S for _, seconds in self.time_calls())
+        return [whole_s * _SPREAD[number % len(_SPREAD)] for number in range(repeats)]
+
+    def repeat(self, inputs: Sequence[Array], seconds: float) -> int:
+        """Wait; how often the network would have run meanwhile."""
+        time.sleep(seconds)
+        return max(1, int(seconds / self.time(inputs, 1)[0]))
+
+
+_ANSWERS: Mapping[str, Callable[..., Any]] = {
+    "run": _LoadedPlan.run,
+    "time": _LoadedPlan.time,
+    "repeat": _LoadedPlan.repeat,
+    "time calls": _LoadedPlan.time_calls,
+}
+"""What answers each request about a network that is loaded."""
+
 
 class SimulatedNetworks(NetworkRunner):
-    """Networks in this process: calls are carried out one by one, their times add up."""
+    """Networks in this process: calls are carried out one by one."""
 
     def __init__(self, placement: Placement, builder_of: BuilderOf) -> None:
         self._placement = placement
@@ -180,17 +197,6 @@ class SimulatedNetworks(NetworkRunner):
     def unload(self, name: str) -> None:
         self._loaded.pop(name, None)
 
-    def run(self, name: str, inputs: Sequence[Array]) -> list[Array]:
-        return self._loaded[name].run(inputs)
-
-    def time(self, name: str, inputs: Sequence[Array], *, repeats: int, warmup: int) -> list[float]:
-        whole_s = sum(seconds + _OVERHEAD_S for _, seconds in self._loaded[name].calls())
-        return [whole_s * _SPREAD[number % len(_SPREAD)] for number in range(repeats)]
-
-    def repeat(self, name: str, inputs: Sequence[Array], seconds: float) -> int:
-        time.sleep(seconds)
-        return max(1, int(seconds / self.time(name, inputs, repeats=1, warmup=0)[0]))
-
     def memory_peak(
         self, folder: Path, order: Sequence[str], inputs: Sequence[Array], *, runs: int = 3
     ) -> MemoryPeak:
@@ -200,10 +206,9 @@ class SimulatedNetworks(NetworkRunner):
             reason="",
         )
 
-    def time_calls(
-        self, name: str, inputs: Sequence[Array], *, repeats: int
-    ) -> list[tuple[str, float]]:
-        return self._loaded[name].calls()
+    def _ask(self, message: tuple[Any, ...], more_s: float = 0.0) -> Any:
+        what, name, *given = message
+        return _ANSWERS[what](self._loaded[name], *given)
 
 
 def _write(plan: NetworkPlan, constants: Mapping[str, Array], folder: Path) -> None:

@@ -1,14 +1,22 @@
-"""Targets that can be used here; TVM has the last word, asked in a process of its own."""
+"""Targets that can be used here, and what measures kernels and runs networks on their devices. TVM
+has the last word on a target, asked in a process of its own."""
 
 from __future__ import annotations
 
-from tilewright.core.errors import TargetError
+from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
+from tilewright.cost.floors import Peaks
 from tilewright.hardware.device import local_placement
+from tilewright.hardware.meters import KernelEnergy, Meter
 from tilewright.measure.accesses.here import DESCRIBED, cannot_run
 from tilewright.measure.accesses.registry import access_to, accesses
+from tilewright.measure.base import Measurer
+from tilewright.measure.beside import CrowdedMeasurer
+from tilewright.measure.circumstances import Circumstances
+from tilewright.measure.networks import NetworkRunner
+from tilewright.store.base import Store
 
 
 def usable_placement(placement: Placement, events: EventSink = discard) -> Placement:
@@ -50,3 +58,53 @@ def target_rows(threads: int | None) -> tuple[TargetRow, ...]:
     """What `--target` takes: this CPU first, then the forms for others."""
     ways = sorted(accesses().values(), key=lambda access: not access.here)
     return tuple(row for access in ways for row in access.rows(threads))
+
+
+def open_measurer(placement: Placement, seed: int) -> Measurer:
+    """The measurer of kernels for a placement."""
+    return access_to(placement.device).measurer(placement, seed=seed)
+
+
+def open_networks(placement: Placement) -> NetworkRunner:
+    """What compiles, runs and times whole networks for a placement."""
+    return access_to(placement.device).networks(placement)
+
+
+def require_here(placement: Placement) -> None:
+    """Raise UsageError for a device elsewhere: meters are read on this machine."""
+    access = access_to(placement.device)
+    if not access.here:
+        raise UsageError(
+            f"--power reads a meter of this machine, and {access.name} targets do not run on it.",
+            hint="Measure the energy of a board where it is: run tilewright there.",
+        )
+
+
+def open_measurer_under(
+    circumstances: Circumstances, seed: int, meter: Meter | None = None
+) -> Measurer:
+    """The measurer of a placement under circumstances; with a `meter` it also tells the energy of a
+    call, and UsageError is raised for a device elsewhere."""
+    placement = circumstances.placement
+    if circumstances.neighbours:
+        return CrowdedMeasurer(placement, circumstances.neighbours, seed=seed)
+    if meter is None:
+        return open_measurer(placement, seed)
+    require_here(placement)
+    return access_to(placement.device).measurer(
+        placement, seed=seed, energy=KernelEnergy(meter=meter)
+    )
+
+
+def measured_peaks(store: Store, placement: Placement, measurer: Measurer) -> Peaks:
+    """The best this device has ever reached: what the store knows, and one more look.
+
+    A disturbed look finds too little, never too much, so the largest value is kept.
+    """
+    best: dict[str, float] = {}
+    for name, value in measurer.peaks().items():
+        known = store.peak(placement.key, name) or 0.0
+        if value > known:
+            store.add_peak(placement.key, name, value)
+        best[name] = max(value, known)
+    return Peaks(**best)

@@ -7,34 +7,20 @@ from dataclasses import dataclass, field
 from math import inf
 
 from tilewright.core.budget import Budget
-from tilewright.core.events import EventSink
+from tilewright.core.events import EventSink, Note
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Failure, Outcome, Placement, Protocol
+from tilewright.cost.floors import Peaks
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.kernels.spaces import ranked_defaults, search_space, too_inexact
 from tilewright.measure.base import Measurer, ignore
-from tilewright.measure.peaks import Peaks
 from tilewright.search.levels import Level
 from tilewright.search.tuners.registry import DEFAULT
 from tilewright.store.base import Store
 
 Guess = Callable[[Workload, tuple[Form, ...]], Sequence[Candidate]]
-
-
-def no_guess(_workload: Workload, _forms: tuple[Form, ...]) -> Sequence[Candidate]:
-    """Nothing is known beforehand."""
-    return ()
-
-
-def never() -> bool:
-    """Nobody asks the search to stop."""
-    return False
-
-
-def nothing() -> None:
-    """Nobody wants to know when a round has ended."""
 
 
 @dataclass(slots=True)
@@ -68,15 +54,19 @@ class SearchContext:
     level: Level = "subgraph"
     recall: bool = True
     max_error: float = inf
-    guess: Guess = no_guess
-    stop: Callable[[], bool] = never
-    checkpoint: Callable[[], None] = nothing
+    guess: Guess = lambda _workload, _forms: ()
+    stop: Callable[[], bool] = lambda: False
+    checkpoint: Callable[[], None] = lambda: None
     counts: Counts = field(default_factory=Counts)
 
     @property
     def ends(self) -> bool:
         """Whether nothing more is to be measured."""
         return self.budget.exhausted or self.stop()
+
+    def note(self, message: str) -> None:
+        """Tell people something."""
+        self.events(Note(message=message))
 
     def space(self, task: Task) -> SearchSpace:
         """The settings of a task that can be searched."""

@@ -13,7 +13,6 @@ own after that.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -77,7 +76,7 @@ class TaskState:
 
     def measured(self) -> list[Measurement]:
         """All measurements, fastest first."""
-        found = [outcome for outcome in self.outcomes if isinstance(outcome, Measurement)]
+        found = (outcome for outcome in self.outcomes if isinstance(outcome, Measurement))
         return sorted(found, key=lambda measurement: measurement.latency_s)
 
     @property
@@ -88,8 +87,7 @@ class TaskState:
     @property
     def best_s(self) -> float:
         """Seconds of the fastest measurement, infinite without one."""
-        best = self.best
-        return best.latency_s if best else inf
+        return min((measurement.latency_s for measurement in self.measured()), default=inf)
 
     @property
     def default_measured(self) -> Measurement | None:
@@ -121,10 +119,8 @@ class TaskState:
     @property
     def behind(self) -> bool:
         """Whether a leader that has slowed down knows a best setting that was not tried here."""
-        leader = self.leader
-        return (
-            leader is not None and (leader.finished or leader.stale > 0) and bool(self.untried(1))
-        )
+        slow = self.leader is not None and (self.leader.finished or self.leader.stale > 0)
+        return slow and bool(self.untried(1))
 
     def untried(self, count: int | None = None) -> list[Candidate]:
         """The leader's best settings, so many or all, where they fit this task's layouts and are
@@ -141,8 +137,8 @@ class TaskState:
             return 0.0
         count, best_s = self.task.count, self.best_s
         if best_s == inf:
-            expected_s = max(self.floor_s, scale * self.estimate_s)
-            return _DOUBT * count * expected_s if self.unknown else 0.0
+            expected_s = max(self.floor_s, scale * self.estimate_s) if self.unknown else 0.0
+            return _DOUBT * count * expected_s
         if self.waits and self.leader is not None and not self.leader.slowing:
             return 0.0
         prospect = max(0.02, 0.5 * (1.0 - self.floor_s / best_s))
@@ -237,9 +233,8 @@ class TuningLoop:
     def _round(self, task: TaskState) -> None:
         budget, waited = self._context.budget, task.waits
         wanted = int(min(BATCH if task.outcomes else _FIRST_LOOK, budget.remaining_count))
-        began_s = time.perf_counter()
-        candidates = self._proposals(task, wanted)
-        budget.credit("model", time.perf_counter() - began_s)
+        with budget.phase("model"):
+            candidates = self._proposals(task, wanted)
         if not candidates:
             task.finished = task.finished or not (waited and task.followed)
             self._tell(task)
@@ -251,23 +246,22 @@ class TuningLoop:
             give_up_s=_HOPELESS * before_s,
             finished=lambda outcome: task.trials.append((budget.elapsed_s, outcome)),
         )
-        began_s = time.perf_counter()
-        task.tuner.tell(outcomes)
-        budget.credit("model", time.perf_counter() - began_s)
+        with budget.phase("model"):
+            task.tuner.tell(outcomes)
         task.outcomes += outcomes
         if before_s == inf:
             self._scale.learn(task)
         task.rounds += 1
-        if task.best_s < _IMPROVED * before_s:
-            task.stale = _FOLLOWED if waited and task.followed else 0
-        else:
+        if task.best_s >= _IMPROVED * before_s:
             task.stale += 1
+        else:
+            task.stale = _FOLLOWED if waited and task.followed else 0
         self._tell(task)
 
     def _tell(self, task: TaskState) -> None:
         budget = self._context.budget
-        known = all(each.best is not None for each in self.tasks)
-        network_s = self.network_s() if known else None
+        unknown = any(each.best is None for each in self.tasks)
+        network_s = None if unknown else self.network_s()
         measurements, failures = map(sum, zip(*(each.tried for each in self.tasks), strict=True))
         self.curve.append(
             CurvePoint(
@@ -298,14 +292,14 @@ class EstimateScale:
     mean over those that were measured, all of them where there is none of an implementation."""
 
     def __init__(self) -> None:
-        self._logarithms: dict[str, list[float]] = {}
+        self._logarithms: defaultdict[str, list[float]] = defaultdict(list)
 
     def learn(self, task: TaskState) -> None:
         """Take in a task whose default was measured; others tell nothing."""
         measured = task.default_measured
         if measured is not None and task.estimate_s > 0.0:
-            ratio = log(measured.latency_s / task.estimate_s)
-            self._logarithms.setdefault(task.default.implementation, []).append(ratio)
+            ratios = self._logarithms[task.default.implementation]
+            ratios.append(log(measured.latency_s / task.estimate_s))
 
     def of(self, implementation: str) -> float:
         """Time / estimate to expect; 1 where nothing was measured."""

@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.core.records import Candidate, Measurement, Outcome, Placement
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
-from tilewright.kernels.search_space import Floats, SearchSpace
+from tilewright.kernels.search_space import SearchSpace
 from tilewright.kernels.spaces import search_space
 from tilewright.measure.circumstances import is_usual
 from tilewright.search.tuners.base import PriorTrials
@@ -78,12 +78,10 @@ def neighbours_in_store(
         for workload in others[:_STORED]:
             for outcome in store.outcomes(workload.key, placement.key):
                 key = (workload.key, outcome.candidate.forms)
-                if key not in found:
-                    task = Task(
-                        key=key, name=key[0], workload=workload, forms=key[1], count=1, nodes=()
-                    )
-                    found[key] = (task, [])
-                found[key][1].append(outcome)
+                task = Task(
+                    key=key, name=key[0], workload=workload, forms=key[1], count=1, nodes=()
+                )
+                found.setdefault(key, (task, []))[1].append(outcome)
     return found
 
 
@@ -103,20 +101,17 @@ def _in_features(
     """Measurements of another task in the features of this one's space, where they have a place;
     None where these are too few."""
     own = search_space(other.workload, other.forms, placement)
-    rows: list[Floats] = []
-    numbers: list[int] = []
-    seconds: list[float] = []
-    for measurement in measured[:: max(1, -(-len(measured) // _ROWS))]:
-        row, number = space.encode(measurement.candidate), own.number(measurement.candidate)
-        if row is not None and number is not None:
-            rows.append(row)
-            numbers.append(number)
-            seconds.append(measurement.latency_s)
+    read = [
+        (space.encode(m.candidate), own.number(m.candidate), m.latency_s)
+        for m in measured[:: max(1, -(-len(measured) // _ROWS))]
+    ]
+    rows = [(row, n, seconds) for row, n, seconds in read if row is not None and n is not None]
     if len(rows) < _LEAST:
         return None
-    estimates = own.estimates_s(numbers)
+    estimates = own.estimates_s([number for _, number, _ in rows])
+    times = np.array([seconds for _, _, seconds in rows])
     return PriorTrials(
-        features=np.stack(rows),
-        relative=np.array(seconds) / min(seconds),
+        features=np.stack([row for row, _, _ in rows]),
+        relative=times / times.min(),
         estimated=None if estimates is None else estimates / estimates.min(),
     )

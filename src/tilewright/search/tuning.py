@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from math import inf
 
-from tilewright.core.events import Note
 from tilewright.core.records import Candidate, KnobValue, Measurement, Outcome
 from tilewright.core.results import CurvePoint, TaskSearchReport, Trial
 from tilewright.core.timings import speedup_apart
@@ -16,7 +15,6 @@ from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
 from tilewright.kernels.estimates import task_floor_s
 from tilewright.kernels.search_space import SearchSpace
-from tilewright.measure.base import WorkloadFeaturizer
 from tilewright.search.context import SearchContext
 from tilewright.search.levels import anchor_group, bare_tasks
 from tilewright.search.loop import TaskState, TuningLoop
@@ -46,8 +44,8 @@ def without_outdated(
         for outcome in sorted(outcomes, key=lambda outcome: outcome.created_at):
             if isinstance(outcome, Measurement):
                 groups[key, outcome.candidate.implementation].append(outcome)
-    low, high = dict.fromkeys(groups, 0), {group: len(found) for group, found in groups.items()}
-    probes = dict.fromkeys(groups, 0)
+    low, probes = dict.fromkeys(groups, 0), dict.fromkeys(groups, 0)
+    high = {group: len(found) for group, found in groups.items()}
     while probes:
         asked = {group: groups[group][index] for group, index in probes.items()}
         hashes = current_hashes([(workloads[g[0]], m.candidate) for g, m in asked.items()])
@@ -58,8 +56,7 @@ def without_outdated(
                 low[group] = probes[group] + 1
         probes = {g: (low[g] + high[g]) // 2 for g in groups if low[g] < high[g]}
     for (key, name), first in low.items():
-        left = groups[key, name][first:]
-        since = left[0].created_at if left else inf
+        since = next((m.created_at for m in groups[key, name][first:]), inf)
         if first:
             kept[key] = [
                 o for o in kept[key] if o.candidate.implementation != name or o.created_at >= since
@@ -114,8 +111,7 @@ class NetworkTuner:
             context.measurer.current_hashes,
         )
         if self.outdated:
-            note = f"{self.outdated} tasks have new templates; old times are not used"
-            context.events(Note(message=note))
+            context.note(f"{self.outdated} tasks have new templates; old times are not used")
         self._tell_of_other_spaces(known)
         known |= {key: list(given[key]) for key in every if key in given}
         return {key: context.exact_enough(every[key], found) for key, found in known.items()}
@@ -131,8 +127,9 @@ class NetworkTuner:
                 for o in known[key]
             )
         if strange:
-            note = f"{strange} records are of settings that today's spaces lack; tuners skip them"
-            self._context.events(Note(message=note))
+            self._context.note(
+                f"{strange} records are of settings that today's spaces lack; tuners skip them"
+            )
 
     def run(self) -> bool:
         """Spend the budget; outcomes go to the store as they come. True when all converged."""
@@ -145,8 +142,7 @@ class NetworkTuner:
             self.curve, self.settled = tuple(loop.curve), loop.settled()
             for state in self.states.values():
                 if state.tuner.problem:
-                    note = f"{state.task.name}: {state.tuner.problem}"
-                    self._context.events(Note(message=note))
+                    self._context.note(f"{state.task.name}: {state.tuner.problem}")
         self.known |= {key: state.outcomes for key, state in self.states.items()}
         return loop.converged
 
@@ -154,8 +150,11 @@ class NetworkTuner:
         """A task with its tuner, which tries the best guess of every implementation first: what
         the estimates put second is measured too."""
         context, space = self._context, self._context.space(task)
-        found = context.defaults(task).items()
-        estimates = {c: seconds for c, seconds in found if space.number(c) is not None}
+        estimates = {
+            candidate: seconds
+            for candidate, seconds in context.defaults(task).items()
+            if space.number(candidate) is not None
+        }
         default = next(iter(estimates))
         tuner = LateTuner(lambda: self._tuner(task, space, [*estimates]))
         tuner.tell(self.known[task.key])
@@ -191,7 +190,9 @@ class NetworkTuner:
                 workload=task.workload,
                 forms=task.forms,
                 placement=context.placement,
-                featurizer=WorkloadFeaturizer(context.measurer, task.workload),
+                featurizer=lambda kind, asked: context.measurer.features(
+                    task.workload, asked, kind
+                ),
                 prior_trials=prior_trials(task, space, latest, similar, context.placement),
                 guesses=tuple(guesses),
             )

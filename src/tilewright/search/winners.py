@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from tilewright.core.budget import Budget
 from tilewright.core.errors import NegativeVerdict
-from tilewright.core.events import Note
 from tilewright.core.records import (
     Candidate,
     Failure,
@@ -53,10 +52,11 @@ def measured_last(level: Level, tasks: int, budget: Budget) -> int:
 def in_default_settings(tuned: PlanResult, placement: Placement, max_error: float) -> PlanResult:
     """The plan of `tuned` with default settings; their times where they were measured."""
     usual = defaults(tuned.plan.tasks, placement, max_error)
-    known: dict[TaskKey, CallResult] = {}
-    for key, candidate in tuned.plan.candidates.items():
-        found = tuned.task(key)
-        known[key] = found if candidate == usual[key] else CallResult(alone=found.usual)
+    found = {key: (each, tuned.task(key)) for key, each in tuned.plan.candidates.items()}
+    known = {
+        key: known if candidate == usual[key] else CallResult(alone=known.usual)
+        for key, (candidate, known) in found.items()
+    }
     plan = with_candidates(tuned.plan, usual)
     return replace(tuned, name=DEFAULT, plan=plan, calls={}).with_tasks(known)
 
@@ -190,11 +190,10 @@ class FinalistCheck:
     def _reject(self, task: Task, failure: Failure) -> None:
         self._context.keep(failure)
         self._known[task.key] = [*self._known[task.key], failure]
-        message = (
+        self._context.note(
             f"{task.name}: a candidate of {failure.candidate.implementation} "
             f"was rejected, {failure.kind}: {failure.message.splitlines()[0]}"
         )
-        self._context.events(Note(message=message))
 
     def _measured(
         self, task: Task, candidates: Sequence[Candidate], protocol: Protocol

@@ -259,7 +259,7 @@ def check_numbers(
     The setting with the best estimate is built, and others from all over the space.
     """
     from tilewright.measure.checking import check_kernel
-    from tilewright.measure.measurers import open_measurer
+    from tilewright.measure.targeting import open_measurer
 
     placement, ports = on or _here(), forms or plain(workload)
     drawn = some_settings(

@@ -26,7 +26,7 @@ from onnx import helper, numpy_helper
 from tilewright.cli.main import main
 from tilewright.hardware.device import local_placement
 from tilewright.measure.kernels import KernelMeasurer
-from tilewright.measure.peaks import measured_peaks
+from tilewright.measure.targeting import measured_peaks
 from tilewright.store import open_store
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"

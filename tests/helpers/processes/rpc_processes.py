@@ -136,7 +136,7 @@ def offer_peers() -> None:
     """Register what a server of tilewright's offers beside TVM's own."""
     import tvm_ffi
 
-    from tilewright.measure.board_peers import BoardPeers
+    from tilewright.measure.board_server import BoardPeers
 
     for name, function in BoardPeers(sorted(os.sched_getaffinity(0))).functions().items():
         tvm_ffi.register_global_func(name, function, override=True)

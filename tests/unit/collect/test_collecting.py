@@ -23,7 +23,7 @@ from tilewright.graph.workload import Workload
 from tilewright.hardware.meters import Meter, MeterLost
 from tilewright.hardware.remote import remote_place
 from tilewright.measure.circumstances import Circumstances
-from tilewright.measure.measurers import open_measurer_under
+from tilewright.measure.targeting import open_measurer_under
 from tilewright.models import ModelOptions
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore

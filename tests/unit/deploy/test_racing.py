@@ -129,7 +129,7 @@ def outputs(value: float) -> np.ndarray:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
-    monkeypatch.setattr(racing.measurers, "open_networks", made.worker)
+    monkeypatch.setattr(racing.targeting, "open_networks", made.worker)
     monkeypatch.setattr(racing, "make_peer", lambda _name: FakePeer())
     monkeypatch.setattr(racing.bisecting, "name_culprit", lambda *_: "the task to blame is x")
     monkeypatch.setattr(LoadedModel, "onnx_path", Path("made-up.onnx"))

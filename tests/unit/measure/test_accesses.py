@@ -12,8 +12,13 @@ from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.records import Placement
 from tilewright.hardware.device import local_placement
 from tilewright.measure.accesses.registry import access_to, accesses
-from tilewright.measure.measurers import open_measurer, open_networks
-from tilewright.measure.targeting import placement_of, target_rows, usable_placement
+from tilewright.measure.targeting import (
+    open_measurer,
+    open_networks,
+    placement_of,
+    target_rows,
+    usable_placement,
+)
 from tilewright.testing.implementations import made_up_placement
 
 HERE = local_placement(1)

@@ -18,7 +18,7 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.measure import beside
 from tilewright.measure.base import Job
-from tilewright.measure.beside import Crowd, neighbour_placements
+from tilewright.measure.beside import CrowdedMeasurer, neighbour_placements
 
 RELU = Workload(
     arguments=(Argument(type=TensorType((8,))),), steps=(Step(operator="relu", inputs=(0,)),)
@@ -59,12 +59,18 @@ class Neighbour:
 
 
 @pytest.fixture
-def crowd() -> Iterator[tuple[Crowd, list[Neighbour]]]:
-    placement = altered(PLACEMENT, threads=1, cpus=(0, 1, 2))
-    found = [Neighbour(other) for other in neighbour_placements(placement, 2)[1:]]
-    opened = Crowd([(n.placement, n) for n in found], 0)  # pyright: ignore[reportArgumentType]
-    yield opened, found
-    opened.close()
+def crowd(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[tuple[CrowdedMeasurer, list[Neighbour]]]:
+    found: list[Neighbour] = []
+
+    def opened(placement: Placement) -> Neighbour:
+        found.append(Neighbour(placement))
+        return found[-1]
+
+    monkeypatch.setattr(beside, "open_worker", opened)
+    with CrowdedMeasurer(altered(PLACEMENT, threads=1, cpus=(0, 1, 2)), 2) as measurer:
+        yield measurer, found
     assert all(neighbour.asked[-1] == "stop" for neighbour in found)
 
 
@@ -73,10 +79,10 @@ def test_each_has_cores_of_its_own() -> None:
     assert [d.binding.cpus for d in neighbour_placements(placement, 2)] == [(4, 5), (6, 7), (8, 9)]
 
 
-def test_they_run_while_the_kernel_is_timed(crowd: tuple[Crowd, list[Neighbour]]) -> None:
+def test_they_run_while_the_kernel_is_timed(crowd: tuple[CrowdedMeasurer, list[Neighbour]]) -> None:
     opened, neighbours = crowd
     for _ in range(2):
-        with opened.running(JOB, SHORT):
+        with opened.crowded(JOB, SHORT):
             assert all(neighbour.running for neighbour in neighbours)
         assert not any(neighbour.running for neighbour in neighbours)
     once = ["build", "keep_running", "release"]
@@ -88,26 +94,26 @@ def test_they_run_while_the_kernel_is_timed(crowd: tuple[Crowd, list[Neighbour]]
     [("build", RemoteError("ValueError", "does not build")), ("keep_running", ChildCrash(-11, ""))],
 )
 def test_a_neighbour_that_fails(
-    crowd: tuple[Crowd, list[Neighbour]], handler: str, error: Exception
+    crowd: tuple[CrowdedMeasurer, list[Neighbour]], handler: str, error: Exception
 ) -> None:
     opened, neighbours = crowd
     neighbours[1].fault = (handler, error)
     timed: list[int] = []
-    with pytest.raises(type(error)), opened.running(JOB, SHORT):
+    with pytest.raises(type(error)), opened.crowded(JOB, SHORT):
         timed.append(1)
     assert not timed and not neighbours[0].running
     neighbours[1].fault = None
-    with opened.running(JOB, SHORT):
+    with opened.crowded(JOB, SHORT):
         timed.append(1)
     assert timed, "the next kernel is timed"
 
 
 def test_a_neighbour_that_does_not_begin(
-    crowd: tuple[Crowd, list[Neighbour]], monkeypatch: pytest.MonkeyPatch
+    crowd: tuple[CrowdedMeasurer, list[Neighbour]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened, neighbours = crowd
     monkeypatch.setattr(beside.workers, "START_TIMEOUT_S", 0.05)
     monkeypatch.setattr(beside.base, "BUILD_TIMEOUT_S", 0.0)
     monkeypatch.setattr(neighbours[0], "request", lambda *_: time.sleep(0.3))
-    with pytest.raises(ChildTimeout, match="did not begin"), opened.running(JOB, SHORT):
+    with pytest.raises(ChildTimeout, match="did not begin"), opened.crowded(JOB, SHORT):
         pass

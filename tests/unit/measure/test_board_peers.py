@@ -16,8 +16,8 @@ import pytest
 
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.hardware.device import local_placement
-from tilewright.measure import board_peers, board_server, reference
-from tilewright.measure.board_peers import BoardPeers, read_tensors, write_tensors
+from tilewright.measure import board_server, reference
+from tilewright.measure.board_server import BoardPeers, read_tensors, write_tensors
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.measure.remote_peers import BoardPeer
 
@@ -79,7 +79,7 @@ class Session:
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(board_peers, "make_peer", lambda _name: Engine())
+    monkeypatch.setattr(board_server, "make_peer", lambda _name: Engine())
     monkeypatch.setattr(Engine, "done", [])
     (tmp_path / "model.onnx").write_bytes(b"a model")
     return tmp_path / "model.onnx"

@@ -12,7 +12,7 @@ from tilewright.graph.tensor import TensorType
 
 torch = pytest.importorskip("torch", reason="torch is an extra and not installed")
 
-from tilewright.measure.peers.torch_graph import TorchGraph  # noqa: E402
+from tilewright.measure.peers.torch_engine import TorchGraph  # noqa: E402
 from tilewright.measure.peers.torch_operators import torch_call  # noqa: E402
 
 RANDOM = np.random.default_rng(11)

@@ -13,8 +13,12 @@ from tilewright.core.events import Event, Note
 from tilewright.core.records import Measurement, Protocol
 from tilewright.graph.carry_out import carry_out
 from tilewright.kernels.spaces import ranked_defaults
-from tilewright.measure.measurers import open_measurer, open_networks
-from tilewright.measure.targeting import placement_of, usable_placement
+from tilewright.measure.targeting import (
+    open_measurer,
+    open_networks,
+    placement_of,
+    usable_placement,
+)
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
 from tilewright.session import Session

@@ -22,7 +22,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels import spaces as space_module
 from tilewright.kernels.spaces import default_candidate, search_space
 from tilewright.measure.base import Measurer
-from tilewright.search.context import SearchContext, never, nothing
+from tilewright.search.context import SearchContext
 from tilewright.search.loop import EstimateScale, TaskState, TuningLoop
 from tilewright.search.tuners.base import LateTuner, TuningTask
 from tilewright.search.tuners.neighbourhood import NeighbourhoodTuner
@@ -65,10 +65,10 @@ def run(
     budget: Limit,
     *,
     store: FakeStore | None = None,
-    stop: Callable[[], bool] = never,
+    stop: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = lambda: 0.0,
     events: list[Event] | None = None,
-    checkpoint: Callable[[], None] = nothing,
+    checkpoint: Callable[[], None] = lambda: None,
 ) -> Ran:
     context = SearchContext(
         placement=PLACEMENT,

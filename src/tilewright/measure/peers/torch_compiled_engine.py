@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph.network import Graph
-from tilewright.measure.peers.torch_engine import TorchEngine
-from tilewright.measure.peers.torch_graph import TorchGraph
+from tilewright.measure.peers.torch_engine import TorchEngine, TorchGraph
 from tilewright.measure.peers.torch_operators import torch
 
 

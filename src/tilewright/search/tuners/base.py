@@ -35,12 +35,9 @@ class Tuner(Protocol):
         ...
 
 
-class Featurizer(Protocol):
-    """Features of lowered kernels, which need a compiler: `itervar`, `curve` and `store`."""
-
-    def __call__(self, kind: str, candidates: Sequence[Candidate]) -> Floats:
-        """One row of a fixed width per candidate; rows of nan for kernels that do not lower."""
-        ...
+Featurizer = Callable[[str, Sequence[Candidate]], Floats]
+"""Features of lowered kernels, which need a compiler, by kind (`itervar`, `curve`, `store`): a row
+of a fixed width per candidate, rows of nan for kernels that do not lower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,10 +63,8 @@ class DefaultTuner(NumberTuner):
         free = np.setdiff1d(np.arange(len(self._pool)), self._taken())
         if not len(free):
             return self.unseen(count)
-        if len(self.known.seconds) < min(_FIRST, len(self._pool)):
-            picked = self._first(free, count)
-        else:
-            picked = self._improving(free, count)
+        few = len(self.known.seconds) < min(_FIRST, len(self._pool))
+        picked = self._first(free, count) if few else self._improving(free, count)
         numbers: list[int] = self._pool[picked].tolist()
         return numbers if len(numbers) >= count else [*numbers, *self._finisher.propose(count)]
 

@@ -63,6 +63,7 @@ _HALVED_BY = 8
 """So many own outcomes halve the weight of other tasks' records."""
 _BORROWED = 64.0
 """Records of one other task weigh no more than so many own ones."""
+_NAMES: dict[str, Objective] = {"xgb": "reg", "xgb_rank": "rank"}
 _KINDS = ("knob", "itervar", "curve", "store")
 
 
@@ -87,15 +88,15 @@ class BoostedTrees:
         if not used:
             self._booster = None
             return
-        values = [_bucketed(g[1]) if ranking else g[1] for g in used]
+        features, values, weights = zip(*used, strict=True)
+        sizes = [len(rows) for rows in features]
         data = xgboost.DMatrix(
-            np.concatenate([g[0] for g in used]), np.concatenate(values), nthread=1
+            np.concatenate(features),
+            np.concatenate([_bucketed(v) for v in values] if ranking else values),
+            weight=weights if ranking else np.repeat(weights, sizes),
+            group=sizes if ranking else None,
+            nthread=1,
         )
-        if ranking:
-            data.set_group([len(g[0]) for g in used])
-            data.set_weight([g[2] for g in used])
-        else:
-            data.set_weight(np.concatenate([np.full(len(g[0]), g[2]) for g in used]))
         parameters = {**_PARAMETERS, **_OBJECTIVES[self._objective], "seed": self._seed}
         self._booster = xgboost.train(parameters, data, num_boost_round=_ROUNDS)
 
@@ -208,15 +209,9 @@ class XgbTuner(NumberTuner):
         return np.stack([self._rows[n] for n in numbers])
 
 
-def _tuners() -> dict[str, TunerFactory]:
-    """AutoTVM's names: `xgb` and `xgb_rank` alone have the features of loops."""
-    found: dict[str, TunerFactory] = {}
-    objectives: tuple[tuple[str, Objective], ...] = (("xgb", "reg"), ("xgb_rank", "rank"))
-    for prefix, objective in objectives:
-        found[prefix] = partial(XgbTuner, objective=objective, kind="itervar")
-        for kind in _KINDS:
-            found[f"{prefix}_{kind}"] = partial(XgbTuner, objective=objective, kind=kind)
-    return found
-
-
-XGB_TUNERS = _tuners()
+XGB_TUNERS: dict[str, TunerFactory] = {
+    f"{name}{suffix}": partial(XgbTuner, objective=objective, kind=kind)
+    for name, objective in _NAMES.items()
+    for suffix, kind in (("", "itervar"), *((f"_{kind}", kind) for kind in _KINDS))
+}
+"""By AutoTVM's names: `xgb` and `xgb_rank` alone have the features of loops."""
