@@ -33,7 +33,7 @@ from tilewright.cost.floors import Work
 from tilewright.hardware.gpus import CompilerReport, CudaKernel, Gpu
 from tilewright.hardware.target import parse_gpu
 from tilewright.insight.cuda_explaining import CudaExplainer
-from tilewright.measure.cuda import CudaInspector
+from tilewright.measure.kernels import CudaInspector
 from tilewright.models import ModelOptions
 from tilewright.predict.gpu_features import kernel_features, roofline_of_gpu_s
 from tilewright.predict.metrics import rank_correlation

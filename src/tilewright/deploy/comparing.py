@@ -18,8 +18,7 @@ from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
 from tilewright.measure import checking, network_timing, targeting
 from tilewright.measure.networks import NetworkRunner
-from tilewright.measure.peers.base import Peer
-from tilewright.measure.peers.known import PEERS, make_peer
+from tilewright.measure.peers.base import PEERS, Peer, make_peer
 from tilewright.measure.reference import REFERENCE, checking_placement, peer_beside
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork

@@ -19,8 +19,7 @@ from tilewright.graph.sample import random_inputs
 from tilewright.hardware.probe import allotted_cpus
 from tilewright.measure import checking, network_timing, targeting
 from tilewright.measure.networks import NetworkRunner, ToCompile, compile_all
-from tilewright.measure.peers.base import EngineRefused
-from tilewright.measure.peers.known import make_peer
+from tilewright.measure.peers.base import EngineRefused, make_peer
 from tilewright.measure.reference import REFERENCE, Reference, open_reference
 from tilewright.models.naming import quoted
 from tilewright.models.prepared import PreparedNetwork

@@ -15,7 +15,7 @@ from tilewright.hardware.device import local_placement
 from tilewright.hardware.gpus import CudaCode, CudaKernel, Gpu
 from tilewright.hardware.target import parse_gpu
 from tilewright.insight.single_operators import along, main_task, numbers_of
-from tilewright.measure.cuda import CudaInspector
+from tilewright.measure.kernels import CudaInspector
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
 from tilewright.predict.gpu_features import (

@@ -21,8 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.compiler.features.kinds import WIDTHS
-from tilewright.core.errors import OutputError, reason_of
-from tilewright.core.processes import ChildError, RemoteError
+from tilewright.core import errors, scratch
+from tilewright.core.processes import (
+    Child,
+    ChildCrash,
+    ChildError,
+    ChildOutOfMemory,
+    ChildTimeout,
+    RemoteError,
+)
 from tilewright.core.records import (
     Candidate,
     EnergyUse,
@@ -33,17 +40,67 @@ from tilewright.core.records import (
     Placement,
     Protocol,
 )
-from tilewright.core.scratch import scratch_folder
 from tilewright.graph.array_files import save_array
 from tilewright.graph.workload import Workload
 from tilewright.hardware.environment import software_versions
-from tilewright.measure.workers import Worker, classify
 
-BUILD_TIMEOUT_S = 40.0
+START_TIMEOUT_S, BUILD_TIMEOUT_S = 60.0, 40.0
 
 Array = npt.NDArray[np.generic]
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+
+
+class BoardLost(ChildError):
+    """The connection to a device broke in the middle of a request."""
+
+
+_KINDS: dict[type[Exception], FailureKind] = {
+    ChildTimeout: "timeout",
+    ChildOutOfMemory: "out of memory",
+    ChildCrash: "crash",
+    BoardLost: "device lost",
+}
+
+
+class Worker(Child):
+    """A child process that serves `prepare`, which it is asked before anything else, also when it
+    has started anew.
+
+    One that runs kernels, `here`, has the placement's CPUs and as many threads.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        placement: Placement,
+        *,
+        here: bool = True,
+        memory_limit_bytes: int | None = None,
+    ) -> None:
+        super().__init__(
+            module,
+            environment={"TVM_NUM_THREADS": str(placement.resources.threads)} if here else None,
+            memory_limit_bytes=memory_limit_bytes,
+            cpus=placement.binding.cpus if here else None,
+        )
+        self._preparing = ("prepare", placement.resources.threads, placement.binding.cpus)
+        self._prepared: int | None = None
+
+    def request(self, message: tuple[Any, ...], timeout_s: float) -> Any:
+        self.get_ready()
+        return super().request(message, timeout_s)
+
+    def get_ready(self) -> None:
+        """Start the process where it does not run, and wait until it can be asked."""
+        if self.pid is None or self._prepared != self.pid:
+            super().request(self._preparing, START_TIMEOUT_S)
+            self._prepared = self.pid
+
+
+def classify(error: ChildError | RemoteError, otherwise: FailureKind) -> tuple[FailureKind, str]:
+    """Kind and message of the failure that an error of a worker means."""
+    return _KINDS.get(type(error), otherwise), str(error)
 
 
 @dataclass(slots=True)
@@ -338,9 +395,11 @@ def as_files(arrays: Sequence[Array]) -> Generator[Path]:
     """A temporary folder with the arrays as `0.npy`, `1.npy` …: a worker maps them, so that large
     weights do not count several times against its memory limit."""
     try:
-        with scratch_folder() as folder:
+        with scratch.scratch_folder() as folder:
             for number, array in enumerate(arrays):
                 save_array(folder / f"{number}.npy", array)
             yield folder
     except OSError as error:
-        raise OutputError(f"cannot write temporary files: {reason_of(error)}") from error
+        raise errors.OutputError(
+            f"cannot write temporary files: {errors.reason_of(error)}"
+        ) from error

@@ -14,14 +14,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tilewright.core.processes import ChildError, ChildTimeout, RemoteError
+from tilewright.core import processes, scratch, targets
 from tilewright.core.records import Placement, Protocol
-from tilewright.core.scratch import scratch_folder
-from tilewright.core.targets import Binding
-from tilewright.measure import base, workers
-from tilewright.measure.base import Job
-from tilewright.measure.kernels import KernelMeasurer, open_worker
-from tilewright.measure.workers import Worker, classify
+from tilewright.measure import base, kernels
+from tilewright.measure.base import Job, Worker, classify
 
 _POLL_S = 1e-3
 _RUNNING = "running"
@@ -32,18 +28,20 @@ def neighbour_placements(placement: Placement, count: int) -> list[Placement]:
     """The placement itself on its first CPUs, then each neighbour on the next ones."""
     threads, cpus = placement.resources.threads, placement.binding.cpus
     return [
-        replace(placement, binding=Binding(cpus=cpus[number * threads : (number + 1) * threads]))
+        replace(
+            placement, binding=targets.Binding(cpus=cpus[number * threads : (number + 1) * threads])
+        )
         for number in range(count + 1)
     ]
 
 
-class CrowdedMeasurer(KernelMeasurer):
+class CrowdedMeasurer(kernels.KernelMeasurer):
     """As `KernelMeasurer`, with `neighbours` copies of each timed kernel beside it."""
 
     def __init__(self, placement: Placement, neighbours: int, *, seed: int = 0) -> None:
         own, *others = neighbour_placements(placement, neighbours)
         super().__init__(own, seed=seed)
-        self._neighbours = [(other, open_worker(other)) for other in others]
+        self._neighbours = [(other, kernels.open_worker(other)) for other in others]
         self._beside = ThreadPoolExecutor(max_workers=neighbours)
 
     def close(self) -> None:
@@ -60,7 +58,7 @@ class CrowdedMeasurer(KernelMeasurer):
         Raises ChildError or RemoteError when a neighbour cannot build or run it, or ends before the
         block does, ChildTimeout when one does not begin.
         """
-        with scratch_folder() as folder:
+        with scratch.scratch_folder() as folder:
             flag = folder / _RUNNING
             flag.touch()
             started = [flag.with_name(str(number)) for number in range(len(self._neighbours))]
@@ -81,7 +79,7 @@ class CrowdedMeasurer(KernelMeasurer):
         try:
             with self.crowded(job, protocol):
                 super()._time(job, protocol, give_up_s)
-        except (ChildError, RemoteError) as error:
+        except (processes.ChildError, processes.RemoteError) as error:
             job.samples_s, job.failure = [], classify(error, "crash")
 
     def _keep_running(
@@ -103,13 +101,11 @@ class CrowdedMeasurer(KernelMeasurer):
 
 def _wait(started: Sequence[Path], calls: Sequence[Future[None]], protocol: Protocol) -> None:
     """Until all neighbours run."""
-    deadline_s = (
-        time.monotonic() + workers.START_TIMEOUT_S + base.BUILD_TIMEOUT_S + protocol.timeout_s
-    )
+    deadline_s = time.monotonic() + base.START_TIMEOUT_S + base.BUILD_TIMEOUT_S + protocol.timeout_s
     while not all(path.exists() for path in started):
         for call in calls:
             if call.done():
                 call.result()
         if time.monotonic() > deadline_s:
-            raise ChildTimeout("a neighbour did not begin to run")
+            raise processes.ChildTimeout("a neighbour did not begin to run")
         time.sleep(_POLL_S)

@@ -18,12 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.core.child import wait_until_asleep
-from tilewright.core.element_types import element_type
-from tilewright.core.errors import TargetError, UsageError
+from tilewright.core import child, element_types, errors
 from tilewright.hardware.probe import allotted_cpus
-from tilewright.measure.peers.base import Peer, Tensors
-from tilewright.measure.peers.known import make_peer
+from tilewright.measure.peers.base import Peer, Tensors, make_peer
 
 AVAILABLE, START, RUN, TIME, STOP = (
     f"tilewright.peers.{name}" for name in ("available", "start", "run", "time", "stop")
@@ -44,7 +41,7 @@ def read_tensors(path: Path, types: Mapping[str, str]) -> Tensors:
     """What `write_tensors` wrote, by the element types that it told."""
     with np.load(path, allow_pickle=False) as raw:
         return {
-            name: raw[str(number)].view(element_type(dtype).numpy)
+            name: raw[str(number)].view(element_types.element_type(dtype).numpy)
             for number, (name, dtype) in enumerate(types.items())
         }
 
@@ -86,7 +83,7 @@ class BoardPeers:
     def _time(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Seconds of each run; networks of this session sleep before the first."""
         peer, inputs = self._started(asked)
-        wait_until_asleep()
+        child.wait_until_asleep()
         return {"seconds": peer.time(inputs, int(asked["repeats"]), int(asked["warmup"]))}
 
     def _stop(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +95,7 @@ class BoardPeers:
         """A peer and its inputs: those that were sent for this request, else its last ones."""
         label = asked["label"]
         if label not in self._peers:
-            raise TargetError(f"{label} has not been started")
+            raise errors.TargetError(f"{label} has not been started")
         if asked.get("types") is not None:
             self._inputs[label] = read_tensors(Path(INPUTS), asked["types"])
         return self._peers[label], self._inputs[label]
@@ -110,7 +107,7 @@ def _in_json(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[st
     def answered(text: str) -> str:
         try:
             return json.dumps(answer(json.loads(text)))
-        except (TargetError, UsageError) as error:
+        except (errors.TargetError, errors.UsageError) as error:
             return json.dumps({"error": type(error).__name__, "message": error.message})
 
     return answered

@@ -12,8 +12,8 @@ from tilewright.core.errors import TargetError
 from tilewright.core.processes import Child, ChildCrash, ChildError, RemoteError
 from tilewright.core.records import Placement
 from tilewright.hardware.remote import ServerFacts, remote_instance, same_kind
+from tilewright.measure.base import START_TIMEOUT_S, BoardLost
 from tilewright.measure.tracker import Tracker
-from tilewright.measure.workers import START_TIMEOUT_S, BoardLost
 
 WORKER = "tilewright.measure.remote_worker"
 SESSION_S = 60.0

@@ -8,10 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from tilewright.core.records import Candidate, Failure, KernelCheck, NetworkCheck
-from tilewright.graph.evaluate import in_single, magnitude, run_workload
-from tilewright.graph.indices import argument_uses
+from tilewright.graph import evaluate, indices, sample
 from tilewright.graph.network import Array
-from tilewright.graph.sample import argument_limit, requantizing_scales
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.measure.base import Measurer
@@ -32,8 +30,8 @@ def sample_arguments(workload: Workload, seed: int) -> list[Array]:
     Bytes take their whole range, and scales behind integer sums bring results into that of a byte.
     """
     rng = np.random.default_rng(seed)
-    indexed, limit = argument_uses(workload), argument_limit(workload)
-    scales = requantizing_scales(workload)
+    indexed, limit = indices.argument_uses(workload), sample.argument_limit(workload)
+    scales = sample.requantizing_scales(workload)
     arrays: list[Array] = []
     for index, argument in enumerate(workload.arguments):
         kind = argument.type
@@ -95,11 +93,13 @@ def numpy_reference(workload: Workload, arrays: Sequence[Array]) -> tuple[Array,
     step jumps: then what it reads has to be rounded as the kernel does."""
     dtype = np.dtype(workload.result.dtype)
     if not any(step.operator in _JUMPS for step in workload.steps):
-        workload = in_single(workload)
+        workload = evaluate.in_single(workload)
         wide = [argument.type.dtype for argument in workload.arguments]
         arrays = [a.astype(kind, copy=False) for a, kind in zip(arrays, wide, strict=True)]
     with np.errstate(all="ignore"):
-        return run_workload(workload, arrays).astype(dtype, copy=False), magnitude(workload, arrays)
+        return evaluate.run_workload(workload, arrays).astype(
+            dtype, copy=False
+        ), evaluate.magnitude(workload, arrays)
 
 
 def relative_error(result: Array, reference: Array, scale: Array) -> float:

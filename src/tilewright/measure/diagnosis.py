@@ -7,23 +7,17 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
-from tilewright.core.errors import StoreError
-from tilewright.core.plugins import PREFIX, PluginError, installed_plugins
-from tilewright.core.processes import ChildError, RemoteError
-from tilewright.core.records import Placement
+from tilewright.core import errors, plugins, processes, records, settings, units
 from tilewright.core.results import Check, DoctorResult
-from tilewright.core.settings import read_settings
-from tilewright.core.units import format_bytes
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.environment import environment_card, noise_warnings, read_environment
 from tilewright.hardware.meters import Meter, find_cpu_meter, nvml_meter
+from tilewright.measure.base import Worker
 from tilewright.measure.kernels import WORKER
-from tilewright.measure.peers.known import PEERS, make_peer
-from tilewright.measure.workers import Worker
+from tilewright.measure.peers.base import PEERS, make_peer
 from tilewright.models.exported.conversion import broken_packages
-from tilewright.store import open_store
+from tilewright.store import open_store, registry
 from tilewright.store.base import Archive
-from tilewright.store.registry import database_file
 
 _IN_WORKERS = ("tilewright.lowerings", "tilewright.builders")
 """Groups of what only worker processes import."""
@@ -42,7 +36,7 @@ def examine(database: str) -> DoctorResult:
             _compiler(),
             _tvm(placement),
             _database(database),
-            _disk(database_file(database) or read_settings().cache),
+            _disk(registry.database_file(database) or settings.read_settings().cache),
             *map(_peer, PEERS.names()),
             exporting_check(),
             *meter_checks(),
@@ -68,11 +62,11 @@ def _compiler() -> Check:
     )
 
 
-def _tvm(placement: Placement) -> Check:
+def _tvm(placement: records.Placement) -> Check:
     with Worker(WORKER, placement) as worker:
         try:
             worker.request(("target", placement.tvm_target), _TIMEOUT_S)
-        except (ChildError, RemoteError) as error:
+        except (processes.ChildError, processes.RemoteError) as error:
             return Check(
                 name="TVM",
                 status="problem",
@@ -88,7 +82,7 @@ def _database(location: str) -> Check:
             held = ""
             if isinstance(store, Archive):
                 held = f": {store.info().measurements} measurements"
-    except StoreError as error:
+    except errors.StoreError as error:
         return Check(
             name="database", status="problem", detail=error.message, advice=error.hint or ""
         )
@@ -102,7 +96,7 @@ def _disk(path: Path) -> Check:
     return Check(
         name="disk",
         status="ok" if enough else "warning",
-        detail=f"{format_bytes(free)} free at {folder}",
+        detail=f"{units.format_bytes(free)} free at {folder}",
         advice="" if enough else "Large networks need twice their weights.",
     )
 
@@ -110,7 +104,7 @@ def _disk(path: Path) -> Check:
 def _peer(name: str) -> Check:
     try:
         peer = make_peer(name)
-    except PluginError as error:
+    except plugins.PluginError as error:
         return _fault(f"peer {name}", error.message)
     reason = peer.available()
     if reason is None:
@@ -157,8 +151,8 @@ def plugin_checks() -> list[Check]:
     Lowerings import TVM, so they are not tried in this process.
     """
     checks: list[Check] = []
-    for plugin in installed_plugins(_IN_WORKERS):
-        name = f"{plugin.group.removeprefix(PREFIX)}: {plugin.name}"
+    for plugin in plugins.installed_plugins(_IN_WORKERS):
+        name = f"{plugin.group.removeprefix(plugins.PREFIX)}: {plugin.name}"
         fine = Check(name=name, status="ok", detail=f"package {plugin.package}")
         checks.append(fine if plugin.fault is None else _fault(name, plugin.fault))
     return checks

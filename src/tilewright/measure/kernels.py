@@ -12,17 +12,19 @@ from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from tilewright.core.processes import ChildError, RemoteError
+from tilewright.core.errors import ModelError
+from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Placement, Protocol
+from tilewright.graph.workload import Workload
+from tilewright.hardware.gpus import CudaCode, Gpu
 from tilewright.hardware.meters import KernelEnergy
 from tilewright.measure import base
-from tilewright.measure.base import Array, Job, Measurer
-from tilewright.measure.workers import Worker, classify
+from tilewright.measure.base import Array, Job, Measurer, Worker, classify
 
 WORKER = "tilewright.measure.kernel_worker"
 MEMORY_LIMIT_BYTES = 3 << 29
 """1.5 GiB of private data per worker."""
-_SETTLE_S = 10.0
+_SETTLE_S, _CUDA_TIMEOUT_S = 10.0, 300.0
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -153,3 +155,24 @@ class KernelMeasurer(Measurer):
             self._workers[worker].request(message, _SETTLE_S)
         except (ChildError, RemoteError):
             self._workers[worker].stop()
+
+
+class CudaInspector(Child):
+    """Makes and reads CUDA code for one GPU, in a process of its own; nothing runs on a GPU. Use it
+    as a context manager."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        super().__init__(WORKER)
+        self._gpu = gpu
+
+    def code(self, workload: Workload, *, compiled: bool = True) -> CudaCode:
+        """A workload in TVM's default schedule; `compiled` asks NVIDIA's compiler, too.
+
+        Raises ModelError where TVM makes no code of it.
+        """
+        try:
+            return self.request(
+                ("code", workload.text, self._gpu.target, compiled), _CUDA_TIMEOUT_S
+            )
+        except (RemoteError, ChildError) as error:
+            raise ModelError(f"no CUDA code could be made of {workload.key}: {error}") from error

@@ -18,9 +18,7 @@ from tilewright.compiler.network import (
     write_library,
     write_weights,
 )
-from tilewright.core.child import serve, wait_until_asleep
-from tilewright.core.errors import LinkError
-from tilewright.core.records import Placement
+from tilewright.core import child, errors, records
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.planned_memory import CompiledNetwork
 from tilewright.measure.resident import MemoryPeak, ResidentMemory
@@ -34,7 +32,7 @@ _networks: dict[str, LoadedNetwork] = {}
 
 
 def compile_to(
-    plan: NetworkPlan, placement: Placement, packed: Path, folder: Path
+    plan: NetworkPlan, placement: records.Placement, packed: Path, folder: Path
 ) -> CompiledNetwork:
     """Write the library and the weights into `folder`."""
     executable, workspaces = compile_network(plan, placement.target)
@@ -50,13 +48,13 @@ def linked(write: Callable[[], _Written], path: Path) -> _Written:
     try:
         return write()
     except FileNotFoundError as error:
-        raise LinkError(f"{error.filename}: {error.strerror}") from error
+        raise errors.LinkError(f"{error.filename}: {error.strerror}") from error
     except RuntimeError as error:
         for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS):
             if os.strerror(number) in str(error):
                 raise OSError(number, os.strerror(number), str(path)) from error
         if _LINKING in str(error):
-            raise LinkError(" ".join(str(error).split())) from error
+            raise errors.LinkError(" ".join(str(error).split())) from error
         raise
 
 
@@ -86,14 +84,14 @@ def on_network(method: Callable[..., Any], *, rest: bool = False) -> Callable[..
     def handler(name: str, *arguments: Any) -> Any:
         found = method(_networks[name], *arguments)
         if rest:
-            wait_until_asleep()
+            child.wait_until_asleep()
         return found
 
     return handler
 
 
 if __name__ == "__main__":
-    serve(
+    child.serve(
         {
             "prepare": set_threads,
             "compile": compile_to,

@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.core import processes, records
 from tilewright.core.errors import (
     InputError,
     InternalError,
@@ -26,15 +27,11 @@ from tilewright.core.errors import (
     TilewrightError,
     reason_of,
 )
-from tilewright.core.processes import ChildError, RemoteError
-from tilewright.core.records import Placement
 from tilewright.core.scratch import PrivateFolder
 from tilewright.graph.array_files import save_array
 from tilewright.graph.plan import NetworkPlan
-from tilewright.kernels.planned_memory import CompiledNetwork
-from tilewright.kernels.plans import packed_constant
-from tilewright.measure.resident import MemoryPeak
-from tilewright.measure.workers import Worker
+from tilewright.kernels import planned_memory, plans
+from tilewright.measure import base, resident
 
 WORKER = "tilewright.measure.network_worker"
 LINKERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
@@ -75,7 +72,7 @@ class NetworkRunner(ABC):
     @abstractmethod
     def compile(
         self, plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
-    ) -> CompiledNetwork:
+    ) -> planned_memory.CompiledNetwork:
         """Write library and weights into `folder`."""
 
     def load(self, name: str, folder: Path, order: Sequence[str]) -> None:
@@ -100,7 +97,7 @@ class NetworkRunner(ABC):
 
     def memory_peak(
         self, folder: Path, order: Sequence[str], inputs: Sequence[Array], *, runs: int = 3
-    ) -> MemoryPeak:
+    ) -> resident.MemoryPeak:
         """The memory that loading and running a compiled network takes, beyond what the process
         held before. Ask one that did nothing yet: what it freed earlier would be used again.
         """
@@ -118,7 +115,7 @@ class NetworkRunner(ABC):
         """The answer to a request that takes as long as any, and `more_s`."""
 
 
-def network_error(error: RemoteError, what: str) -> TilewrightError:
+def network_error(error: processes.RemoteError, what: str) -> TilewrightError:
     """What an error in the process of a network means for people; `what` failed there."""
     if error.kind == InputError.__name__:
         return InputError(error.message)
@@ -138,16 +135,16 @@ def network_error(error: RemoteError, what: str) -> TilewrightError:
     return InternalError(f"{what} failed: {error}\n{error.trace}")
 
 
-class NetworkWorker(Worker, NetworkRunner):
+class NetworkWorker(base.Worker, NetworkRunner):
     """A child process that holds compiled networks by name. Use as a context manager."""
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: records.Placement) -> None:
         super().__init__(WORKER, placement)
         self.placement = placement
 
     def compile(
         self, plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
-    ) -> CompiledNetwork:
+    ) -> planned_memory.CompiledNetwork:
         """Write library and weights into `folder`.
 
         Raises TargetError when no C++ compiler is there to link the library.
@@ -165,9 +162,9 @@ class NetworkWorker(Worker, NetworkRunner):
     def _ask(self, message: tuple[Any, ...], more_s: float = 0.0) -> Any:
         try:
             return self.request(message, RUN_TIMEOUT_S + more_s)
-        except RemoteError as error:
+        except processes.RemoteError as error:
             raise network_error(error, message[0]) from error
-        except ChildError as error:
+        except processes.ChildError as error:
             raise NegativeVerdict(
                 f"the network's process failed at {message[0]}: {error}"
             ) from error
@@ -216,7 +213,7 @@ def packed_weights(
         try:
             scratch = stack.enter_context(PrivateFolder(folder, ".packing-"))
             for stored in plan.constants:
-                save_array(scratch / f"{stored.name}.npy", packed_constant(stored, constants))
+                save_array(scratch / f"{stored.name}.npy", plans.packed_constant(stored, constants))
         except OSError as error:
             raise OutputError(
                 f"cannot write the compiled network to {folder}: {reason_of(error)}",

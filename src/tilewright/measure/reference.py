@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from tilewright.core.errors import TargetError
-from tilewright.core.records import Placement
+from tilewright.core import errors, records
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
 from tilewright.measure.networks import NetworkRunner
-from tilewright.measure.peers.base import Peer, Tensors
-from tilewright.measure.peers.known import make_peer
+from tilewright.measure.peers.base import Peer, Tensors, make_peer
 
 REFERENCE = "onnxruntime"
 
@@ -37,7 +35,7 @@ def peer_beside(runner: NetworkRunner, name: str) -> Peer:
     return runner.peer(name) if isinstance(runner, PeersBeside) else make_peer(name)
 
 
-def checking_placement(runner: NetworkRunner, placement: Placement) -> Placement:
+def checking_placement(runner: NetworkRunner, placement: records.Placement) -> records.Placement:
     """Where a peer computes what results are compared with: on this machine."""
     return local_placement() if isinstance(runner, PeersBeside) else placement
 
@@ -56,7 +54,7 @@ def open_reference(
     stack: ExitStack,
     own: Peer,
     runner: NetworkRunner,
-    placement: Placement,
+    placement: records.Placement,
     model: Path,
     inputs: Mapping[str, Array],
 ) -> Reference:
@@ -79,7 +77,7 @@ def open_reference(
         stack.callback(there.stop)
         try:
             there.start(model, placement.resources.threads, placement.binding.cpus)
-        except TargetError as error:
+        except errors.TargetError as error:
             reason = error.message
     if reason is not None:
         return Reference(expected=expected, timed=None, untimed=reason)

@@ -12,16 +12,14 @@ from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
 
-from tilewright.core.errors import TargetError
+from tilewright.core import errors, scratch
 from tilewright.core.processes import ChildError, ChildTimeout, RemoteError
 from tilewright.core.records import Placement, Protocol
-from tilewright.core.scratch import scratch_folder
 from tilewright.hardware.remote import ServerFacts
 from tilewright.measure import base
-from tilewright.measure.base import Array, Job, Measurer
+from tilewright.measure.base import Array, BoardLost, Job, Measurer, Worker, classify
 from tilewright.measure.boards import WORKER, Board
 from tilewright.measure.tracker import Tracker
-from tilewright.measure.workers import BoardLost, Worker, classify
 
 RECONNECT_S = 10.0
 BUSY_WAIT_S = 20.0
@@ -72,7 +70,7 @@ class RemoteMeasurer(Measurer):
         self._key = key
         self._seed = seed
         self._told: ServerFacts | None = None
-        self._folder = scratch_folder()
+        self._folder = scratch.scratch_folder()
         self._threads = ThreadPoolExecutor(max_workers=_MOST_DEVICES)
         self._busy: dict[Board, Future[None]] = {}
 
@@ -115,7 +113,9 @@ class RemoteMeasurer(Measurer):
         try:
             return self._ask_any(request, _PEAKS_TIMEOUT_S)
         except (ChildError, RemoteError) as error:
-            raise TargetError(f"the peaks of {self._key!r} cannot be measured: {error}") from error
+            raise errors.TargetError(
+                f"the peaks of {self._key!r} cannot be measured: {error}"
+            ) from error
 
     def _build_message(self, job: Job) -> tuple[Any, ...]:
         return (*super()._build_message(job), str(self._folder.path))
@@ -185,7 +185,7 @@ class RemoteMeasurer(Measurer):
                 why = "the device was lost, and no other is left to try it again"
                 job.failure = ("device lost", f"{job.instance}: {why}")
                 finish(job)
-        raise TargetError(
+        raise errors.TargetError(
             f"all devices {self._key!r} of the tracker at {self._tracker} are lost",
             hint="What was measured is kept; start the servers again, then run the same command.",
         )
@@ -226,7 +226,7 @@ class RemoteMeasurer(Measurer):
         if not board.lasts(limit_s):
             try:
                 self._connect(board, RECONNECT_S)
-            except TargetError as error:
+            except errors.TargetError as error:
                 raise BoardLost(error.message) from error
         return board.instance
 

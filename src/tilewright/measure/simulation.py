@@ -21,17 +21,15 @@ from zipfile import BadZipFile
 import numpy as np
 
 from tilewright.compiler.builders.base import FAULTS, Builder, Kernel
-from tilewright.core.element_types import element_type
-from tilewright.core.errors import ModelError, TargetError, last_line
+from tilewright.core import element_types, errors
 from tilewright.core.records import Candidate, FailureKind, Placement, Protocol
 from tilewright.graph.carry_out import PlanMemory
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields, read_plan
 from tilewright.graph.workload import Workload
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory, workspaces_of
+from tilewright.measure import networks, resident
 from tilewright.measure.base import Array, Job, Measurer
-from tilewright.measure.networks import NetworkRunner
-from tilewright.measure.resident import MemoryPeak
 
 LIBRARY, WEIGHTS = "model.so", "weights.params"
 BuilderOf = Callable[[Candidate], Builder]
@@ -106,7 +104,7 @@ def _failing(job: Job, kind: FailureKind) -> Generator[None]:
 
 
 def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {last_line(error)}"
+    return f"{type(error).__name__}: {errors.last_line(error)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +155,7 @@ _ANSWERS: Mapping[str, Callable[..., Any]] = {
 """What answers each request about a network that is loaded."""
 
 
-class SimulatedNetworks(NetworkRunner):
+class SimulatedNetworks(networks.NetworkRunner):
     """Networks in this process: calls are carried out one by one."""
 
     def __init__(self, placement: Placement, builder_of: BuilderOf) -> None:
@@ -188,7 +186,7 @@ class SimulatedNetworks(NetworkRunner):
                 for call in plan.calls
             }
         except FAULTS as error:
-            raise TargetError(
+            raise errors.TargetError(
                 f"the kernels of {str(folder)!r} cannot be built here: {_said(error)}",
                 hint="Run `tilewright optimize` again.",
             ) from error
@@ -199,8 +197,8 @@ class SimulatedNetworks(NetworkRunner):
 
     def memory_peak(
         self, folder: Path, order: Sequence[str], inputs: Sequence[Array], *, runs: int = 3
-    ) -> MemoryPeak:
-        return MemoryPeak(
+    ) -> resident.MemoryPeak:
+        return resident.MemoryPeak(
             bytes=planned_memory(_read(folder)[0], self._placement.target).peak_bytes,
             method="simulated",
             reason="",
@@ -228,13 +226,13 @@ def _read(folder: Path) -> tuple[NetworkPlan, dict[str, Array]]:
         plan = read_plan(json.loads(text)[_MARK])
         with np.load(folder / WEIGHTS, allow_pickle=False) as raw:
             constants = {
-                name: raw[name].view(element_type(argument.type.dtype).numpy)
+                name: raw[name].view(element_types.element_type(argument.type.dtype).numpy)
                 for constant in plan.constants
                 for index, name in constant.sources.items()
                 for argument in [constant.workload.arguments[index]]
             }
     except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
-        raise ModelError(
+        raise errors.ModelError(
             f"{str(folder)!r} holds no network that was compiled for a simulated device: {error}",
             hint="Run `tilewright optimize` again.",
         ) from error

@@ -3,19 +3,16 @@ has the last word on a target, asked in a process of its own."""
 
 from __future__ import annotations
 
-from tilewright.core.errors import TargetError, UsageError
+from tilewright.core import errors, results
 from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.records import Placement
-from tilewright.core.results import TargetRow
 from tilewright.cost.floors import Peaks
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.meters import KernelEnergy, Meter
+from tilewright.measure import base, beside, networks
 from tilewright.measure.accesses.here import DESCRIBED, cannot_run
 from tilewright.measure.accesses.registry import access_to, accesses
-from tilewright.measure.base import Measurer
-from tilewright.measure.beside import CrowdedMeasurer
 from tilewright.measure.circumstances import Circumstances
-from tilewright.measure.networks import NetworkRunner
 from tilewright.store.base import Store
 
 
@@ -47,25 +44,25 @@ def describable_placement(placement: Placement) -> Placement:
         return placement
     refusal = access_to(placement.device).refusal(placement)
     if refusal is not None:
-        raise TargetError(
+        raise errors.TargetError(
             f"TVM refuses the target {placement.tvm_target}: {refusal}",
             hint="`tilewright targets` lists what can be used here.",
         )
     return placement
 
 
-def target_rows(threads: int | None) -> tuple[TargetRow, ...]:
+def target_rows(threads: int | None) -> tuple[results.TargetRow, ...]:
     """What `--target` takes: this CPU first, then the forms for others."""
     ways = sorted(accesses().values(), key=lambda access: not access.here)
     return tuple(row for access in ways for row in access.rows(threads))
 
 
-def open_measurer(placement: Placement, seed: int) -> Measurer:
+def open_measurer(placement: Placement, seed: int) -> base.Measurer:
     """The measurer of kernels for a placement."""
     return access_to(placement.device).measurer(placement, seed=seed)
 
 
-def open_networks(placement: Placement) -> NetworkRunner:
+def open_networks(placement: Placement) -> networks.NetworkRunner:
     """What compiles, runs and times whole networks for a placement."""
     return access_to(placement.device).networks(placement)
 
@@ -74,7 +71,7 @@ def require_here(placement: Placement) -> None:
     """Raise UsageError for a device elsewhere: meters are read on this machine."""
     access = access_to(placement.device)
     if not access.here:
-        raise UsageError(
+        raise errors.UsageError(
             f"--power reads a meter of this machine, and {access.name} targets do not run on it.",
             hint="Measure the energy of a board where it is: run tilewright there.",
         )
@@ -82,12 +79,12 @@ def require_here(placement: Placement) -> None:
 
 def open_measurer_under(
     circumstances: Circumstances, seed: int, meter: Meter | None = None
-) -> Measurer:
+) -> base.Measurer:
     """The measurer of a placement under circumstances; with a `meter` it also tells the energy of a
     call, and UsageError is raised for a device elsewhere."""
     placement = circumstances.placement
     if circumstances.neighbours:
-        return CrowdedMeasurer(placement, circumstances.neighbours, seed=seed)
+        return beside.CrowdedMeasurer(placement, circumstances.neighbours, seed=seed)
     if meter is None:
         return open_measurer(placement, seed)
     require_here(placement)
@@ -96,7 +93,7 @@ def open_measurer_under(
     )
 
 
-def measured_peaks(store: Store, placement: Placement, measurer: Measurer) -> Peaks:
+def measured_peaks(store: Store, placement: Placement, measurer: base.Measurer) -> Peaks:
     """The best this device has ever reached: what the store knows, and one more look.
 
     A disturbed look finds too little, never too much, so the largest value is kept.

@@ -19,9 +19,8 @@ from typing import Protocol
 
 import numpy as np
 
+from tilewright.core import records, solutions
 from tilewright.core.forms import PLAIN, Form, form_texts, in_channel_blocks, parse_form
-from tilewright.core.records import Candidate, Placement
-from tilewright.core.solutions import PICOSECONDS
 from tilewright.graph.arrange import (
     is_concatenation,
     is_view,
@@ -61,7 +60,9 @@ class KernelTimes(Protocol):
         """The time to copy a tensor from one layout into another, infinite where that failed."""
         ...
 
-    def candidate(self, workload: Workload, ports: Ports, implementation: str | None) -> Candidate:
+    def candidate(
+        self, workload: Workload, ports: Ports, implementation: str | None
+    ) -> records.Candidate:
         """What computes the workload in these layouts in that time; of the implementation that a
         change takes, without one."""
         ...
@@ -90,7 +91,7 @@ class NetworkProblem:
 
     network: FusedNetwork
     usual: Mapping[str, Form]
-    placement: Placement
+    placement: records.Placement
     times: KernelTimes
     name: str = ""
 
@@ -101,14 +102,12 @@ class NetworkProblem:
         found: dict[str, tuple[Form, ...]] = {}
         graph, known_to_kernels = self.network.graph, self._own_forms
         tensors = [t for call in self.network.calls for t in (*call.inputs, call.output)]
-        for tensor in dict.fromkeys(tensors):
-            if tensor in graph.constants:
-                continue
-            usual = self.usual.get(tensor, PLAIN)
-            given = tensor in self.network.pinned
-            more = () if given else form_options(graph.types[tensor], self.placement.target)
-            own = () if given else known_to_kernels.get(tensor, ())
-            found[tensor] = tuple(dict.fromkeys((usual, *more, *own)))
+        for tensor in dict.fromkeys(t for t in tensors if t not in graph.constants):
+            found[tensor] = (self.usual.get(tensor, PLAIN),)
+            if tensor not in self.network.pinned:
+                more = form_options(graph.types[tensor], self.placement.target)
+                own = known_to_kernels.get(tensor, ())
+                found[tensor] = tuple(dict.fromkeys((*found[tensor], *more, *own)))
         return found
 
     @cached_property
@@ -140,8 +139,9 @@ class NetworkProblem:
     @cached_property
     def problem(self) -> Problem:
         """Variables in the order of the calls, tables for kernels, changes and rules."""
-        given = [t for t in self.network.graph.inputs if t in self.options]
-        variables = [_layout(t, self.options[t]) for t in given]
+        variables = [
+            _layout(t, self.options[t]) for t in self.network.graph.inputs if t in self.options
+        ]
         tables: list[Table] = []
         for call in self.network.calls:
             chosen = self.choices[call.name]
@@ -165,11 +165,14 @@ class NetworkProblem:
 
     def choices_of(self, assignment: Mapping[str, str]) -> dict[str, Choice]:
         """What an assignment of `problem` does at each call, by its name."""
-        found: dict[str, Choice] = {}
-        for call in self.network.calls:
-            value = assignment[_choice_name(call)]
-            found[call.name] = next(c for c in self.choices[call.name] if c.value == value)
-        return found
+        return {
+            call.name: next(
+                choice
+                for choice in self.choices[call.name]
+                if choice.value == assignment[_choice_name(call)]
+            )
+            for call in self.network.calls
+        }
 
     @cached_property
     def _default(self) -> dict[str, str]:
@@ -179,8 +182,7 @@ class NetworkProblem:
             ports = self._usual_ports(call)
             joined = self._in_place(call, ports)
             fitting = [c for c in self.choices[call.name] if _fits(c, ports, joined)]
-            best = min(fitting, key=lambda choice: choice.time.seconds)
-            found[_choice_name(call)] = best.value
+            found[_choice_name(call)] = min(fitting, key=lambda choice: choice.time.seconds).value
         return found
 
     def _usual_ports(self, call: TaskCall) -> Ports:
@@ -188,21 +190,18 @@ class NetworkProblem:
 
     def _choices(self, call: TaskCall) -> tuple[Choice, ...]:
         free = Time(seconds=0.0, measured=True)
-        found: list[Choice] = []
-        if is_concatenation(call):
-            for form in self.options[call.output]:
-                ports = (form,) * (len(call.inputs) + 1)
-                if self._in_place(call, ports):
-                    time = self._joining(call, form)
-                    found.append(Choice(implementation=IN_PLACE, ports=ports, time=time))
+        alike = [(form,) * (len(call.inputs) + 1) for form in self.options[call.output]]
+        found = [
+            Choice(implementation=IN_PLACE, ports=ports, time=self._joining(call, ports[-1]))
+            for ports in alike
+            if self._in_place(call, ports)
+        ]
         for ports in self._ports(call):
             if self._in_place(call, ports):
                 continue
-            if is_view(self.network, call, ports[0], ports[-1]):
-                found.append(Choice(implementation=VIEW, ports=ports, time=free))
-                continue
-            for name, time in self.times.kernels(call.workload, ports).items():
-                found.append(Choice(implementation=name, ports=ports, time=time))
+            view = is_view(self.network, call, ports[0], ports[-1])
+            times = {VIEW: free} if view else self.times.kernels(call.workload, ports)
+            found += [Choice(implementation=n, ports=ports, time=t) for n, t in times.items()]
         return tuple(found)
 
     def _joining(self, call: TaskCall, form: Form) -> Time:
@@ -239,22 +238,17 @@ class NetworkProblem:
         ]
 
     def _tables(self, call: TaskCall, chosen: Sequence[Choice]) -> list[Table]:
-        costs = np.array([_picoseconds(choice.time) for choice in chosen], dtype=np.int64)
         known = all(choice.time.measured for choice in chosen)
-        tables = [
-            Table(
-                variables=(_choice_name(call),),
-                costs=costs,
-                role="kernel",
-                source="measured" if known else "modelled",
-                subject=call.name,
-            ),
-            self._rule(call, chosen),
-        ]
-        for tensor in dict.fromkeys(call.inputs):
-            if tensor in self.options:
-                tables.append(self._changes(call, tensor, chosen))
-        return tables
+        kernels = Table(
+            variables=(_choice_name(call),),
+            costs=np.array([_picoseconds(choice.time) for choice in chosen], dtype=np.int64),
+            role="kernel",
+            source="measured" if known else "modelled",
+            subject=call.name,
+        )
+        inputs = [tensor for tensor in dict.fromkeys(call.inputs) if tensor in self.options]
+        changes = [self._changes(call, tensor, chosen) for tensor in inputs]
+        return [kernels, self._rule(call, chosen), *changes]
 
     def _rule(self, call: TaskCall, chosen: Sequence[Choice]) -> Table:
         """The result is written in the layout that was chosen."""
@@ -339,7 +333,7 @@ def _fits(choice: Choice, usual: Ports, joined: bool) -> bool:
 
 
 def _picoseconds(time: Time) -> int:
-    return round(time.seconds * PICOSECONDS) if isfinite(time.seconds) else FORBIDDEN
+    return round(time.seconds * solutions.PICOSECONDS) if isfinite(time.seconds) else FORBIDDEN
 
 
 def _layout_name(tensor: str) -> str:
@@ -351,5 +345,6 @@ def _choice_name(call: TaskCall) -> str:
 
 
 def _layout(tensor: str, forms: tuple[Form, ...]) -> Variable:
-    texts = form_texts(forms)
-    return Variable(name=_layout_name(tensor), kind="layout", values=texts, subject=tensor)
+    return Variable(
+        name=_layout_name(tensor), kind="layout", values=form_texts(forms), subject=tensor
+    )

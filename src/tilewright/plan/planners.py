@@ -17,8 +17,7 @@ from tilewright.graph.arrange import arrange
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import TaskKey
-from tilewright.kernels.plans import in_sequence
-from tilewright.kernels.ports import Ports
+from tilewright.kernels import plans, ports
 from tilewright.plan.assignment.solution import Solver
 from tilewright.plan.assignment.solving import SOLVERS, solve
 from tilewright.plan.network_problem import NetworkProblem
@@ -110,7 +109,7 @@ def planned(problem: NetworkProblem, assignment: Mapping[str, str]) -> NetworkPl
     """The plan that an assignment of a network's problem means."""
     network, forms = problem.network, problem.forms_of(assignment)
     chosen = problem.choices_of(assignment)
-    wanted: dict[str, Ports] = {}
+    wanted: dict[str, ports.Ports] = {}
     implementations: dict[TaskKey, str] = {}
     for call in network.calls:
         choice = chosen[call.name]
@@ -123,4 +122,4 @@ def planned(problem: NetworkProblem, assignment: Mapping[str, str]) -> NetworkPl
         key: problem.times.candidate(task.workload, task.forms, implementations.get(key))
         for key, task in arranged.tasks.items()
     }
-    return in_sequence(arranged, lane_of(problem.placement), candidates)
+    return plans.in_sequence(arranged, lane_of(problem.placement), candidates)

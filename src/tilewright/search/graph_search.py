@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.core.element_types import element_type
-from tilewright.core.errors import TilewrightError
+from tilewright.core import element_types, errors
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.forms import PLAIN, blocked, channel_block
 from tilewright.graph.arrange import arrange
@@ -120,7 +119,7 @@ class GraphSearch:
         problem = replace(self.problem, times=costs)
         try:
             found = plan_with(self.solver, problem, RECONSIDERED)
-        except TilewrightError as error:
+        except errors.TilewrightError as error:
             self.context.events(Note(message=f"Nothing is reconsidered: {error.message}"))
             return None
         return found if found.measured else None
@@ -145,7 +144,7 @@ class GraphSearch:
         for factor in _WIDER:
             forms = dict(usual)
             for tensor, allowed in options.items():
-                computed_in = element_type(types[tensor].dtype).computed_in
+                computed_in = element_types.element_type(types[tensor].dtype).computed_in
                 wider = blocked(factor * self.context.placement.target.lanes(computed_in))
                 if wider in allowed and channel_block(usual.get(tensor, PLAIN)):
                     forms[tensor] = wider
@@ -206,6 +205,6 @@ def proposals_of(problem: NetworkProblem, planner: str, events: EventSink) -> li
     for name in RIVALS:
         try:
             found.append(plan_with(name, problem, name))
-        except TilewrightError as error:
+        except errors.TilewrightError as error:
             events(Note(message=f"no {name} assignment: {error.message}"))
     return found

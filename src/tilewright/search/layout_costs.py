@@ -14,15 +14,12 @@ from statistics import fmean, median
 
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Outcome, Placement
-from tilewright.graph.arrange import copying
-from tilewright.graph.plan_result import PlanResult
-from tilewright.graph.tensor import TensorType
+from tilewright.graph import arrange, plan_result, tensor
 from tilewright.graph.workload import Workload
 from tilewright.kernels.ports import Ports
 from tilewright.kernels.spaces import default_candidate, ranked_defaults, too_inexact
 from tilewright.plan.network_problem import Time
-from tilewright.store.base import Store
-from tilewright.store.known_candidates import own, ranked
+from tilewright.store import base, known_candidates
 
 Kernel = tuple[str, Ports, str]
 """The workload's key, the forms of the ports, and the implementation."""
@@ -30,7 +27,7 @@ Timed = tuple[Kernel, float, float]
 """A kernel with its seconds alone and in a network, of all its calls there together."""
 
 
-def timed_kernels(result: PlanResult) -> Iterator[Timed]:
+def timed_kernels(result: plan_result.PlanResult) -> Iterator[Timed]:
     """The kernels of a plan that were timed in its network, where their times alone are known."""
     for key, task in result.plan.tasks.items():
         known = result.task(key)
@@ -39,7 +36,9 @@ def timed_kernels(result: PlanResult) -> Iterator[Timed]:
             yield kernel, task.count * known.alone.latency_s, task.count * known.in_place_s
 
 
-def corrected_sum(result: PlanResult, race: Iterable[PlanResult]) -> float | None:
+def corrected_sum(
+    result: plan_result.PlanResult, race: Iterable[plan_result.PlanResult]
+) -> float | None:
     """The sum of a plan's kernels, each corrected by how long it took in the networks of the others
     of the race; None where a time is missing, or nobody else raced."""
     others = [other for other in race if other is not result]
@@ -136,7 +135,7 @@ class LayoutCosts:
         fastest: dict[str, _Kernel] = {}
         out = too_inexact(workload, ports, self.placement, self.max_error)
         found = [o for o in outcomes if o.candidate.implementation not in out]
-        for measurement in ranked(found):
+        for measurement in known_candidates.ranked(found):
             candidate = measurement.candidate
             fastest.setdefault(candidate.implementation, (candidate, measurement.latency_s))
         self._workloads[workload.key] = workload
@@ -173,9 +172,9 @@ class LayoutCosts:
             _usual=dict(self._usual),
         )
 
-    def change(self, kind: TensorType, source: Form, target: Form) -> Time:
+    def change(self, kind: tensor.TensorType, source: Form, target: Form) -> Time:
         """The time to copy a tensor from one layout into another; infinite where that failed."""
-        times = self.kernels(copying(kind), (source, target)).values()
+        times = self.kernels(arrange.copying(kind), (source, target)).values()
         return min(times, key=_believed, default=Time(seconds=inf, measured=True))
 
     def candidate(self, workload: Workload, ports: Ports, implementation: str | None) -> Candidate:
@@ -226,10 +225,10 @@ def _believed(time: Time) -> tuple[bool, float]:
 
 
 def stored_by_forms(
-    workload: Workload, store: Store, placement: Placement
+    workload: Workload, store: base.Store, placement: Placement
 ) -> dict[Ports, list[Outcome]]:
     """All that the store knows of a workload on a device of this class, by port layouts."""
     found: dict[Ports, list[Outcome]] = {}
-    for outcome in own(store.outcomes(workload.key, placement.key)):
+    for outcome in known_candidates.own(store.outcomes(workload.key, placement.key)):
         found.setdefault(outcome.candidate.forms, []).append(outcome)
     return found

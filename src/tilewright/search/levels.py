@@ -13,11 +13,8 @@ from typing import Literal
 
 from msgspec import structs
 
-from tilewright.core.arguments import path_or_none, text_of
+from tilewright.core import arguments, errors, forms, records
 from tilewright.core.budget import Limit
-from tilewright.core.errors import UsageError, close_matches
-from tilewright.core.forms import form_texts
-from tilewright.core.records import Candidate, Placement
 from tilewright.graph.anchors import bare_anchor
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.spaces import search_space
@@ -43,8 +40,10 @@ class GraphLevel:
     save_problem: Path | None = None
 
     def __post_init__(self) -> None:
-        planner_named(text_of(self.solver, "solver"))
-        object.__setattr__(self, "save_problem", path_or_none(self.save_problem, "save_problem"))
+        planner_named(arguments.text_of(self.solver, "solver"))
+        object.__setattr__(
+            self, "save_problem", arguments.path_or_none(self.save_problem, "save_problem")
+        )
 
 
 Scope = Level | GraphLevel
@@ -58,8 +57,8 @@ def checked_level(name: str | GraphLevel) -> Scope:
         return GraphLevel()
     if name in LEVELS:
         return name
-    named = text_of(name, "level")
-    raise UsageError(f"unknown level {named!r}", hint=close_matches(named, SCOPES))
+    named = arguments.text_of(name, "level")
+    raise errors.UsageError(f"unknown level {named!r}", hint=errors.close_matches(named, SCOPES))
 
 
 def level_name(level: Scope) -> str:
@@ -70,7 +69,7 @@ def level_name(level: Scope) -> str:
 def anchor_group(task: Task) -> str:
     """What tasks with the same anchor in the same layouts share; empty without an anchor."""
     bare = bare_anchor(task.workload, task.forms)
-    return "" if bare is None else f"{bare.workload.key}@{','.join(form_texts(bare.forms))}"
+    return "" if bare is None else f"{bare.workload.key}@{','.join(forms.form_texts(bare.forms))}"
 
 
 def bare_task(task: Task) -> Task:
@@ -92,7 +91,9 @@ def bare_tasks(tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:
     return found
 
 
-def carried_over(ranked: Sequence[Candidate], task: Task, placement: Placement) -> Candidate | None:
+def carried_over(
+    ranked: Sequence[records.Candidate], task: Task, placement: records.Placement
+) -> records.Candidate | None:
     """The best of a bare anchor's candidates that the fused task can take, in its layouts."""
     space = search_space(task.workload, task.forms, placement)
     for candidate in ranked:

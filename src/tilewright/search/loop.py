@@ -21,9 +21,8 @@ from statistics import fmean
 
 from msgspec import structs
 
-from tilewright.core.events import TuningProgress
+from tilewright.core import events, results
 from tilewright.core.records import Candidate, Measurement, Outcome
-from tilewright.core.results import CurvePoint
 from tilewright.graph.tasks import Task
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.search.context import SearchContext
@@ -155,7 +154,7 @@ class TuningLoop:
     def __init__(self, tasks: Iterable[TaskState], context: SearchContext) -> None:
         self.tasks = list(tasks)
         self.converged = False
-        self.curve: list[CurvePoint] = []
+        self.curve: list[results.CurvePoint] = []
         self._context = context
         self._scale = EstimateScale()
         groups: dict[str, list[TaskState]] = defaultdict(list)
@@ -264,7 +263,7 @@ class TuningLoop:
         network_s = None if unknown else self.network_s()
         measurements, failures = map(sum, zip(*(each.tried for each in self.tasks), strict=True))
         self.curve.append(
-            CurvePoint(
+            results.CurvePoint(
                 measurements=measurements + failures,
                 elapsed_s=budget.elapsed_s,
                 network_latency_s=network_s,
@@ -272,7 +271,7 @@ class TuningLoop:
         )
         default, best = task.default_measured, task.best
         self._context.events(
-            TuningProgress(
+            events.TuningProgress(
                 task=task.task.name or task.task.workload.key,
                 measurements=measurements,
                 failures=failures,

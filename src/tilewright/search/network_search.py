@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from tilewright.core.errors import NegativeVerdict, StoreError
-from tilewright.core.events import Stage
+from tilewright.core import errors, events, signals
 from tilewright.core.records import Candidate, KernelCheck
-from tilewright.core.signals import graceful_interrupt
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import Task, TaskKey
@@ -18,12 +16,9 @@ from tilewright.kernels.plans import with_candidates
 from tilewright.measure.accesses.registry import access_to
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem
-from tilewright.predict.forecasting import BestGuesses
-from tilewright.predict.modelling import predictors_of
+from tilewright.predict import forecasting, modelling
+from tilewright.search import graph_search, layout_costs, levels
 from tilewright.search.context import SearchContext
-from tilewright.search.graph_search import CHOSEN, GraphSearch
-from tilewright.search.layout_costs import InNetworkFactors
-from tilewright.search.levels import GraphLevel
 from tilewright.search.tuning import Known, NetworkTuner
 from tilewright.search.winners import LAST, TUNED, FinalistCheck, measured_last
 from tilewright.store.known_candidates import candidates_of, defaults, plan_of, ranked, shipping_key
@@ -46,11 +41,11 @@ class NetworkSearch:
 
     network: PreparedNetwork
     context: SearchContext
-    graph_level: GraphLevel
+    graph_level: levels.GraphLevel
     with_graph: bool = False
     rivals: bool = True
     proposals: list[PlanResult] = field(default_factory=list[PlanResult])
-    graph: GraphSearch | None = None
+    graph: graph_search.GraphSearch | None = None
     tuner: NetworkTuner = field(init=False)
     _searched_graph: bool = False
     _looked_at: list[tuple[Tasks, Known]] = field(default_factory=list[tuple[Tasks, Known]])
@@ -63,9 +58,11 @@ class NetworkSearch:
         nothing may be measured they are made."""
         context = self.context
         if access_to(context.placement.device).here:
-            context.guess = BestGuesses(
+            context.guess = forecasting.BestGuesses(
                 placement=context.placement,
-                predictors=predictors_of(context.placement, context.store, context.events),
+                predictors=modelling.predictors_of(
+                    context.placement, context.store, context.events
+                ),
                 max_error=context.max_error,
                 fitting=context.budget.nothing,
             )
@@ -87,7 +84,7 @@ class NetworkSearch:
         converged = self._searched() if searches else settled
         if self.with_graph and not searches:
             self._choose_layouts(measuring=False)
-        context.events(Stage(name="check", detail="winners against numpy"))
+        context.events(events.Stage(name="check", detail="winners against numpy"))
         budget.expect("finalists")
         with budget.phase("verify", keep=0.5 if self.proposals and searches else 0.0):
             found = [self._decided(TUNED, self.network.plan, tuner.known, again=searches)]
@@ -96,7 +93,7 @@ class NetworkSearch:
             for proposal in self.proposals if self.rivals else self.proposals[:1]:
                 name, plan = proposal.name, proposal.plan
                 known = _known_of(plan.tasks, believed)
-                found.append(self._decided(name, plan, known, again=name == CHOSEN))
+                found.append(self._decided(name, plan, known, again=name == graph_search.CHOSEN))
         found.append(self._shipped_before())
         return [plan for plan in found if plan is not None], converged
 
@@ -104,10 +101,10 @@ class NetworkSearch:
         """Spend the budget; True when everything converged."""
         context, budget, tuner = self.context, self.context.budget, self.tuner
         spent, before = context.measurer.spent, replace(context.measurer.spent)
-        context.events(Stage(name="tune", detail=f"{len(tuner.tasks)} tasks"))
+        context.events(events.Stage(name="tune", detail=f"{len(tuner.tasks)} tasks"))
         last = measured_last(context.level, len(self.network.tasks), budget)
         budget.expect(LAST, measurements=last)
-        with graceful_interrupt() as interruption, budget.phase("search"):
+        with signals.graceful_interrupt() as interruption, budget.phase("search"):
             context.stop = interruption
             with budget.keeping(_GRAPH_SHARE if self.with_graph else 0.0):
                 converged = tuner.run()
@@ -121,10 +118,10 @@ class NetworkSearch:
             raise KeyboardInterrupt
         return converged
 
-    def _choose_layouts(self, *, measuring: bool) -> GraphSearch:
+    def _choose_layouts(self, *, measuring: bool) -> graph_search.GraphSearch:
         """Run the graph tuner; without measuring, its assignments by what is known already are to
         be told of, not to race."""
-        self.graph = graph = GraphSearch(
+        self.graph = graph = graph_search.GraphSearch(
             network=self.network,
             context=self.context,
             known=dict(self.tuner.known),
@@ -154,7 +151,7 @@ class NetworkSearch:
                 checks = self._earlier_checks(plan.tasks) | self._checks
                 check = FinalistCheck(plan.tasks, known, self.context, searched)
                 picks = check.picks(checks, again=again)
-        except NegativeVerdict as error:
+        except errors.NegativeVerdict as error:
             if name == TUNED:
                 raise
             self.context.note(f"The plan {name!r} is left out: {error.message}")
@@ -168,7 +165,7 @@ class NetworkSearch:
         decided = PlanResult(name=name, plan=with_candidates(plan, chosen))
         return decided.with_tasks({key: result for key, (_, result) in picks.items()})
 
-    def reconsider(self, factors: InNetworkFactors) -> PlanResult | None:
+    def reconsider(self, factors: layout_costs.InNetworkFactors) -> PlanResult | None:
         """The graph tuner's choice by times that are corrected by how long kernels took in the
         networks of a race; None where layouts were not searched, or no time is left for it."""
         graph, budget = self.graph, self.context.budget
@@ -196,7 +193,7 @@ class NetworkSearch:
             return None
         try:
             plan = plan_of(shipped, network, context.placement)
-        except StoreError as error:
+        except errors.StoreError as error:
             context.note(f"What shipped before is left out: {error.message}")
             return None
         known, chosen = self.tuner.known, plan.candidates
@@ -215,7 +212,7 @@ class NetworkSearch:
         store, where = self.context.store, self.context.placement.key
         last = store.shipped(self.network.key, where)
         for shipped in () if self.tuner.outdated else store.all_shipped(where):
-            with suppress(StoreError):
+            with suppress(errors.StoreError):
                 candidates = candidates_of(shipped)
                 for key in tasks:
                     name = shipping_key(key)

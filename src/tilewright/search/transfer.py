@@ -15,8 +15,7 @@ from tilewright.kernels.search_space import SearchSpace
 from tilewright.kernels.spaces import search_space
 from tilewright.measure.circumstances import is_usual
 from tilewright.search.tuners.base import PriorTrials
-from tilewright.store.base import Store
-from tilewright.store.known_candidates import ranked
+from tilewright.store import base, known_candidates
 
 _TASKS = 6
 _LEAST = 8
@@ -40,12 +39,14 @@ def prior_trials(
         if other.key != task.key and _kind(other.workload) == _kind(task.workload)
     ]
     others.sort(key=lambda other: (_doublings(task.workload, other.workload), other.key))
-    measured = ((other, ranked(list(known.get(other.key, ())))) for other in others)
+    measured = (
+        (other, known_candidates.ranked(list(known.get(other.key, ())))) for other in others
+    )
     found = (_in_features(space, *each, placement) for each in measured)
     return tuple(islice((trials for trials in found if trials is not None), _TASKS))
 
 
-def best_elsewhere(task: Task, store: Store, placement: Placement) -> tuple[Candidate, ...]:
+def best_elsewhere(task: Task, store: base.Store, placement: Placement) -> tuple[Candidate, ...]:
     """The settings that were fastest for this very task elsewhere, on other devices or with other
     resources, in this task's layouts: worth a try here, their times are worth nothing."""
     elsewhere: dict[str, list[Outcome]] = defaultdict(list)
@@ -54,12 +55,16 @@ def best_elsewhere(task: Task, store: Store, placement: Placement) -> tuple[Cand
         usual = where != placement.key and is_usual(where.device_class)
         if usual and measurement.candidate.forms == task.forms:
             elsewhere[str(where)].append(measurement)
-    best = (m.candidate for found in elsewhere.values() for m in ranked(found)[:_GUESSES])
+    best = (
+        m.candidate
+        for found in elsewhere.values()
+        for m in known_candidates.ranked(found)[:_GUESSES]
+    )
     return tuple(dict.fromkeys(best))[: 2 * _GUESSES]
 
 
 def neighbours_in_store(
-    tasks: Mapping[TaskKey, Task], store: Store, placement: Placement
+    tasks: Mapping[TaskKey, Task], store: base.Store, placement: Placement
 ) -> dict[TaskKey, tuple[Task, list[Outcome]]]:
     """Measured tasks of other networks with the same anchors and element types, those with similar
     work first.

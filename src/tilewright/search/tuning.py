@@ -19,8 +19,7 @@ from tilewright.search.context import SearchContext
 from tilewright.search.levels import anchor_group, bare_tasks
 from tilewright.search.loop import TaskState, TuningLoop
 from tilewright.search.transfer import best_elsewhere, neighbours_in_store, prior_trials
-from tilewright.search.tuners.base import LateTuner, Tuner, TuningTask
-from tilewright.search.tuners.registry import tuner_factory
+from tilewright.search.tuners import base, registry
 from tilewright.store.known_candidates import known_outcomes, own
 
 Hashes = Callable[[Sequence[tuple[Workload, Candidate]]], Sequence[str | None]]
@@ -156,7 +155,7 @@ class NetworkTuner:
             if space.number(candidate) is not None
         }
         default = next(iter(estimates))
-        tuner = LateTuner(lambda: self._tuner(task, space, [*estimates]))
+        tuner = base.LateTuner(lambda: self._tuner(task, space, [*estimates]))
         tuner.tell(self.known[task.key])
         return TaskState(
             task=task,
@@ -174,7 +173,7 @@ class NetworkTuner:
             outcomes=list(self.known[task.key]),
         )
 
-    def _tuner(self, task: Task, space: SearchSpace, defaults: Sequence[Candidate]) -> Tuner:
+    def _tuner(self, task: Task, space: SearchSpace, defaults: Sequence[Candidate]) -> base.Tuner:
         """A tuner that starts from what is known by now, of similar tasks and on other devices."""
         context = self._context
         latest = {key: outcomes for key, (_, outcomes) in self._neighbours.items()}
@@ -183,8 +182,8 @@ class NetworkTuner:
         guesses = [*defaults, *context.guess(task.workload, task.forms)]
         if context.recall:
             guesses += best_elsewhere(task, context.store, context.placement)
-        return tuner_factory(context.tuner)(
-            TuningTask(
+        return registry.tuner_factory(context.tuner)(
+            base.TuningTask(
                 space=space,
                 seed=context.seed,
                 workload=task.workload,

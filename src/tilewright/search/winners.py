@@ -21,9 +21,8 @@ from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.plans import with_candidates
 from tilewright.measure.checking import check_kernels
+from tilewright.search import levels, tuning
 from tilewright.search.context import SearchContext
-from tilewright.search.levels import Level, bare_task, carried_over
-from tilewright.search.tuning import Known
 from tilewright.store.known_candidates import defaults, ranked
 
 TUNED, DEFAULT = "tuned", "default"
@@ -43,7 +42,7 @@ _AGAIN = 3
 _SHARE = 3e-3
 
 
-def measured_last(level: Level, tasks: int, budget: Budget) -> int:
+def measured_last(level: levels.Level, tasks: int, budget: Budget) -> int:
     """Measurements kept back at the operator level: each winner is timed once in its fused
     kernel. Half of what is left at most, so that a small budget is searched with too."""
     return int(min(tasks, budget.remaining_count / 2)) if level == "op" else 0
@@ -70,7 +69,7 @@ class FinalistCheck:
     def __init__(
         self,
         tasks: Mapping[TaskKey, Task],
-        known: Known,
+        known: tuning.Known,
         context: SearchContext,
         searched: Mapping[TaskKey, Task] | None = None,
     ) -> None:
@@ -153,8 +152,8 @@ class FinalistCheck:
         self, task: Task, known: list[Measurement], again: bool
     ) -> tuple[list[Measurement], list[Candidate]]:
         """The bare anchor's best setting in the fused kernel, timed once for the record."""
-        best = [m.candidate for m in ranked(self._known[bare_task(task).key])]
-        candidate = carried_over(best, task, self._context.placement)
+        best = [m.candidate for m in ranked(self._known[levels.bare_task(task).key])]
+        candidate = levels.carried_over(best, task, self._context.placement)
         if candidate is None:
             return [], []
         found = [m for m in known if m.candidate == candidate]

@@ -24,8 +24,7 @@ import psutil
 
 from tilewright.core.errors import TargetError
 from tilewright.hardware.probe import allotted_cpus
-from tilewright.measure.peers.base import Peer, Tensors
-from tilewright.measure.peers.known import PeerMaker
+from tilewright.measure.peers.base import Peer, PeerMaker, Tensors
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-4

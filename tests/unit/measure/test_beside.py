@@ -112,7 +112,7 @@ def test_a_neighbour_that_does_not_begin(
     crowd: tuple[CrowdedMeasurer, list[Neighbour]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened, neighbours = crowd
-    monkeypatch.setattr(beside.workers, "START_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(beside.base, "START_TIMEOUT_S", 0.05)
     monkeypatch.setattr(beside.base, "BUILD_TIMEOUT_S", 0.0)
     monkeypatch.setattr(neighbours[0], "request", lambda *_: time.sleep(0.3))
     with pytest.raises(ChildTimeout, match="did not begin"), opened.crowded(JOB, SHORT):

@@ -19,7 +19,7 @@ from tilewright.hardware.device import local_placement
 from tilewright.measure import board_server, reference
 from tilewright.measure.board_server import BoardPeers, read_tensors, write_tensors
 from tilewright.measure.peers.base import EngineRefused
-from tilewright.measure.remote_peers import BoardPeer
+from tilewright.measure.remote_networks import BoardPeer
 
 X = {"x": np.arange(3, dtype=np.float32)}
 

@@ -11,7 +11,7 @@ from tilewright.core.processes import Child, ChildCrash, ChildTimeout, RemoteErr
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.target import parse_gpu
-from tilewright.measure.cuda import CudaInspector
+from tilewright.measure.kernels import CudaInspector
 
 RELU = Workload(
     arguments=(Argument(type=TensorType((4, 4))),),

@@ -12,8 +12,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from tilewright.core.errors import TargetError
-from tilewright.measure.peers.base import EngineRefused
-from tilewright.measure.peers.known import PEERS
+from tilewright.measure.peers.base import PEERS, EngineRefused
 from tilewright.testing import peers as suite
 from tilewright.testing.peers import PeerConformance
 

@@ -16,9 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.hardware.probe import allotted_cpus
 from tilewright.measure.network_timing import time_in_turn
-from tilewright.measure.peers.base import EngineRefused, Peer, ProcessPeer
+from tilewright.measure.peers.base import PEERS, EngineRefused, Peer, ProcessPeer, make_peer
 from tilewright.measure.peers.engine import time_calls
-from tilewright.measure.peers.known import PEERS, make_peer
 
 RANDOM = np.random.default_rng(3)
 A = RANDOM.standard_normal((64, 256), dtype=np.float32)

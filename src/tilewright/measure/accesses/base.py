@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tilewright.core.processes import Child, ChildError, RemoteError
+from tilewright.core import processes, results
 from tilewright.core.records import Placement
-from tilewright.core.results import TargetRow
 from tilewright.hardware.meters import KernelEnergy
-from tilewright.measure.base import Measurer
-from tilewright.measure.kernels import WORKER
+from tilewright.measure import base, kernels
 from tilewright.measure.networks import NetworkRunner
 
 _TIMEOUT_S = 60.0
@@ -38,7 +36,7 @@ class Access(Protocol):
         """
         ...
 
-    def rows(self, threads: int | None) -> Sequence[TargetRow]:
+    def rows(self, threads: int | None) -> Sequence[results.TargetRow]:
         """What `targets` lists of it."""
         ...
 
@@ -48,7 +46,7 @@ class Access(Protocol):
 
     def measurer(
         self, placement: Placement, *, seed: int, energy: KernelEnergy | None = None
-    ) -> Measurer:
+    ) -> base.Measurer:
         """A measurer of kernels there, of their energy too where that is given; only an access that
         is `here` is given any. Raises TargetError where nothing can be measured."""
         ...
@@ -69,11 +67,11 @@ class BuiltByTvm:
 
     def refusal(self, placement: Placement) -> str | None:
         """What TVM says against the target."""
-        with Child(WORKER) as child:
+        with processes.Child(kernels.WORKER) as child:
             try:
                 child.request(("target", placement.tvm_target), _TIMEOUT_S)
-            except RemoteError as error:
+            except processes.RemoteError as error:
                 return (error.message.strip().splitlines() or ["no reason given"])[-1]
-            except ChildError as error:
+            except processes.ChildError as error:
                 return str(error)
         return None

@@ -12,9 +12,8 @@ from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
 from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.meters import KernelEnergy
+from tilewright.measure import base, kernels
 from tilewright.measure.accesses.base import BuiltByTvm
-from tilewright.measure.base import Measurer
-from tilewright.measure.kernels import KernelMeasurer
 from tilewright.measure.networks import NetworkRunner, NetworkWorker
 
 _EXAMPLE = '{"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}'
@@ -48,8 +47,8 @@ class _Here(BuiltByTvm):
 
     def measurer(
         self, placement: Placement, *, seed: int, energy: KernelEnergy | None = None
-    ) -> Measurer:
-        return KernelMeasurer(placement, seed=seed, energy=energy)
+    ) -> base.Measurer:
+        return kernels.KernelMeasurer(placement, seed=seed, energy=energy)
 
     def networks(self, placement: Placement) -> NetworkRunner:
         return NetworkWorker(placement)

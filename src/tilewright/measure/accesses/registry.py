@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from tilewright.core.errors import TargetError, close_matches
-from tilewright.core.plugins import Offers
-from tilewright.core.records import Device
+from tilewright.core import errors, plugins, records
 from tilewright.measure.accesses import here, rpc, simulated
 from tilewright.measure.accesses.base import Access
 
 GROUP = "tilewright.accesses"
 _OURS: tuple[Access, ...] = (rpc.RPC, simulated.SIMULATED, here.DESCRIBED, here.HERE)
-_OFFERS = Offers[Access](
+_OFFERS = plugins.Offers[Access](
     GROUP,
     kind="access",
     built_in={access.name: access for access in _OURS},
@@ -28,13 +26,13 @@ def accesses() -> dict[str, Access]:
     return dict(sorted(found.items(), key=lambda item: item[0] not in offered))
 
 
-def access_to(device: Device) -> Access:
+def access_to(device: records.Device) -> Access:
     """How a device is reached. Raises TargetError where no installed package knows that way, or
     the one that does is broken."""
     found = _OFFERS.find(device.access)
     if found is None:
-        raise TargetError(
+        raise errors.TargetError(
             f"no installed package reaches devices by {device.access!r}",
-            hint=close_matches(device.access, accesses()),
+            hint=errors.close_matches(device.access, accesses()),
         )
     return found

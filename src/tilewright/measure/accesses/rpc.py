@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.core.errors import InternalError
-from tilewright.core.records import Placement
-from tilewright.core.results import TargetRow
+from tilewright.core import errors, records, results
 from tilewright.hardware.meters import KernelEnergy
 from tilewright.hardware.remote import read_remote, read_tracker, remote_place, remote_placement
+from tilewright.measure import base, remote_networks
 from tilewright.measure.accesses.base import BuiltByTvm
-from tilewright.measure.base import Measurer
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.remote import RemoteMeasurer, server_facts
-from tilewright.measure.remote_networks import BoardNetworks
 from tilewright.measure.tracker import Tracker
 
 
 class _Rpc(BuiltByTvm):
     name = "rpc"
 
-    def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement | None:
+    def placement(
+        self, target: str, tracker: str | None, threads: int | None
+    ) -> records.Placement | None:
         """The servers of a key, as one of them describes itself."""
         remote = read_remote(target)
         if remote is None:
@@ -30,9 +29,9 @@ class _Rpc(BuiltByTvm):
             remote, address, server_facts(Tracker(*address), remote.key), threads
         )
 
-    def rows(self, threads: int | None) -> Sequence[TargetRow]:
+    def rows(self, threads: int | None) -> Sequence[results.TargetRow]:
         return (
-            TargetRow(
+            results.TargetRow(
                 name="rpc:KEY",
                 usable=False,
                 detail="devices of a TVM RPC tracker; usable with --tracker HOST:PORT",
@@ -41,19 +40,19 @@ class _Rpc(BuiltByTvm):
         )
 
     def measurer(
-        self, placement: Placement, *, seed: int, energy: KernelEnergy | None = None
-    ) -> Measurer:
+        self, placement: records.Placement, *, seed: int, energy: KernelEnergy | None = None
+    ) -> base.Measurer:
         return RemoteMeasurer(placement, *_tracker(placement), seed=seed)
 
-    def networks(self, placement: Placement) -> NetworkRunner:
-        return BoardNetworks(placement, *_tracker(placement))
+    def networks(self, placement: records.Placement) -> NetworkRunner:
+        return remote_networks.BoardNetworks(placement, *_tracker(placement))
 
 
-def _tracker(placement: Placement) -> tuple[Tracker, str]:
+def _tracker(placement: records.Placement) -> tuple[Tracker, str]:
     """The tracker that knows a placement's devices, and their key there."""
     place = remote_place(placement.device)
     if place is None:
-        raise InternalError(f"{placement.device.instance!r} names no tracker")
+        raise errors.InternalError(f"{placement.device.instance!r} names no tracker")
     key, host, port = place
     return Tracker(host, port), key
 

@@ -11,15 +11,13 @@ from dataclasses import replace
 
 from tilewright.compiler.builders.base import Builder
 from tilewright.compiler.builders.registry import builder_named
+from tilewright.core import results, targets
 from tilewright.core.records import Candidate, Device, Placement
-from tilewright.core.results import TargetRow
-from tilewright.core.targets import Binding, threads_alone
 from tilewright.hardware.device import class_key
 from tilewright.hardware.meters import KernelEnergy
 from tilewright.hardware.target import described_target
-from tilewright.measure.base import Measurer
+from tilewright.measure import base, simulation
 from tilewright.measure.networks import NetworkRunner
-from tilewright.measure.simulation import SimulatedMeasurer, SimulatedNetworks
 
 _NAME = "simulated"
 _TARGET = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"}
@@ -51,13 +49,13 @@ class _Simulated:
         device = Device(class_key=class_key(cpu), instance=_NAME, target=cpu, access=_NAME)
         return Placement(
             device=device,
-            resources=threads_alone(count),
-            binding=Binding(cpus=tuple(range(count))),
+            resources=targets.threads_alone(count),
+            binding=targets.Binding(cpus=tuple(range(count))),
         )
 
-    def rows(self, threads: int | None) -> Sequence[TargetRow]:
+    def rows(self, threads: int | None) -> Sequence[results.TargetRow]:
         return (
-            TargetRow(
+            results.TargetRow(
                 name=_NAME,
                 usable=True,
                 detail="a made-up CPU: nothing is built, times are estimates",
@@ -72,11 +70,11 @@ class _Simulated:
 
     def measurer(
         self, placement: Placement, *, seed: int, energy: KernelEnergy | None = None
-    ) -> Measurer:
-        return SimulatedMeasurer(placement, _builds_nothing, _PEAKS)
+    ) -> base.Measurer:
+        return simulation.SimulatedMeasurer(placement, _builds_nothing, _PEAKS)
 
     def networks(self, placement: Placement) -> NetworkRunner:
-        return SimulatedNetworks(placement, _builds_nothing)
+        return simulation.SimulatedNetworks(placement, _builds_nothing)
 
 
 SIMULATED = _Simulated()

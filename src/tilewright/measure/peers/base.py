@@ -1,8 +1,10 @@
-"""What a peer is, and engines that run in a child process."""
+"""What a peer is, engines that run in a child process, and the peers by the names that the command
+line takes: ours, and those of other packages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -11,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.core.errors import TargetError
+from tilewright.core.plugins import Offers
 from tilewright.core.processes import Child, ChildError, RemoteError
 
 Tensor = npt.NDArray[np.generic]
@@ -133,3 +136,39 @@ class ProcessPeer:
             raise (EngineRefused if refused else TargetError)(
                 f"{self.name} failed: {error}"
             ) from error
+
+
+GROUP = "tilewright.peers"
+
+PeerMaker = Callable[[], Peer]
+
+_BUILT_IN = {
+    # ONNX Runtime on its CPU provider with all graph optimisations
+    "onnxruntime": ("onnxruntime", "onnxruntime", "onnxruntime_engine"),
+    # OpenVINO's CPU plug-in, tuned for latency
+    "openvino": ("openvino", "openvino", "openvino_engine"),
+    # PyTorch without its compiler, on our graph of the model: eager operators one by one
+    "torch": ("torch eager", "torch", "torch_engine"),
+    # PyTorch with its compiler and frozen weights; compiling takes tens of seconds
+    "torch_compiled": ("torch compiled", "torch", "torch_compiled_engine"),
+}
+"""The engine's name in tables, its package, and what its process runs."""
+
+PEERS = Offers[PeerMaker](
+    GROUP,
+    kind="peer",
+    built_in={
+        name: partial(
+            ProcessPeer, name=shown, package=package, module=f"tilewright.measure.peers.{module}"
+        )
+        for name, (shown, package, module) in _BUILT_IN.items()
+    },
+    needs=("__call__",),
+)
+"""What makes each peer, by name."""
+
+
+def make_peer(name: str) -> Peer:
+    """The peer called `name`, not started; raises UsageError for a name that is not known,
+    PluginError where a package offers it that is broken."""
+    return PEERS.named(name)()

@@ -9,7 +9,7 @@ greedy rules (Kjaerulff 1990). Both are tried and the cheaper order taken.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import inf, prod
@@ -39,12 +39,11 @@ class Order:
 
 
 def cheapest_order(
-    scopes: Iterable[Sequence[int]], sizes: Sequence[int], last: Container[int] = ()
+    scopes: Collection[Sequence[int]], sizes: Sequence[int], last: Container[int] = ()
 ) -> Order:
     """The cheaper of the min-fill and the min-weight order of all variables in the scopes, those
     in `last` after all others."""
-    listed = list(scopes)
-    orders = (_order(neighbours_of(listed), sizes, rule, last) for rule in (_fill, _weight))
+    orders = (_order(neighbours_of(scopes), sizes, rule, last) for rule in (_fill, _weight))
     return min(orders, key=lambda order: order.work)
 
 

@@ -97,19 +97,15 @@ def network_over(
     values: Iterable[Iterable[int]], factors: Iterable[Factor], constant: int = 0
 ) -> Network:
     """A network of these factors, those over the same variables added up."""
-    merged: dict[tuple[int, ...], Factor] = {}
+    merged: dict[tuple[int, ...], Costs] = {}
     for factor in factors:
-        known = merged.get(factor.scope)
-        total = (
-            factor if known is None else Factor(factor.scope, capped(known.costs + factor.costs))
-        )
-        merged[factor.scope] = total
+        merged[factor.scope] = capped(merged.get(factor.scope, 0) + factor.costs)
     lists = [list(left) for left in values]
     touching: list[list[int]] = [[] for _ in lists]
     for number, scope in enumerate(merged):
         for variable in scope:
             touching[variable].append(number)
-    return Network(lists, list(merged.values()), touching, constant)
+    return Network(lists, [Factor(*each) for each in merged.items()], touching, constant)
 
 
 def least_along(costs: Costs, axis: int) -> Costs:
@@ -131,8 +127,7 @@ def eliminated(factors: Sequence[Factor], variable: int) -> Factor:
     rest = tuple(sorted(sizes.keys() - {variable}))
     message = np.full([sizes[other] for other in rest], FORBIDDEN, dtype=np.int64)
     step = max(1, _BLOCK_CELLS // max(1, message.size))
-    clique = (variable, *rest)
-    fronts = [_front(factor, clique) for factor in by_size(factors)]
+    fronts = [_front(factor, (variable, *rest)) for factor in by_size(factors)]
     for start in range(0, sizes[variable], step):
         block = _added([each[start : start + step] for each in fronts])
         np.minimum(message, block.min(axis=0), out=message)
@@ -237,11 +232,11 @@ def _unbeaten(network: Network, variable: int) -> list[int]:
     for factor in factors:
         costs = np.moveaxis(factor.costs, factor.scope.index(variable), 0).reshape(size, -1)
         excess = np.clip(excess + _excess(costs), -FORBIDDEN, FORBIDDEN)
-    kept = set(range(size))
+    kept = list(range(size))
     for place in reversed(range(size)):
         if any(excess[other, place] <= 0 for other in kept if other != place):
-            kept.discard(place)
-    return sorted(kept)
+            kept.remove(place)
+    return kept
 
 
 def _excess(costs: Costs) -> Costs:

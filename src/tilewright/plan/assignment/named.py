@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.core.errors import UsageError
-from tilewright.core.solutions import Solution
+from tilewright.core import errors, solutions
 from tilewright.plan.assignment.problem import Problem
 from tilewright.plan.assignment.solution import Solver
 from tilewright.plan.assignment.solvers.eliminating import DynamicProgram, Pbqp
@@ -13,13 +12,13 @@ from tilewright.plan.assignment.solving import solve
 class GraphTuner:
     """Solves a problem with one solver; `solution` is what `run` found."""
 
-    solution: Solution | None = None
+    solution: solutions.Solution | None = None
 
     def __init__(self, problem: Problem, solver: Solver) -> None:
         self.problem = problem
         self.solver = solver
 
-    def run(self) -> Solution:
+    def run(self) -> solutions.Solution:
         """Solve; raises as `solve` does."""
         self.solution = solve(self.problem, self.solver)
         return self.solution
@@ -27,7 +26,9 @@ class GraphTuner:
     def get_optimal_records(self) -> dict[str, str]:
         """The value of every choice, by the operator it is made at; UsageError before `run`."""
         if self.solution is None:
-            raise UsageError(f"{type(self).__name__} has not run yet.", hint="Call run() first.")
+            raise errors.UsageError(
+                f"{type(self).__name__} has not run yet.", hint="Call run() first."
+            )
         return {
             variable.subject or variable.name: self.solution.assignment[variable.name]
             for variable in self.problem.variables

@@ -48,8 +48,8 @@ def several(
         for name in _WIDE:
             with suppress(TooWide, NothingFound):
                 found.append(solve(problem, name))
-        found.sort(key=lambda solution: solution.objective_ps)
-        return _distinct(problem, kept, found, count)
+        best_first = sorted(found, key=lambda solution: solution.objective_ps)
+        return _distinct(problem, kept, best_first, count)
 
 
 def _distinct(
@@ -95,9 +95,8 @@ def _ranked(problem: Problem, kept: Sequence[int]) -> Iterator[Solution]:
             costs = at(factors, variable, chosen)
             best = int(np.argmin(costs))
             more = costs - costs[best]
-            others = np.flatnonzero(costs < FORBIDDEN).tolist() if variable in free else []
-            for place in others:
-                if place != best:
+            for place in np.flatnonzero(costs < FORBIDDEN).tolist():
+                if place != best and variable in free:
                     heappush(waiting, (cost + int(more[place]), (*chosen.values(), place)))
             chosen[variable] = best
         yield Solution(

@@ -9,12 +9,10 @@ from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from time import perf_counter
 
-from tilewright.core.plugins import Offers
-from tilewright.core.results import SolveResult
+from tilewright.core import plugins, results
 from tilewright.core.solutions import PICOSECONDS, Solution
-from tilewright.plan.assignment.elimination import eliminate
+from tilewright.plan.assignment import elimination, problem_file
 from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.problem_file import read_problem
 from tilewright.plan.assignment.solution import (
     Found,
     NothingFound,
@@ -69,8 +67,9 @@ class Auto:
         if not found:
             raise nothing_found(problem, self.name)
         _, name, places = min(found, key=lambda each: each[0])
-        note = "too wide for the exact solver"
-        return Found(places=places, bound_ps=bound, solver=name, note=note)
+        return Found(
+            places=places, bound_ps=bound, solver=name, note="too wide for the exact solver"
+        )
 
 
 GROUP = "tilewright.solvers"
@@ -83,7 +82,7 @@ _BOUND_CELLS = 1 << 20
 _LISTEN_S = 0.1
 
 
-SOLVERS = Offers[Solver](
+SOLVERS = plugins.Offers[Solver](
     GROUP,
     kind="solver",
     built_in={solver.name: solver for solver in _BUILT_IN},
@@ -110,7 +109,7 @@ def solve(problem: Problem, solver: str | Solver = DEFAULT) -> Solution:
     bound = found.bound_ps or 0
     if bound < objective:
         network, order = reduced(problem, most_work=CHEAP_WORK)
-        bound = max(bound, eliminate(network, order.variables, _BOUND_CELLS).least)
+        bound = max(bound, elimination.eliminate(network, order.variables, _BOUND_CELLS).least)
     return Solution(
         solver=found.solver or chosen.name,
         assignment=assignment,
@@ -121,7 +120,7 @@ def solve(problem: Problem, solver: str | Solver = DEFAULT) -> Solution:
     )
 
 
-def solve_file(path: Path, solver: str = DEFAULT) -> SolveResult:
+def solve_file(path: Path, solver: str = DEFAULT) -> results.SolveResult:
     """Solve the problem in a file.
 
     Raises UsageError for an unknown solver, ModelError for a file that is missing, broken or
@@ -129,14 +128,14 @@ def solve_file(path: Path, solver: str = DEFAULT) -> SolveResult:
     once, also inside HiGHS, which knows nothing of signals.
     """
     chosen = SOLVERS.named(solver)
-    problem = read_problem(path)
+    problem = problem_file.read_problem(path)
     with ThreadPool(1) as beside:
         solving = beside.apply_async(solve, (problem, chosen))
         while not solving.ready():
             solving.wait(_LISTEN_S)
         solution = solving.get()
     by_role = problem.cost_by_role(solution.assignment)
-    return SolveResult(
+    return results.SolveResult(
         name=problem.name or path.stem,
         solver=solution.solver,
         objective_s=solution.objective_ps / PICOSECONDS,

@@ -19,9 +19,7 @@ import numpy as np
 from tilewright.core.records import Outcome
 from tilewright.kernels.knobs import split_sizes
 from tilewright.kernels.search_space import Floats, Numbers, SearchSpace
-from tilewright.search.tuners.base import NumberTuner, PriorTrials, TuningTask
-from tilewright.search.tuners.droplet import DropletTuner
-from tilewright.search.tuners.surrogate import GaussianProcess, Outlook, expected_improvement
+from tilewright.search.tuners import base, droplet, surrogate
 
 _FIRST = 8
 """Measurements before the model takes over."""
@@ -44,14 +42,14 @@ _LEAST_USED, _DRAWN = 0.1, 32
 values were used least."""
 
 
-class DefaultTuner(NumberTuner):
+class DefaultTuner(base.NumberTuner):
     """See the module's docstring."""
 
-    def __init__(self, task: TuningTask) -> None:
+    def __init__(self, task: base.TuningTask) -> None:
         super().__init__(task)
-        self._process: GaussianProcess | None = None
+        self._process: surrogate.GaussianProcess | None = None
         self._fitted = 0
-        self._finisher = DropletTuner(task)
+        self._finisher = droplet.DropletTuner(task)
         self._finisher.known = self.known
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
@@ -161,19 +159,21 @@ class DefaultTuner(NumberTuner):
         center = float(unexplained.mean())
         targets = (unexplained - center) / scale
         told = len(self.known.seconds) + len(self.known.failed)
-        process = self._process = self._process or GaussianProcess(self._features.shape[1])
+        process = self._process = self._process or surrogate.GaussianProcess(
+            self._features.shape[1]
+        )
         if told >= _GROWTH * self._fitted:
             fastest = np.argsort(targets, kind="stable")[:_FITTED]
             process.fit(self._features[rows[fastest]], targets[fastest])
             self._fitted = told
         process.condition(self._features[rows], targets)
-        outlook = Outlook(process, self._features[free])
+        outlook = surrogate.Outlook(process, self._features[free])
         expected = outlook.mean * scale + center + prior[free]
         picked: list[int] = []
         while len(picked) < min(count, len(free)):
             bold = self._prior is None and 2 * len(picked) >= count
             deviation = outlook.deviation * scale * (_BOLD if bold else 1.0)
-            gain = expected_improvement(expected, deviation, float(logs.min()))
+            gain = surrogate.expected_improvement(expected, deviation, float(logs.min()))
             gain[picked] = -np.inf
             best = int(np.argmax(gain))
             if float(gain[best]) < _FINISH:
@@ -201,7 +201,7 @@ class DefaultTuner(NumberTuner):
         return np.minimum(self._prior + level, float(logs.min()) + _SLOW)
 
 
-def _learnt(features: Floats, prior_trials: Sequence[PriorTrials]) -> Floats:
+def _learnt(features: Floats, prior_trials: Sequence[base.PriorTrials]) -> Floats:
     """What similar tasks say of each setting: the log of time over estimate, or over the best time,
     near it; settings far from all that was measured stay at zero."""
     span = features.max(axis=0) - features.min(axis=0)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.search.tuners.base import NumberTuner
-from tilewright.search.tuners.walking import changed, crossed, valid_mask
+from tilewright.search.tuners import base, walking
 
 _FIRST = 16
 """Random settings before there are parents."""
@@ -21,7 +20,7 @@ _TRIES = 12
 """Children bred for each one wanted; invalid and known ones are dropped."""
 
 
-class GeneticTuner(NumberTuner):
+class GeneticTuner(base.NumberTuner):
     """See the module's docstring."""
 
     def propose(self, count: int) -> list[int]:
@@ -34,10 +33,10 @@ class GeneticTuner(NumberTuner):
         bred = _TRIES * count
         mothers = self.rng.choice(parents, size=bred, p=weights)
         fathers = self.rng.choice(parents, size=bred, p=weights)
-        children = crossed(self.space, mothers, fathers, self.rng)
-        mutants = changed(self.space, children, self.rng, near=0.5)
+        children = walking.crossed(self.space, mothers, fathers, self.rng)
+        mutants = walking.changed(self.space, children, self.rng, near=0.5)
         same = (children == mothers) | (children == fathers)
         children = np.where(same | (self.rng.random(bred) < _MUTATION), mutants, children)
         fresh = np.array(self.known.fresh(children.tolist()), dtype=np.int64)
-        found: list[int] = fresh[valid_mask(self.space, fresh)][:count].tolist()
+        found: list[int] = fresh[walking.valid_mask(self.space, fresh)][:count].tolist()
         return [*found, *self.unseen(count)] if len(found) < count else found

@@ -4,35 +4,37 @@ from __future__ import annotations
 
 from tilewright.core.plugins import Offers
 from tilewright.kernels.metaschedule import NAME as METASCHEDULE
-from tilewright.search.tuners.base import TunerFactory
-from tilewright.search.tuners.default import DefaultTuner
-from tilewright.search.tuners.droplet import DropletTuner
-from tilewright.search.tuners.genetic import GeneticTuner
-from tilewright.search.tuners.metaschedule import MetaScheduleTuner
-from tilewright.search.tuners.neighbourhood import NeighbourhoodTuner
-from tilewright.search.tuners.unguided import GridTuner, RandomTuner
-from tilewright.search.tuners.xgb import XGB_TUNERS
+from tilewright.search.tuners import (
+    base,
+    default,
+    droplet,
+    genetic,
+    metaschedule,
+    neighbourhood,
+    unguided,
+    xgb,
+)
 
 GROUP = "tilewright.tuners"
 DEFAULT = "default"
-_BUILT_IN: dict[str, TunerFactory] = {
-    DEFAULT: DefaultTuner,
-    "grid": GridTuner,
-    "random": RandomTuner,
-    "genetic": GeneticTuner,
-    "droplet": DropletTuner,
-    "neighbourhood": NeighbourhoodTuner,
-    **XGB_TUNERS,
-    METASCHEDULE: MetaScheduleTuner,
+_BUILT_IN: dict[str, base.TunerFactory] = {
+    DEFAULT: default.DefaultTuner,
+    "grid": unguided.GridTuner,
+    "random": unguided.RandomTuner,
+    "genetic": genetic.GeneticTuner,
+    "droplet": droplet.DropletTuner,
+    "neighbourhood": neighbourhood.NeighbourhoodTuner,
+    **xgb.XGB_TUNERS,
+    METASCHEDULE: metaschedule.MetaScheduleTuner,
 }
 _ALIASES = {"gridsearch": "grid", "ga": "genetic"}
 _COMPILED = ("itervar", "curve", "store", METASCHEDULE)
 _COMPILED_BY_DEFAULT = frozenset({"xgb", "xgb_rank"})
 
-TUNERS = Offers[TunerFactory](GROUP, kind="tuner", built_in=_BUILT_IN, needs=("__call__",))
+TUNERS = Offers[base.TunerFactory](GROUP, kind="tuner", built_in=_BUILT_IN, needs=("__call__",))
 
 
-def tuner_factory(name: str) -> TunerFactory:
+def tuner_factory(name: str) -> base.TunerFactory:
     """The factory with this name or alias; raises UsageError for an unknown one, PluginError where
     a package offers it that is broken.
 

@@ -94,17 +94,17 @@ def reduced(problem: Problem, *, most_work: int = 0) -> tuple[Network, Order]:
     Infeasible where it shows already that nothing is allowed.
     """
     network = possible_network(problem)
+    simple, order = _ordered(network)
+    if order.work <= most_work:
+        return simple, order
+    drop_beaten(network)
+    return _ordered(network)
+
+
+def _ordered(network: Network) -> tuple[Network, Order]:
+    """The network simplified, and an elimination order of that."""
     simple = network.simplified()
-    order = _order(simple)
-    if order.work > most_work:
-        drop_beaten(network)
-        simple = network.simplified()
-        order = _order(simple)
-    return simple, order
-
-
-def _order(network: Network) -> Order:
-    return cheapest_order([factor.scope for factor in network.factors], network.sizes)
+    return simple, cheapest_order([factor.scope for factor in simple.factors], simple.sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,14 +169,14 @@ class Pbqp:
             if not network.factors:
                 break
             variable = max(neighbours, key=lambda each: (len(neighbours[each]), -each))
-            costs = least_costs(network, variable, with_neighbours=True)
-            decided = decide(network, variable, costs)
+            decided = decide(
+                network, variable, least_costs(network, variable, with_neighbours=True)
+            )
             if decided is None:
                 raise nothing_found(problem, self.name) if steps[1:] else infeasible(problem)
             network = decided.simplified()
-        places = _places(network.places({}), steps)
-        objective = problem.cost(problem.assignment(places))
-        fixed = len(steps) - 1
+        places, fixed = _places(network.places({}), steps), len(steps) - 1
+        objective = problem.cost_at(places)
         if not allowed(objective):
             raise nothing_found(problem, self.name) if fixed else infeasible(problem)
         note = f"RN fixed {fixed} variables" if fixed else "RN was not needed"

@@ -119,9 +119,9 @@ class Uniform:
                 assignment = _best_within(problem.restricted(_allowed(problem, network, block)))
             except (Infeasible, NothingFound):
                 continue
+            places = problem.places(assignment)
             note = f"block {block}" if block else "plain"
-            best = Found(places=problem.places(assignment), note=note)
-            found.append((problem.cost(assignment), best))
+            found.append((problem.cost_at(places), Found(places=places, note=note)))
         if not found:
             _best_within(problem)
             raise nothing_found(problem, self.name)
@@ -130,8 +130,7 @@ class Uniform:
 
 def _allowed(problem: Problem, network: Network, block: int) -> dict[str, list[str]]:
     """The values left to each variable for one block size."""
-    order = sorted(range(len(problem.variables)), key=lambda n: problem.variables[n].kind)
-    for number in order:
+    for number in sorted(range(len(problem.variables)), key=lambda n: problem.variables[n].kind):
         names = problem.variables[number].values
         left = network.values[number]
         kept = [place for place, value in enumerate(left) if _has(names[value], block)]
