@@ -173,7 +173,7 @@ def tried(model: Path, shape: tuple[int, ...], tracker: str, measurements: int, 
 def wait_for_server(port: int, server: subprocess.Popen[bytes]) -> None:
     """Until the tracker knows the server: importing TVM takes a while there."""
     from tilewright.core.errors import TargetError
-    from tilewright.measure.tracker import Tracker
+    from tilewright.measure.boards import Tracker
 
     while True:
         try:

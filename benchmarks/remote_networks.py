@@ -32,9 +32,9 @@ from tilewright.core.records import Placement
 from tilewright.core.timings import Timing
 from tilewright.deploy.opening import OpenedArtifact, open_artifact
 from tilewright.graph.sample import random_inputs
+from tilewright.measure.boards import Tracker
 from tilewright.measure.network_timing import Rounds, Runner, network_runner, time_together
 from tilewright.measure.targeting import open_networks, placement_of
-from tilewright.measure.tracker import Tracker
 
 KEY, MOST_LONGER, ALLOWED = "loopback", 1.05, 1e-4
 _REST_S = 0.5

@@ -20,10 +20,10 @@ from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Placement, Protocol
 from tilewright.graph.tensor import TensorType
 from tilewright.measure import boards, remote
+from tilewright.measure.boards import Tracker
 from tilewright.measure.checking import check_kernel
 from tilewright.measure.remote import RemoteMeasurer
 from tilewright.measure.targeting import open_measurer, placement_of, usable_placement
-from tilewright.measure.tracker import Tracker
 
 TASK = workload([(300, 300), (300, 300)], step("multiply", 0, 1))
 SMALL = workload([(8,)], step("relu", 0))

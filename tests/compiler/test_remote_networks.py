@@ -25,6 +25,7 @@ from tilewright.graph.tasks import fused_network
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.plans import default_settings, lay_out
 from tilewright.measure import networks, remote_networks
+from tilewright.measure.boards import Tracker
 from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.reference import PeersBeside, peer_beside
 from tilewright.measure.remote_networks import BoardNetworks
@@ -34,7 +35,6 @@ from tilewright.measure.targeting import (
     placement_of,
     usable_placement,
 )
-from tilewright.measure.tracker import Tracker
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from tilewright.core import processes, scratch, targets
 from tilewright.core.records import Placement, Protocol
-from tilewright.measure import base, kernels
+from tilewright.measure import base
 from tilewright.measure.base import Job, Worker, classify
+from tilewright.measure.kernels import KernelMeasurer, open_worker
 
 _POLL_S = 1e-3
 _RUNNING = "running"
@@ -35,13 +36,13 @@ def neighbour_placements(placement: Placement, count: int) -> list[Placement]:
     ]
 
 
-class CrowdedMeasurer(kernels.KernelMeasurer):
+class CrowdedMeasurer(KernelMeasurer):
     """As `KernelMeasurer`, with `neighbours` copies of each timed kernel beside it."""
 
     def __init__(self, placement: Placement, neighbours: int, *, seed: int = 0) -> None:
         own, *others = neighbour_placements(placement, neighbours)
         super().__init__(own, seed=seed)
-        self._neighbours = [(other, kernels.open_worker(other)) for other in others]
+        self._neighbours = [(other, open_worker(other)) for other in others]
         self._beside = ThreadPoolExecutor(max_workers=neighbours)
 
     def close(self) -> None:

@@ -19,7 +19,6 @@ from tilewright.compiler.metaschedule.records import (
 )
 from tilewright.core.codec import convert, to_builtins
 from tilewright.core.errors import ModelError, OutputError
-from tilewright.core.forms import Form
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Candidate, Measurement, Placement, Protocol
 from tilewright.graph.workload import Workload
@@ -28,8 +27,7 @@ from tilewright.kernels.metaschedule import NAME, TRACE
 WORKER = "tilewright.measure.metaschedule_worker"
 SIDE_FILE = "tilewright.jsonl"
 MEMORY_LIMIT_BYTES = 4 << 30
-_BEGIN_TIMEOUT_S = 180.0
-_SEARCH_TIMEOUT_S = 300.0
+_TIMEOUTS_S = {"begin": 180.0, "learn": 300.0, "propose": 300.0, "end": 10.0}
 _DATABASE_TIMEOUT_S = 3600.0
 _README = """\
 A MetaSchedule database of kernels that tilewright measured, for plain TVM 0.27.
@@ -76,36 +74,20 @@ class SearchProcess:
         self._slots += 1
         return self._slots
 
-    def begin(
-        self,
-        slot: int,
-        workload_text: str,
-        forms: tuple[Form, ...],
-        placement: Placement,
-        seed: int,
-    ) -> None:
-        """Open a search."""
-        self._request(_BEGIN_TIMEOUT_S, "begin", slot, workload_text, forms, placement, seed)
-
-    def learn(self, slot: int, outcomes: Sequence[tuple[str, float | None]]) -> None:
-        """Tell seconds per trace, None for those that failed."""
-        self._request(_SEARCH_TIMEOUT_S, "learn", slot, outcomes)
-
-    def propose(self, slot: int) -> list[str]:
-        """The next generation of traces."""
-        return self._request(_SEARCH_TIMEOUT_S, "propose", slot)
+    def ask(self, what: str, slot: int, *arguments: object) -> Any:
+        """What the search in a slot answers: `begin` (workload text, forms, placement, seed) opens
+        it, `learn` takes seconds per trace, None for those that failed, and `propose` gives the
+        next generation of traces. Raises SearchFailed."""
+        try:
+            return self._child.request((what, slot, *arguments), _TIMEOUTS_S[what])
+        except (ChildError, RemoteError) as error:
+            raise SearchFailed(str(error)) from error
 
     def end(self, slot: int) -> None:
         """Forget a search; nothing is started for that."""
         if self._child.pid is not None:
             with suppress(SearchFailed):
-                self._request(10.0, "end", slot)
-
-    def _request(self, timeout_s: float, *message: object) -> Any:
-        try:
-            return self._child.request(message, timeout_s)
-        except (ChildError, RemoteError) as error:
-            raise SearchFailed(str(error)) from error
+                self.ask("end", slot)
 
 
 _PROCESSES: weakref.WeakValueDictionary[Placement, SearchProcess] = weakref.WeakValueDictionary()

@@ -18,8 +18,7 @@ from tilewright.core.records import Placement, Protocol
 from tilewright.hardware.remote import ServerFacts
 from tilewright.measure import base
 from tilewright.measure.base import Array, BoardLost, Job, Measurer, Worker, classify
-from tilewright.measure.boards import WORKER, Board
-from tilewright.measure.tracker import Tracker
+from tilewright.measure.boards import WORKER, Board, Tracker
 
 RECONNECT_S = 10.0
 BUSY_WAIT_S = 20.0

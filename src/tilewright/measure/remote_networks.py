@@ -21,6 +21,7 @@ from tilewright.graph.plan import NetworkPlan
 from tilewright.hardware.remote import ServerFacts
 from tilewright.kernels.planned_memory import CompiledNetwork
 from tilewright.measure import board_server, boards, networks, remote, resident
+from tilewright.measure.boards import Tracker
 from tilewright.measure.networks import Array, NetworkRunner, network_error, packed_weights
 from tilewright.measure.peers.base import (
     RUN_TIMEOUT_S,
@@ -31,7 +32,6 @@ from tilewright.measure.peers.base import (
     Tensors,
     make_peer,
 )
-from tilewright.measure.tracker import Tracker
 
 SESSION_S = 900.0
 """A server ends a session after this long. It is opened anew before that, with all that was loaded;

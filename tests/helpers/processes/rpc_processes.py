@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 import psutil
 
 from tilewright.core.errors import TargetError
-from tilewright.measure.tracker import Tracker
+from tilewright.measure.boards import Tracker
 
 LAST_PORT = 60_000
 

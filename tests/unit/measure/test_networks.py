@@ -59,7 +59,7 @@ def test_weights_on_a_full_disk_are_told_in_words(
     def cut_short(_path: Path, _array: object) -> None:
         raise OSError("401408 requested and 262112 written")
 
-    monkeypatch.setattr(networks, "packed_constant", lambda *_: np.zeros(3, np.float32))
+    monkeypatch.setattr(networks.plans, "packed_constant", lambda *_: np.zeros(3, np.float32))
     monkeypatch.setattr(np, "save", cut_short)
     plan: Any = SimpleNamespace(constants=[SimpleNamespace(name="w")])
     with pytest.raises(OutputError, match="No space left on device") as caught:

@@ -11,9 +11,9 @@ from contextlib import suppress
 import pytest
 
 from tilewright.core.errors import TargetError, UsageError
-from tilewright.measure import tracker as module
+from tilewright.measure import boards as module
+from tilewright.measure.boards import NoFreeDevice, Tracker
 from tilewright.measure.targeting import placement_of
-from tilewright.measure.tracker import NoFreeDevice, Tracker
 
 MAGIC = struct.pack("<i", 0x2F271)
 

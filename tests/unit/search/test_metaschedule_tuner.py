@@ -35,6 +35,10 @@ class FakeProcess:
     def new_slot(self) -> int:
         return 7
 
+    def ask(self, what: str, slot: int, *arguments: Any) -> Any:
+        answers = {"begin": self.begin, "learn": self.learn, "propose": self.propose}
+        return answers[what](slot, *arguments)
+
     def begin(self, slot: int, *_description: Any) -> None:
         self.begun += 1
         self.pid = 100 + self.begun

@@ -9,9 +9,9 @@ from tilewright.hardware.meters import KernelEnergy
 from tilewright.hardware.remote import read_remote, read_tracker, remote_place, remote_placement
 from tilewright.measure import base, remote_networks
 from tilewright.measure.accesses.base import BuiltByTvm
+from tilewright.measure.boards import Tracker
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.remote import RemoteMeasurer, server_facts
-from tilewright.measure.tracker import Tracker
 
 
 class _Rpc(BuiltByTvm):

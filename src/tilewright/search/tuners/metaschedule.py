@@ -98,11 +98,11 @@ class MetaScheduleTuner:
     def _generate(self, process: SearchProcess) -> list[str]:
         """One generation, after telling what was learnt; begins anew in a new process."""
         if self._pid is None or self._pid != process.pid:
-            process.begin(self._slot, *self._description)
+            process.ask("begin", self._slot, *self._description)
             self._pid = process.pid
             self._untold = {**self._told, **self._untold}
         if self._untold:
-            process.learn(self._slot, list(self._untold.items()))
+            process.ask("learn", self._slot, list(self._untold.items()))
             self._told.update(self._untold)
             self._untold = {}
-        return process.propose(self._slot)
+        return process.ask("propose", self._slot)
