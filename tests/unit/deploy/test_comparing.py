@@ -1,18 +1,28 @@
-"""Comparisons of several models, without an engine."""
+"""Comparisons on a simulated device, with made-up engines."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
-from tilewright.core.results import CompareRow
-from tilewright.deploy.comparing import Comparer
+import tilewright as tw
+from tilewright.core.errors import TargetError, UsageError
+from tilewright.core.events import Event, Note
+from tilewright.core.results import CompareResult, CompareRow
+from tilewright.deploy import comparing
+from tilewright.deploy.comparing import Comparer, checked_peers
+from tilewright.graph.evaluate import run_graph
 from tilewright.models import ModelOptions
+from tilewright.models.loaded import LoadedModel
+from tilewright.plan.preparation import prepare
 
-pytestmark = pytest.mark.regression
 
-
+@pytest.mark.regression
 def test_models_of_one_name_are_told_apart_and_all_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network and its artifact, say: the mean was that of one of them."""
     speedups = {"zoo:mlp": 0.5, "out/mlp": 2.0, "other/mlp": 4.0}
@@ -52,3 +62,187 @@ def test_models_of_one_name_are_told_apart_and_all_count(monkeypatch: pytest.Mon
         "mlp (out/mlp, 2)",
     ]
     assert found.geomean_speedup == pytest.approx((0.5 * 2.0 * 4.0 * 2.0) ** 0.25)
+
+
+MODEL = "op:conv2d[c=16,h=14,w=14,out=16,k=3,pad=1]"
+
+
+@dataclass
+class Engine:
+    """A peer that takes `seconds`, by default in `usually`; `missing` and `refuses` say why not."""
+
+    name: str
+    seconds: float = 1e-3
+    usually: str = "fp32"
+    missing: str | None = None
+    refuses: str = ""
+    precision: str = ""
+    starts: list[str] = field(default_factory=list)
+    stops: int = 0
+    outputs: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+
+    def available(self) -> str | None:
+        return self.missing
+
+    def start(self, _model: Path, _threads: int, _cpus: object, request: str = "fp32") -> None:
+        if self.refuses:
+            raise TargetError(self.refuses)
+        self.starts.append(request)
+        self.precision = "fp32" if request == "fp32" else self.usually
+
+    def stop(self) -> None:
+        self.stops += 1
+
+    def run(self, _inputs: object) -> Mapping[str, np.ndarray[Any, Any]]:
+        return self.outputs
+
+    def time(self, _inputs: object, repeats: int, _warmup: int) -> Sequence[float]:
+        return [self.seconds] * repeats
+
+
+@dataclass
+class Yard:
+    """Compares `MODEL` with engines by name; `made` are those that were, in order."""
+
+    session: tw.Session
+    engines: dict[str, Engine]
+    made: list[Engine] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def engine(self, name: str) -> Engine:
+        known = self.engines[name]
+        made = Engine(name, known.seconds, known.usually, known.missing, known.refuses)
+        self.made.append(made)
+        return made
+
+    def compare(self, *models: str) -> CompareResult:
+        return Comparer(
+            placement=self.session.placement,
+            store=self.session.records,
+            events=self.events.append,
+            seed=0,
+            peers=tuple(self.engines),
+            settings="default",
+            rounds=2,
+        ).run(models or [MODEL], ModelOptions())
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[tw.Session]:
+    with tw.open(db=tmp_path / "a.db", target="simulated") as opened:
+        yield opened
+
+
+def yard(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch, *engines: Engine, off_by: float = 0.0
+) -> Yard:
+    """The reference computes what the network does in numpy, but for `off_by`."""
+    made = Yard(session, {engine.name: engine for engine in engines})
+    graph = prepare(MODEL, ModelOptions(), session.placement).graph
+
+    class Reference(Engine):
+        def run(self, inputs: Any) -> Mapping[str, np.ndarray[Any, Any]]:
+            (name,) = graph.outputs
+            return {name: run_graph(graph, inputs)[name] + np.float32(off_by)}
+
+    monkeypatch.setattr(comparing, "peer_beside", lambda _worker, name: made.engine(name))
+    monkeypatch.setattr(comparing, "make_peer", lambda name: Reference(name))
+    monkeypatch.setattr(LoadedModel, "onnx_path", Path("made-up.onnx"))
+    return made
+
+
+def test_each_peer_is_a_row(session: tw.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = yard(session, monkeypatch, Engine("slow", 1e-2), Engine("fast", 1e-9))
+    found = made.compare()
+    assert [(row.peer, row.precision, row.default_precision) for row in found.rows] == [
+        ("slow", "fp32", False),
+        ("fast", "fp32", False),
+    ]
+    slow, fast = found.rows
+    assert slow.peer_latency_s == 1e-2 and fast.peer_latency_s == 1e-9
+    assert slow.latency_s == fast.latency_s > 0, "ours is timed once, in turn with all"
+    assert slow.speedup == pytest.approx(1e-2 / slow.latency_s) and fast.speedup < 1 < slow.speedup
+    assert slow.threads == session.placement.resources.threads
+    assert slow.max_rel_error is not None and slow.max_rel_error < 1e-5
+    assert found.geomean_speedup == pytest.approx(fast.speedup), "the fastest peer of each"
+    assert found.geomean_speedup_low is not None and found.geomean_speedup_high is not None
+    assert found.geomean_speedup_low <= found.geomean_speedup <= found.geomean_speedup_high
+    assert found.skipped == {}
+
+
+def test_a_peer_is_compared_again_where_its_own_precision_is_another(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = yard(session, monkeypatch, Engine("same"), Engine("other", usually="bf16"))
+    rows = made.compare().rows
+    assert [(row.peer, row.precision, row.default_precision) for row in rows] == [
+        ("same", "fp32", False),
+        ("other", "fp32", False),
+        ("other", "bf16", True),
+    ]
+    assert [engine.starts for engine in made.made] == [["fp32"], ["default"]] * 2
+    assert all(engine.stops >= 1 for engine in made.made), "none is left behind"
+
+
+def test_errors_are_those_against_the_reference(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (row,) = yard(session, monkeypatch, Engine("peer"), off_by=0.5).compare().rows
+    assert row.max_abs_error == pytest.approx(0.5, rel=1e-3)
+    assert row.max_rel_error is not None and 1e-3 < row.max_rel_error < 0.5
+
+
+def test_peers_that_cannot_be_used_are_told(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = (Engine("gone", missing="not installed"), Engine("shy", refuses="not this one"))
+    made = yard(session, monkeypatch, *engines, Engine("here"))
+    found = made.compare()
+    assert [row.peer for row in found.rows] == ["here"]
+    network = found.rows[0].model
+    assert found.skipped == {"gone": "not installed", f"shy ({network})": "not this one"}
+    notes = [event.message for event in made.events if isinstance(event, Note)]
+    assert notes == ["shy left out: not this one"]
+    assert [(each.name, each.starts) for each in made.made][:2] == [("gone", []), ("shy", [])]
+
+
+def test_without_any_peer_nothing_is_compared(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = [Engine(name, missing="not installed") for name in ("a", "b")]
+    made = yard(session, monkeypatch, *gone, Engine("c", missing="too old"))
+    with pytest.raises(TargetError, match="no peer can be used: a, b: not installed; c: too old"):
+        made.compare()
+
+
+def test_an_artifact_runs_as_it_is(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = yard(session, monkeypatch, Engine("peer"))
+    network = prepare(MODEL, ModelOptions(), session.placement)
+    plan = comparing.choose_plan(network, session.records, session.placement, "default")
+    with comparing.measurers.open_networks(session.placement) as worker:
+        worker.compile(plan, network.graph.constants, tmp_path / "out")
+    manifest = type("Manifest", (), {"machine": "that one", "constants": plan.constant_names})
+    artifact = type("Opened", (), {"folder": tmp_path / "out", "manifest": manifest})
+    refused: list[Any] = []
+    monkeypatch.setattr(comparing, "open_model", lambda *_a, **_n: (network, artifact))
+    monkeypatch.setattr(comparing, "refuse_elsewhere", lambda *given: refused.append(given))
+    monkeypatch.setattr(comparing, "choose_plan", lambda *_: pytest.fail("nothing is chosen"))
+    (row,) = made.compare().rows
+    assert row.max_rel_error is not None and row.max_rel_error < 1e-5
+    assert refused == [("that one", session.placement)]
+
+
+def test_peers_are_known_and_named_once() -> None:
+    assert checked_peers(["onnxruntime", "torch", "onnxruntime"]) == ("onnxruntime", "torch")
+    with pytest.raises(UsageError, match="no peer is named"):
+        checked_peers([])
+    with pytest.raises(UsageError, match="nonsense"):
+        checked_peers(["onnxruntime", "nonsense"])
+
+
+def test_something_is_compared() -> None:
+    comparing.require_models(["zoo:mlp"])
+    with pytest.raises(UsageError, match="at least one MODEL"):
+        comparing.require_models([])

@@ -1,0 +1,156 @@
+"""Profiles of networks on a simulated device, which takes milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from helpers.fakes.measuring import failed
+from tilewright.core.errors import NegativeVerdict, UsageError
+from tilewright.core.events import Event, Stage
+from tilewright.core.records import EnergyUse, NetworkMeasurement
+from tilewright.core.results import ProfileResult
+from tilewright.deploy import profiling
+from tilewright.deploy.opening import open_model
+from tilewright.deploy.profiling import Profiler
+from tilewright.hardware.meters import Meter
+from tilewright.measure.resident import MemoryPeak
+from tilewright.measure.simulation import SimulatedMeasurer, SimulatedNetworks
+from tilewright.store.known_candidates import choose_plan
+
+MODEL = "op:conv2d[c=16,h=14,w=14,out=16,k=3,pad=1]"
+ENERGY = EnergyUse(method="made up", energy_j=0.5, power_w=2.0)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[tw.Session]:
+    with tw.open(db=tmp_path / "a.db", target="simulated") as opened:
+        yield opened
+
+
+def profiled(
+    session: tw.Session, events: list[Event] | None = None, model: str = MODEL, **changed: Any
+) -> ProfileResult:
+    told: list[Event] = [] if events is None else events
+    profiler = Profiler(
+        placement=session.placement, store=session.store, events=told.append, seed=0
+    )
+    return replace(profiler, **changed).run(model, tw.ModelOptions(), "default")
+
+
+def kept(session: tw.Session, monkeypatch: pytest.MonkeyPatch) -> list[NetworkMeasurement]:
+    """What is written of networks."""
+    rows: list[NetworkMeasurement] = []
+    monkeypatch.setattr(type(session.store), "add_network", lambda _self, row: rows.append(row))
+    return rows
+
+
+def test_every_task_and_the_network_are_timed(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, events = kept(session, monkeypatch), list[Event]()
+    found = profiled(session, events)
+    assert found.tasks and all(task.latency_s and task.in_place_s for task in found.tasks)
+    assert found.network_latency_s >= sum(
+        t.in_place_s * t.count for t in found.tasks if t.in_place_s
+    )
+    assert found.energy is None
+    memory = found.memory
+    assert memory is not None and memory.measured_bytes is None and "--memory" in memory.reason
+    assert memory.planned_bytes >= memory.weight_bytes + memory.interface_bytes > 0
+    (row,) = rows
+    assert (row.latency_s, row.model) == (found.network_latency_s, found.model)
+    assert (row.memory_method, row.measured_bytes, row.energy) == ("", None, None)
+    assert row.planned_bytes == memory.planned_bytes and row.versions and row.created_at > 0
+    stages = [event.name for event in events if isinstance(event, Stage)]
+    assert stages == ["import", "time", "compile"]
+
+
+def test_kernels_are_measured_with_their_own_repeats(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protocols: list[Any] = []
+    whole = SimulatedMeasurer.measure
+
+    def watched(self: Any, workload: Any, candidates: Any, protocol: Any, **named: Any) -> Any:
+        protocols.append(protocol)
+        return whole(self, workload, candidates, protocol, **named)
+
+    monkeypatch.setattr(SimulatedMeasurer, "measure", watched)
+    profiled(session)
+    assert {(p.warmup, p.repeats) for p in protocols} == {(5, 15)}
+    rows = session.measurements()
+    assert rows.height == len(protocols), "every task was kept"
+
+
+def test_memory_is_measured_where_that_is_wanted(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, events = kept(session, monkeypatch), list[Event]()
+    peak = MemoryPeak(bytes=1 << 20, method="made up", reason="")
+    monkeypatch.setattr(SimulatedNetworks, "memory_peak", lambda *_a, **_n: peak)
+    memory = profiled(session, events, memory=True).memory
+    assert memory is not None
+    assert (memory.measured_bytes, memory.method, memory.reason) == (1 << 20, "made up", "")
+    assert (rows[0].measured_bytes, rows[0].memory_method) == (1 << 20, "made up")
+    assert "memory" in [event.name for event in events if isinstance(event, Stage)]
+    nothing = MemoryPeak(bytes=None, method="made up", reason="not here")
+    monkeypatch.setattr(SimulatedNetworks, "memory_peak", lambda *_a, **_n: nothing)
+    memory = profiled(session, memory=True).memory
+    assert memory is not None and memory.measured_bytes is None and memory.reason == "not here"
+    assert (rows[1].measured_bytes, rows[1].memory_method) == (None, "")
+
+
+def test_energy_is_read_while_the_network_runs(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, asked = kept(session, monkeypatch), list[float]()
+    meter: Any = type("Toy", (), {"method": "made up"})()
+
+    def measured(given: Meter, run: Any) -> EnergyUse:
+        assert given is meter
+        asked.append(run(0.001))
+        return ENERGY
+
+    monkeypatch.setattr(profiling, "measure_energy", measured)
+    monkeypatch.setattr(profiling.measurers, "require_here", lambda _placement: None)
+    monkeypatch.setattr(SimulatedNetworks, "repeat", lambda *_a, **_n: 3, raising=False)
+    assert profiled(session, meter=meter).energy == ENERGY
+    assert asked == [3] and rows[0].energy == ENERGY
+
+
+def test_a_meter_of_this_machine_reads_no_other(session: tw.Session) -> None:
+    meter: Any = type("Toy", (), {"method": "made up"})()
+    with pytest.raises(UsageError, match="--power"):
+        profiled(session, meter=meter)
+
+
+def test_a_task_that_cannot_be_timed_is_named(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crashed(_self: Any, workload: Any, candidates: Any, *_a: Any, **_n: Any) -> Any:
+        return [failed(workload, candidates[0], "crash", message="it fell\nover")]
+
+    monkeypatch.setattr(SimulatedMeasurer, "measure", crashed)
+    with pytest.raises(NegativeVerdict, match=r"could not be timed, crash: it fell$"):
+        profiled(session)
+
+
+def test_an_artifact_is_profiled_as_it_was_compiled(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, nothing = open_model(MODEL, tw.ModelOptions(), session.placement)
+    assert nothing is None
+    plan = choose_plan(network, session.store, session.placement, "default")
+    artifact: Any = type("Opened", (), {"plan": lambda *_: plan})()
+    refused: list[Any] = []
+    monkeypatch.setattr(profiling.opening, "open_model", lambda *_a, **_n: (network, artifact))
+    monkeypatch.setattr(profiling, "choose_plan", lambda *given: refused.append(given))
+    found = profiled(session)
+    assert [task.key for task in found.tasks] == [t.workload.key for t in plan.tasks.values()]
+    assert not refused
