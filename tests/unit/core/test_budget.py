@@ -46,6 +46,31 @@ def test_reading(text: str | float, budget: Limit) -> None:
     assert budget.nothing == (min(budget.seconds, budget.measurements) == 0)
 
 
+def test_the_least_that_is_something() -> None:
+    for limit in (Limit(measurements=1), Limit(seconds=0.5)):
+        assert not limit.nothing
+        assert not Budget(limit, began_s=0.0, clock=lambda: 0.0).exhausted
+    with pytest.raises(UsageError):
+        parse_budget(True)
+
+
+@pytest.mark.parametrize(
+    ("limit", "share", "part"),
+    [
+        (Limit(measurements=10), 0.25, Limit(measurements=2)),
+        (Limit(measurements=10), 0.39, Limit(measurements=3)),
+        (Limit(measurements=10), 0.01, Limit(measurements=1)),
+        (Limit(measurements=1), 1.0, Limit(measurements=1)),
+        (Limit(measurements=0), 0.5, Limit(measurements=0)),
+        (Limit(measurements=2), 0.25, Limit(measurements=1)),
+        (Limit(seconds=10.0), 0.25, Limit(seconds=2.5)),
+        (Limit(seconds=0.0), 0.25, Limit(seconds=0.0)),
+    ],
+)
+def test_a_part_is_never_nothing_of_something(limit: Limit, share: float, part: Limit) -> None:
+    assert limit.part(share) == part
+
+
 @pytest.mark.parametrize(
     "text", ["", "-1", "1.5", "ten", "10d", "-5m", "m", "nan", "inf", "infs", "1e400", "nanm", -3]
 )

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from helpers.fakes.engines import NumpyReference
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import Event, Note
 from tilewright.core.results import CompareResult, CompareRow
 from tilewright.deploy import comparing
 from tilewright.deploy.comparing import Comparer, checked_peers
-from tilewright.graph.evaluate import run_graph
 from tilewright.models import ModelOptions
 from tilewright.models.loaded import LoadedModel
 from tilewright.plan.preparation import prepare
@@ -138,15 +138,9 @@ def yard(
 ) -> Yard:
     """The reference computes what the network does in numpy, but for `off_by`."""
     made = Yard(session, {engine.name: engine for engine in engines})
-    graph = prepare(MODEL, ModelOptions(), session.placement).graph
-
-    class Reference(Engine):
-        def run(self, inputs: Any) -> Mapping[str, np.ndarray[Any, Any]]:
-            (name,) = graph.outputs
-            return {name: run_graph(graph, inputs)[name] + np.float32(off_by)}
-
+    network = prepare(MODEL, ModelOptions(), session.placement)
     monkeypatch.setattr(comparing, "peer_beside", lambda _worker, name: made.engine(name))
-    monkeypatch.setattr(comparing, "make_peer", lambda name: Reference(name))
+    monkeypatch.setattr(comparing, "make_peer", lambda _name: NumpyReference(network, off_by))
     monkeypatch.setattr(LoadedModel, "onnx_path", Path("made-up.onnx"))
     return made
 
