@@ -15,13 +15,16 @@ import pytest
 
 import tilewright as tw
 from helpers.fakes.engines import NumpyReference
+from helpers.fakes.measuring import measured
 from helpers.records.written_artifacts import write_content
 from tilewright.core.errors import DamagedArtifact, ModelError, TargetError, UsageError
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Placement
 from tilewright.deploy import artifact as artifacts
 from tilewright.deploy import opening, racing, showing
 from tilewright.deploy.manifest import Machine, Port
 from tilewright.deploy.opening import OpenedArtifact, open_artifact, open_model
+from tilewright.kernels.spaces import default_candidate, ranked_defaults
 from tilewright.measure.accesses.registry import access_to
 from tilewright.plan.preparation import prepare
 
@@ -230,6 +233,30 @@ def test_what_shipped_is_shown(folder: Path, placement: Placement, tmp_path: Pat
             session.show("nothing")
         with pytest.raises(UsageError, match="unknown view 'tri'"):
             session.show(MODEL, "tri")
+
+
+def test_the_best_of_what_is_known_is_shown(tmp_path: Path) -> None:
+    """Of a model in the layouts that it has there, of a task by its key in any."""
+    with tw.open(db=tmp_path / "a.db", target="simulated") as session:
+        network, _ = open_model(MODEL, tw.ModelOptions(), session.placement)
+        (task,) = network.tasks.values()
+        here = {"device_class": session.placement.device.class_key,
+                "resources": session.placement.resources}  # fmt: skip
+        session.store.add_device(session.placement.device)
+        session.store.add_workloads([task.workload])
+        best, *others = ranked_defaults(task.workload, task.forms, session.placement)
+        slowest = others[-1][0] if others else best[0]
+        blocks = (blocked(16), PLAIN, blocked(16))
+        elsewhere = default_candidate(task.workload, blocks, session.placement)[0]
+        assert task.forms == (PLAIN,) * 3
+        assert session.show(task.workload.key) == showing.describe(task.workload, best[0])
+        assert session.show(MODEL) == showing.describe(task.workload, best[0])
+        session.store.add([
+            measured(task.workload, slowest, 2e-3, **here),
+            measured(task.workload, elsewhere, 1e-3, **here),
+        ])  # fmt: skip
+        assert session.show(MODEL) == showing.describe(task.workload, slowest)
+        assert session.show(task.workload.key) == showing.describe(task.workload, elsewhere)
 
 
 def test_a_task_in_words(folder: Path, placement: Placement) -> None:

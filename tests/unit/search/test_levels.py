@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from msgspec import structs
 
 from helpers.fakes.levels import DIRECT, WINOGRAD, convolution, relu, task, tasks
 from helpers.fakes.measuring import PLACEMENT
+from tilewright.core.budget import Limit
 from tilewright.core.errors import UsageError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
@@ -22,13 +24,18 @@ from tilewright.insight.subgraphs import int8_tasks
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.spaces import search_space
+from tilewright.models.loaded import ModelOptions
 from tilewright.search.levels import (
     LEVELS,
+    GraphLevel,
+    OptimizeRequest,
+    Scope,
     anchor_group,
     bare_task,
     bare_tasks,
     carried_over,
     checked_level,
+    level_name,
 )
 
 FUSED = task(convolution("add", "relu"))
@@ -50,6 +57,34 @@ def test_levels_by_name() -> None:
     with pytest.raises(UsageError, match="unknown level 'subgraf'") as caught:
         checked_level("subgraf")
     assert "subgraph" in str(caught.value.hint)
+
+
+def test_the_graph_is_a_level_too() -> None:
+    graph = GraphLevel(solver="exact")
+    assert checked_level(graph) is graph and checked_level("graph") == GraphLevel()
+    assert [level_name(level) for level in ("op", "subgraph", graph)] == ["op", "subgraph", "graph"]
+
+
+@pytest.mark.parametrize(
+    ("command", "level", "count", "only_predicted", "searched"),
+    [
+        ("tune", GraphLevel(), 0, True, "subgraph"),
+        ("tune", GraphLevel(), 1, False, "subgraph"),
+        ("optimize", GraphLevel(), 0, False, "subgraph"),
+        ("tune", "op", 0, False, "op"),
+        ("tune", "subgraph", 0, False, "subgraph"),
+    ],
+)
+def test_what_a_request_asks_for(
+    command: str, level: Scope, count: int, only_predicted: bool, searched: str
+) -> None:
+    request = OptimizeRequest(
+        model="m", options=ModelOptions(), budget=Limit(measurements=count), folder=Path("o"),
+        max_error=1e-4, seed=0, level=level, command=command,
+    )  # fmt: skip
+    assert request.only_predicted is only_predicted
+    assert request.searched_level == searched
+    assert request.graph is (level if isinstance(level, GraphLevel) else None)
 
 
 def test_all_implementations_of_an_anchor_compete_inside_the_subgraph() -> None:

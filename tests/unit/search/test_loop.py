@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import cast
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from helpers.fakes.levels import PEAKS
-from helpers.fakes.measuring import PLACEMENT, FakeMeasurer, measured
+from helpers.fakes.measuring import PLACEMENT, FakeMeasurer, failed, measured
 from helpers.fakes.tuning import FORMS, FakeStore, MadeUp, workload
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.events import Event, TuningProgress
@@ -365,3 +366,85 @@ def test_scales_lie_between_what_was_seen(ratios: list[float], estimate_s: float
             assert found == 1.0
         else:
             assert min(ratios) * 0.999 <= found <= max(ratios) * 1.001
+
+
+def test_a_task_tells_what_is_known_of_it() -> None:
+    one = state(BIG)
+    assert one.best is None and one.best_s == inf and one.default_measured is None
+    assert one.unknown and one.tried == (0, 0)
+    other = structs.replace(one.default, settings=(("a", 3), ("b", 2)))
+    slow, fast = measured(BIG, one.default, 3e-3), measured(BIG, other, 1e-3)
+    again, broken = measured(BIG, one.default, 2e-3), failed(BIG, other)
+    one.outcomes += [slow, fast, again, broken]
+    one.trials += [(0.0, fast), (0.0, again), (1.0, broken)]
+    assert one.measured() == [fast, again, slow] and one.best is fast and one.best_s == 1e-3
+    assert one.default_measured is again, "the last time"
+    assert one.tried == (2, 1) and not one.unknown
+
+
+def test_a_task_without_a_time_may_still_get_one() -> None:
+    one = state(BIG)
+    one.outcomes.append(failed(BIG, one.default))
+    for stale, unknown in ((0, True), (2, True), (3, False)):
+        one.stale = stale
+        assert one.unknown is unknown
+    one.stale, one.finished = 0, True
+    assert not one.unknown and one.expected_gain_s() == 0.0
+
+
+def test_a_follower_waits_for_a_leader_that_still_finds() -> None:
+    leader, one = state(SMALL), state(BIG)
+    one.leader = leader
+    one.outcomes.append(measured(BIG, one.default, 1e-3))
+    assert one.waits and not leader.slowing and one.expected_gain_s() == 0.0
+    leader.rounds = 1
+    assert leader.slowing and one.expected_gain_s() > 0.0
+    leader.rounds, leader.stale = 0, 1
+    assert leader.slowing
+    one.followed = True
+    assert not one.waits and not one.behind, "there is nothing to follow"
+    best = structs.replace(leader.default, settings=(("a", 7), ("b", 1)))
+    leader.outcomes += [measured(SMALL, leader.default, 2e-6), measured(SMALL, best, 1e-6)]
+    assert one.untried() == [best] and one.untried(1) == [best], "the default was tried"
+    for finished, stale, behind in ((False, 0, False), (True, 0, True), (False, 1, True)):
+        leader.finished, leader.stale = finished, stale
+        assert one.behind is behind
+    leader.outcomes[1] = measured(SMALL, best, 3e-6)
+    assert one.untried(1) == [] and one.untried() == [best]
+
+
+def test_what_a_batch_may_gain() -> None:
+    one = state(BIG, count=3, floor_s=1e-4, estimate_s=4e-4)
+    unknown_s = one.expected_gain_s()
+    assert unknown_s == pytest.approx(3 * 4e-4 * unknown_s / (3 * 4e-4)) and unknown_s > 0
+    assert one.expected_gain_s(2.0) == pytest.approx(2 * unknown_s)
+    assert one.expected_gain_s(1e-9) == pytest.approx(unknown_s / 4), "not below its floor"
+    one.outcomes.append(measured(BIG, one.default, 4e-4))
+    gain_s = 3 * 4e-4 * 0.5 * (1 - 1 / 4)
+    assert one.expected_gain_s() == pytest.approx(gain_s)
+    one.stale = 2
+    assert one.expected_gain_s() == pytest.approx(gain_s / 4)
+    one.floor_s = 4e-4
+    assert one.expected_gain_s() == pytest.approx(3 * 4e-4 * 0.02 / 4), "at its floor"
+
+
+def test_progress_in_numbers() -> None:
+    events: list[Event] = []
+    named = state(BIG, count=2)
+    named.task = replace(named.task, name="conv1")
+    run([named, state(SMALL)], FakeMeasurer(improving), Limit(measurements=60), events=events)
+    told = [event for event in events if isinstance(event, TuningProgress)]
+    assert {event.task for event in told} == {"conv1", SMALL.key}
+    assert told[0].network_s is None and told[-1].network_s is not None
+    assert [event.measurements for event in told] == sorted(event.measurements for event in told)
+    assert told[-1].measurements == 60 and told[-1].failures == 0
+    assert all(event.remaining_s is None for event in told)
+    last = next(event for event in reversed(told) if event.task == "conv1")
+    assert last.best_s == named.best_s and last.task_measurements == named.tried[0]
+    default = named.default_measured
+    assert default is not None and last.gain == pytest.approx(default.latency_s / named.best_s)
+    events.clear()
+    run([state(BIG)], FakeMeasurer(improving), Limit(seconds=5.0), events=events,
+        clock=iter(map(float, range(10_000))).__next__)  # fmt: skip
+    told = [event for event in events if isinstance(event, TuningProgress)]
+    assert told and all(event.remaining_s is not None for event in told)

@@ -145,6 +145,20 @@ def test_tuned_tasks_race_in_default_layouts(store: SqliteStore) -> None:
     assert searched.search.reconsider(InNetworkFactors()) is None, "layouts were not searched"
 
 
+def test_operators_are_tuned_bare_and_their_best_timed_in_the_fused_kernel(
+    store: SqliteStore,
+) -> None:
+    searched = Searched(store, 60)
+    (tuned,) = searched.plans(level="op")
+    asked = {key for key, _ in searched.measurer.asked}
+    fused = {task.workload.key for task in NETWORK.tasks.values()}
+    assert asked - fused, "the convolution whose ReLU is left out"
+    assert WINOGRAD in implementations(tuned)
+    for key, task in NETWORK.tasks.items():
+        alone = tuned.task(key).alone
+        assert alone is not None and alone.workload_key == task.workload.key
+
+
 def test_a_budget_of_nothing_gives_the_default_settings(store: SqliteStore) -> None:
     searched = Searched(store, 0)
     (tuned,) = searched.plans()
