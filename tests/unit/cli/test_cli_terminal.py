@@ -16,7 +16,7 @@ from rich.console import Console
 
 from helpers.fakes.session import OPTIMIZED, PROFILED, TASK, FakeSession
 from tilewright.cli import main as entry
-from tilewright.cli.progress import LiveProgress, PlainProgress, describe, task_table
+from tilewright.cli.progress import LiveProgress, PlainProgress, describe, task_table, time_left
 from tilewright.core.errors import ModelError
 from tilewright.core.events import Note, Stage, TuningProgress
 
@@ -279,3 +279,12 @@ def test_a_terminal_that_is_closed_does_not_end_the_work() -> None:
         terminal.closed_now = True
         for event in (PROGRESS, Stage(name="verify"), Note(message="late"), PROGRESS):
             view(event)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (-3, "0:00"), (9.4, "0:09"), (75, "1:15"), (3599.6, "1:00:00"),
+     (3600, "1:00:00"), (7325, "2:02:05"), (90061, "25:01:01")],
+)  # fmt: skip
+def test_time_left_as_clocks_show_it(seconds: float, text: str) -> None:
+    assert time_left(seconds) == text
