@@ -25,7 +25,7 @@ from pathlib import Path
 
 from fuzzing.ground import prepare
 from fuzzing.journal import Journal
-from fuzzing.running import COUNTS, KINDS, SAMPLE, Runner
+from fuzzing.running import COUNTS, KINDS, Runner
 from fuzzing.warm import preload
 
 RESULTS = Path(__file__).parent / "results" / "fuzz.jsonl"
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _parsed(argv)
     preload()
     with tempfile.TemporaryDirectory(prefix="tilewright-fuzz-") as scratch:
-        runner = Runner(ground=prepare(Path(scratch)))
+        runner = Runner(ground=prepare(given.ground or Path(scratch)))
         if given.replay:
             return _replay(runner, given)
         journal = Journal(given.out)
@@ -54,12 +54,12 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--count", type=int, help="cases of each kind [default: " + str(COUNTS) + "]"
     )
-    parser.add_argument(
-        "--sample", action="store_true", help=f"few cases, as in the tests: {SAMPLE}"
-    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the first case")
     parser.add_argument("--minutes", type=float, default=15.0, help="after which no case begins")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where results are kept")
+    parser.add_argument(
+        "--ground", type=Path, help="where the good things are, or are made [default: made anew]"
+    )
     parser.add_argument("--replay", metavar="KIND:SEED", help="run one case alone and show it")
     parser.add_argument("--cold", action="store_true", help="replay in processes of their own")
     parser.add_argument("--keep", type=Path, help="replay: leave the case's folder there")
@@ -96,8 +96,7 @@ def _work(runner: Runner, journal: Journal, given: argparse.Namespace) -> bool:
 def _cases(given: argparse.Namespace) -> Iterator[tuple[str, int]]:
     kinds = tuple(KINDS) if given.kind == "all" else (given.kind,)
     for kind in kinds:
-        usual = SAMPLE[kind] if given.sample else COUNTS[kind]
-        count = usual if given.count is None else given.count
+        count = COUNTS[kind] if given.count is None else given.count
         for seed in range(given.seed, given.seed + count):
             yield kind, seed
 

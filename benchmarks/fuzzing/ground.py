@@ -14,6 +14,7 @@ from fuzzing.seed_models import convolutional
 from fuzzing.warm import Place, forked
 from tilewright.cli.main import main
 
+_LAST = "y.npy"
 _LOGS = ("jsonl", "csv", "autotvm", "t4", "parquet")
 
 
@@ -30,8 +31,11 @@ def environment(ground: Ground, folder: Path) -> Mapping[str, str]:
 
 
 def prepare(folder: Path) -> Ground:
-    """A compiled network, its input and output, a database, logs, predictors in the cache."""
+    """A compiled network, its input and output, a database, logs, predictors in the cache; those
+    of before where the folder has them."""
     ground = Ground(folder=folder)
+    if (folder / _LAST).exists():
+        return ground
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tmp").mkdir(exist_ok=True)
     onnx.save(convolutional(generator("ground", 0)), ground.network)
@@ -50,5 +54,5 @@ def prepare(folder: Path) -> Ground:
         if ended.code != 0:
             raise RuntimeError(f"tilewright {' '.join(words)} failed: {ended.err}")
     (output,) = (folder / "outputs").glob("*.npy")
-    shutil.move(output, folder / "y.npy")
+    shutil.move(output, folder / _LAST)
     return ground

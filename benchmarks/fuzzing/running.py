@@ -27,8 +27,6 @@ KINDS: dict[str, Kind] = {
     "commands": command_case,
 }
 COUNTS = {"models": 2000, "artifacts": 500, "databases": 500, "commands": 300}
-SAMPLE = {"models": 20, "artifacts": 15, "databases": 20, "commands": 30}
-"""What the tests run of them."""
 LIMIT_S = 20.0
 """What takes longer hangs."""
 _LONG_S = 5.0

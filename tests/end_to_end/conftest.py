@@ -9,10 +9,8 @@ from unittest import mock
 
 import pytest
 
-from helpers.commands.command_line import keep_to
+from helpers.commands.command_line import ALL, keep_to, on_all_cores
 from tilewright.hardware.probe import allotted_cpus
-
-ALL = os.sched_getaffinity(0)
 
 
 def own_share() -> set[int]:
@@ -50,6 +48,5 @@ def own_cache(cache: Path) -> Iterator[None]:
 @pytest.fixture
 def all_cores(own_cores: None) -> Iterator[None]:
     """For a test of kernels with as many threads as the machine has cores."""
-    keep_to(ALL)
-    yield
-    keep_to(own_share())
+    with on_all_cores():
+        yield

@@ -23,13 +23,18 @@ def answer(installed: Path, *command: str) -> dict[str, Any]:
     return json.loads(done.stdout)["data"]
 
 
-@pytest.mark.slow
-def test_the_example_is_the_default_and_right(installed: Path) -> None:
+OPERATOR = "op:relu[shape=1x16x8x8]"
+
+
+def test_the_example_is_right(installed: Path) -> None:
     """Its estimate is the lowest, so default settings use it; `optimize` checks what it ships."""
-    operator = "op:relu[shape=1x16x8x8]"
-    shipped = answer(installed, "optimize", operator, "--budget", "0")
+    shipped = answer(installed, "optimize", OPERATOR, "--budget", "0")
     assert shipped["measurements"] == 0 and shipped["max_abs_error"] == 0
-    profile = answer(installed, "profile", operator, "--settings", "default")
+    assert [task["implementation"] for task in shipped["tasks"]] == ["elementwise_serial"]
+
+
+def test_the_example_is_the_default(installed: Path) -> None:
+    profile = answer(installed, "profile", OPERATOR, "--settings", "default")
     assert [task["implementation"] for task in profile["tasks"]] == ["elementwise_serial"]
 
 

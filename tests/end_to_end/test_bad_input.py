@@ -124,56 +124,68 @@ def test_budgets_that_are_none(tmp_path: Path, budget: str) -> None:
     assert "Traceback" not in done.err
 
 
-FORMATS = ("json", "csv", "md")
+SCRIPT, ESCAPE = "<script>alert(1)</script>", "\x1b]0;owned\x07\x1b[31m"
+NAMES = {
+    "conv0": SCRIPT,
+    "conv1": ESCAPE + '"><img src=x onerror=alert(2)>',
+    "c0": "../../../etc/passwd",
+    "r0": SCRIPT + ESCAPE,
+    "x": f"{ESCAPE}<b>",
+    "y": "y\u202eevil\r\nerror: fake",
+}
 
 
-def test_hostile_names_stay_harmless(tmp_path: Path) -> None:
-    script, escape = "<script>alert(1)</script>", "\x1b]0;owned\x07\x1b[31m"
-    names = {
-        "conv0": script,
-        "conv1": escape + '"><img src=x onerror=alert(2)>',
-        "c0": "../../../etc/passwd",
-        "r0": script + escape,
-        "x": f"{escape}<b>",
-        "y": "y\u202eevil\r\nerror: fake",
-    }
-    path = tmp_path / f"<img src=x>{chr(27)}[2J.onnx"
-    small_model(path, names=names)
-    optimize = ("optimize", path, "--budget", "10", "--out", "out")
-    for start, words in (
-        (run, optimize),
-        (run, ("profile", path)),
-        *((call, ("predict", path, "--format", f)) for f in FORMATS),
-    ):
-        done = start(tmp_path, *words)
-        assert done.code == 0, done.err
-        for text in (done.out, done.err):
-            assert "\x1b" not in text and "\u202e" not in text and "\x07" not in text
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A model whose every name is an attack."""
+    return small_model(tmp_path / f"<img src=x>{chr(27)}[2J.onnx", names=NAMES)
+
+
+def harmless(done: Done) -> None:
+    assert done.code == 0, done.err
+    for text in (done.out, done.err):
+        assert "\x1b" not in text and "\u202e" not in text and "\x07" not in text
+
+
+def test_hostile_names_stay_harmless_in_a_report(tmp_path: Path, hostile: Path) -> None:
+    harmless(run(tmp_path, "optimize", hostile, "--budget", "4", "--out", "out"))
     report = (tmp_path / "out" / "report.html").read_text()
     assert report.count(libraries()) == 1
     report = report.replace(libraries(), "")  # they write tags of their own
     for tag in ("<script>alert", "<img", "\x1b", "\u202e", "\x07"):
         assert tag not in report
     assert "&lt;script&gt;alert" in report or "\\u003cscript" in report
+
+
+def test_hostile_names_stay_harmless_in_a_profile(tmp_path: Path, hostile: Path) -> None:
+    harmless(run(tmp_path, "profile", hostile))
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "md"])
+def test_hostile_names_stay_harmless_in_data(tmp_path: Path, hostile: Path, kind: str) -> None:
+    harmless(call(tmp_path, "predict", hostile, "--format", kind))
+
+
+def test_a_hostile_argument_stays_harmless(tmp_path: Path) -> None:
     done = call(tmp_path, "optimize", "zoo:\x1b[31mnone", "--budget", "0")
     assert done.code in (2, 4) and "\x1b" not in done.err
 
 
-def test_half_precision_and_doubles_work_or_are_named(tmp_path: Path) -> None:
-    for kind in (TensorProto.FLOAT16, TensorProto.DOUBLE):
-        dtype = helper.tensor_dtype_to_np_dtype(kind)
-        weight = numpy_helper.from_array(np.ones((4, 3), dtype), "w")
-        graph = helper.make_graph(
-            [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
-            "g",
-            [helper.make_tensor_value_info("x", kind, [2, 4])],
-            [helper.make_tensor_value_info("y", kind, [2, 3])],
-            [weight],
-        )
-        onnx.save(
-            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
-            tmp_path / "net.onnx",
-        )
-        done = run(tmp_path, "optimize", "net.onnx", "--budget", "0", "--max-error", "0.01")
-        assert done.code in (0, 4), done.err
-        assert "Traceback" not in done.err
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.DOUBLE])
+def test_half_precision_and_doubles_work_or_are_named(tmp_path: Path, kind: int) -> None:
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    weight = numpy_helper.from_array(np.ones((4, 3), dtype), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
+        "g",
+        [helper.make_tensor_value_info("x", kind, [2, 4])],
+        [helper.make_tensor_value_info("y", kind, [2, 3])],
+        [weight],
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+        tmp_path / "net.onnx",
+    )
+    done = run(tmp_path, "optimize", "net.onnx", "--budget", "0", "--max-error", "0.01")
+    assert done.code in (0, 4), done.err
+    assert "Traceback" not in done.err

@@ -9,20 +9,43 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.regression
+pytestmark = [pytest.mark.regression, pytest.mark.slow]
 
 FUZZ = Path(__file__).resolve().parents[2] / "benchmarks" / "fuzz.py"
+SAMPLE = (
+    *(("models", seed, 10) for seed in (0, 10)),
+    ("artifacts", 0, 15),
+    ("databases", 0, 20),
+    *(("commands", seed, 15) for seed in (0, 15)),
+)
+"""Kind, seed of the first case, cases."""
 
 
-@pytest.mark.slow
-@pytest.mark.regression
-def test_nothing_hostile_ends_in_our_own_fault(tmp_path: Path) -> None:
+def fuzzed(folder: Path, ground: Path, kind: str, seed: int, count: int) -> str:
+    """What a run says that must find nothing bad."""
+    cases = ("--kind", kind, "--seed", str(seed), "--count", str(count))
+    places = ("--ground", str(ground), "--out", str(folder / "fuzz.jsonl"))
     done = subprocess.run(
-        [sys.executable, str(FUZZ), "--sample", "--out", str(tmp_path / "fuzz.jsonl")],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        [sys.executable, str(FUZZ), *cases, *places],
+        env={**os.environ, "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "all cases are done" in done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
+    """The good things that cases change, made by a run without cases."""
+    folder = tmp_path_factory.mktemp("ground")
+    fuzzed(folder, folder / "good", "commands", 0, 0)
+    return folder / "good"
+
+
+@pytest.mark.parametrize(("kind", "seed", "count"), SAMPLE)
+def test_nothing_hostile_ends_in_our_own_fault(
+    tmp_path: Path, ground: Path, kind: str, seed: int, count: int
+) -> None:
+    assert "all cases are done" in fuzzed(tmp_path, ground, kind, seed, count)

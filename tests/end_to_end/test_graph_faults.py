@@ -19,10 +19,14 @@ WORDS = (
 SHIPPED = {"model.so", "weights.params", "manifest.json", "report.html", "layouts.onnx"}
 
 
+def model_in(folder: Path) -> Path:
+    small_model(folder / "net.onnx", filters=(16, 16), extent=12)
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    small_model(tmp_path / "net.onnx", filters=(16, 16), extent=16)
-    return tmp_path
+    return model_in(tmp_path)
 
 
 def wait_for(process: subprocess.Popen[str], words: str) -> None:
@@ -42,7 +46,10 @@ def check_complete(folder: Path, again: dict[str, Any], kept: int) -> None:
     assert (folder / "net.json").exists()
 
 
-def test_interrupted_it_goes_on(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
+    """A folder in which Ctrl-C came while layouts were searched."""
+    folder = model_in(tmp_path_factory.mktemp("interrupted"))
     process = start(folder, *WORDS, "--out", "out", "--format", "json")
     wait_for(process, "in other layouts")
     process.send_signal(signal.SIGINT)
@@ -50,21 +57,32 @@ def test_interrupted_it_goes_on(folder: Path) -> None:
     assert process.returncode == 130, err
     assert out == "" and "Traceback" not in err
     assert "tilewright tune net.onnx --level graph" in err
-    assert not any(folder.glob("out/*"))
-    kept = rows(folder)
-    assert kept > 0
-    check_complete(folder, succeed(folder, *WORDS, "--out", "out"), kept)
+    return folder
 
 
-def test_killed_in_the_race_it_goes_on(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
+    """A folder in which the command died while networks were raced."""
+    folder = model_in(tmp_path_factory.mktemp("killed"))
     process = start(folder, *WORDS, "--out", "out")
     wait_for(process, "compare:")
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    assert not (folder / "out" / "manifest.json").exists()
-    kept = rows(folder)
+    return folder
+
+
+def test_interrupted_it_goes_on(interrupted: Path) -> None:
+    assert not any(interrupted.glob("out/*"))
+    kept = rows(interrupted)
+    assert kept > 0
+    check_complete(interrupted, succeed(interrupted, *WORDS, "--out", "out"), kept)
+
+
+def test_killed_in_the_race_it_goes_on(killed: Path) -> None:
+    assert not (killed / "out" / "manifest.json").exists()
+    kept = rows(killed)
     assert kept == BUDGET
-    check_complete(folder, succeed(folder, *WORDS, "--out", "out"), kept)
+    check_complete(killed, succeed(killed, *WORDS, "--out", "out"), kept)
 
 
 @pytest.mark.parametrize("place", ["/dev/full", "net.onnx/problem.json", "."])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import onnx
 import pytest
 
 import tilewright
-from helpers.commands.command_line import LIGHT, reference, run, small_model, succeed
+from helpers.commands.command_line import LIGHT, answer, reference, run, small_model, succeed
 from helpers.networks.random_weights import randomize_weights
 
 FIELDS = {
@@ -60,23 +61,46 @@ def check_artifact(artifact: Path, model: Path) -> None:
         np.testing.assert_allclose(got[name], expected, rtol=0, atol=1e-4 * scale)
 
 
-def test_twice_measures_once(tmp_path: Path) -> None:
-    model = small_model(tmp_path / "net.onnx")
-    words = ("optimize", model, "--budget", "8")
-    first = succeed(tmp_path, *words)
-    check_result(first, tmp_path)
+Optimized = tuple[Path, dict[str, Any]]
+WORDS = ("optimize", "net.onnx", "--budget")
+
+
+@pytest.fixture(scope="module")
+def optimized(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Optimized:
+    """A folder in which a network was optimized with eight measurements, and what was said."""
+    folder = tmp_path_factory.mktemp("optimized")
+    small_model(folder / "net.onnx")
+    return folder, succeed(folder, *WORDS, "8")
+
+
+@pytest.fixture
+def copied(optimized: Optimized, tmp_path: Path) -> Optimized:
+    return Path(shutil.copytree(optimized[0], tmp_path / "copy")), optimized[1]
+
+
+def test_once_measures_what_it_may(optimized: Optimized) -> None:
+    folder, first = optimized
+    check_result(first, folder)
     assert 0 < first["measurements"] + first["failures"] <= 8
     assert len(first["tasks"]) == 2
-    again = succeed(tmp_path, *words)
-    check_result(again, tmp_path)
+
+
+def test_twice_measures_once(copied: Optimized) -> None:
+    folder, first = copied
+    again = succeed(folder, *WORDS, "8")
+    check_result(again, folder)
     assert again["measurements"] == again["failures"] == 0
     chosen = [[(t["key"], t["implementation"], t["settings"]) for t in r["tasks"]]
               for r in (first, again)]  # fmt: skip
     assert sorted(map(str, chosen[0])) == sorted(map(str, chosen[1]))
-    check_artifact(tmp_path / again["artifact"], model)
-    more = succeed(tmp_path, "optimize", model, "--budget", "12")
+    check_artifact(folder / again["artifact"], folder / "net.onnx")
+
+
+def test_more_measures_the_rest(copied: Optimized) -> None:
+    folder, first = copied
+    more = succeed(folder, *WORDS, "12")
     assert more["measurements"] + more["failures"] <= 4
-    info = succeed(tmp_path, "db", "info")
+    info = answer(folder, "db", "info")
     total = first["measurements"] + first["failures"] + more["measurements"] + more["failures"]
     assert info["measurements"] + info["failures"] == total
 
@@ -88,7 +112,7 @@ def test_budget_zero_measures_nothing(tmp_path: Path, model: str) -> None:
     assert data["measurements"] == data["failures"] == 0
     assert data["artifact"] == "out"
     assert data["max_rel_error"] <= 1e-4
-    assert succeed(tmp_path, "db", "info")["measurements"] == 0
+    assert answer(tmp_path, "db", "info")["measurements"] == 0
     loaded = tilewright.load(tmp_path / "out")
     x = np.ones(loaded.manifest["inputs"][0]["shape"], np.float32)
     assert loaded(x).shape == tuple(loaded.manifest["outputs"][0]["shape"])
@@ -118,7 +142,7 @@ def check_defaults(folder: Path, model: Path) -> None:
 
 @pytest.mark.slow
 def test_a_light_network_as_it_is(tmp_path: Path) -> None:
-    model = LIGHT / "light_shufflenet.onnx"
+    model = LIGHT / "light_squeezenet.onnx"
     data = succeed(tmp_path, "optimize", model, "--budget", "0", "--out", "out")
     check_result(data, tmp_path)
     assert data["max_rel_error"] <= 1e-4

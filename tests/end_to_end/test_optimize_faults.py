@@ -23,6 +23,8 @@ from tilewright.deploy import shipment
 from tilewright.session import opened
 from tilewright.store import open_store
 
+SPENT = 6
+"""Candidates that the network in `finished` was made of."""
 WORDS = ("optimize", "net.onnx", "--budget", "400", "--out", "out", "--format", "json")
 
 
@@ -34,10 +36,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ten candidates measured and the network in `out`; not to be changed."""
+    """A folder with a few candidates measured and the network in `out`; not to be changed."""
     folder = tmp_path_factory.mktemp("finished")
     small_model(folder / "net.onnx", filters=(16, 16), extent=16)
-    succeed(folder, "optimize", "net.onnx", "--budget", "10", "--out", "out")
+    succeed(folder, "optimize", "net.onnx", "--budget", SPENT, "--out", "out")
     return folder
 
 
@@ -80,7 +82,7 @@ def ours(temporary: Path) -> list[Path]:
 @pytest.mark.slow
 def test_killed_in_the_middle_the_command_goes_on(folder: Path, temporary: Path) -> None:
     process = start(folder, *WORDS)
-    acknowledged = wait_for_rows(folder, process, 17)
+    acknowledged = wait_for_rows(folder, process, 9)
     workers = children_of(process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
@@ -100,7 +102,7 @@ def test_killed_in_the_middle_the_command_goes_on(folder: Path, temporary: Path)
 def test_killed_while_it_ships(shipped: Path) -> None:
     folder = shipped
     before = (folder / "out" / "manifest.json").read_bytes()
-    process = start(folder, "optimize", "net.onnx", "--budget", "10", "--out", "out")
+    process = start(folder, "optimize", "net.onnx", "--budget", SPENT, "--out", "out")
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not list((folder / "out").glob(".staging-*")):
         assert process.poll() is None
@@ -108,7 +110,7 @@ def test_killed_while_it_ships(shipped: Path) -> None:
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert (folder / "out" / "manifest.json").read_bytes() == before
-    data = succeed(folder, "optimize", "net.onnx", "--budget", "10", "--out", "out")
+    data = succeed(folder, "optimize", "net.onnx", "--budget", SPENT, "--out", "out")
     assert data["measurements"] == 0
     assert {p.name for p in (folder / "out").iterdir()} == {
         "model.so", "weights.params", "manifest.json", "report.html", "layouts.onnx"
@@ -147,8 +149,16 @@ def test_interrupted_twice_it_ends_at_once(folder: Path) -> None:
     assert "Traceback" not in err
 
 
-def test_two_at_once_share_the_database(folder: Path) -> None:
-    words = ("optimize", "net.onnx", "--budget", "12", "--format", "json")
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A folder with a network of one task."""
+    small_model(tmp_path / "net.onnx", filters=(8,), extent=8)
+    return tmp_path
+
+
+def test_two_at_once_share_the_database(tiny: Path) -> None:
+    folder = tiny
+    words = ("optimize", "net.onnx", "--budget", "6", "--format", "json")
     both = [start(folder, *words, "--out", f"out{number}") for number in range(2)]
     results = []
     for process in both:
@@ -171,11 +181,11 @@ def limited(size_bytes: int):
 
 @pytest.fixture
 def full_disk(tmp_path: Path):
-    """A file system of 64 KiB; skipped where it may not be mounted."""
+    """A file system of 16 KiB; skipped where it may not be mounted."""
     place = tmp_path / "full"
     place.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(place)], capture_output=True
     )
     if mounted.returncode != 0:
         pytest.skip("mounting needs root")
@@ -183,12 +193,13 @@ def full_disk(tmp_path: Path):
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def test_a_full_disk_for_the_artifact(folder: Path, full_disk: Path) -> None:
-    done = run(folder, "optimize", "net.onnx", "--budget", "8", "--out", full_disk / "out")
+def test_a_full_disk_for_the_artifact(tiny: Path, full_disk: Path) -> None:
+    words = ("optimize", "net.onnx", "--budget", "4", "--out")
+    done = run(tiny, *words, full_disk / "out")
     assert done.code == 4, done.err
     assert "No space left" in done.err and "Traceback" not in done.err
-    assert rows(folder) == 8
-    again = succeed(folder, "optimize", "net.onnx", "--budget", "8", "--out", "out")
+    assert rows(tiny) == 4
+    again = succeed(tiny, *words, "out")
     assert again["measurements"] + again["failures"] == 0
 
 
@@ -204,7 +215,7 @@ def test_a_file_size_limit_for_the_artifact(shipped: Path) -> None:
     assert done.code == 4, done.err
     assert "cannot write the compiled network" in done.err and "Traceback" not in done.err
     assert {p.name: p.read_bytes() for p in (folder / "out").iterdir()} == kept
-    assert rows(folder) == 10
+    assert rows(folder) == SPENT
 
 
 def test_a_disk_that_fills_up_at_the_end(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers.commands.fenced_blocks import Block, blocks, run_block
+from helpers.commands.fenced_blocks import Block, Walk, blocks, run_block
 
 ROOT = Path(__file__).resolve().parents[2]
 SAVE = 'np.save("{name}.npy", {value})\n'
@@ -88,12 +88,18 @@ def without_code(text: str) -> str:
     return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
 
 
+REFERENCE = blocks(ROOT / "docs" / "reference" / "python.md")
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Walk:
+    return Walk(REFERENCE, tmp_path_factory.mktemp("reference"))
+
+
 @pytest.mark.slow
-def test_the_python_reference(tmp_path: Path) -> None:
-    found = blocks(ROOT / "docs" / "reference" / "python.md")
-    assert found
-    for block in found:
-        run_block(block, tmp_path, tmp_path / "reference.db")
+@pytest.mark.parametrize("number", range(len(REFERENCE)))
+def test_the_python_reference(reader: Walk, number: int) -> None:
+    assert len(reader.to(REFERENCE[number].code)) == number + 1
 
 
 def written(code: str) -> int:

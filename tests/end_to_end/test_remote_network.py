@@ -18,6 +18,7 @@ from helpers.commands.command_line import (
     Done,
     call,
     environment,
+    on_all_cores,
     reference,
     rows,
     run,
@@ -27,7 +28,7 @@ from helpers.commands.command_line import (
 )
 from helpers.processes.rpc_processes import Farm, farm
 
-BUDGET = "12"
+BUDGET = "8"
 
 
 @pytest.fixture(scope="module")
@@ -80,29 +81,36 @@ def states(folder: Path) -> list[str]:
         connection.close()
 
 
-@pytest.mark.slow
-def test_a_board_killed_in_the_middle_of_a_race_costs_nothing(
-    boards: Farm, tmp_path: Path, all_cores: None
-) -> None:
-    folder = with_model(tmp_path)
-    process = start(folder, *optimizing(boards))
+@pytest.fixture(scope="module")
+def lost(boards: Farm, tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
+    """A folder in which the board was lost in the middle of a race; another one is there now."""
+    folder = with_model(tmp_path_factory.mktemp("lost"))
+    with on_all_cores():
+        process = start(folder, *optimizing(boards))
     wait_for(process, "compare: ")
     boards.servers[-1].kill()
     out, err = process.communicate(timeout=120)
+    boards.add()
     assert process.returncode == 3, err
     assert out == "" and "was lost at" in err and "Traceback" not in err
     assert "the same command" in err
-    known = rows(folder)
-    assert known > 0 and states(folder) == ["interrupted"]
-    assert not (folder / "out" / "manifest.json").exists()
-    assert not list(folder.glob("out/*")) and not list(folder.glob("**/.staging-*"))
-    boards.add()
-    data = succeed(folder, *optimizing(boards))
-    assert data["measurements"] == data["failures"] == 0 and rows(folder) == known
+    return folder
+
+
+@pytest.mark.slow
+def test_a_board_killed_in_the_middle_of_a_race_costs_nothing(
+    boards: Farm, lost: Path, all_cores: None
+) -> None:
+    known = rows(lost)
+    assert known > 0 and states(lost) == ["interrupted"]
+    assert not (lost / "out" / "manifest.json").exists()
+    assert not list(lost.glob("out/*")) and not list(lost.glob("**/.staging-*"))
+    data = succeed(lost, *optimizing(boards))
+    assert data["measurements"] == data["failures"] == 0 and rows(lost) == known
     assert data["reference_latency_s"] is None and data["speedup_vs_reference"] is None
     assert "board_server" in data["reference_untimed"] and data["latency_s"] > 0
     assert data["max_rel_error"] < 1e-4 and data["baseline_latency_s"] > 0
-    manifest = json.loads((folder / "out" / "manifest.json").read_text())
+    manifest = json.loads((lost / "out" / "manifest.json").read_text())
     assert manifest["result"]["reference_latency_s"] is None
     assert all(task["in_place_s"] for task in data["tasks"])
 
@@ -118,10 +126,20 @@ def test_what_shipped_runs_there_and_here(boards: Farm, shipped: Path, all_cores
     np.testing.assert_array_equal(
         tilewright.load(shipped / "out")(np.load(shipped / "x.npy")), found
     )
+
+
+@pytest.mark.slow
+def test_what_shipped_is_profiled_there(boards: Farm, shipped: Path, all_cores: None) -> None:
     profile = succeed(shipped, "profile", "out", "--memory", *there(boards))
     assert profile["network_latency_s"] > 0 and profile["memory"]["measured_bytes"] is None
     assert "does not tell" in profile["memory"]["reason"]
     assert all(task["in_place_s"] for task in profile["tasks"])
+
+
+@pytest.mark.slow
+def test_no_meter_of_this_machine_reads_a_board(
+    boards: Farm, shipped: Path, all_cores: None
+) -> None:
     metered = run(shipped, "profile", "out", "--power", *there(boards))
     assert metered.code == 2 and "meter of this machine" in metered.err
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -127,16 +128,31 @@ def test_nonsense_writes_nothing(folder: Path, words: tuple[str, str], said: str
     assert [path.name for path in folder.iterdir()] == ["net.onnx"]
 
 
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> tuple[Path, dict[str, Any]]:
+    """A folder in which a network was tuned with six measurements, and what was said."""
+    folder = tmp_path_factory.mktemp("tuned")
+    small_model(folder / "net.onnx")
+    return folder, tune(folder, "--budget", 6)
+
+
 @pytest.mark.slow
-def test_a_second_tuning_goes_on_where_the_first_ended(folder: Path) -> None:
-    first = tune(folder, "--budget", 6)
+def test_a_second_tuning_measures_nothing(tuned: tuple[Path, dict[str, Any]]) -> None:
+    folder, first = tuned
     again = tune(folder, "--budget", 6)
     assert again["measurements"] == again["failures"] == 0
-    more = tune(folder, "--tuner", "random", "--budget", 10)
-    spent = [d["measurements"] + d["failures"] for d in (first, more)]
-    assert sum(spent) == rows(folder) <= 10
     settings = [sorted(str(t["settings"]) for t in d["tasks"]) for d in (first, again)]
     assert settings[0] == settings[1]
+
+
+@pytest.mark.slow
+def test_a_larger_budget_goes_on_where_the_first_ended(
+    tuned: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tuned[0], tmp_path / "copy"))
+    more = tune(folder, "--tuner", "random", "--budget", 10)
+    spent = [d["measurements"] + d["failures"] for d in (tuned[1], more)]
+    assert sum(spent) == rows(folder) <= 10
 
 
 @pytest.mark.usefixtures("all_cores")

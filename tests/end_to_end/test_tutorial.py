@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from helpers.commands.command_line import small_model
-from helpers.commands.fenced_blocks import Block, blocks, run_block
+from helpers.commands.fenced_blocks import Block, Walk, blocks, run_block
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 # SqueezeNet with one fire module: all kinds of layers, fewer of each
@@ -45,45 +45,83 @@ def shortened(steps: list[Block], replaced: dict[str, str]) -> list[Block]:
     return steps
 
 
-@pytest.mark.slow
-def test_from_onnx_to_faster(tmp_path: Path) -> None:
-    steps = blocks(DOCS / "tutorials" / "from-onnx-to-faster.md")
-    assert {step.language for step in steps} == {"bash", "python"}
-    steps = shortened(steps, SHORTER)
-    printed = [run_block(step, tmp_path, tmp_path / "tutorial.db") for step in steps]
+def walk(page: str, folder: Path, replaced: dict[str, str]) -> Walk:
+    steps = blocks(DOCS / "tutorials" / page)
+    return Walk(shortened([s for s in steps if s.language != "console"], replaced), folder)
 
-    assert {"model.so", "weights.params", "manifest.json", "report.html"} <= set(
-        "\n".join(printed).split()
-    )
-    again = json.loads((tmp_path / "result.json").read_text())["data"]
-    assert again["measurements"] == 0
-    assert again["max_rel_error"] <= 1e-4
-    assert again["tasks"], "the first run measured, so the second knows times"
-    assert "def main" in (tmp_path / "kernel.txt").read_text()
 
-    outputs = np.load(tmp_path / "outputs" / "logits.npy")
-    assert outputs.shape == (1, 1000) and np.isfinite(outputs).all() and np.ptp(outputs) > 0
-    (row,) = json.loads((tmp_path / "then.json").read_text())["data"]["rows"]
-    assert row["peer"] == "onnxruntime" and row["precision"] == "fp32"
-    assert row["max_rel_error"] <= 1e-4
-    assert "slower than before: 2" not in printed[-2], "the comparison itself must not fail"
-    assert (tmp_path / "shipped" / "report.html").is_file()
+@pytest.fixture(scope="module")
+def faster(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Walk:
+    return walk("from-onnx-to-faster.md", tmp_path_factory.mktemp("faster"), SHORTER)
 
 
 @pytest.mark.slow
-def test_tuning(tmp_path: Path) -> None:
-    steps = blocks(DOCS / "tutorials" / "tuning.md")
-    runnable = [step for step in steps if step.language in ("bash", "python")]
-    assert {step.language for step in steps} - {"bash", "python"} == {"console"}
-    small_model(tmp_path / "squeezenet1_1.onnx", filters=(8, 16, 16))
-    runnable = shortened(runnable, SMALLER)
-    printed = [run_block(step, tmp_path, tmp_path / "tutorial.db") for step in runnable]
+class TestFromOnnxToFaster:
+    def test_a_network_is_made_faster(self, faster: Walk) -> None:
+        faster.to("tilewright optimize")
+        assert (faster.folder / "tilewright-out/network/report.html").is_file()
 
-    assert json.loads((tmp_path / "tuned.json").read_text())["data"]["measurements"] == 16
-    assert (tmp_path / "study" / "study-tuners.html").is_file()
-    assert json.loads((tmp_path / "problem.json").read_text())["variables"]
-    assert any(text.startswith("gap ") for text in printed)
-    assert (tmp_path / "ours.log").is_file()
+    def test_again_for_a_program_and_a_person(self, faster: Walk) -> None:
+        printed = faster.to("tilewright show")
+        made = {"model.so", "weights.params", "manifest.json", "report.html"}
+        assert made <= set("\n".join(printed).split())
+        again = json.loads((faster.folder / "result.json").read_text())["data"]
+        assert again["measurements"] == 0
+        assert again["max_rel_error"] <= 1e-4
+        assert again["tasks"], "the first run measured, so the second knows times"
+        assert "def main" in (faster.folder / "kernel.txt").read_text()
+
+    def test_it_runs(self, faster: Walk) -> None:
+        faster.to("tilewright.load")
+        outputs = np.load(faster.folder / "outputs" / "logits.npy")
+        assert outputs.shape == (1, 1000) and np.isfinite(outputs).all() and np.ptp(outputs) > 0
+
+    def test_it_is_compared(self, faster: Walk) -> None:
+        printed = faster.to("--baseline")
+        (row,) = json.loads((faster.folder / "then.json").read_text())["data"]["rows"]
+        assert row["peer"] == "onnxruntime" and row["precision"] == "fp32"
+        assert row["max_rel_error"] <= 1e-4
+        assert "slower than before: 2" not in printed[-1], "the comparison itself must not fail"
+
+    def test_the_same_in_python(self, faster: Walk) -> None:
+        faster.to_the_end()
+        assert (faster.folder / "shipped" / "report.html").is_file()
+
+
+@pytest.fixture(scope="module")
+def tuning(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Walk:
+    folder = tmp_path_factory.mktemp("tuning")
+    small_model(folder / "squeezenet1_1.onnx", filters=(8, 16, 16))
+    return walk("tuning.md", folder, SMALLER)
+
+
+@pytest.mark.slow
+class TestTuning:
+    def test_a_network_is_tuned(self, tuning: Walk) -> None:
+        tuning.to("tuned.json")
+        data = json.loads((tuning.folder / "tuned.json").read_text())["data"]
+        assert data["measurements"] == 16
+
+    def test_with_other_tuners(self, tuning: Walk) -> None:
+        tuning.to("--tuner ga")
+        assert (tuning.folder / "genetic.db").is_file()
+
+    def test_tuners_are_studied(self, tuning: Walk) -> None:
+        tuning.to("study tuners")
+        assert (tuning.folder / "study" / "study-tuners.html").is_file()
+
+    def test_levels_are_studied(self, tuning: Walk) -> None:
+        tuning.to("study subgraph")
+        assert (tuning.folder / "levels.db").is_file()
+
+    def test_a_graph_is_solved(self, tuning: Walk) -> None:
+        printed = tuning.to("PBQPTuner")
+        assert json.loads((tuning.folder / "problem.json").read_text())["variables"]
+        assert any(text.startswith("gap ") for text in printed)
+
+    def test_records_go_in_and_out(self, tuning: Walk) -> None:
+        tuning.to_the_end()
+        assert (tuning.folder / "ours.log").is_file()
 
 
 def test_before_it_runs(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -81,6 +81,7 @@ def _forget_untouched(database: Path) -> None:
         database.unlink()
 
 
+ALL = os.sched_getaffinity(0)
 _cores: set[int] = set()
 
 
@@ -90,6 +91,17 @@ def keep_to(cores: set[int]) -> None:
     _cores.clear()
     _cores.update(cores)
     os.sched_setaffinity(0, cores)
+
+
+@contextmanager
+def on_all_cores() -> Iterator[None]:
+    """Commands inside the block start on all cores of this process, and not on its share."""
+    before = set(_cores)
+    keep_to(ALL)
+    try:
+        yield
+    finally:
+        keep_to(before or ALL)
 
 
 def environment(folder: Path, search_path: Sequence[str] = ()) -> dict[str, str]:
@@ -142,6 +154,13 @@ def call(folder: Path, *words: object) -> Done:
 def succeed(folder: Path, *words: object, search_path: Sequence[str] = ()) -> dict[str, Any]:
     """`data` of a command that must end well."""
     done = run(folder, *words, "--format", "json", search_path=search_path)
+    assert done.code == 0, done.err
+    return done.data
+
+
+def answer(folder: Path, *words: object) -> dict[str, Any]:
+    """As `succeed`, in this process."""
+    done = call(folder, *words, "--format", "json")
     assert done.code == 0, done.err
     return done.data
 

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,3 +57,26 @@ def run_block(block: Block, folder: Path, database: Path) -> str:
         f"{block.code}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}"
     )
     return done.stdout
+
+
+class Walk:
+    """A reader on the way through a page: every block once, in order, in one folder.
+
+    Tests share one, so that each runs a section; one that runs alone runs what comes before, too.
+    """
+
+    def __init__(self, steps: Sequence[Block], folder: Path) -> None:
+        self.folder = folder
+        self._steps = steps
+        self._printed: list[str] = []
+
+    def to(self, words: str) -> list[str]:
+        """What the blocks printed, up to the first one with these words."""
+        end = 1 + next(n for n, step in enumerate(self._steps) if words in step.code)
+        for step in self._steps[len(self._printed) : end]:
+            self._printed.append(run_block(step, self.folder, self.folder / "walk.db"))
+        return self._printed[:end]
+
+    def to_the_end(self) -> list[str]:
+        """What all blocks printed."""
+        return self.to(self._steps[-1].code)
