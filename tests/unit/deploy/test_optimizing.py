@@ -257,7 +257,7 @@ def test_nothing_to_measure_starts_one_worker(
 def test_noise_here_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizing, "noise_warnings", lambda *_: ["it was noisy"])
     assert "it was noisy" not in bench.tune(2).warnings, "a simulated device is elsewhere"
-    monkeypatch.setattr(optimizing, "is_elsewhere", lambda _placement: False)
+    monkeypatch.setattr(optimizing, "is_local", lambda _device: True)
     assert bench.tune(2).warnings[-1] == "it was noisy"
     assert "it was noisy" in bench.notes
 

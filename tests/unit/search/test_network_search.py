@@ -32,8 +32,7 @@ from tilewright.search.network_search import SHIPPED_BEFORE, NetworkSearch
 from tilewright.search.winners import TUNED
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
-from tilewright.store.known_candidates import defaults
-from tilewright.store.shipped_plans import shipping_key
+from tilewright.store.known_candidates import defaults, shipping_key
 
 NETWORK = prepared(two_convolutions())
 TASKS = tuple(NETWORK.tasks.items())
