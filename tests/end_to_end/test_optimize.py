@@ -69,7 +69,7 @@ WORDS = ("optimize", "net.onnx", "--budget")
 def optimized(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Optimized:
     """A folder in which a network was optimized with eight measurements, and what was said."""
     folder = tmp_path_factory.mktemp("optimized")
-    small_model(folder / "net.onnx")
+    small_model(folder / "net.onnx", extent=8)
     return folder, succeed(folder, *WORDS, "8")
 
 

@@ -23,14 +23,14 @@ rows.insert(4, "features.3: fire 16 64")
 """
 SHORTER = {
     "model = zoo.build": ONE_MODULE + "model = zoo.build",
-    "--budget 40": "--budget 16",
-    "budget=40": "budget=16",
+    "--budget 40": "--budget 6",
+    "budget=40": "budget=6",
 }
 SMALLER = {
     "zoo:squeezenet1_1": "squeezenet1_1.onnx",
     "op:conv2d[c=64,h=28,w=28,out=64,k=3,pad=1]": "op:conv2d[c=16,h=14,w=14,out=16,k=3,pad=1]",
-    "--budget 60": "--budget 16",
-    "--budget 24": "--budget 4",
+    "--budget 60": "--budget 8",
+    "--budget 24": "--budget 2",
     "--budget 32": "--budget 4s",  # by seconds, as the 8-bit cases take 48 measurements each
     "--seeds 3": "--seeds 1",
 }
@@ -100,7 +100,7 @@ class TestTuning:
     def test_a_network_is_tuned(self, tuning: Walk) -> None:
         tuning.to("tuned.json")
         data = json.loads((tuning.folder / "tuned.json").read_text())["data"]
-        assert data["measurements"] == 16
+        assert data["measurements"] == 8
 
     def test_with_other_tuners(self, tuning: Walk) -> None:
         tuning.to("--tuner ga")
@@ -124,16 +124,23 @@ class TestTuning:
         assert (tuning.folder / "ours.log").is_file()
 
 
-def test_before_it_runs(tmp_path: Path) -> None:
-    steps = blocks(DOCS / "tutorials" / "before-it-runs.md")
-    assert {step.language for step in steps} == {"bash", "python"}
-    steps = shortened(steps, FEW)
-    printed = [run_block(step, tmp_path, tmp_path / "tutorial.db") for step in steps]
-    assert "90 % interval" in printed[0]
-    assert " ms, " in printed[1]
-    assert printed[2].count("op:") == 3
-    assert "Factors, all others as they are" in printed[3] and "because of" in printed[3]
-    assert "within the intervals: " in printed[5]
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Walk:
+    return walk("before-it-runs.md", tmp_path_factory.mktemp("before"), FEW)
+
+
+class TestBeforeItRuns:
+    def test_a_forecast(self, before: Walk) -> None:
+        printed = before.to('forecast.json"))')
+        assert "90 % interval" in printed[0] and " ms, " in printed[1]
+
+    def test_operators_and_why(self, before: Walk) -> None:
+        printed = before.to("explain")
+        assert printed[2].count("op:") == 3
+        assert "Factors, all others as they are" in printed[3] and "because of" in printed[3]
+
+    def test_how_good_it_is(self, before: Walk) -> None:
+        assert "within the intervals: " in before.to_the_end()[5]
 
 
 def test_predicting(tmp_path: Path) -> None:
