@@ -24,7 +24,7 @@ import numpy as np
 from kept import Item, once
 from pages import replace_between, table
 from tilewright.deploy.opening import open_artifact
-from tilewright.graph.sample import random_inputs
+from tilewright.graph.inputs import random_inputs
 from tilewright.hardware.device import local_placement
 from tilewright.measure.network_timing import Rounds, network_runner, time_together
 from tilewright.measure.networks import NetworkWorker

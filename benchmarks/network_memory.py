@@ -22,7 +22,7 @@ from typing import Any
 from kept import Item, kept, once
 from pages import replace_between, table
 from predicted_networks import UNSEEN, model_of
-from tilewright.graph.sample import random_inputs
+from tilewright.graph.inputs import random_inputs
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.planned_memory import planned_memory
 from tilewright.measure.networks import NetworkWorker

@@ -25,8 +25,8 @@ from typing import Any
 from kept import Item, kept, once
 from pages import replace_between, table
 from tilewright.core.records import Placement
+from tilewright.graph.inputs import random_inputs
 from tilewright.graph.plan import NetworkPlan
-from tilewright.graph.sample import random_inputs
 from tilewright.hardware.device import local_placement
 from tilewright.insight.thread_counts import best_count, counts_to_measure
 from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all

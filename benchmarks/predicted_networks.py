@@ -34,7 +34,7 @@ from core_distance import NEAR_NS, distance_meter
 from kept import Item, keep, kept, once
 from measured_command import run_tilewright
 from pages import replace_between, table
-from tilewright.graph.sample import random_inputs
+from tilewright.graph.inputs import random_inputs
 from tilewright.hardware.device import local_placement
 from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions

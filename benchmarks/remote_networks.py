@@ -31,7 +31,7 @@ from tilewright.core.errors import TargetError
 from tilewright.core.records import Placement
 from tilewright.core.timings import Timing
 from tilewright.deploy.opening import OpenedArtifact, open_artifact
-from tilewright.graph.sample import random_inputs
+from tilewright.graph.inputs import random_inputs
 from tilewright.measure.boards import Tracker
 from tilewright.measure.network_timing import Rounds, Runner, network_runner, time_together
 from tilewright.measure.targeting import open_networks, placement_of

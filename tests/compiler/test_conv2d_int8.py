@@ -18,10 +18,9 @@ from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.arrange import arrange
 from tilewright.graph.evaluate import run_workload
-from tilewright.graph.fused import FusedNetwork
-from tilewright.graph.network import attributes
+from tilewright.graph.fuse import FusedNetwork
+from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.tasks import fused_network
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.conv2d_int8 import SPEC, dot_lanes

@@ -10,7 +10,7 @@ import pytest
 from helpers.kernels.every_anchor import CASES
 from helpers.kernels.one_kernel import step, workload
 from tilewright.compiler.cuda.code import cuda_code
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.hardware.gpus import CudaCode, CudaKernel
 from tilewright.hardware.target import parse_gpu

@@ -8,8 +8,8 @@ import pytest
 from helpers.kernels.one_kernel import random_arrays, run_kernel, step, workload
 from tilewright.compiler.lower.elementwise import RULES
 from tilewright.graph.evaluate import run_workload
+from tilewright.graph.network import TensorType
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.tensor import TensorType
 
 NAMED = {
     "clip": {"minimum": -0.5, "maximum": 0.75},

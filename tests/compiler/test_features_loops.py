@@ -14,7 +14,7 @@ from tilewright.compiler.features.kinds import heaviest, main_touches
 from tilewright.compiler.features.loops import loop_nests
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 
 
 def test_fused_and_split_loops() -> None:

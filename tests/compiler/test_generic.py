@@ -12,8 +12,8 @@ from tilewright.compiler.lower.anchors import RULES
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.evaluate import run_workload
+from tilewright.graph.network import TensorType
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.tensor import TensorType
 
 WHOLE = ("conv2d", "conv2d_transpose", "dense", "batch_matmul", "max_pool2d", "avg_pool2d",
          "reduce_sum", "reduce_mean", "reduce_max")  # fmt: skip

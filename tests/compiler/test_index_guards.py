@@ -16,7 +16,7 @@ from helpers.networks.graph_builder import Builder
 from helpers.networks.small_networks import compiled
 from tilewright.compiler.network import index_guard
 from tilewright.core.errors import InputError
-from tilewright.graph.indices import IndexRange
+from tilewright.graph.inputs import IndexRange
 from tilewright.models.loading import load_model
 
 pytestmark = pytest.mark.regression

@@ -21,7 +21,7 @@ from tilewright.compiler.metaschedule.records import MODULE, RECORDS, WORKLOADS
 from tilewright.core.errors import ModelError
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Measurement, Protocol
-from tilewright.graph.layout import to_physical
+from tilewright.graph.arrays import to_physical
 from tilewright.graph.workload import Workload
 from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.registry import implementation

@@ -14,8 +14,8 @@ from helpers.networks.opaque_models import CASES, encoded
 from helpers.networks.small_networks import Builder, check_network
 from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN
-from tilewright.graph.operators.opaque import results_text
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
+from tilewright.graph.operators import results_text
 
 
 def test_a_network_of_traced_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

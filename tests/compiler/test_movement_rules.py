@@ -11,8 +11,8 @@ from helpers.kernels.one_kernel import random_arrays, run_kernel, step, workload
 from tilewright.compiler.lower.movement import RULES
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.graph.evaluate import run_workload
+from tilewright.graph.network import TensorType
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 
 

@@ -13,9 +13,8 @@ from helpers.networks.opaque_models import CASES, F, encoded, single_node
 from helpers.networks.small_networks import compiled_outputs
 from tilewright.compiler.opaque import check_supported, import_opaque
 from tilewright.core.errors import ModelError
-from tilewright.graph.network import Graph, Node, attributes
-from tilewright.graph.operators.opaque import results_text
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import Graph, Node, TensorType, attributes
+from tilewright.graph.operators import results_text
 from tilewright.models.loading import load_model
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from helpers.kernels.one_kernel import all_settings, random_arrays, run_kernel, step, workload
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.graph.evaluate import run_workload
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
 
 FORMS = [PLAIN, blocked(4), blocked(8)]

@@ -13,8 +13,7 @@ from helpers.fakes.measuring import failed
 from helpers.kernels.every_anchor import CASES
 from helpers.kernels.one_kernel import run_kernel, step, workload
 from tilewright.core.records import Candidate, Failure, FailureKind, KernelCheck
-from tilewright.graph.network import Array
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import Array, TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.measure.base import Measurer

@@ -18,7 +18,7 @@ from tilewright.compiler import remote as compiled
 from tilewright.core.errors import TargetError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Placement, Protocol
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.measure import boards, remote
 from tilewright.measure.boards import Tracker
 from tilewright.measure.checking import check_kernel

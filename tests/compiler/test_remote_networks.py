@@ -18,9 +18,9 @@ from tilewright.compiler.network import compile_network
 from tilewright.compiler.remote import RemoteSession
 from tilewright.core.errors import InputError, ModelError, TargetError
 from tilewright.core.records import Placement
+from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array, Graph
 from tilewright.graph.plan import NetworkPlan, lane_of
-from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import fused_network
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.plans import default_settings, lay_out

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from helpers.commands.command_line import call, rows, succeed
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import parse_target
 from tilewright.insight import subgraphs

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from tilewright.models import zoo
-from tilewright.models.zoo._anchors import ssd_anchors
+from tilewright.models.zoo._builder import ssd_anchors
 
 pytestmark = pytest.mark.slow
 

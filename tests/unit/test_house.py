@@ -33,7 +33,6 @@ CATCHES_ALL = {
     "cli/main.py",
     "core/child.py",
     "models/exported/exporter.py",
-    "models/exported/failures.py",
     "compiler/remote.py",
     "measure/remote_worker.py",
 }

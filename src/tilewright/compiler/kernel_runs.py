@@ -25,9 +25,9 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.build import argument_types, compiled, kernel_hash_of, kernel_module
 from tilewright.core.records import Candidate, Protocol
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import to_logical, to_physical
+from tilewright.graph.arrays import to_logical, to_physical
+from tilewright.graph.inputs import argument_limit
 from tilewright.graph.network import Array
-from tilewright.graph.sample import argument_limit
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 

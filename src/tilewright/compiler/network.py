@@ -31,8 +31,8 @@ from tilewright.compiler.build import WorkspaceReader, argument_types, kernel_mo
 from tilewright.compiler.prefetch import with_prefetches
 from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Target
-from tilewright.graph.array_files import map_array
-from tilewright.graph.indices import IndexRange, argument_uses
+from tilewright.graph.arrays import map_array
+from tilewright.graph.inputs import IndexRange, argument_uses
 from tilewright.graph.plan import NetworkPlan, PlannedCall
 from tilewright.kernels.base import Workspaces
 

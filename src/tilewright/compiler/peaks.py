@@ -14,7 +14,7 @@ from tvm.s_tir import Schedule
 from tilewright.core.element_types import element_type
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.floors import MEASURED
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 
 _ROWS, _VECTORS, _DEPTH, _REPEATS = 12, 2, 128, 2000
 _STREAM_BYTES = 256 << 20

@@ -32,8 +32,8 @@ from tilewright.compiler.peaks import measured_peaks
 from tilewright.core.element_types import element_type
 from tilewright.core.records import Candidate, Protocol
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.sample import argument_limit
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.inputs import argument_limit
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.hardware.remote import ServerFacts
 from tilewright.hardware.target import target_architecture

@@ -87,6 +87,17 @@ class InternalError(TilewrightError):
     """A bug of tilewright: a state that its own rules exclude."""
 
 
+def quoted(name: object) -> str:
+    """A name from a model file or a command line in quotes; control characters and others that
+    cannot be printed are escaped."""
+    return repr(str(name))
+
+
+def printable(text: object) -> str:
+    """What another program says, on one line and without characters that cannot be shown."""
+    return quoted(" ".join(str(text).split()))[1:-1]
+
+
 def last_line(error: BaseException) -> str:
     """What a library's error says in its last line, where the cause stands."""
     lines = str(error).strip().splitlines()

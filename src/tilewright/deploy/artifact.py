@@ -22,7 +22,7 @@ from tilewright.core.records import Placement
 from tilewright.core.targets import Target
 from tilewright.deploy.manifest import Machine, Manifest, Port
 from tilewright.deploy.opening import OpenedArtifact, open_artifact
-from tilewright.graph.indices import IndexRange
+from tilewright.graph.inputs import IndexRange
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
 from tilewright.measure.accesses.registry import access_to

@@ -14,8 +14,8 @@ from tilewright.core.scratch import scratch_folder
 from tilewright.core.timings import Timing
 from tilewright.deploy.artifact import refuse_elsewhere
 from tilewright.deploy.opening import OpenedArtifact, open_model
+from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array
-from tilewright.graph.sample import random_inputs
 from tilewright.measure import checking, network_timing, targeting
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import PEERS, Peer, make_peer

@@ -14,7 +14,7 @@ from tilewright.core.errors import DamagedArtifact, ModelError
 from tilewright.core.input_files import require_regular
 from tilewright.core.records import KnobValue
 from tilewright.deploy.hashes import file_sha256, is_sealed
-from tilewright.graph.indices import IndexRange
+from tilewright.graph.inputs import IndexRange
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import read_plan
 from tilewright.models import ModelOptions
@@ -69,7 +69,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ranges(self) -> tuple[IndexRange, ...]:
-        """The same as `graph.indices` has it."""
+        """The same as `graph.inputs` has it."""
         return tuple(IndexRange(lowest=low, highest=high) for low, high in self.index_ranges)
 
 

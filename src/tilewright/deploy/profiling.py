@@ -18,10 +18,10 @@ from tilewright.core.records import (
 from tilewright.core.results import MemoryUse, ProfileResult
 from tilewright.core.scratch import scratch_folder
 from tilewright.deploy import opening, racing, shipment
+from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import CallResult, PlanResult
-from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import TaskKey
 from tilewright.hardware import environment
 from tilewright.hardware.meters import Meter, measure_energy

@@ -8,20 +8,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.core.budget import Budget
-from tilewright.core.errors import ModelError, NegativeVerdict
+from tilewright.core.errors import ModelError, NegativeVerdict, quoted
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import NetworkCheck, Placement
 from tilewright.core.timings import Timing
 from tilewright.deploy import bisecting, hashes, opening
+from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array
 from tilewright.graph.plan_result import PlanResult
-from tilewright.graph.sample import random_inputs
 from tilewright.hardware.probe import allotted_cpus
 from tilewright.measure import checking, network_timing, targeting
 from tilewright.measure.networks import NetworkRunner, ToCompile, compile_all
 from tilewright.measure.peers.base import EngineRefused, make_peer
 from tilewright.measure.reference import REFERENCE, Reference, open_reference
-from tilewright.models.naming import quoted
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.search.layout_costs import corrected_sum
 from tilewright.search.levels import OptimizeRequest

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tilewright.core.forms import PLAIN, Form, channel_block, in_channel_blocks
-from tilewright.graph.fused import FusedNetwork, TaskCall
-from tilewright.graph.memory import ALIGNMENT_BYTES
+from tilewright.graph.fuse import FusedNetwork, TaskCall
+from tilewright.graph.network import TensorType
+from tilewright.graph.plan import ALIGNMENT_BYTES
 from tilewright.graph.tasks import Task, TaskKey, counted
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.core.element_types import element_type
+from tilewright.graph.arrays import to_logical, to_physical
 from tilewright.graph.evaluate import run_workload
-from tilewright.graph.layout import to_logical, to_physical
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan, PlannedCall
 

@@ -15,9 +15,8 @@ import numpy as np
 
 from tilewright.core.element_types import element_type, is_element_type
 from tilewright.core.errors import InternalError
-from tilewright.graph.network import Applied, Array, AttributeValue, Graph
+from tilewright.graph.network import Applied, Array, AttributeValue, Graph, TensorType
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Step, Workload
 
 OpaqueRunner = Callable[[str, Sequence[Array]], Sequence[Array]]
@@ -58,16 +57,17 @@ def run_workload(
     values = list(arrays)
     for step in workload.steps:
         inputs = tuple(values[i] for i in step.inputs)
-        if step.operator == "opaque" and opaque is not None:
-            results = opaque(str(step.attribute("model")), inputs)
-            values.append(results[step.integer("output_index")])
-        else:
-            values.append(_reference(step, inputs))
+        whole = step.operator != "opaque"
+        values.append(_results(step, inputs, opaque)[0 if whole else step.integer("output_index")])
     return values[-1]
 
 
-def _reference(applied: Applied, inputs: tuple[Array, ...]) -> Array:
-    return OPERATORS[applied.operator].reference(inputs, applied.named)
+def _results(
+    applied: Applied, inputs: tuple[Array, ...], opaque: OpaqueRunner | None = None
+) -> Sequence[Array]:
+    if applied.operator == "opaque" and opaque is not None:
+        return opaque(str(applied.attribute("model")), inputs)
+    return [OPERATORS[applied.operator].reference(inputs, applied.named)]
 
 
 def in_single(workload: Workload) -> Workload:
@@ -104,11 +104,7 @@ def run_graph(
     left.update(graph.outputs)
     for node in graph.nodes:
         read = tuple(values[name] for name in node.inputs)
-        if node.operator == "opaque" and opaque is not None:
-            results = opaque(str(node.attribute("model")), read)
-            values.update(zip(node.outputs, results, strict=True))
-        else:
-            values[node.output] = _reference(node, read)
+        values.update(zip(node.outputs, _results(node, read, opaque), strict=True))
         left.subtract(node.inputs)
         for name in node.inputs:
             if left[name] == 0:
@@ -129,7 +125,7 @@ def magnitude(workload: Workload, arrays: Sequence[Array]) -> Array:
     sizes: list[Any] = [_absolute(array) for array in arrays]
     for step in workload.steps:
         inputs = tuple(values[i] for i in step.inputs)
-        value = _reference(step, inputs)
+        value = _results(step, inputs)[0]
         with np.errstate(all="ignore"):
             size = _step_size(step, inputs, tuple(sizes[i] for i in step.inputs), value)
             sizes.append(np.fmax(size, _absolute(value)))

@@ -8,13 +8,36 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
+from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.core.element_types import element_type
 from tilewright.core.errors import InternalError
-from tilewright.graph.tensor import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A static shape and the name of an element type (`core.element_types`)."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def elements(self) -> int:
+        """Number of elements; 1 for a scalar."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Size in memory."""
+        return self.elements * element_type(self.dtype).bytes
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
 
 Array = npt.NDArray[np.generic]
 AttributeValue = int | float | str | bool | tuple[int, ...] | tuple[float, ...] | None

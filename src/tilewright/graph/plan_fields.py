@@ -25,7 +25,8 @@ from tilewright.core.fingerprints import canonical_json
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, KnobValue
 from tilewright.core.targets import parse_resources
-from tilewright.graph.fused import CallKind
+from tilewright.graph.fuse import CallKind
+from tilewright.graph.network import TensorType
 from tilewright.graph.plan import (
     MAIN,
     Lane,
@@ -34,7 +35,6 @@ from tilewright.graph.plan import (
     PlannedCall,
     PlannedTensor,
 )
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import parse_workload
 
 _Index = Annotated[int, msgspec.Meta(ge=0)]

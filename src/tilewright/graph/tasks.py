@@ -1,14 +1,14 @@
-"""The tasks of a network: what is tuned, and how often the network calls it."""
+"""The tasks of a network: what is tuned, and how often the network calls it; and the bare anchor of
+each, the operator alone, as operator-level tuning sees it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tilewright.core.forms import Form
+from tilewright.core.forms import PLAIN, Form, channel_block, in_channel_blocks
 from tilewright.graph.clean import clean
-from tilewright.graph.fuse import fuse
-from tilewright.graph.fused import FusedNetwork
+from tilewright.graph.fuse import FusedNetwork, fuse
 from tilewright.graph.network import Graph
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Argument, Workload
@@ -73,3 +73,38 @@ def collapse_rows(workload: Workload) -> Workload:
             return workload
         arguments.append(replace(argument, type=replace(argument.type, shape=shape)))
     return Workload(arguments=tuple(arguments), steps=workload.steps)
+
+
+def bare_anchor(
+    workload: Workload, forms: tuple[Form, ...]
+) -> tuple[Workload, tuple[Form, ...]] | None:
+    """The anchor of a subgraph as a workload of its own, and its forms; None without an anchor.
+
+    conv2d(x, w) + b → relu → conv2d(x, w), its result in the type the anchor gives (an integer
+    convolution's int32, say). An operand that the subgraph computes becomes data of the same type,
+    in the layout of an argument with that shape.
+    """
+    step = workload.anchor
+    if step is None:
+        return None
+    given = list(zip(workload.arguments, forms, strict=False))
+    ports: list[tuple[Argument, Form]] = []
+    for value in step.inputs:
+        kind = workload.types[value]
+        alike = (form for a, form in given if (a.type.shape, a.role) == (kind.shape, "data"))
+        inside = value >= len(given)
+        ports.append((Argument(type=kind), next(alike, PLAIN)) if inside else given[value])
+    bare = Workload(
+        arguments=tuple(argument for argument, _ in ports),
+        steps=(replace(step, inputs=tuple(range(len(ports)))),),
+    )
+    block = channel_block(forms[-1]) if in_channel_blocks(forms[-1]) else 0
+    shape = bare.result.shape
+    fits = block == 0 or (len(shape) == len(workload.result.shape) and shape[1] % block == 0)
+    return bare, (*(form for _, form in ports), forms[-1] if fits else PLAIN)
+
+
+def bare_key(workload: Workload) -> str:
+    """The key of the bare anchor of a workload; without an anchor its own."""
+    found = bare_anchor(workload, (PLAIN,) * (len(workload.arguments) + 1))
+    return workload.key if found is None else found[0].key

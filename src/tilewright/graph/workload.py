@@ -17,9 +17,8 @@ from typing import Any, Literal
 
 from tilewright.core.element_types import element_type
 from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.graph.network import Applied, AttributeValue
+from tilewright.graph.network import Applied, AttributeValue, TensorType
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.tensor import TensorType
 
 Role = Literal["data", "constant"]
 

@@ -18,9 +18,7 @@ from threadpoolctl import threadpool_limits
 from tilewright.core.arguments import count_of, path_or_none, text_of
 from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.events import EventSink, Stage
-from tilewright.core.forms import PLAIN
-from tilewright.graph.anchors import bare_anchor
-from tilewright.graph.workload import Workload
+from tilewright.graph.tasks import bare_key
 from tilewright.insight.single_operators import default_kernel
 from tilewright.measure.circumstances import PROBE
 from tilewright.models import ModelOptions
@@ -85,14 +83,9 @@ def operators_of(rows: Sequence[Row]) -> Integers:
     """A number per row, the same for one operator whatever is fused to it: the bare anchor, the
     whole kernel where there is none."""
     keys = {row.workload.key: row.workload for row in rows}
-    bare = {key: _bare(workload) for key, workload in keys.items()}
+    bare = {key: bare_key(workload) for key, workload in keys.items()}
     names = [bare[row.workload.key] for row in rows]
     return np.unique(names, return_inverse=True)[1].ravel().astype(np.int64)
-
-
-def _bare(workload: Workload) -> str:
-    found = bare_anchor(workload, (PLAIN,) * (len(workload.arguments) + 1))
-    return workload.key if found is None else found.workload.key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from tilewright.core.scratch import scratch_folder
 from tilewright.core.signals import graceful_interrupt
 from tilewright.core.timings import Speedup, speedup
 from tilewright.cost.floors import Peaks
-from tilewright.graph.sample import random_inputs
+from tilewright.graph.inputs import random_inputs
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.plans import with_candidates

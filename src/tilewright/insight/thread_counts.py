@@ -15,7 +15,7 @@ from tilewright.core.events import EventSink, Stage
 from tilewright.core.predictions import ThreadsResult, ThreadTime
 from tilewright.core.records import Placement
 from tilewright.core.scratch import scratch_folder
-from tilewright.graph.sample import random_inputs
+from tilewright.graph.inputs import random_inputs
 from tilewright.measure.targeting import open_networks
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare

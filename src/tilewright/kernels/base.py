@@ -16,8 +16,7 @@ from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.cost.floors import Work
-from tilewright.graph.network import Array
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import Array, TensorType
 from tilewright.graph.workload import Step, Workload
 from tilewright.kernels.columns import Bools
 from tilewright.kernels.knobs import Knob as Knob

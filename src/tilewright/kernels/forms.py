@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from tilewright.core.forms import PLAIN, Form, blocked, channel_block, in_channel_blocks
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.fused import FusedNetwork, TaskCall
+from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.workload import Workload
 from tilewright.kernels.ports import best_block
 from tilewright.kernels.registry import applicable

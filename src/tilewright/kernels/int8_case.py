@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.targets import Target
-from tilewright.graph.network import attributes
+from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.tasks import collapse_rows
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.ports import best_block
 

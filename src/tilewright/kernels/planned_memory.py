@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
+from tilewright.graph.network import TensorType
 from tilewright.graph.plan import NetworkPlan
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import TakesWorkspace, Workspaces
 from tilewright.kernels.registry import implementation

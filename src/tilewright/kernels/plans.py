@@ -13,7 +13,7 @@ from tilewright.core.fingerprints import digest
 from tilewright.core.forms import PLAIN, Form, form_texts
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.arrange import Allocation, KernelCalls, arrange
-from tilewright.graph.fused import FusedNetwork
+from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.network import Array
 from tilewright.graph.plan import (
     MAIN,

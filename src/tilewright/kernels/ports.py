@@ -17,9 +17,8 @@ from tilewright.core.element_types import element_type
 from tilewright.core.forms import PLAIN, Form, blocked, channel_block
 from tilewright.core.records import Settings
 from tilewright.core.targets import Target
-from tilewright.graph.network import Array
+from tilewright.graph.network import Array, TensorType
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 
 

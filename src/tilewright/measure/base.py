@@ -40,7 +40,6 @@ from tilewright.core.records import (
     Placement,
     Protocol,
 )
-from tilewright.graph.array_files import save_array
 from tilewright.graph.workload import Workload
 from tilewright.hardware.environment import software_versions
 
@@ -397,7 +396,7 @@ def as_files(arrays: Sequence[Array]) -> Generator[Path]:
     try:
         with scratch.scratch_folder() as folder:
             for number, array in enumerate(arrays):
-                save_array(folder / f"{number}.npy", array)
+                np.save(folder / f"{number}.npy", array)
             yield folder
     except OSError as error:
         raise errors.OutputError(

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from tilewright.core.records import Candidate, Failure, KernelCheck, NetworkCheck
-from tilewright.graph import evaluate, indices, sample
+from tilewright.graph import evaluate, inputs
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
@@ -30,8 +30,8 @@ def sample_arguments(workload: Workload, seed: int) -> list[Array]:
     Bytes take their whole range, and scales behind integer sums bring results into that of a byte.
     """
     rng = np.random.default_rng(seed)
-    indexed, limit = indices.argument_uses(workload), sample.argument_limit(workload)
-    scales = sample.requantizing_scales(workload)
+    indexed, limit = inputs.argument_uses(workload), inputs.argument_limit(workload)
+    scales = inputs.requantizing_scales(workload)
     arrays: list[Array] = []
     for index, argument in enumerate(workload.arguments):
         kind = argument.type

@@ -18,7 +18,7 @@ from tilewright.compiler.opaque import check_supported
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.records import Candidate, Placement, Protocol
-from tilewright.graph.array_files import map_array
+from tilewright.graph.arrays import map_array
 from tilewright.graph.workload import Workload, parse_workload
 from tilewright.hardware.gpus import CudaCode
 

@@ -28,7 +28,6 @@ from tilewright.core.errors import (
     reason_of,
 )
 from tilewright.core.scratch import PrivateFolder
-from tilewright.graph.array_files import save_array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels import planned_memory, plans
 from tilewright.measure import base, resident
@@ -213,7 +212,7 @@ def packed_weights(
         try:
             scratch = stack.enter_context(PrivateFolder(folder, ".packing-"))
             for stored in plan.constants:
-                save_array(scratch / f"{stored.name}.npy", plans.packed_constant(stored, constants))
+                np.save(scratch / f"{stored.name}.npy", plans.packed_constant(stored, constants))
         except OSError as error:
             raise OutputError(
                 f"cannot write the compiled network to {folder}: {reason_of(error)}",

@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 
-from tilewright.core.errors import ModelError
+from tilewright.core.errors import ModelError, printable
 from tilewright.core.processes import (
     Child,
     ChildCrash,
@@ -22,13 +22,12 @@ from tilewright.core.processes import (
     ChildTimeout,
     RemoteError,
 )
-from tilewright.graph.folding import MOST_FOLDED_BYTES
+from tilewright.graph.clean.simplify import MOST_FOLDED_BYTES
 from tilewright.models import clean
 from tilewright.models.input_shapes import keep_inputs
-from tilewright.models.naming import printable
 from tilewright.models.onnx_file import take_weights
 from tilewright.models.onnx_import.translate import InferredModel
-from tilewright.models.weights import static_type, weights_bytes
+from tilewright.models.onnx_model import static_type, weights_bytes
 
 _WORKER = "tilewright.models.clean"
 _START_S = 120.0

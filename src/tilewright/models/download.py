@@ -12,10 +12,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urldefrag, urlsplit
 from urllib.request import Request, urlopen
 
-from tilewright.core.errors import ModelError, OutputError, UsageError
+from tilewright.core.errors import ModelError, OutputError, UsageError, quoted
 from tilewright.core.scratch import FolderInUse, PrivateFolder
 from tilewright.models.cache import DOWNLOADS, PARTIAL, use
-from tilewright.models.naming import quoted
 
 _CHECKSUM = re.compile(r"sha256=([0-9a-fA-F]{64})")
 _CHUNK_BYTES = 1 << 20

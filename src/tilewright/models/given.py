@@ -16,12 +16,11 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from tilewright.core.errors import ModelError, OutputError, TilewrightError, UsageError
+from tilewright.core.errors import ModelError, OutputError, TilewrightError, UsageError, quoted
 from tilewright.core.scratch import scratch_folder
 from tilewright.models.cache import EXPORTS
 from tilewright.models.exported.conversion import ExportRequest, keep, require_packages
 from tilewright.models.loaded import ModelOptions
-from tilewright.models.naming import quoted
 
 if TYPE_CHECKING:
     import onnx

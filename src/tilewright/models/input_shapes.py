@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import numpy_helper
 
-from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.errors import ModelError, UsageError, close_matches, quoted
 from tilewright.models.loaded import ModelOptions
-from tilewright.models.naming import quoted, quoted_matches
 
 Axis = int | str | None
 """A size, the name of a dynamic axis, or None for a dynamic axis without a name."""
@@ -76,7 +75,7 @@ def _check_shapes(axes: Inputs, shapes: Mapping[str, tuple[int, ...]]) -> None:
     for name, shape in shapes.items():
         if name not in axes:
             raise UsageError(
-                f"the model has no input {quoted(name)}", hint=quoted_matches(name, axes)
+                f"the model has no input {quoted(name)}", hint=close_matches(name, axes, quoted)
             )
         known = axes[name]
         if known is not None and len(known) != len(shape):

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import SupportsIndex, cast
 
 from tilewright.core.arguments import one_of
-from tilewright.core.errors import InternalError, UsageError
+from tilewright.core.errors import InternalError, UsageError, quoted
 from tilewright.core.scratch import FolderInUse, PrivateFolder
-from tilewright.graph.network import Graph
-from tilewright.graph.tensor import TensorType
-from tilewright.models.naming import quoted
+from tilewright.graph.network import Graph, TensorType
 
 
 def _whole(value: object, name: str, least: int) -> int:

@@ -15,6 +15,7 @@ from tilewright.core.errors import (
     all_known,
     close_matches,
     near_names,
+    quoted,
     reason_of,
 )
 from tilewright.core.scratch import FolderInUse, scratch_folder
@@ -31,13 +32,11 @@ from tilewright.models.exported.sources import (
 )
 from tilewright.models.input_shapes import bind_inputs, drop_weight_inputs, keep_inputs
 from tilewright.models.loaded import LoadedModel, ModelOptions, OnnxReference
-from tilewright.models.naming import quoted
 from tilewright.models.onnx_file import load_saved, read_onnx, save_onnx
 from tilewright.models.onnx_import.translate import translate
+from tilewright.models.onnx_model import check_model, weights_bytes
 from tilewright.models.single_operator import UNDRAWN, build_operator
 from tilewright.models.source import Source, parse_source
-from tilewright.models.weights import weights_bytes
-from tilewright.models.well_formed import check_model
 
 _DEFAULT = ModelOptions()
 _SOME_NUMBERS = np.random.default_rng(0).standard_normal(4096, np.float32)

@@ -16,14 +16,12 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import convert_model_to_external_data, write_external_data_tensors
 
-from tilewright.core.errors import ModelError
+from tilewright.core.errors import ModelError, quoted
 from tilewright.core.input_files import machine_memory_bytes, require_regular
 from tilewright.core.units import format_bytes
 from tilewright.graph.network import Array
-from tilewright.models.naming import quoted
+from tilewright.models.onnx_model import array_of, check_model, constant_bytes, nested_graphs
 from tilewright.models.source import reading
-from tilewright.models.weights import array_of, constant_bytes
-from tilewright.models.well_formed import check_model, nested_graphs
 
 _MOST_BYTES = 2 << 30
 """What a file in the format of ONNX, protobuf, can hold; more weights lie in files beside it."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.core.forms import Form
-from tilewright.graph.fused import FusedNetwork
+from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.network import Graph
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.tasks import Task, TaskKey

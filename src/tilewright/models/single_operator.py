@@ -12,12 +12,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.core.errors import ModelError, UsageError, close_matches
+from tilewright.core.errors import ModelError, UsageError, close_matches, quoted
 from tilewright.core.input_files import machine_memory_bytes
 from tilewright.core.units import format_bytes
 from tilewright.graph.network import Array
-from tilewright.models.bracketed import Value, label, read_values, split_brackets
-from tilewright.models.naming import quoted
+from tilewright.models.source import Value, label, read_values, split_brackets
 
 _OPSET = 20
 _LIMITED = {"pad": 0, "padh": 0, "padw": 0, "output_pad": 0, "ceil": 0, "include_pad": 0,
@@ -76,7 +75,7 @@ class _Draft:
     """
 
     operator: str
-    values: Mapping[str, Value]
+    values: Mapping[str, Any]
     seed: int
     outline: bool
     taken: int = TensorProto.FLOAT
@@ -88,9 +87,7 @@ class _Draft:
 
     def number(self, name: str, refinement: str = "") -> int:
         """One integer; `refinement` wins where given."""
-        value = self.values.get(refinement, self.values.get(name, 0))
-        if not isinstance(value, int):
-            raise self.refusal(f"{name} is one number")
+        value: int = self.values.get(refinement, self.values.get(name, 0))
         lowest = _LIMITED.get(refinement or name, _LIMITED.get(name, 1))
         if name not in _FREE and value < lowest:
             raise self.refusal(f"{name}={value} is not possible")
@@ -106,8 +103,7 @@ class _Draft:
 
     def shape(self, name: str = "shape") -> list[int]:
         """A list of integers."""
-        value = self.values[name]
-        sizes = list(value) if isinstance(value, tuple) else [value]
+        sizes = [*self.values[name]]
         if name not in _FREE and min(sizes) < 1:
             raise self.refusal(f"{name}={sizes} is not possible")
         return sizes
@@ -115,6 +111,12 @@ class _Draft:
     def refusal(self, why: str) -> UsageError:
         """What to raise where the parameters make no operator."""
         return UsageError(f"op:{self.operator}: {why}")
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis counted from the front."""
+        if not -rank <= axis < rank:
+            raise self.refusal(f"axis {axis} is outside {rank} axes")
+        return axis % rank
 
     def weight(self, name: str, shape: list[int]) -> str:
         """A random weight, or in an outline perhaps a shape alone."""
@@ -144,13 +146,16 @@ class _Draft:
             result = self.node("Relu", [result], "relu")
         self.node("Identity", [result], "y")
         info = helper.make_tensor_value_info
-        given = [info(name, self.taken, shape) for name, shape in self.inputs.items()]
-        given += [
-            info(name, TensorProto.FLOAT, shape, UNDRAWN) for name, shape in self.undrawn.items()
-        ]
-        weights = [numpy_helper.from_array(values, name) for name, values in self.weights.items()]
-        results = [info("y", self.given, None)]
-        graph = helper.make_graph(self.nodes, self.operator, given, results, weights)
+        graph = helper.make_graph(
+            self.nodes,
+            self.operator,
+            [
+                *(info(name, self.taken, shape) for name, shape in self.inputs.items()),
+                *(info(name, TensorProto.FLOAT, s, UNDRAWN) for name, s in self.undrawn.items()),
+            ],
+            [info("y", self.given, None)],
+            [numpy_helper.from_array(values, name) for name, values in self.weights.items()],
+        )
         opsets = [helper.make_opsetid("", _OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
         try:
@@ -224,8 +229,7 @@ def _integer_convolution(draft: _Draft) -> str:
     if not requantize:
         return draft.node("ConvInteger", ["x", "weight"], **named)
     # sums of random bytes come out some 40 quanta wide
-    unit = 40 / (sqrt(prod(shape[1:])) * 57 * 73)
-    scales = generator.uniform(0.5, 1.5, filters) * unit
+    scales = generator.uniform(0.5, 1.5, filters) * (40 / (sqrt(prod(shape[1:])) * 57 * 73))
     middle = np.zeros((), np.int8) if signed else np.full((), 128, np.uint8)
     draft.weights |= {
         "one": np.ones((), np.float32),
@@ -243,19 +247,16 @@ def _dense(draft: _Draft) -> str:
     m, k, n = draft.numbers(*"mkn")
     draft.inputs["x"] = [m, k]
     result = draft.node("MatMul", ["x", draft.weight("weight", [k, n])])
-    if draft.values["bias"]:
-        return draft.node("Add", [result, draft.weight("bias", [n])], "add")
-    return result
+    biased = draft.values["bias"]
+    return draft.node("Add", [result, draft.weight("bias", [n])], "add") if biased else result
 
 
 def _batch_matmul(draft: _Draft) -> str:
     b, m, k, n = draft.numbers(*"bmkn")
-    draft.inputs["a"] = [b, m, k]
-    if not draft.values["transpose_b"]:
-        draft.inputs["b"] = [b, k, n]
-        return draft.node("MatMul", ["a", "b"])
-    draft.inputs["b"] = [b, n, k]
-    return draft.node("MatMul", ["a", draft.node("Transpose", ["b"], "transposed", perm=[0, 2, 1])])
+    swapped = draft.values["transpose_b"]
+    draft.inputs = {"a": [b, m, k], "b": [b, n, k] if swapped else [b, k, n]}
+    second = draft.node("Transpose", ["b"], "transposed", perm=[0, 2, 1]) if swapped else "b"
+    return draft.node("MatMul", ["a", second])
 
 
 def _pool(draft: _Draft) -> str:
@@ -268,7 +269,7 @@ def _pool(draft: _Draft) -> str:
 
 def _over_axis(draft: _Draft) -> str:
     shape = draft.shape()
-    axis = _axis(draft, draft.number("axis"), len(shape))
+    axis = draft.axis(draft.number("axis"), len(shape))
     if draft.operator == "concat":
         draft.inputs = {f"x{i}": shape for i in range(draft.number("count"))}
         return draft.node("Concat", [*draft.inputs], axis=axis)
@@ -279,15 +280,9 @@ def _over_axis(draft: _Draft) -> str:
     return draft.node("LayerNormalization", ["x", *weights], axis=axis)
 
 
-def _axis(draft: _Draft, axis: int, rank: int) -> int:
-    if not -rank <= axis < rank:
-        raise draft.refusal(f"axis {axis} is outside {rank} axes")
-    return axis % rank
-
-
 def _reduce(draft: _Draft) -> str:
     draft.inputs["x"] = shape = draft.shape()
-    axes = sorted(_axis(draft, axis, len(shape)) for axis in draft.shape("axes"))
+    axes = sorted(draft.axis(axis, len(shape)) for axis in draft.shape("axes"))
     draft.weights["axes"] = np.asarray(axes, np.int64)
     kind = "Reduce" + draft.operator.removeprefix("reduce_").capitalize()
     return draft.node(kind, ["x", "axes"], "reduce", keepdims=draft.number("keep"))
@@ -311,9 +306,8 @@ _TWO_INPUTS = {"add", "subtract", "multiply", "divide", "maximum", "minimum"}
 
 
 def _elementwise(draft: _Draft) -> str:
-    names = ["a", "b"] if draft.operator in _TWO_INPUTS else ["x"]
-    draft.inputs = dict.fromkeys(names, draft.shape())
-    return draft.node(_ELEMENTWISE[draft.operator], names)
+    draft.inputs = dict.fromkeys("ab" if draft.operator in _TWO_INPUTS else "x", draft.shape())
+    return draft.node(_ELEMENTWISE[draft.operator], [*draft.inputs])
 
 
 _IMAGE: dict[str, Value | None] = {"n": 1, "c": None, "h": None, "k": None}

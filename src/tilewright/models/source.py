@@ -1,18 +1,17 @@
-"""What a MODEL argument means."""
+"""What a MODEL argument means, and the `NAME[key=value,...]` that some of them have inside."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from tilewright.core.errors import ModelError, UsageError, close_matches
+from tilewright.core.errors import ModelError, UsageError, close_matches, quoted
 from tilewright.core.input_files import require_regular
-from tilewright.models.naming import quoted, quoted_matches
 
 Kind = Literal["file", "zoo", "operator", "transformer", "torch", "program", "url"]
 _PREFIXES: dict[str, Kind] = {
@@ -86,7 +85,62 @@ def reading(path: Path, ending: str) -> Generator[None]:
         yield
     except FileNotFoundError:
         near = [entry.name for entry in path.parent.glob(f"*{ending}")]
-        hint = quoted_matches(path.name, near) if near else None
+        hint = close_matches(path.name, near, quoted) if near else None
         raise ModelError(f"no such file: {quoted(path)}", hint=hint) from None
     except OSError as error:
         raise ModelError(f"cannot read {quoted(path)}: {error.strerror or error}") from error
+
+
+Value = int | tuple[int, ...]
+
+_VALUE = re.compile(r"-?\d+(x-?\d+)*")
+
+
+def split_brackets(prefix: str, text: str) -> tuple[str, str]:
+    """The name and what the brackets hold, of the text after `prefix:`.
+
+    Raises UsageError where the bracket is not closed.
+    """
+    name, bracket, rest = text.partition("[")
+    if bracket and not rest.endswith("]"):
+        raise UsageError(f"{quoted(f'{prefix}:{text}')} does not end with ']'")
+    return name, rest.removesuffix("]")
+
+
+def read_values(
+    owner: str, text: str, known: Collection[str], listed: Collection[str]
+) -> dict[str, Value]:
+    """The values between the brackets by key, those of `listed` keys as tuples.
+
+    `owner` is what the error names, such as `op:conv2d`. Raises UsageError for keys that are not
+    known or come twice, and for what is no number or shape.
+    """
+    values: dict[str, Value] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        key, equals, value = (item.strip() for item in part.partition("="))
+        if key not in known:
+            raise UsageError(
+                f"{owner} has no parameter {quoted(key)}", hint=close_matches(key, known)
+            )
+        if not equals or not _VALUE.fullmatch(value):
+            raise UsageError(
+                f"{owner}: {quoted(part)} is no number or shape",
+                hint="Write numbers as k=3 and shapes as shape=1x64x56x56.",
+            )
+        if key in values:
+            raise UsageError(f"{owner}: {key} is given twice")
+        numbers = tuple(int(item) for item in value.split("x"))
+        if key not in listed and len(numbers) != 1:
+            raise UsageError(f"{owner}: {key} is one number, not {quoted(value)}")
+        values[key] = numbers if key in listed else numbers[0]
+    return values
+
+
+def label(name: str, given: Mapping[str, Value]) -> str:
+    """A name for files and reports: `conv2d`, {"c": 64} → `conv2d-c64`."""
+    return "-".join([name, *(f"{key}{shown(value)}" for key, value in given.items())])
+
+
+def shown(value: Value | None) -> str:
+    """A value as it is written between brackets."""
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -30,8 +30,8 @@ from tilewright.graph.arrange import (
     operands,
     same_memory,
 )
-from tilewright.graph.fused import FusedNetwork, TaskCall
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.fuse import FusedNetwork, TaskCall
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.ports import Ports, form_options
 from tilewright.kernels.registry import applicable

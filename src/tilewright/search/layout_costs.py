@@ -14,7 +14,7 @@ from statistics import fmean, median
 
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Outcome, Placement
-from tilewright.graph import arrange, plan_result, tensor
+from tilewright.graph import arrange, network, plan_result
 from tilewright.graph.workload import Workload
 from tilewright.kernels.ports import Ports
 from tilewright.kernels.spaces import default_candidate, ranked_defaults, too_inexact
@@ -172,7 +172,7 @@ class LayoutCosts:
             _usual=dict(self._usual),
         )
 
-    def change(self, kind: tensor.TensorType, source: Form, target: Form) -> Time:
+    def change(self, kind: network.TensorType, source: Form, target: Form) -> Time:
         """The time to copy a tensor from one layout into another; infinite where that failed."""
         times = self.kernels(arrange.copying(kind), (source, target)).values()
         return min(times, key=_believed, default=Time(seconds=inf, measured=True))

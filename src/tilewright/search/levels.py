@@ -15,8 +15,7 @@ from msgspec import structs
 
 from tilewright.core import arguments, errors, forms, records
 from tilewright.core.budget import Limit
-from tilewright.graph.anchors import bare_anchor
-from tilewright.graph.tasks import Task, TaskKey
+from tilewright.graph.tasks import Task, TaskKey, bare_anchor
 from tilewright.kernels.spaces import search_space
 from tilewright.models import ModelOptions
 from tilewright.plan.assignment.solving import DEFAULT as AUTO
@@ -69,7 +68,7 @@ def level_name(level: Scope) -> str:
 def anchor_group(task: Task) -> str:
     """What tasks with the same anchor in the same layouts share; empty without an anchor."""
     bare = bare_anchor(task.workload, task.forms)
-    return "" if bare is None else f"{bare.workload.key}@{','.join(forms.form_texts(bare.forms))}"
+    return "" if bare is None else f"{bare[0].key}@{','.join(forms.form_texts(bare[1]))}"
 
 
 def bare_task(task: Task) -> Task:
@@ -77,8 +76,8 @@ def bare_task(task: Task) -> Task:
     bare = bare_anchor(task.workload, task.forms)
     if bare is None:
         return task
-    key = (bare.workload.key, bare.forms)
-    return replace(task, key=key, workload=bare.workload, forms=bare.forms)
+    workload, ports = bare
+    return replace(task, key=(workload.key, ports), workload=workload, forms=ports)
 
 
 def bare_tasks(tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:

@@ -24,7 +24,7 @@ from tilewright.core.errors import TilewrightError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Placement, Protocol
 from tilewright.graph.evaluate import run_graph
-from tilewright.graph.sample import random_inputs
+from tilewright.graph.inputs import random_inputs
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import ranked_defaults
 from tilewright.measure.accesses.base import Access

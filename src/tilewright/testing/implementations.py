@@ -25,8 +25,7 @@ from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Device, Placement, Settings
 from tilewright.core.targets import Binding, MemoryLevel, Target, threads_alone
 from tilewright.cost.demand import Demand
-from tilewright.graph.network import Array, AttributeValue, attributes
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import Array, AttributeValue, TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.features import units_of
 from tilewright.kernels.base import DemandsOfMany, Implementation

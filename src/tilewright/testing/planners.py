@@ -24,11 +24,10 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.core.solutions import Solution
 from tilewright.graph.carry_out import carry_out
 from tilewright.graph.evaluate import run_graph
-from tilewright.graph.network import Array, AttributeValue, Graph, Node, attributes
+from tilewright.graph.network import Array, AttributeValue, Graph, Node, TensorType, attributes
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import fused_network
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.ports import Ports

@@ -12,9 +12,8 @@ from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Failure, FailureKind
 from tilewright.cost.floors import Peaks
 from tilewright.graph.evaluate import run_workload
-from tilewright.graph.network import Array, attributes
+from tilewright.graph.network import Array, TensorType, attributes
 from tilewright.graph.tasks import Task
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 
 PEAKS = Peaks(flop_per_s=1e12, bytes_per_s=1e11, cache_bytes_per_s=1e12)

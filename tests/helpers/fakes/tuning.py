@@ -10,7 +10,7 @@ from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Outcome, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.base import Knob
 from tilewright.testing.landscapes import FORMS

@@ -12,9 +12,8 @@ from helpers.fakes.placements import altered
 from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement, Settings
-from tilewright.graph.layout import to_logical, to_physical
-from tilewright.graph.network import Array, attributes
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.arrays import to_logical, to_physical
+from tilewright.graph.network import Array, TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.registry import implementation

@@ -10,9 +10,9 @@ from helpers.kernels.one_kernel import PLACEMENT, all_settings, random_arrays
 from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement, Settings
+from tilewright.graph.arrays import to_logical, to_physical
 from tilewright.graph.evaluate import magnitude, run_workload
-from tilewright.graph.layout import to_logical, to_physical
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.base import Implementation
 from tilewright.kernels.estimates import facts as facts_of

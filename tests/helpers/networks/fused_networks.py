@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from helpers.networks.graph_builder import Builder
-from tilewright.graph.fuse import fuse
-from tilewright.graph.fused import FusedNetwork
+from tilewright.graph.fuse import FusedNetwork, fuse
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.tasks import collapse_rows
 from tilewright.kernels.forms import choose_forms

@@ -5,11 +5,9 @@ from __future__ import annotations
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
 from tilewright.core.targets import threads_alone
-from tilewright.graph.fuse import fuse
-from tilewright.graph.fused import FusedNetwork
-from tilewright.graph.memory import aligned
+from tilewright.graph.fuse import FusedNetwork, fuse
 from tilewright.graph.network import Graph
-from tilewright.graph.plan import Lane, NetworkPlan
+from tilewright.graph.plan import Lane, NetworkPlan, aligned
 from tilewright.graph.workload import Workload
 from tilewright.kernels.plans import lay_out
 

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from tilewright.graph.evaluate import OpaqueRunner, run_graph, run_workload
-from tilewright.graph.fused import FusedNetwork
-from tilewright.graph.network import Array, AttributeValue, Graph, Node, attributes
+from tilewright.graph.fuse import FusedNetwork
+from tilewright.graph.network import Array, AttributeValue, Graph, Node, TensorType, attributes
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.tensor import TensorType
 
 
 class Builder:

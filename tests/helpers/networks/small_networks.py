@@ -70,6 +70,6 @@ def check_network(graph: Graph, seed: int = 0) -> NetworkPlan:
 
 
 def random_arrays(graph: Graph, seed: int) -> dict[str, Array]:
-    from tilewright.graph.sample import random_inputs
+    from tilewright.graph.inputs import random_inputs
 
     return random_inputs(graph, seed)

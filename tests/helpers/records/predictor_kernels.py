@@ -11,8 +11,7 @@ from tilewright.core.forms import PLAIN
 from tilewright.core.predictions import EvaluateRow
 from tilewright.core.records import Candidate
 from tilewright.cost.floors import Peaks
-from tilewright.graph.network import attributes
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.spaces import spaces
 from tilewright.predict.collected import Row

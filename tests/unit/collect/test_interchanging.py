@@ -12,8 +12,8 @@ from tilewright.collect.interchanging import merge
 from tilewright.core.errors import ModelError, StoreError, UsageError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Measurement, Placement, Protocol
+from tilewright.graph.network import TensorType
 from tilewright.graph.tasks import Task
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import local_placement
 from tilewright.measure import metaschedule

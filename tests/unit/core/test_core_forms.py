@@ -24,7 +24,7 @@ from tilewright.core.forms import (
     parse_forms,
 )
 from tilewright.core.layouts import ROW_MAJOR, Layout, blocked_layout
-from tilewright.graph.layout import to_logical, to_physical
+from tilewright.graph.arrays import to_logical, to_physical
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.search_space import knob_space
 from tilewright.testing.implementations import made_up_placement, single

@@ -16,8 +16,7 @@ from tilewright.cost.floors import (
     raised,
     roofline_s,
 )
-from tilewright.graph.network import attributes
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.estimates import task_floor_s, work_of
 from tilewright.testing.implementations import PLACEMENTS, single

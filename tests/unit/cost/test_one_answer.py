@@ -14,10 +14,9 @@ from tilewright.core.events import discard
 from tilewright.core.records import Candidate, Placement
 from tilewright.cost.demand import CLOCK_HZ, LEVELS
 from tilewright.cost.floors import Peaks, bound, floor_s, roofline_s
-from tilewright.graph.network import attributes
+from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.plan import Lane, NetworkPlan, PlannedCall, PlannedTensor
 from tilewright.graph.plan_result import CallResult, PlanResult
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.insight.single_operators import default_kernel, swept, with_number
 from tilewright.kernels.estimates import task_floor_s, work_of

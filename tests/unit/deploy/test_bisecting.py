@@ -15,10 +15,9 @@ from helpers.networks.graph_builder import Builder, random_inputs
 from tilewright.core.forms import PLAIN
 from tilewright.deploy import bisecting
 from tilewright.graph.carry_out import carry_out
-from tilewright.graph.network import Array, Graph, Node, attributes
-from tilewright.graph.operators.opaque import results_text
+from tilewright.graph.network import Array, Graph, Node, TensorType, attributes
+from tilewright.graph.operators import results_text
 from tilewright.graph.plan import NetworkPlan
-from tilewright.graph.tensor import TensorType
 
 FILTERS = (32, 16, 64, 48, 16, 8)
 """Of the convolutions, one after the other: all are different tasks."""

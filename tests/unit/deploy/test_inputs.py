@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tilewright.core.errors import InputError
 from tilewright.deploy.artifact import require_valid_indices
 from tilewright.deploy.manifest import Port
-from tilewright.graph.indices import IndexRange
+from tilewright.graph.inputs import IndexRange
 
 pytestmark = pytest.mark.regression
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.graph import folding
-from tilewright.graph.folding import FOLDED_BYTES, FoldingAllowance
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.clean import simplify
+from tilewright.graph.clean.simplify import FOLDED_BYTES, FoldingAllowance
+from tilewright.graph.network import TensorType
 
 pytestmark = pytest.mark.regression
 
@@ -25,7 +25,7 @@ def test_results_stay_small_or_no_larger_than_their_sources() -> None:
 
 
 def test_all_results_together_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folding, "MOST_FOLDED_BYTES", 100)
+    monkeypatch.setattr(simplify, "MOST_FOLDED_BYTES", 100)
     weights = [np.zeros(50, np.uint8)]
     allowance = FoldingAllowance(weights)
     assert [allowance.grants(result(90), weights, 0) for _ in range(3)] == [True, True, False]
@@ -34,5 +34,5 @@ def test_all_results_together_are_limited(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_work_is_limited() -> None:
     allowance = FoldingAllowance(())
-    assert allowance.grants(result(1), [], folding.MOST_FOLDED_FLOP)
+    assert allowance.grants(result(1), [], simplify.MOST_FOLDED_FLOP)
     assert not allowance.grants(result(1), [], 1)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tilewright.core.forms import PLAIN, blocked
-from tilewright.graph.anchors import bare_anchor
-from tilewright.graph.network import attributes
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType, attributes
+from tilewright.graph.tasks import bare_anchor
 from tilewright.graph.workload import Argument, Step, Workload
 
 CONV = attributes(strides=(1, 1), padding=(1,) * 4, dilation=(1, 1), groups=1)
@@ -25,11 +24,11 @@ def test_the_epilogue_is_dropped() -> None:
     )
     bare = bare_anchor(task, (blocked(16), PLAIN, PLAIN, blocked(16)))
     assert bare is not None
-    assert bare.workload.arguments == (DATA, WEIGHT)
-    assert [step.operator for step in bare.workload.steps] == ["conv2d"]
-    assert bare.forms == (blocked(16), PLAIN, blocked(16))
-    again = bare_anchor(bare.workload, bare.forms)
-    assert again is not None and again.workload == bare.workload
+    workload, forms = bare
+    assert workload.arguments == (DATA, WEIGHT)
+    assert [step.operator for step in workload.steps] == ["conv2d"]
+    assert forms == (blocked(16), PLAIN, blocked(16))
+    assert bare_anchor(workload, forms) == bare
 
 
 def test_a_computed_operand_becomes_data_in_its_layout() -> None:
@@ -42,8 +41,9 @@ def test_a_computed_operand_becomes_data_in_its_layout() -> None:
     )
     bare = bare_anchor(task, (blocked(8), PLAIN, blocked(16)))
     assert bare is not None
-    assert bare.workload.arguments == (DATA, WEIGHT)
-    assert bare.forms == (blocked(8), PLAIN, blocked(16))
+    workload, forms = bare
+    assert workload.arguments == (DATA, WEIGHT)
+    assert forms == (blocked(8), PLAIN, blocked(16))
 
 
 def test_without_an_anchor_there_is_none() -> None:

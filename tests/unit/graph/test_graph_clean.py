@@ -9,9 +9,8 @@ import pytest
 
 from helpers.networks.graph_builder import Builder, assert_same, operators
 from tilewright.graph.clean import REWRITES, clean
-from tilewright.graph.network import AttributeValue, Graph, Node, attributes
-from tilewright.graph.operators.opaque import results_text
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import AttributeValue, Graph, Node, TensorType, attributes
+from tilewright.graph.operators import results_text
 
 
 def cleaned(graph: Graph) -> Graph:

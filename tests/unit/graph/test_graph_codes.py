@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from helpers.networks.graph_builder import Builder, run_fused
 from tilewright.graph.clean import clean
 from tilewright.graph.evaluate import run_graph
-from tilewright.graph.fuse import fuse
-from tilewright.graph.fused import FusedNetwork
+from tilewright.graph.fuse import FusedNetwork, fuse
 from tilewright.graph.network import Graph
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.graph.evaluate import run_workload
-from tilewright.graph.network import attributes
+from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.tasks import collapse_rows
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 
 PLANE = (5, 7)

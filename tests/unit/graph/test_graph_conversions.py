@@ -11,7 +11,7 @@ from tilewright.graph.arrange import arrange, copying, with_conversions
 from tilewright.graph.carry_out import carry_out
 from tilewright.graph.evaluate import run_graph, run_workload
 from tilewright.graph.fuse import fuse
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.kernels.plans import in_sequence
 
 

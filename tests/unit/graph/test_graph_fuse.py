@@ -6,11 +6,9 @@ import numpy as np
 
 from helpers.networks.graph_builder import Builder, random_inputs, run_fused
 from tilewright.graph.evaluate import run_graph
-from tilewright.graph.fuse import fuse
-from tilewright.graph.fused import FusedNetwork
-from tilewright.graph.network import Graph, Node, attributes
-from tilewright.graph.operators.opaque import results_text
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.fuse import FusedNetwork, fuse
+from tilewright.graph.network import Graph, Node, TensorType, attributes
+from tilewright.graph.operators import results_text
 from tilewright.graph.workload import parse_workload
 
 

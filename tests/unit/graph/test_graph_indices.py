@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from helpers.networks.graph_builder import Builder
-from tilewright.graph.indices import (
+from tilewright.graph.inputs import (
     IndexRange,
     IndexUse,
+    argument_limit,
     argument_uses,
     index_limit,
     indices_text,
     input_ranges,
+    random_inputs,
 )
-from tilewright.graph.network import Graph, Node, attributes
-from tilewright.graph.operators.opaque import results_text
-from tilewright.graph.sample import argument_limit, random_inputs
+from tilewright.graph.network import Graph, Node, TensorType, attributes
+from tilewright.graph.operators import results_text
 from tilewright.graph.tasks import fused_network
-from tilewright.graph.tensor import TensorType
 
 pytestmark = pytest.mark.regression
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN, Form, blocked, channel_block, parse_form
 from tilewright.core.layouts import ROW_MAJOR, Layout, blocked_layout, parse_layout
-from tilewright.graph.layout import to_logical, to_physical
+from tilewright.graph.arrays import to_logical, to_physical
 
 
 @given(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.graph.memory import (
+from tilewright.graph.plan import (
     ALIGNMENT_BYTES,
     Buffer,
     MemoryPlan,

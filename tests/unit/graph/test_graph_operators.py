@@ -11,11 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.core.errors import InternalError, ModelError
-from tilewright.graph.network import Array, AttributeValue
-from tilewright.graph.operators import OPERATORS
+from tilewright.graph.network import Array, AttributeValue, TensorType
+from tilewright.graph.operators import OPERATORS, results_text
 from tilewright.graph.operators.elementwise import erf
-from tilewright.graph.operators.opaque import results_text
-from tilewright.graph.tensor import TensorType
 
 RANDOM = np.random.default_rng(7)
 

@@ -11,8 +11,8 @@ from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.core.targets import parse_resources
 from tilewright.graph.arrange import copying
+from tilewright.graph.network import TensorType
 from tilewright.graph.plan import MAIN, Lane, NetworkPlan, PlannedCall, PlannedTensor
-from tilewright.graph.tensor import TensorType
 
 KIND = TensorType((1, 256), "float32")
 CPU, GPU = "a-cpu", "a-gpu"

@@ -6,7 +6,7 @@ import numpy as np
 
 from helpers.networks.graph_builder import Builder
 from tilewright.graph.evaluate import run_graph
-from tilewright.graph.sample import input_limit, random_inputs
+from tilewright.graph.inputs import input_limit, random_inputs
 
 
 def test_types_shapes_and_seeds() -> None:

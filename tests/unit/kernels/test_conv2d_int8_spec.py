@@ -12,7 +12,7 @@ from helpers.kernels.spec_checks import best, blocks_of, check_space
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Placement
 from tilewright.graph.evaluate import magnitude, run_workload
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Workload, parse_workload
 from tilewright.hardware.features import units_of
 from tilewright.kernels.conv2d_int8 import SPEC, dot_lanes

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.core.element_types import element_type, element_types
-from tilewright.graph.network import attributes
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.registry import applicable
 from tilewright.testing.implementations import PLACEMENTS

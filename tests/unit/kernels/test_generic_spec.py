@@ -6,8 +6,7 @@ import pytest
 
 from helpers.kernels.streaming_cases import ADD, CONCAT, MEAN, OPAQUE, POOL, SOFTMAX, task
 from tilewright.core.forms import PLAIN
-from tilewright.graph.network import attributes
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels import generic, rows
 from tilewright.kernels.estimates import facts as facts_of

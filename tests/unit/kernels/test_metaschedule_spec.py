@@ -8,8 +8,7 @@ import pytest
 from helpers.kernels.streaming_cases import ADD, OPAQUE
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
-from tilewright.graph.network import attributes
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.workload import Argument, Role, Step, Workload
 from tilewright.kernels.metaschedule import SPEC, TRACE, packed_weight
 from tilewright.kernels.registry import applicable, implementation

@@ -9,7 +9,7 @@ from helpers.networks.fused_networks import ON, Builder, fused, planned
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
-from tilewright.graph.fused import FusedNetwork
+from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.plans import packed_constant, with_candidates
 from tilewright.kernels.registry import applicable

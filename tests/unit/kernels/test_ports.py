@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.core.forms import PLAIN, blocked, channel_block
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.ports import alike_ports, anchored_ports, form_options, plain_ports
 from tilewright.testing.implementations import PLACEMENTS, made_up_placement, single

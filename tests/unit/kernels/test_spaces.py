@@ -11,8 +11,7 @@ from helpers.fakes.measuring import PLACEMENT
 from helpers.fakes.tuning import FORMS, MadeUp, workload
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN, blocked
-from tilewright.graph.network import attributes
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels import spaces as space_module
 from tilewright.kernels.search_space import LISTED

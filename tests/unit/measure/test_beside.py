@@ -14,7 +14,7 @@ from helpers.fakes.placements import altered
 from tilewright.core.forms import PLAIN
 from tilewright.core.processes import ChildCrash, ChildTimeout, RemoteError
 from tilewright.core.records import Candidate, Placement, Protocol
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.measure import beside
 from tilewright.measure.base import Job

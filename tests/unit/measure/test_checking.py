@@ -15,8 +15,7 @@ from helpers.fakes.levels import BLOCKED, DIRECT, NumpyMeasurer, convolution
 from helpers.fakes.measuring import failed
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure
-from tilewright.graph.network import Array, attributes
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import Array, TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.measure.base import Measurer
 from tilewright.measure.checking import (

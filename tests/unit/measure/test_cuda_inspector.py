@@ -8,7 +8,7 @@ import pytest
 
 from tilewright.core.errors import ModelError
 from tilewright.core.processes import Child, ChildCrash, ChildTimeout, RemoteError
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.target import parse_gpu
 from tilewright.measure.kernels import CudaInspector

@@ -12,7 +12,7 @@ from helpers.fakes.measuring import PLACEMENT
 from tilewright.core.forms import PLAIN
 from tilewright.core.processes import ChildCrash
 from tilewright.core.records import Candidate, Failure, Protocol
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.measure import kernels
 from tilewright.measure.kernels import KernelMeasurer

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.graph.evaluate import run_graph
-from tilewright.graph.network import Array, AttributeValue, Graph, Node, attributes
+from tilewright.graph.network import Array, AttributeValue, Graph, Node, TensorType, attributes
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.tensor import TensorType
 
 torch = pytest.importorskip("torch", reason="torch is an extra and not installed")
 

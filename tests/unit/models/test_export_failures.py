@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tilewright.core.errors import ModelError, TargetError, UsageError
-from tilewright.models.exported import conversion, exporter, failures
+from tilewright.models.exported import conversion, exporter
 
 pytestmark = pytest.mark.regression
 
@@ -98,18 +98,18 @@ def test_the_package_that_is_broken_is_named(answer: Callable[..., Any], tmp_pat
 
 @pytest.mark.usefixtures("torchvision")
 def test_a_broken_package_is_not_blamed_for_the_errors_of_others() -> None:
-    assert failures.broken_companion(ValueError("something else")) is None
+    assert exporter.broken_companion(ValueError("something else")) is None
 
 
 @pytest.mark.usefixtures("torchvision")
 def test_doctor_is_told_what_does_not_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "standin_failures.py").write_text(
-        "from tilewright.models.exported import failures\n"
-        "failures.PACKAGES = ('json', 'torchvision', 'nowhere')\n"
+        "from tilewright.models.exported import exporter\n"
+        "exporter.PACKAGES = ('json', 'torchvision', 'nowhere')\n"
         "print('noise', file=__import__('sys').stderr)\n"
-        "failures.print_faults()\n"
+        "exporter.print_faults()\n"
     )
-    monkeypatch.setattr(conversion, "FAILURES", "standin_failures")
+    monkeypatch.setattr(conversion, "EXPORTER", "standin_failures")
     monkeypatch.setattr(conversion, "find_spec", lambda name: True)
     assert conversion.broken_packages() == {"torchvision": "RuntimeError: no operator nms"}
     (tmp_path / "standin_failures.py").write_text("import os; os._exit(3)")

@@ -13,11 +13,12 @@ from helpers.networks.onnx_models import model_of
 from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.models import ModelOptions
 from tilewright.models.exported import conversion
-from tilewright.models.exported.architectures import ARCHITECTURES, transformer_model
 from tilewright.models.exported.conversion import ExportRequest, export
 from tilewright.models.exported.sources import (
+    ARCHITECTURES,
     program_request,
     torch_request,
+    transformer_model,
     transformer_request,
 )
 from tilewright.models.loading import load

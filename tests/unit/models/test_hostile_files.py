@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from helpers.networks.onnx_models import normal
 from tilewright.core.errors import ModelError
+from tilewright.graph.clean.simplify import FOLDED_BYTES
 from tilewright.graph.evaluate import run_graph
-from tilewright.graph.folding import FOLDED_BYTES
 from tilewright.models.loading import load
 
 pytestmark = pytest.mark.regression

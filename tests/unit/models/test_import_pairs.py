@@ -16,7 +16,7 @@ from helpers.networks.graph_builder import run_fused
 from helpers.networks.onnx_models import few, folded, model_of, normal
 from helpers.networks.tiny_networks import quantized_resnet
 from tilewright.graph.evaluate import run_graph
-from tilewright.graph.fused import FusedNetwork
+from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.network import Graph
 from tilewright.graph.tasks import fused_network
 from tilewright.models.onnx_import.quantized_pairs import on_codes

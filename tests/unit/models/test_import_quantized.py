@@ -13,8 +13,8 @@ from onnx import helper
 from helpers.networks.onnx_models import check, few, model_of, normal, reference
 from tilewright.core.errors import UsageError
 from tilewright.graph.evaluate import run_graph
+from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Graph
-from tilewright.graph.sample import random_inputs
 from tilewright.models.loading import load
 
 Array = np.ndarray[Any, Any]

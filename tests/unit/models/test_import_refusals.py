@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from helpers.networks.onnx_models import check, check_node, folded, int64, model_of, normal
 from tilewright.core.errors import ModelError
 from tilewright.graph.evaluate import run_graph
-from tilewright.graph.indices import IndexRange, IndexUse, index_uses
+from tilewright.graph.inputs import IndexRange, IndexUse, index_uses
 from tilewright.graph.network import Applied, Graph, attributes
 
 TRUE = np.array(True)

@@ -14,8 +14,7 @@ import onnxruntime
 import pytest
 
 from tilewright.models import zoo
-from tilewright.models.zoo._anchors import ssd_anchors
-from tilewright.models.zoo._builder import Convolution, GraphBuilder
+from tilewright.models.zoo._builder import Convolution, GraphBuilder, ssd_anchors
 from tilewright.models.zoo._description import append_network, parse_sections, zoo_sections
 
 PUBLISHED = {  # parameters, multiply-adds at batch 1

@@ -22,8 +22,7 @@ from tilewright.graph.carry_out import carry_out
 from tilewright.graph.clean import clean
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.fuse import fuse
-from tilewright.graph.network import Graph
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import Graph, TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.ports import Ports

@@ -7,8 +7,7 @@ from itertools import combinations
 import pytest
 
 from tilewright.core.element_types import element_types
-from tilewright.graph.network import attributes
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.predict.collected import family_of
 from tilewright.predict.shipped import shipped_data, shipped_placements

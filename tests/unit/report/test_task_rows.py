@@ -14,11 +14,10 @@ from tilewright.core.results import TaskReport
 from tilewright.core.targets import threads_alone
 from tilewright.core.timings import Timing
 from tilewright.cost.floors import Peaks, bound, least_work
-from tilewright.graph.network import attributes
+from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.plan import Lane, NetworkPlan, PlannedCall, PlannedTensor
 from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.tasks import Task, TaskKey
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.report.task_rows import explain_difference, outside_tasks, seen_peaks, task_reports
 from tilewright.testing.implementations import PLACEMENTS

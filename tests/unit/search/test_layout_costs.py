@@ -12,7 +12,7 @@ from helpers.fakes.levels import DIRECT, WINOGRAD, convolution
 from helpers.fakes.measuring import PLACEMENT, failed, measured
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Outcome
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.kernels.spaces import ranked_defaults
 from tilewright.search.layout_costs import InNetworkFactors, LayoutCosts, stored_by_forms
 from tilewright.store import open_store

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol
 from tilewright.core.targets import threads_alone
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.search.tuning import without_outdated
 

@@ -9,8 +9,8 @@ import numpy as np
 from helpers.fakes.levels import convolution, relu, task
 from helpers.fakes.measuring import PLACEMENT, measured
 from tilewright.core.records import Measurement
+from tilewright.graph.network import TensorType
 from tilewright.graph.tasks import Task
-from tilewright.graph.tensor import TensorType
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.kernels.spaces import search_space
 from tilewright.search.transfer import prior_trials

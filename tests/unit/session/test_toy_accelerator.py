@@ -19,8 +19,8 @@ from tilewright.cli.main import main
 from tilewright.core.element_types import element_type
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN, Form, in_channel_blocks, parse_form
+from tilewright.graph.network import TensorType
 from tilewright.graph.plan_fields import read_plan
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.registry import applicable

@@ -20,7 +20,7 @@ from tilewright.core.errors import ModelError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Measurement, Outcome
 from tilewright.core.results import ImportResult
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore

@@ -171,7 +171,7 @@ def test_peaks_keep_the_newest_value(store: SqliteStore) -> None:
 
 
 def test_workloads_are_rebuilt_from_their_key(store: SqliteStore) -> None:
-    from tilewright.graph.tensor import TensorType
+    from tilewright.graph.network import TensorType
     from tilewright.graph.workload import Argument, Step, Workload
 
     relu = Workload(

@@ -26,7 +26,7 @@ from tilewright.compiler.lower.values import (
 )
 from tilewright.core.element_types import element_type
 from tilewright.core.forms import PLAIN, channel_block
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 
 Expr = tirx.Expr
 Rule = Callable[[Program, list[Value], dict[str, Any], TensorType], Value]

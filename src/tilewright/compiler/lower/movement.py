@@ -12,8 +12,8 @@ from typing import Any
 from tvm import tirx
 
 from tilewright.compiler.lower.values import Index, Simplifier, Value, broadcast_index
+from tilewright.graph.network import TensorType
 from tilewright.graph.operators.movement import nearest_index
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Step
 
 

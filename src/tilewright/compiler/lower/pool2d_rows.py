@@ -24,7 +24,7 @@ from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, bordered
 from tilewright.core.forms import PLAIN, channel_block
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 from tilewright.kernels.base import anchored
 
 

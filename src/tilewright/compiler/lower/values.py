@@ -13,7 +13,7 @@ from tvm.sym import Analyzer
 
 from tilewright.core.forms import Form, own_layout
 from tilewright.core.layouts import Layout
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import TensorType
 
 Index = Sequence[tirx.Expr]
 Read = Callable[[Index], tirx.Expr]

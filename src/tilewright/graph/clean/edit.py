@@ -12,9 +12,16 @@ from functools import wraps
 
 import numpy as np
 
-from tilewright.graph.network import Array, AttributeValue, Graph, Node, attributes, fresh_name
+from tilewright.graph.network import (
+    Array,
+    AttributeValue,
+    Graph,
+    Node,
+    TensorType,
+    attributes,
+    fresh_name,
+)
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.tensor import TensorType
 
 
 class Edit:

@@ -8,9 +8,8 @@ from math import prod
 
 from tilewright.core.errors import ModelError
 from tilewright.graph.clean.edit import Edit, rewrite
-from tilewright.graph.network import Graph, Node, attributes
+from tilewright.graph.network import Graph, Node, TensorType, attributes
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.tensor import TensorType
 
 
 @rewrite("reshape", "transpose", "expand")

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.core.errors import InternalError, ModelError
-from tilewright.graph.network import Array, AttributeValue
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import Array, AttributeValue, TensorType
 
 Types = tuple[TensorType, ...]
 Named = Mapping[str, AttributeValue]

@@ -13,8 +13,8 @@ from typing import Any, cast
 import numpy as np
 
 from tilewright.core.element_types import is_element_type
+from tilewright.graph.network import TensorType
 from tilewright.graph.operators.base import Operator, Types, broadcast, common_dtype, expect
-from tilewright.graph.tensor import TensorType
 
 _select = cast(Callable[..., Any], np.where)
 _SMALL_TOP = (1.85777706184603153e-1, 3.16112374387056560, 1.13864154151050156e2,
@@ -184,19 +184,6 @@ _LOGICAL = frozenset(
 )
 
 
-def _alike(types: Types, **_named: object) -> TensorType:
-    """Broadcast, and of the one type of all inputs."""
-    return TensorType(broadcast([kind.shape for kind in types]), common_dtype(types))
-
-
-def _logical_type(types: Types) -> TensorType:
-    return TensorType(_alike(types).shape, "bool")
-
-
-def _power_type(types: Types) -> TensorType:
-    return TensorType(broadcast([kind.shape for kind in types]), types[0].dtype)
-
-
 def _where_type(types: Types) -> TensorType:
     expect(types[0].dtype == "bool", f"the condition is {types[0]}, no bool")
     return TensorType(broadcast([kind.shape for kind in types]), common_dtype(types[1:]))
@@ -216,6 +203,10 @@ def _operator(name: str, compute: Callable[..., Any], arity: int) -> Operator:
     """An operator whose result has the type of its first operand, or tells true from false."""
     logical = name in _LOGICAL
 
+    def result_type(types: Types, **_named: object) -> TensorType:
+        dtype = types[0].dtype if name == "power" else common_dtype(types)
+        return TensorType(broadcast([k.shape for k in types]), "bool" if logical else dtype)
+
     def reference(*arrays: Any, **named: Any) -> Any:
         with np.errstate(all="ignore"):
             value = compute(*arrays, **named)
@@ -223,7 +214,7 @@ def _operator(name: str, compute: Callable[..., Any], arity: int) -> Operator:
 
     return Operator(
         name=name,
-        result_type=_logical_type if logical else _power_type if name == "power" else _alike,
+        result_type=result_type,
         work=int(name != "identity"),
         compute=reference,
         arity=arity,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from math import ceil, floor
 from typing import Any
 
 import numpy as np
 
 from tilewright.core.errors import ModelError
+from tilewright.graph.network import TensorType
 from tilewright.graph.operators.base import (
     Named,
     Operator,
@@ -18,7 +20,6 @@ from tilewright.graph.operators.base import (
     common_dtype,
     expect,
 )
-from tilewright.graph.tensor import TensorType
 
 
 def _reshape_type(types: Types, shape: Shape) -> TensorType:
@@ -112,10 +113,6 @@ def _gather_type(types: Types, axis: int) -> TensorType:
     return TensorType((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
 
 
-def _gather(x: Any, indices: Any, axis: int) -> Any:
-    return np.take(x, np.asarray(indices, np.int64), axis=axis)
-
-
 def _resize_type(
     types: Types, shape: Shape, scales: tuple[float, ...], coordinate: str, rounding: str
 ) -> TensorType:
@@ -139,15 +136,20 @@ def nearest_index(position: int, before: int, after: int, scale: float, named: N
     return min(max(rounded(place, str(named["rounding"])), 0), before - 1)
 
 
+_ROUNDINGS: Mapping[str, tuple[Callable[[float], int], float]] = {
+    "floor": (floor, 0.0),
+    "ceil": (ceil, 0.0),
+    "round_prefer_floor": (ceil, -0.5),
+    "round_prefer_ceil": (floor, 0.5),
+}
+
+
 def rounded(place: float, rounding: str) -> int:
     """The position nearest to a place between two, as ONNX's `nearest_mode` has it."""
-    if rounding == "round_prefer_floor":
-        return ceil(place - 0.5)
-    if rounding == "round_prefer_ceil":
-        return floor(place + 0.5)
-    if rounding in ("floor", "ceil"):
-        return floor(place) if rounding == "floor" else ceil(place)
-    raise ModelError(f"unknown rounding {rounding}")
+    if rounding not in _ROUNDINGS:
+        raise ModelError(f"unknown rounding {rounding}")
+    toward, shift = _ROUNDINGS[rounding]
+    return toward(place + shift)
 
 
 def source_position(
@@ -203,7 +205,7 @@ MOVEMENT = (
     Operator(name="concat", result_type=_concat_type, compute=_concat, arity=None),
     Operator(name="pad", result_type=_pad_type, compute=_pad),
     Operator(name="expand", result_type=_expand_type, compute=_expand),
-    Operator(name="gather", result_type=_gather_type, compute=_gather, arity=2),
+    Operator(name="gather", result_type=_gather_type, compute=np.take, arity=2),
     Operator(name="resize_nearest", result_type=_resize_type, compute=_resize),
     Operator(
         name="interpolate",

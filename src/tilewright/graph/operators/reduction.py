@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from tilewright.graph.network import TensorType
 from tilewright.graph.operators.base import (
     Operator,
     Shape,
@@ -16,7 +18,6 @@ from tilewright.graph.operators.base import (
     common_dtype,
     expect,
 )
-from tilewright.graph.tensor import TensorType
 
 
 def _dense_type(types: Types) -> TensorType:
@@ -59,25 +60,19 @@ def _reduced_work(types: Types, _result: TensorType, **_named: object) -> int:
     return types[0].elements
 
 
-def _sum(x: Any, axes: Shape, keepdims: bool) -> Any:
-    return x.sum(axis=axes, keepdims=keepdims, dtype=x.dtype)
+def _reducing(function: np.ufunc) -> Callable[..., Any]:
+    """A reduction over axes by a function of two elements."""
+
+    def reduced(x: Any, axes: Shape, keepdims: bool) -> Any:
+        return function.reduce(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
+
+    return reduced
 
 
 def _mean(x: Any, axes: Shape, keepdims: bool) -> Any:
-    total, count = _sum(x, axes, keepdims), max(prod(x.shape[i] for i in axes), 1)
+    total = x.sum(axis=axes, keepdims=keepdims, dtype=x.dtype)
+    count = max(prod(x.shape[i] for i in axes), 1)
     return total // count if x.dtype.kind in "iu" else (total / count).astype(x.dtype)
-
-
-def _product(x: Any, axes: Shape, keepdims: bool) -> Any:
-    return x.prod(axis=axes, keepdims=keepdims, dtype=x.dtype)
-
-
-def _maximum(x: Any, axes: Shape, keepdims: bool) -> Any:
-    return x.max(axis=axes, keepdims=keepdims)
-
-
-def _minimum(x: Any, axes: Shape, keepdims: bool) -> Any:
-    return x.min(axis=axes, keepdims=keepdims)
 
 
 def _softmax_type(types: Types, axis: int) -> TensorType:
@@ -175,11 +170,11 @@ REDUCTION = (
             anchor=True,
         )
         for name, compute in (
-            ("sum", _sum),
+            ("sum", _reducing(np.add)),
             ("mean", _mean),
-            ("max", _maximum),
-            ("min", _minimum),
-            ("prod", _product),
+            ("max", _reducing(np.maximum)),
+            ("min", _reducing(np.minimum)),
+            ("prod", _reducing(np.multiply)),
         )
     ),
     *(

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.graph.network import TensorType
 from tilewright.graph.operators.base import Operator, Shape, Types, common_dtype, expect
-from tilewright.graph.tensor import TensorType
 
 _COLUMN_BYTES = 32 << 20
 

@@ -19,18 +19,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tilewright.core.errors import ModelError, TargetError, UsageError
+from tilewright.core.errors import ModelError, TargetError, UsageError, quoted
 from tilewright.core.fingerprints import digest
 from tilewright.core.scratch import FolderInUse, PrivateFolder, remove_unused, scratch_folder
 from tilewright.core.settings import child_environment
 from tilewright.models.cache import EXPORTS, PARTIAL, use
-from tilewright.models.naming import quoted
 
 FORMAT = 1
 """Rises when the same request is exported to another file, so that older ones are not taken."""
 
 EXPORTER = "tilewright.models.exported.exporter"
-FAILURES = "tilewright.models.exported.failures"
 MODEL, RESULT, SIZES = "model.onnx", "result.json", "sizes.json"
 _TAIL_LINES = 8
 _ERRORS = {kind.__name__: kind for kind in (UsageError, ModelError, TargetError)}
@@ -95,7 +93,7 @@ def broken_packages() -> Mapping[str, str]:
     """
     if find_spec("torch") is None:
         return {}
-    done = _run(FAILURES, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    done = _run(EXPORTER, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         found: dict[str, str] = json.loads(done.stdout)
     except ValueError:

@@ -1,8 +1,9 @@
 """The process that exports: the only module that imports torch and transformers to make a model.
 
 `python -m tilewright.models.exported.exporter FOLDER PARENT` reads a request as JSON from stdin and
-writes `model.onnx`, or `result.json` with an error, into the folder. It ends with the process
-numbered PARENT.
+writes `model.onnx`, or `result.json` with an error, told without a traceback of ours, into the
+folder. It ends with the process numbered PARENT. Without arguments it prints what of the packages
+that an export may import does not load.
 """
 
 from __future__ import annotations
@@ -10,19 +11,105 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Mapping, Sequence
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, cast
 
 import onnx
 
-from tilewright.core.errors import ModelError, TargetError, TilewrightError, UsageError
+from tilewright.core.errors import (
+    ModelError,
+    TargetError,
+    TilewrightError,
+    UsageError,
+    close_matches,
+    quoted,
+)
 from tilewright.core.signals import die_with_parent
 from tilewright.models.exported.conversion import MODEL, RESULT
-from tilewright.models.exported.example_inputs import Shapes, inputs_of_module, tensors_of
-from tilewright.models.exported.failures import broken_companion, described, where_raised
-from tilewright.models.naming import quoted, quoted_matches
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+def tensors_of(torch: Any, shapes: Shapes, types: Mapping[str, Any]) -> dict[str, Any]:
+    """A tensor for each name: N(0,1) floats, integers 0, truths; float32 where no type is given."""
+    kinds = {name: types.get(name, torch.float32) for name in shapes}
+    return {
+        name: torch.randn(tuple(shapes[name]), dtype=kind)
+        if kind.is_floating_point
+        else torch.full(tuple(shapes[name]), kind == torch.bool, dtype=kind)
+        for name, kind in kinds.items()
+    }
+
+
+def inputs_of_module(
+    torch: Any, forward: Any, example: Any, shapes: Shapes, batch: int | None
+) -> dict[str, Any]:
+    """The inputs of a user's module by the names of `forward`, in its order.
+
+    `example` is a tensor, a sequence of them, a mapping by name, or None. `shapes` replaces its
+    shapes; `batch` replaces the first axis of those that `shapes` does not name.
+
+    Raises UsageError for names that `forward` does not have, for required ones that are left out,
+    and for examples that are no tensors.
+    """
+    parameters = inspect.signature(forward).parameters
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    named = [p.name for p in parameters.values() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    given = _example(torch, example, named)
+    for name in (*given, *shapes):
+        if name not in named and not open_ended:
+            raise UsageError(
+                f"the module has no input {quoted(name)}", hint=close_matches(name, named, quoted)
+            )
+    missing = [
+        name
+        for name in named
+        if name not in given
+        and name not in shapes
+        and parameters[name].default is inspect.Parameter.empty
+    ]
+    if missing or not (given or shapes):
+        example_of = "x=1,3,224,224" if not missing else f"{missing[0]}=1,3,224,224"
+        raise UsageError(
+            f"the shape of input {', '.join(map(quoted, missing or ['?']))} is not known",
+            hint=f"Give it with --shape {example_of}; or let the function return the module and "
+            "its example inputs, which also say the type where that is not float32.",
+        )
+    wanted = {name: list(tensor.shape) for name, tensor in given.items()}
+    if batch is not None:
+        wanted = {name: [batch, *shape[1:]] if shape else [] for name, shape in wanted.items()}
+    wanted |= {name: list(shape) for name, shape in shapes.items()}
+    kept = {name: t for name, t in given.items() if list(t.shape) == wanted[name]}
+    types = {name: tensor.dtype for name, tensor in given.items()}
+    made = {**tensors_of(torch, wanted, types), **kept}
+    order = [*(name for name in named if name in made), *(n for n in made if n not in named)]
+    return {name: made[name] for name in order}
+
+
+def _example(torch: Any, example: Any, named: Sequence[str]) -> dict[str, Any]:
+    """Example inputs by name."""
+    if example is None:
+        return {}
+    if isinstance(example, Mapping):
+        given = {str(name): value for name, value in cast("Mapping[Any, Any]", example).items()}
+    else:
+        several = isinstance(example, tuple | list)
+        values = list(cast("Sequence[Any]", example)) if several else [example]
+        if len(values) > len(named):
+            raise UsageError(f"{len(values)} example inputs for a module with {len(named)} inputs")
+        given = dict(zip(named, values, strict=False))
+    for name, value in given.items():
+        if not isinstance(value, torch.Tensor):
+            kind = type(value).__name__
+            raise UsageError(f"the example of input {quoted(name)} is no tensor but a {kind}")
+    return given
+
 
 Request = Mapping[str, Any]
 _JITTER = 0.1
@@ -188,7 +275,7 @@ def _attribute(request: Request) -> Any:
             known = [entry for entry in dir(found) if not entry.startswith("_")]
             raise UsageError(
                 f"{argument}: {quoted(module)} has no {quoted(part)}",
-                hint=quoted_matches(part, known),
+                hint=close_matches(part, known, quoted),
             )
         found = getattr(found, part)
     return found
@@ -230,6 +317,90 @@ def _made(function: Any, argument: str) -> Any:
     return function()
 
 
+COMPANIONS = ("torchvision", "torchaudio")
+"""Packages that transformers and models import where they are installed, and that fit one version
+of torch alone."""
+PACKAGES = ("torch", "onnxscript", "transformers", *COMPANIONS)
+"""Everything that an export may import."""
+_LINES = 4
+
+
+def described(error: BaseException) -> str:
+    """The kind of an error and the first line that it says, printable."""
+    lines = _said(error)
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def where_raised(error: BaseException) -> str | None:
+    """The rest of what an error says, and the place in the user's code that it comes from."""
+    lines = _said(error)[1:_LINES]
+    ours = (Path(__file__).parents[2], *_folder_of("torch"), _STANDARD_LIBRARY)
+    frames = extract_tb(error.__traceback__)
+    theirs = [
+        frame
+        for frame in frames
+        if not frame.filename.startswith("<")
+        and not any(Path(frame.filename).is_relative_to(folder) for folder in ours)
+    ]
+    if theirs:
+        last = theirs[-1]
+        lines.append(
+            f"It comes from {quoted(last.filename)}, line {last.lineno}, in {quoted(last.name)}."
+        )
+    return "\n".join(lines) or None
+
+
+def broken_companion(error: BaseException) -> tuple[str, str] | None:
+    """The package that is behind an error, and what its import says; None where none is broken."""
+    told = " ".join(_chain_texts(error))
+    for name, fault in load_faults([name for name in COMPANIONS if name in told]).items():
+        return name, fault
+    return None
+
+
+def load_faults(names: Sequence[str]) -> Mapping[str, str]:
+    """What is said by the imports, in this process, of those packages that are installed and do not
+    load."""
+    faults: dict[str, str] = {}
+    for name in names:
+        try:
+            if find_spec(name) is not None:
+                import_module(name)
+        except Exception as error:  # noqa: BLE001 - a package says what it likes when it breaks
+            faults[name] = described(error)
+    return faults
+
+
+def print_faults() -> None:
+    """Write what of `PACKAGES` does not load as JSON: the part of `broken_packages` that runs in a
+    process of its own."""
+    with redirect_stdout(sys.stderr):
+        faults = load_faults(PACKAGES)
+    sys.stdout.write(json.dumps(faults))
+
+
+def _said(error: BaseException) -> list[str]:
+    return [quoted(line.strip())[1:-1] for line in str(error).splitlines() if line.strip(" ^~")]
+
+
+def _chain_texts(error: BaseException | None) -> Iterator[str]:
+    """Messages and files of an error and of those behind it."""
+    while error is not None:
+        yield str(error)
+        yield from (frame.filename for frame in extract_tb(error.__traceback__))
+        error = error.__cause__ or error.__context__
+
+
+def _folder_of(package: str) -> list[Path]:
+    spec = find_spec(package)
+    return [Path(spec.origin).parent] if spec is not None and spec.origin else []
+
+
+_STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
+
+
 if __name__ == "__main__":
+    if not sys.argv[1:]:
+        sys.exit(print_faults())
     die_with_parent(int(sys.argv[2]))
     sys.exit(main(Path(sys.argv[1]), json.load(sys.stdin)))

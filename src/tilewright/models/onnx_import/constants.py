@@ -7,7 +7,7 @@ from math import inf, isfinite, prod
 import numpy as np
 
 from tilewright.core.errors import ModelError
-from tilewright.graph.folding import FOLDED_BYTES
+from tilewright.graph.clean.simplify import FOLDED_BYTES
 from tilewright.models.onnx_import.node import (
     TRAINING_HINT,
     OnnxNode,

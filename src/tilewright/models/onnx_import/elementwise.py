@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from tilewright.core.errors import ModelError
-from tilewright.models.naming import quoted
-from tilewright.models.onnx_import.builder import Tensor
-from tilewright.models.onnx_import.node import OnnxNode, Translated, shortest, translates
-from tilewright.models.weights import dtype_name
+from tilewright.core.errors import ModelError, quoted
+from tilewright.models.onnx_import.node import OnnxNode, Tensor, Translated, shortest, translates
+from tilewright.models.onnx_model import dtype_name
 
 _UNARY = {
     "Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Exp": "exp", "Log": "log",

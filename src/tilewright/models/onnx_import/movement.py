@@ -6,15 +6,14 @@ from math import prod
 
 import numpy as np
 
-from tilewright.core.errors import ModelError
-from tilewright.graph.folding import FOLDED_BYTES
-from tilewright.graph.indices import IndexRange
-from tilewright.models.naming import quoted
-from tilewright.models.onnx_import.builder import Tensor, axis_of
+from tilewright.core.errors import ModelError, quoted
+from tilewright.graph.clean.simplify import FOLDED_BYTES
+from tilewright.graph.inputs import IndexRange
 from tilewright.models.onnx_import.node import (
-    Carried,
     OnnxNode,
+    Tensor,
     Translated,
+    axis_of,
     indexed_shape,
     require_indices,
     translates,
@@ -49,10 +48,9 @@ def running_sum(node: OnnxNode) -> Translated:
         return None
     axis = axis_of(known[0], x.rank, node.name)
 
-    def turned(tensor: Tensor) -> Tensor:
-        return tensor.cut({axis: slice(None, None, -1)})
-
-    return Carried(node=node.altered((turned(x), node.input(1)), reverse=None), then=turned)
+    backward = {axis: slice(None, None, -1)}
+    (result,) = node.carry(node.altered((x.cut(backward), node.input(1)), reverse=None))
+    return result and result.cut(backward)
 
 
 @translates("Split")

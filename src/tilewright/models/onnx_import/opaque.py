@@ -12,15 +12,12 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tilewright.core.errors import ModelError
-from tilewright.graph.indices import IndexRange, IndexUse, indices_text
-from tilewright.graph.operators.opaque import results_text
-from tilewright.graph.tensor import TensorType
-from tilewright.models.naming import quoted
-from tilewright.models.onnx_import.builder import Tensor
-from tilewright.models.onnx_import.node import OnnxNode, indexed_shape, require_indices
-from tilewright.models.weights import static_type
-from tilewright.models.well_formed import nested_graphs
+from tilewright.core.errors import ModelError, quoted
+from tilewright.graph.inputs import IndexRange, IndexUse, indices_text
+from tilewright.graph.network import TensorType
+from tilewright.graph.operators import results_text
+from tilewright.models.onnx_import.node import OnnxNode, Tensor, indexed_shape, require_indices
+from tilewright.models.onnx_model import nested_graphs, static_type
 
 _EMBEDDED_ELEMENTS = 64
 _NEVER_EMBEDDED = ("Scatter", "ScatterElements")

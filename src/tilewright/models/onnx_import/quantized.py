@@ -13,10 +13,9 @@ import numpy as np
 import onnx
 
 from tilewright.graph.network import Array
-from tilewright.models.onnx_import.builder import Tensor
-from tilewright.models.onnx_import.node import OnnxNode, Translated, translates
+from tilewright.models.onnx_import.node import OnnxNode, Tensor, Translated, translates
 from tilewright.models.onnx_import.windows import convolved, read_window
-from tilewright.models.weights import dtype_name
+from tilewright.models.onnx_model import dtype_name
 
 _CODES = ("int8", "uint8", "int16", "uint16")
 _BYTE = np.iinfo(np.int8)

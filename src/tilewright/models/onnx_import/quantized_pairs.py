@@ -27,8 +27,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tilewright.graph.network import Array
-from tilewright.graph.tensor import TensorType
+from tilewright.graph.network import Array, TensorType
 
 _BYTES = ("int8", "uint8")
 _INDIFFERENT = frozenset(

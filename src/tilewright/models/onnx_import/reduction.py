@@ -7,11 +7,16 @@ from math import prod
 import numpy as np
 import onnx
 
-from tilewright.core.errors import ModelError
-from tilewright.models.naming import quoted
-from tilewright.models.onnx_import.builder import Tensor, axis_of
-from tilewright.models.onnx_import.node import OnnxNode, Translated, training_refused, translates
-from tilewright.models.weights import dtype_name
+from tilewright.core.errors import ModelError, quoted
+from tilewright.models.onnx_import.node import (
+    OnnxNode,
+    Tensor,
+    Translated,
+    axis_of,
+    training_refused,
+    translates,
+)
+from tilewright.models.onnx_model import dtype_name
 
 _PLAIN = {
     "ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceMax": "reduce_max",

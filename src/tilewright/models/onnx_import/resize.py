@@ -19,11 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.core.element_types import element_type
-from tilewright.core.errors import ModelError
+from tilewright.core.errors import ModelError, quoted
 from tilewright.graph.operators.movement import rounded, source_position
-from tilewright.models.naming import quoted
-from tilewright.models.onnx_import.builder import Tensor, axis_of
-from tilewright.models.onnx_import.node import OnnxNode, Translated, shortest, translates
+from tilewright.models.onnx_import.node import (
+    OnnxNode,
+    Tensor,
+    Translated,
+    axis_of,
+    shortest,
+    translates,
+)
 
 MOST_TAPS = 16
 """A longer sum is a product with a matrix."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 
 import onnx
 
-from tilewright.core.errors import ModelError
-from tilewright.graph.clean.simplify import drop_unused
-from tilewright.graph.folding import FoldingAllowance
-from tilewright.graph.network import Array, Graph, Node
-from tilewright.graph.tensor import TensorType
-from tilewright.models.naming import quoted
-from tilewright.models.onnx_import.builder import GraphBuilder, Tensor
-from tilewright.models.onnx_import.node import TRANSLATIONS, Carried, OnnxNode
+from tilewright.core.errors import ModelError, quoted
+from tilewright.graph.clean.simplify import FoldingAllowance, drop_unused
+from tilewright.graph.network import Array, Graph, Node, TensorType
+from tilewright.models.onnx_import.node import TRANSLATIONS, GraphBuilder, OnnxNode, Tensor
 from tilewright.models.onnx_import.opaque import opaque
 from tilewright.models.onnx_import.quantized_pairs import on_codes
 
@@ -54,6 +51,7 @@ def translate(source: InferredModel, name: str) -> Graph:
     for weight, array in weights.items():
         builder.constant(array, weight)
     tensors = {tensor: tensor for tensor in builder.types}
+    carry = partial(opaque, opsets=source.model.opset_import, known=source.types)
     opsets = {entry.domain or "ai.onnx": entry.version for entry in source.model.opset_import}
     for index, proto in enumerate(nodes):
         label = proto.name or f"{proto.op_type}_{index}"
@@ -67,6 +65,7 @@ def translate(source: InferredModel, name: str) -> Graph:
             inputs=tuple(Tensor(builder, tensors[i]) if i else None for i in proto.input),
             attributes={a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute},
             proto=proto,
+            carry=carry,
         )
         _translate_node(node, source, tensors)
     _name_outputs(builder, outputs, tensors)
@@ -93,11 +92,8 @@ def _translate_node(node: OnnxNode, source: InferredModel, tensors: dict[str, st
         raise ModelError(f"{node.title}: {error.message}", hint=error.hint) from error
     except ValueError as error:
         raise ModelError(f"{node.title} is malformed: {error}") from error
-    if results is None or isinstance(results, OnnxNode | Carried):
-        carried = results.node if isinstance(results, Carried) else results or node
-        emitted = opaque(carried, source.model.opset_import, source.types)
-        first = emitted[0] if emitted else None
-        results = results.then(first) if isinstance(results, Carried) and first else emitted
+    if results is None or isinstance(results, OnnxNode):
+        results = node.carry(results or node)
     listed = (results,) if isinstance(results, Tensor) else results
     for output, result in zip(outputs, listed, strict=False):
         if not output or not result:

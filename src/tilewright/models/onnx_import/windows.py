@@ -9,9 +9,14 @@ from math import prod
 import numpy as np
 
 from tilewright.core.errors import ModelError
-from tilewright.graph.indices import IndexRange
-from tilewright.models.onnx_import.builder import Tensor
-from tilewright.models.onnx_import.node import OnnxNode, Translated, require_indices, translates
+from tilewright.graph.inputs import IndexRange
+from tilewright.models.onnx_import.node import (
+    OnnxNode,
+    Tensor,
+    Translated,
+    require_indices,
+    translates,
+)
 
 _SAME = ("SAME_UPPER", "SAME_LOWER")
 

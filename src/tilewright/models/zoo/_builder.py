@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.shape_inference import infer_node_outputs
 
-from tilewright.models.zoo._anchors import ssd_anchors
-
 OPSET = 17
 _IR_VERSION = 8  # the file version that came with opset 17
 
@@ -368,3 +366,34 @@ class GraphBuilder:
         scale = self.normal(shape, 0.05, mean=1.0, name=f"{name}.weight")
         shift = self.normal(shape, 0.05, name=f"{name}.bias")
         return self.node("LayerNormalization", x, scale, shift, name=name, axis=-1, epsilon=epsilon)
+
+
+_FEW = (1.0, 2.0, 0.5)
+_MANY = (*_FEW, 3.0, 1.0 / 3.0)
+_SCALES = (  # pixels between places, the own size and that of the next scale, aspect ratios
+    (16, 51.2, 102.4, _FEW),
+    (32, 102.4, 189.4, _MANY),
+    (64, 189.4, 276.4, _MANY),
+    (128, 276.4, 363.52, _MANY),
+    (256, 363.52, 450.6, _FEW),
+    (512, 450.6, 492.0, _FEW),
+)
+
+
+def ssd_anchors() -> NDArray[np.float32]:
+    """The anchor boxes as (center x, center y, width, height) in pixels: [6132, 4].
+
+    Per place first the scale's own size, then the geometric mean with the next scale's size,
+    both square, then the own size at the other aspect ratios (paper, section 2.2).
+    """
+    parts: list[NDArray[np.floating]] = []
+    for step, size, larger, ratios in _SCALES:
+        roots = np.sqrt(np.array(ratios[1:]))
+        mean = np.sqrt(size * larger)
+        widths = np.concatenate([[size, mean], size * roots])
+        heights = np.concatenate([[size, mean], size / roots])
+        centers = (np.arange(512 // step) + 0.5) * step
+        grid_y, grid_x, index = np.meshgrid(centers, centers, np.arange(len(widths)), indexing="ij")
+        boxes = np.stack([grid_x, grid_y, widths[index], heights[index]], axis=-1)
+        parts.append(boxes.reshape(-1, 4))
+    return np.concatenate(parts).astype(np.float32)

@@ -40,8 +40,8 @@ from tilewright.core.records import (
     Placement,
 )
 from tilewright.core.targets import Resources
+from tilewright.graph.network import TensorType
 from tilewright.graph.tasks import collapse_rows
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import described_placement
 from tilewright.hardware.target import read_target

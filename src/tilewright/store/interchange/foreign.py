@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import TilewrightError
-from tilewright.core.forms import PLAIN, Form
+from tilewright.core.forms import Form
 from tilewright.core.records import (
     Candidate,
     Failure,
@@ -18,7 +18,7 @@ from tilewright.core.records import (
     Placement,
     Protocol,
 )
-from tilewright.graph.anchors import bare_anchor
+from tilewright.graph.tasks import bare_key
 from tilewright.graph.workload import Workload, parse_workload
 from tilewright.kernels.base import Implementation
 from tilewright.store.interchange.lines import Json, Line, NotUnderstood, device_entry, mapping
@@ -118,8 +118,5 @@ def count_unmatched(outcomes: Mapping[str, int], texts: Mapping[str, str]) -> in
 
     A bare anchor fits every task that is built around it.
     """
-    bare: set[str] = set()
-    for workload in readable_workloads(texts.values()):
-        found = bare_anchor(workload, (PLAIN,) * (len(workload.arguments) + 1))
-        bare.add(workload.key if found is None else found.workload.key)
+    bare = set(map(bare_key, readable_workloads(texts.values())))
     return sum(n for key, n in outcomes.items() if key not in texts and key not in bare)

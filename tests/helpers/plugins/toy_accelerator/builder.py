@@ -6,8 +6,8 @@ import numpy as np
 
 from tilewright.compiler.builders.base import SimulatedBuilder, SimulatedKernel
 from tilewright.core.element_types import element_type
+from tilewright.graph.arrays import to_logical, to_physical
 from tilewright.graph.evaluate import run_workload
-from tilewright.graph.layout import to_logical, to_physical
 
 from .device import BYTES_PER_CYCLE, CLOCK_HZ
 from .spec import SPEC, cycles_of

@@ -1,4 +1,4 @@
-"""Arrays in forms, and back in the order of their logical indices.
+"""Arrays in forms, and back in the order of their logical indices; and arrays in `.npy` files.
 
     to_physical(floats, Form(layout, "bfloat16"))    rounded to bfloat16, and rearranged
     to_logical(there, form, shape)                   the same numbers, in bfloat16 still
@@ -9,6 +9,7 @@ Codes have scales, which are no part of a form: arrays of them are refused.
 from __future__ import annotations
 
 from itertools import accumulate, chain
+from pathlib import Path
 
 import numpy as np
 
@@ -45,3 +46,9 @@ def _parts(form: Form, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
     first = list(accumulate(map(len, parts), initial=0))
     order = [first[axis] + part for axis, part in form.layout.places(len(shape))]
     return [*chain.from_iterable(parts)], order
+
+
+def map_array(path: Path, dtype: str) -> Array:
+    """The array of a `.npy` file, mapped into memory. Its element type is `dtype`: numpy's format
+    has no name for types such as bfloat16 and keeps their bytes alone. Raises OSError."""
+    return np.load(path, mmap_mode="r").view(element_type(dtype).numpy)

@@ -1,4 +1,4 @@
-"""What every ONNX model must be before anything else looks at it.
+"""What every ONNX model must be before anything else looks at it, and its constants as arrays.
 
 ONNX Runtime refuses what is refused here. ONNX's own checker is asked about single nodes only: of
 whole models it refuses more than any engine, such as weights whose file has a second hard link.
@@ -8,16 +8,89 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from math import prod
 
+import numpy as np
 import onnx
+from onnx import numpy_helper
 
-from tilewright.core.errors import ModelError
-from tilewright.models.naming import printable, quoted
-from tilewright.models.weights import check_constant
+from tilewright.core.element_types import element_type, is_element_type
+from tilewright.core.errors import ModelError, printable, quoted
+from tilewright.graph.network import Array, TensorType
+
+_NAMES = {
+    code: name
+    for code in onnx.helper.get_all_tensor_dtypes()
+    for name in (np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)).name,)
+    if code != onnx.TensorProto.STRING and is_element_type(name)
+}
+"""Our names of ONNX's element types, as far as they are ours."""
+
+
+def dtype_name(element_type: int, what: str) -> str:
+    """Our name of an ONNX element type; ModelError when it is not one of ours."""
+    if element_type == onnx.TensorProto.STRING:
+        raise ModelError(f"{what} holds text, which is not supported")
+    if element_type not in _NAMES:
+        known = element_type in onnx.helper.get_all_tensor_dtypes()
+        label = onnx.TensorProto.DataType.Name(element_type) if known else str(element_type)
+        raise ModelError(f"{what} holds elements of type {label}, which is not supported")
+    return _NAMES[element_type]
+
+
+def constant_bytes(tensor: onnx.TensorProto, what: str) -> int:
+    """How many bytes the shape and the type of a constant stand for. Raises ModelError."""
+    if any(size < 0 for size in tensor.dims):
+        raise ModelError(f"{what} has the shape {list(tensor.dims)}, which is not possible")
+    return prod(tensor.dims) * element_type(dtype_name(tensor.data_type, what)).bytes
+
+
+def weights_bytes(model: onnx.ModelProto) -> int:
+    """Of all constants of a model beside those in attributes, wherever they lie."""
+    return sum(
+        prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        for tensor in model.graph.initializer
+        if tensor.data_type in _NAMES
+    )
+
+
+def check_constant(tensor: onnx.TensorProto) -> None:
+    """Refuse a constant whose bytes do not fit its shape; those of types that are not ours stay
+    unread."""
+    what = f"constant {quoted(tensor.name)}"
+    if any(size < 0 for size in tensor.dims):
+        raise ModelError(f"{what} has the shape {list(tensor.dims)}, which is not possible")
+    if tensor.HasField("raw_data") and tensor.data_type in _NAMES:
+        wanted, given = constant_bytes(tensor, what), len(tensor.raw_data)
+        if wanted != given:
+            raise ModelError(
+                f"{what} is cut short or broken: {given} bytes for a shape {list(tensor.dims)} of "
+                f"{wanted}"
+            )
+
+
+def array_of(tensor: onnx.TensorProto) -> Array:
+    """The values of a constant inside the model; ModelError when they do not fit its shape."""
+    what = f"constant {quoted(tensor.name)}"
+    dtype_name(tensor.data_type, what)
+    try:
+        array = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"{what} is cut short or broken: {error}") from error
+    return np.asarray(array)
+
+
+def static_type(value: onnx.ValueInfoProto) -> TensorType | None:
+    """The type of a tensor when its shape is fully known and its elements are supported."""
+    tensor = value.type.tensor_type
+    shape = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
+    known = tensor.HasField("shape") and tensor.elem_type in _NAMES
+    fixed = known and min(shape, default=0) >= 0
+    return TensorType(tuple(shape), _NAMES[tensor.elem_type]) if fixed else None
+
 
 OLDEST_OPSET = 9
 _MAIN_DOMAINS = ("", "ai.onnx")
-_TEXT_HINT = "Keep what works on text in front of the network, and cut the network behind it."
 
 
 def check_model(model: onnx.ModelProto, where: str) -> None:
@@ -33,8 +106,11 @@ def check_model(model: onnx.ModelProto, where: str) -> None:
         raise ModelError(f"{where} has no outputs: it may be cut short")
     for value in model.graph.input:
         if value.type.tensor_type.elem_type == onnx.TensorProto.STRING:
-            what = f"input {quoted(value.name)} of {where}"
-            raise ModelError(f"{what} holds text, which is not supported", hint=_TEXT_HINT)
+            raise ModelError(
+                f"input {quoted(value.name)} of {where} holds text, which is not supported",
+                hint="Keep what works on text in front of the network, and cut the network behind "
+                "it.",
+            )
     _check_types("input", model.graph.input, where)
     _check_types("tensor", (*model.graph.output, *model.graph.value_info), where)
     for tensor in model.graph.initializer:
@@ -97,31 +173,27 @@ def _check_types(kind: str, values: Iterable[onnx.ValueInfoProto], where: str) -
         element = value.type.tensor_type.elem_type
         known = element in onnx.TensorProto.DataType.values() and element
         if value.type.HasField("tensor_type") and not known:
-            what = f"{kind} {quoted(value.name)} of {where}"
-            raise ModelError(f"{what} has the element type {element}, which ONNX does not have")
+            raise ModelError(
+                f"{kind} {quoted(value.name)} of {where} has the element type {element}, which "
+                "ONNX does not have"
+            )
 
 
 def _check_once(graph: onnx.GraphProto, where: str) -> None:
-    """Every tensor has a name and comes from one place; every output is listed once."""
-    weights = [tensor.name for tensor in graph.initializer]
-    weights += [sparse.values.name for sparse in graph.sparse_initializer]
-    inputs = [value.name for value in graph.input]
-    outputs = [value.name for value in graph.output]
-    for what, names in (("input", inputs), ("constant", weights), ("output", outputs)):
+    """Every input, constant and output has a name and is listed once."""
+    sparse = [tensor.values for tensor in graph.sparse_initializer]
+    listed = {
+        "input": graph.input,
+        "constant": (*graph.initializer, *sparse),
+        "output": graph.output,
+    }
+    for what, values in listed.items():
+        names = [value.name for value in values]
         if "" in names:
             raise ModelError(f"one {what} of {where} has no name")
         twice = _twice(names)
         if twice is not None:
             raise ModelError(f"{where} lists the {what} {quoted(twice)} twice")
-    taken = {*weights, *inputs}
-    for index, node in enumerate(graph.node):
-        for name in filter(None, node.output):
-            if name in taken:
-                raise ModelError(
-                    f"node {label_of(node, index)} in {where} writes {quoted(name)}, which is "
-                    "written before or comes from outside"
-                )
-            taken.add(name)
 
 
 def _check_nodes(model: onnx.ModelProto, where: str) -> None:
@@ -168,7 +240,7 @@ def _fault(node: onnx.NodeProto, context: onnx.checker.C.CheckerContext) -> str:
 
 
 def _check_wiring(graph: onnx.GraphProto, where: str) -> None:
-    """Every node reads what is there before it, as ONNX demands."""
+    """Every node reads what is there before it, as ONNX demands, and writes what is not."""
     known = {value.name for value in (*graph.input, *graph.initializer)} | {""}
     known.update(sparse.values.name for sparse in graph.sparse_initializer)
     for index, node in enumerate(graph.node):
@@ -178,7 +250,13 @@ def _check_wiring(graph: onnx.GraphProto, where: str) -> None:
                     f"node {label_of(node, index)} in {where} reads {quoted(name)}, "
                     "which nothing before it writes"
                 )
-        known.update(node.output)
+        for name in filter(None, node.output):
+            if name in known:
+                raise ModelError(
+                    f"node {label_of(node, index)} in {where} writes {quoted(name)}, which is "
+                    "written before or comes from outside"
+                )
+            known.add(name)
     for value in graph.output:
         if value.name not in known:
             raise ModelError(f"nothing in {where} writes the output {quoted(value.name)}")
