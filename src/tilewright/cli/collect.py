@@ -25,15 +25,18 @@ class DesignFlags:
 
     settings: Annotated[
         int,
-        Parameter(help="Random settings beside default and best known ones, per configuration."),
+        Parameter(
+            help="Random settings per configuration, beside its default and best known ones."
+        ),
     ] = 3
     adaptive: Annotated[
-        bool, Parameter(help="Measure more beside what was predicted badly.", negative="")
+        bool,
+        Parameter(help="Spend part of the samples near what was predicted badly.", negative=""),
     ] = False
     informative: Annotated[
         bool,
         Parameter(
-            help="Measure configurations first that tell most about the others: on a new device.",
+            help="On a new device: first measure what the others can be predicted from best.",
             negative="",
         ),
     ] = False
@@ -110,9 +113,9 @@ def collect(
 ) -> None:
     """Measure operators in many configurations and settings, for predictors to learn from.
 
-    With --power each kernel also runs in a loop for some seconds while a meter is read. Rows go to
-    the database; those of other threads, caches or neighbours are kept apart. A repeated command
-    goes on where the last one stopped.
+    Results are written to the database; those with other threads, caches or neighbours are kept
+    apart. With --power each kernel also runs in a loop for some seconds while a meter is read. The
+    same command again goes on where the last one stopped.
     """
     if not models and not op:
         raise UsageError(

@@ -27,7 +27,7 @@ db = App(
 
 @db.command(help_epilogue=examples("db info"))
 def info(*, flags: StoredFlags = StoredFlags()) -> None:
-    """Say what the database holds, and what the cache of models takes."""
+    """Say what the database holds, and how large the cache of models is."""
     from tilewright.store.archive import describe
 
     with working(flags) as work:
@@ -76,7 +76,7 @@ def import_(
     ] = None,
     flags: PlacedFlags = PlacedFlags(),
 ) -> None:
-    """Take in records of another database or program; those known already stay single."""
+    """Take in records of another database or program; those known already are skipped."""
     kinds.checked_kind(kind, kinds.IMPORTS)
     with working(flags) as work:
         work.tell("db import", work.session.import_file(path, kind, task=task, target=target))
@@ -93,7 +93,7 @@ def merge(
     ] = None,
     flags: AnswerFlags = AnswerFlags(),
 ) -> None:
-    """Put the records of two databases together; known ones stay single."""
+    """Put the records of two databases together; none is there twice afterwards."""
     from tilewright.collect import interchanging
 
     with working(flags) as work:
@@ -126,7 +126,8 @@ def gc(
 ) -> None:
     """Remove measurements of kernels that have changed since, and shrink the file.
 
-    Models in the cache that were not used for longest go, too, where they take more than the limit.
+    Where the cache of models is larger than its limit, the models that were not used for longest
+    are removed, too.
     """
     from tilewright.store.archive import clean_up
 

@@ -26,12 +26,13 @@ class SplitFlags:
         Literal["configuration", "network", "device"],
         Parameter(
             group=_SPLIT,
-            help="configuration: equal configurations stay together; network: with all its "
-            "operators, not for a table; device: each is left out.",
+            help="What is kept aside: configuration, some of the configurations, whole; network, "
+            "all operators of a network (not for a table); device, one device after the other.",
         ),
     ] = "configuration"
     folds: Annotated[
-        int, Parameter(group=_SPLIT, help="Parts of a split by configuration or network.")
+        int,
+        Parameter(group=_SPLIT, help="Into how many parts configurations or networks are divided."),
     ] = 5
     specs: Annotated[
         Path | None, Parameter(group=_SPLIT, help="Datasheets of the devices, a .json list.")
@@ -40,7 +41,7 @@ class SplitFlags:
         int,
         Parameter(
             group=_SPLIT,
-            help="Samples of the device left out that may be learnt from.",
+            help="How many rows of the device kept aside may be learned from.",
         ),
     ] = 0
 
@@ -64,11 +65,12 @@ def evaluate(
     split_flags: SplitFlags = SplitFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
-    """Judge a predictor on measurements that it has not seen, by a split that does not leak.
+    """Judge a predictor on measurements that it was not fitted to.
 
-    --threads is the number of threads that fit a table's predictor. With --out the folder also gets
-    a card for each predictor (data, split, errors, limits) with a plot of predicted against
-    measured, as predictors.html and predictors.md.
+    Without --table these are the kernels known of this machine's class. With --out a card for each
+    predictor (data, split, errors, limits, a plot of predicted against measured) is written as
+    predictors.html and predictors.md. With --table, --threads is how many threads fit the
+    predictor.
     """
     with working(flags) as work:
         from tilewright.insight.evaluating import EvaluateRequest

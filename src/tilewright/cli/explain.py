@@ -31,19 +31,20 @@ def explain(
         Parameter(
             name="--thread-counts",
             negative="",
-            help="As --threads without a number; `--thread-counts --threads 8` asks for up to 8.",
+            help="The same as --threads without a number. With `--threads 8` up to 8 are tried.",
         ),
     ] = False,
     model_flags: ModelFlags = ModelFlags(),
     flags: SharedFlagsOfExplain = SharedFlagsOfExplain(),
 ) -> None:
-    """Say what an operator's time depends on, and where it jumps, from the predictors.
+    """Say which settings an operator's time depends on, and at which sizes it jumps.
 
-    Factors are its settings, by their part of the predicted variance. Turning points are values of
-    its parameters where vectors or rounds of threads stop being full or a working set leaves a
-    cache. `explain MODEL --threads` names the best number of threads of a network. With
-    `--target 'cuda -model=H100'` facts are those of the CUDA kernels that TVM's default schedules
-    make. Nothing is measured but with --confirm and --threads without a number.
+    Answers come from the predictors; only --confirm, and --threads without a number, measure.
+    Factors are settings, each with its part of the variance of the predicted times. Turning points
+    are sizes from which on vectors or rounds of threads are no longer full, or data no longer fits
+    a cache. `explain MODEL --threads` names the best number of threads for a network. With
+    `--target 'cuda -model=H100'` the facts are those of the CUDA kernels that TVM's default
+    schedules make.
     """
     threads = thread_counts or flags.asks_for_threads
     options = model_flags.options(flags.seed)

@@ -23,14 +23,15 @@ DTYPES = tuple(dict.fromkeys(family.dtype for family in CONFIGURATIONS.values())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """What is varied beside the configurations.
+    """What `collect` varies beside the configurations of operators.
 
-    A configuration comes in its default settings, in the best known ones, and in `settings` random
-    ones. `adaptive` spends part of the samples beside those that were predicted badly;
-    `informative` takes the configurations first that tell most about the others, by what a known
-    device class says of them, instead of in the order of drawing. Everything
-    is measured with each number of `threads` (none: that of the session), in each state of the
-    caches, and beside each number of copies of the kernel that run on other cores, `neighbours`.
+    A configuration is measured in its default settings, in the best known ones, and in `settings`
+    random ones. `adaptive` spends part of the samples on configurations near those that were
+    predicted badly. `informative` measures first the configurations from which the others can be
+    predicted best, by what a known device class says of them, instead of in the order of drawing.
+    Everything is measured with each number of `threads` (none: that of the session), in each state
+    of `caches`, in each element type of `dtypes`, and beside each number of `neighbours`, copies of
+    the kernel that run on other cores meanwhile.
     """
 
     settings: int = 3

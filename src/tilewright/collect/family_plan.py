@@ -118,7 +118,10 @@ class FamilyPlan:
         families = {family_of(workload) for workload, _ in kernels.values()}
         model = predictors.model(families.pop()) if len(families) == 1 else None
         if model is None:
-            message = f"{self.name} is known of no device class: nothing says what tells most"
+            message = (
+                f"{self.name} was measured on no device class, so nothing says which "
+                "configurations are informative: they are measured in the order of drawing"
+            )
             predictors.events(Note(message=message))
             return iter(offered)
         features = predictors.features(list(kernels.values()), model)

@@ -109,7 +109,7 @@ class Journal:
                 self.events(
                     Note(
                         message=f"cannot write {self.path}: {error.strerror or error}; a "
-                        "repeated command decides anew what to measure"
+                        "repeated command chooses again what to measure"
                     )
                 )
 

@@ -118,7 +118,9 @@ class CudaExplainer:
         """Where waves begin or rules change along each number of the operator, from half to twice
         of it, the largest steps first. Registers are taken to be those of the operator itself."""
         if self.gpu.multiprocessors is None:
-            self.events(Note(message="no waves: the GPU's model, and so its size, is not known"))
+            self.events(
+                Note(message="waves are not known: the target names no GPU, so its size is unknown")
+            )
             return ()
         found: list[TurningPoint] = []
         for parameter, value in numbers_of(name, batch=True).items():

@@ -210,32 +210,32 @@ class Forecaster:
         outside = sum(estimate.outside for estimate in estimates)
         if roofs:
             self._note(
-                f"{roofs} tasks are of families that nothing was measured of: their times are the "
-                "roofline's, the least there can be"
+                f"{roofs} tasks are of families of which nothing was measured: their times are the "
+                "roofline's, which are lower bounds"
             )
         if outside:
             self._note(
-                f"{outside} tasks are unlike all that was measured: their intervals are twice as "
-                "wide"
+                f"{outside} tasks are unlike everything that was measured: their intervals are "
+                "twice as wide"
             )
         moved = ", ".join(f"{name} {factor:.2f}" for name, factor in self.predictors.slowdowns())
         if moved:
             self._note(
-                "this machine's kernels take another time than those that came along for its class "
-                f"({moved} times it): predictions follow"
+                "kernels of this machine take longer or shorter than those that came along for its "
+                f"class: predictions are multiplied by {moved}"
             )
         shipped, probes = self.predictors.shipped, self.predictors.probes
         if shipped is None or shipped.exact:
             return
         if not self.predictors.own_rows:
             self._note(
-                "this device class was never measured; the nearest one that was is "
-                f"{shipped.placement.key}: intervals are twice as wide"
+                "nothing was measured on this device class: predictions are those of the nearest "
+                f"one, {shipped.placement.key}, with intervals twice as wide"
             )
         elif probes:
             self._note(
-                f"of the known device classes, {shipped.placement.key} is the nearest by "
-                f"{probes} kernels that were measured on both"
+                f"predictions start from the device class {shipped.placement.key}: its times are "
+                f"most alike of the known ones, by {probes} kernels that were measured on both"
             )
 
 

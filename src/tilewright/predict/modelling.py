@@ -267,7 +267,7 @@ class Predictors:
         try:
             save_model(model, self._cache_path(family))
         except OutputError as error:
-            self.events(Note(message=f"The predictor is not kept: {error.message}"))
+            self.events(Note(message=f"The fitted predictor was not saved: {error.message}"))
         return model
 
     def _cached(self, family: str) -> FamilyModel | None:

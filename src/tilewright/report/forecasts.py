@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from tilewright.core.predictions import (
     CollectResult,
@@ -13,6 +15,7 @@ from tilewright.core.predictions import (
     ThreadsResult,
 )
 from tilewright.report import shown
+from tilewright.report.features import feature_label, feature_value
 from tilewright.report.tables import Column, Table, facts_table, records_of
 
 _OPERATOR_COLUMNS = (
@@ -54,12 +57,19 @@ _EXCHANGE_COLUMNS = (
     ),
     Column(field="partial_dependence", label="partial dependence", show=shown.pairs),
 )
+
+
+def _of_fact(field: str, record: Mapping[str, Any]) -> str:
+    """A value of the feature that the row's `fact` names."""
+    return feature_value(record["fact"], record[field])
+
+
 _TURNING_COLUMNS = (
     Column(field="parameter", label="parameter"),
     Column(field="value", label="from", number=True),
-    Column(field="fact", label="fact"),
-    Column(field="before", label="before", show=shown.number, number=True),
-    Column(field="after", label="after", show=shown.number, number=True),
+    Column(field="fact", label="fact", show=feature_label),
+    Column(field="before", label="before", show_record=partial(_of_fact, "before"), number=True),
+    Column(field="after", label="after", show_record=partial(_of_fact, "after"), number=True),
     Column(field="ratio", label="time per FLOP", show=shown.ratio, number=True),
 )
 _CONFIRMED_COLUMNS = (
@@ -67,9 +77,9 @@ _CONFIRMED_COLUMNS = (
     Column(field="confirmed", label="confirmed"),
 )
 _DIFFERENCE_COLUMNS = (
-    Column(field="fact", label="fact"),
-    Column(field="first", label="first", show=shown.number, number=True),
-    Column(field="second", label="second", show=shown.number, number=True),
+    Column(field="fact", label="fact", show=feature_label),
+    Column(field="first", label="first", show_record=partial(_of_fact, "first"), number=True),
+    Column(field="second", label="second", show_record=partial(_of_fact, "second"), number=True),
     Column(field="share", label="part of the gap", show=shown.percent, number=True),
 )
 _MOST_ROWS = 12
@@ -232,7 +242,15 @@ def sweep_table(found: SweepResult) -> Table:
         Column(field="predicted_s", label="predicted", show=shown.seconds, number=True),
         Column(field="of_roof", label="of roof", show=shown.percent, number=True),
         Column(field="implementation", label="implementation"),
-        *(Column(field=fact, label=fact, show=shown.number, number=True) for fact in facts),
+        *(
+            Column(
+                field=fact,
+                label=feature_label(fact),
+                show=partial(feature_value, fact),
+                number=True,
+            )
+            for fact in facts
+        ),
     )
     records = tuple(
         {

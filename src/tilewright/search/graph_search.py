@@ -120,7 +120,7 @@ class GraphSearch:
         try:
             found = plan_with(self.solver, problem, RECONSIDERED)
         except errors.TilewrightError as error:
-            self.context.events(Note(message=f"Nothing is reconsidered: {error.message}"))
+            self.context.events(Note(message=f"The choice is not reconsidered: {error.message}"))
             return None
         return found if found.measured else None
 
@@ -206,5 +206,5 @@ def proposals_of(problem: NetworkProblem, planner: str, events: EventSink) -> li
         try:
             found.append(plan_with(name, problem, name))
         except errors.TilewrightError as error:
-            events(Note(message=f"no {name} assignment: {error.message}"))
+            events(Note(message=f"There is no assignment {name}: {error.message}"))
     return found

@@ -194,7 +194,7 @@ class NetworkSearch:
         try:
             plan = plan_of(shipped, network, context.placement)
         except errors.StoreError as error:
-            context.note(f"What shipped before is left out: {error.message}")
+            context.note(f"The network that shipped before is left out: {error.message}")
             return None
         known, chosen = self.tuner.known, plan.candidates
         if plan.tasks.keys() != network.tasks.keys():

@@ -31,7 +31,7 @@ class RecordVerbs(Opened):
         task: str | None = None,
         target: str | None = None,
     ) -> ImportResult:
-        """Take in records of another database or another program; those known stay single.
+        """Take in records of another database or another program; those known already are skipped.
 
         `kind` is one of docs/reference/logs.md; without it the content of the file decides. A log
         that does not say what it is about needs the key of its `task`, and the `target` it was made

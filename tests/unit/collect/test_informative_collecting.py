@@ -79,4 +79,4 @@ def test_where_nothing_is_known_they_come_as_drawn(store: SqliteStore) -> None:
     _, chosen = collected(store, request("relu"), heard)
     assert chosen == [dict(numbers) for numbers in islice(drawn("relu", 0), len(chosen))]
     notes = [event.message for event in heard if isinstance(event, Note)]
-    assert any("relu is known of no device class" in note for note in notes)
+    assert any("relu was measured on no device class" in note for note in notes)

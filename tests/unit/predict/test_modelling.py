@@ -100,7 +100,7 @@ def test_a_cache_that_cannot_be_written_costs_the_file_alone(tmp_path: Path) -> 
         )
         assert predictors.model("conv2d") is not None
     notes = [event.message for event in heard if isinstance(event, Note)]
-    assert any("not kept" in note for note in notes)
+    assert any("was not saved" in note for note in notes)
 
 
 @pytest.mark.usefixtures("came_along")

@@ -246,7 +246,7 @@ def test_what_shipped_and_cannot_be_read_is_left_out(store: SqliteStore) -> None
     store.ship(replace(shipped(NETWORK.plan), plan={"no": "plan"}))
     searched = Searched(store, 0)
     assert [plan.name for plan in searched.plans()] == [TUNED]
-    assert "What shipped before is left out" in searched.notes
+    assert "The network that shipped before is left out" in searched.notes
 
 
 def checked(plan: NetworkPlan) -> dict[str, float | None]:
