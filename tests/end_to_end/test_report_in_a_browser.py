@@ -179,6 +179,18 @@ def test_tooltips_name_what_is_under_the_pointer(page: Any) -> None:
     assert "Share" in tooltip.inner_text() and "%" in tooltip.inner_text()
 
 
+@pytest.mark.parametrize("page", [(390, "dark", "report")], indirect=True)
+def test_the_graph_scrolls_in_its_box_and_tells_of_calls(page: Any) -> None:
+    place = page.locator(".picture").first
+    place.evaluate("box => box.scrollTo(0, 1e6)")
+    assert place.evaluate("box => box.scrollTop") > 300
+    assert place.locator("[class*=mark-text] text", has_text="conv2d").count() > 20
+    place.locator("[class*=mark-rect][class*=layer_2] path").last.hover()
+    tooltip = page.locator("#vg-tooltip-element.visible")
+    tooltip.wait_for()
+    assert "Layouts" in tooltip.inner_text() and "float32[1, 1000]" in tooltip.inner_text()
+
+
 def test_without_script_everything_but_the_charts_is_there(browser: Any, report: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     opened = context.new_page()

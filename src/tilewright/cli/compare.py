@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 from cyclopts import Parameter
 
+from tilewright.cli import output, streams
 from tilewright.cli.flags import ChoiceFlags, ModelOrArtifactFlags, SharedFlags
-from tilewright.cli.output import plain
-from tilewright.cli.streams import write_message
 from tilewright.cli.work import Work, working
 from tilewright.core.errors import ModelError, NegativeVerdict, UsageError
 from tilewright.core.input_files import require_regular
@@ -115,7 +114,7 @@ def _tell_against(work: Work, result: CompareResult, against: AgainstBaseline) -
     work.tell(
         "compare",
         result,
-        data=plain(result) | {"baseline": baseline},
+        data=output.plain(result) | {"baseline": baseline},
         remarks=[remark],
         warnings=warnings if against.other_threads else (),
     )
@@ -128,7 +127,7 @@ def _judge(result: CompareResult, against: AgainstBaseline | None, fail_below: f
         raise NegativeVerdict("--fail-below has nothing to judge: no peer ran at our precision.")
     if value < fail_below:
         raise NegativeVerdict(f"The {what} is {value:.4f}, below {fail_below:g}.")
-    write_message(f"The {what} is {value:.4f}, not below {fail_below:g}.")
+    streams.write_message(f"The {what} is {value:.4f}, not below {fail_below:g}.")
 
 
 class _Data(msgspec.Struct):

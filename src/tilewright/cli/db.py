@@ -11,8 +11,7 @@ from tilewright.cli.flags import AnswerFlags, PlacedFlags, StoredFlags
 from tilewright.cli.help_pages import RECORDS, examples
 from tilewright.cli.output import Answer
 from tilewright.cli.work import working
-from tilewright.core.errors import UsageError
-from tilewright.core.units import parse_bytes, parse_duration
+from tilewright.core import errors, units
 from tilewright.report.tables import record_of
 from tilewright.report.views import counts_table
 from tilewright.store.interchange import kinds
@@ -131,15 +130,15 @@ def gc(
     """
     from tilewright.store.archive import clean_up
 
-    age_s = None if failures_older_than is None else parse_duration(failures_older_than)
+    age_s = None if failures_older_than is None else units.parse_duration(failures_older_than)
     if failures_older_than is not None and age_s is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"--failures-older-than {failures_older_than!r} is no duration.",
             hint="For example 90m or 720h.",
         )
-    limit_bytes = None if cache_limit is None else parse_bytes(cache_limit)
+    limit_bytes = None if cache_limit is None else units.parse_bytes(cache_limit)
     if cache_limit is not None and limit_bytes is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"--cache-limit {cache_limit!r} is no size.", hint="For example 2GB, 500MB or 0."
         )
     with working(flags) as work:

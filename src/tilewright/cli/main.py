@@ -22,6 +22,7 @@ from tilewright.cli import (
     run,
     show,
     solve,
+    streams,
     study,
 )
 from tilewright.cli.help_pages import (
@@ -34,9 +35,7 @@ from tilewright.cli.help_pages import (
     examples,
     from_packages,
 )
-from tilewright.cli.streams import never_fail_on_encoding
-from tilewright.core.errors import TilewrightError
-from tilewright.core.signals import as_interrupts
+from tilewright.core import errors, signals
 
 HELP = (
     "Make deep-learning inference faster with Apache TVM, and see why it is as fast as it is.\n\n"
@@ -82,13 +81,13 @@ def build_app(*, helping: bool = False) -> App:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line, by default the process's own, and return its exit code."""
     tokens = list(sys.argv[1:] if argv is None else argv)
-    never_fail_on_encoding()
+    streams.never_fail_on_encoding()
     try:
-        with as_interrupts():
+        with signals.as_interrupts():
             return _run(tokens)
     except CycloptsError as error:
         return faults.tell_usage(error, tokens)
-    except TilewrightError as error:
+    except errors.TilewrightError as error:
         return faults.tell_known(error)
     except KeyboardInterrupt:
         return faults.tell_interrupted(tokens)

@@ -10,8 +10,7 @@ from cyclopts import Parameter
 
 from tilewright.cli.flags import Budget, MaxError, ModelFlags, SharedFlags
 from tilewright.cli.work import Work, working
-from tilewright.core.errors import UsageError
-from tilewright.core.results import OptimizeResult
+from tilewright.core import errors, results
 
 MODEL_HELP = "An .onnx or .pt2 file, zoo:NAME, hf:NAME, torch:MODULE:NAME, op:conv2d[...]."
 
@@ -74,7 +73,7 @@ class SearchFlags:
 
     def __post_init__(self) -> None:
         if self.level != "graph" and (self.solver != "auto" or self.save_problem is not None):
-            raise UsageError(
+            raise errors.UsageError(
                 "--solver and --save-problem belong to the graph tuner.", hint="Add --level graph."
             )
 
@@ -111,7 +110,7 @@ def tune(
         _tell(work, "tune", outcome.result)
 
 
-def _tell(work: Work, command: str, result: OptimizeResult) -> None:
+def _tell(work: Work, command: str, result: results.OptimizeResult) -> None:
     """Tell what `optimize` or `tune` made; `optimize` leaves what was found for each task to its
     report."""
     shown = replace(result, searches=()) if command == "optimize" else result

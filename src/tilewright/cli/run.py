@@ -12,8 +12,7 @@ from cyclopts import Parameter
 from tilewright.cli.flags import TargetOrArtifactFlags, ThreadedFlags
 from tilewright.cli.output import Answer
 from tilewright.cli.work import working
-from tilewright.core.errors import ModelError, UsageError
-from tilewright.core.input_files import require_regular
+from tilewright.core import errors, input_files
 from tilewright.report import shown
 from tilewright.report.tables import Column, Table
 from tilewright.store.output import replacing
@@ -58,7 +57,7 @@ def run(
     such a board with the same --target and --tracker.
     """
     if not input:
-        raise UsageError(
+        raise errors.UsageError(
             "run needs the model's inputs.", hint="--input x.npy or --input NAME=x.npy"
         )
     arrays = _by_name(read_inputs(input), artifact, verify=target_flag.verify)
@@ -89,7 +88,7 @@ def _by_name(
     manifest = read_manifest(artifact, verify=verify)
     names = [port.name for port in manifest.inputs]
     if len(names) != len(arrays):
-        raise UsageError(
+        raise errors.UsageError(
             f"The network has {len(names)} inputs, {len(arrays)} were given.",
             hint="Its inputs: " + ", ".join(repr(name) for name in names),
         )
@@ -115,9 +114,9 @@ def read_inputs(texts: Sequence[str]) -> Mapping[str, NDArray[Any]] | Sequence[N
     if not names:
         return [read_array(path) for _, path in pairs]
     if len(names) < len(pairs):
-        raise UsageError("Name all inputs or none: --input NAME=x.npy")
+        raise errors.UsageError("Name all inputs or none: --input NAME=x.npy")
     if len(set(names)) < len(names):
-        raise UsageError("--input gives one name twice.")
+        raise errors.UsageError("--input gives one name twice.")
     return {name: read_array(path) for name, (_, path) in zip(names, pairs, strict=True)}
 
 
@@ -137,14 +136,14 @@ def read_array(path: Path) -> NDArray[Any]:
     import numpy as np
 
     try:
-        require_regular(path)
+        input_files.require_regular(path)
         with path.open("rb") as file:
             return np.lib.format.read_array(file, allow_pickle=False)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ModelError(f"input {str(path)!r} cannot be read: {reason}") from error
+        raise errors.ModelError(f"input {str(path)!r} cannot be read: {reason}") from error
     except (ValueError, EOFError, MemoryError, OverflowError) as error:
-        raise ModelError(
+        raise errors.ModelError(
             f"input {str(path)!r} is no array file: {error}",
             hint="numpy.save writes the format that is wanted here.",
         ) from error

@@ -9,9 +9,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from tilewright.cli import output, streams
 from tilewright.cli.flags import SharedFlags, TargetOrArtifactFlags
-from tilewright.cli.output import Answer, keep
-from tilewright.cli.streams import write_data
 from tilewright.cli.work import Work, working
 from tilewright.core.errors import UsageError
 from tilewright.report.escape import visible_lines
@@ -53,18 +52,18 @@ def show(
         view = view or "graph"
         work.session.verify = target_flag.verify
         record = {"name": name, "view": view, "text": work.session.show(name, view)}
-        answer = Answer(
+        answer = output.Answer(
             command="show", data=record, rows=Table(columns=_COLUMNS, records=(record,))
         )
         if flags.format in ("json", "csv"):
             work.answer = answer
             return
-    keep(replace(answer, warnings=work.warnings), flags)
+    output.keep(replace(answer, warnings=work.warnings), flags)
     body = visible_lines(record["text"].rstrip("\n"))
     if flags.format == "md":
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
         body = f"{fence}\n{body}\n{fence}"
-    write_data(f"{body}\n")
+    streams.write_data(f"{body}\n")
 
 
 def _tell_artifact(work: Work, folder: Path, *, verify: bool) -> None:
@@ -72,7 +71,7 @@ def _tell_artifact(work: Work, folder: Path, *, verify: bool) -> None:
     from tilewright.report.artifacts import artifact_tables, artifact_tasks
 
     result = describe(folder, verify=verify)
-    work.answer = Answer(
+    work.answer = output.Answer(
         command="show",
         data=result,
         rows=artifact_tasks(result),

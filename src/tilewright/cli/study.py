@@ -7,21 +7,20 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from tilewright.cli import help_pages, optimize
 from tilewright.cli.flags import ModelFlags, SharedFlags, ThreadedFlags
-from tilewright.cli.help_pages import EXPERIMENTS, examples
-from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
 
 study = App(
     name="study",
     help="Experiments about tuning: which tuner finds good settings soonest, what subgraphs gain.",
-    group=EXPERIMENTS,
+    group=help_pages.EXPERIMENTS,
     sort_key=9,
 )
 
 
-@study.command(help_epilogue=examples("study tuners"))
+@study.command(help_epilogue=help_pages.examples("study tuners"))
 def tuners(
     *,
     sweep: Annotated[
@@ -53,9 +52,9 @@ def tuners(
         )
 
 
-@study.command(help_epilogue=examples("study subgraph"))
+@study.command(help_epilogue=help_pages.examples("study subgraph"))
 def subgraph(
-    model: Annotated[str, Parameter(help=MODEL_HELP)],
+    model: Annotated[str, Parameter(help=optimize.MODEL_HELP)],
     /,
     *,
     budget: Annotated[
@@ -77,7 +76,7 @@ def subgraph(
         )
 
 
-@study.command(help_epilogue=examples("study padding"))
+@study.command(help_epilogue=help_pages.examples("study padding"))
 def padding(
     operator: Annotated[str, Parameter(help="op:conv2d[...] or any other single operator.")],
     /,

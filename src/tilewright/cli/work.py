@@ -7,10 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tilewright.cli import output, progress, streams
 from tilewright.cli.flags import AnswerFlags, TargetFlag
-from tilewright.cli.output import Answer, emit
-from tilewright.cli.progress import progress_view
-from tilewright.cli.streams import stdout_for_data, warn
 from tilewright.core.events import Event, EventSink, Note
 from tilewright.report.displays import page
 
@@ -27,7 +25,7 @@ class Work:
 
     session: Session
     warnings: list[str] = field(default_factory=list[str])
-    answer: Answer | None = None
+    answer: output.Answer | None = None
 
     def tell(
         self,
@@ -47,7 +45,7 @@ class Work:
         shown = page(result)
         if shown is None:
             raise TypeError(f"{type(result).__name__} has no page")
-        self.answer = Answer(
+        self.answer = output.Answer(
             command=command,
             data=result if data is None else data,
             rows=shown.rows,
@@ -75,7 +73,7 @@ def working(flags: AnswerFlags, target: TargetFlag = TargetFlag()) -> Generator[
     Warnings of the answer that were not shown while it was made are shown then.
     """
     notes: list[str] = []
-    with stdout_for_data(), progress_view() as view:
+    with streams.stdout_for_data(), progress.progress_view() as view:
 
         def listen(event: Event) -> None:
             if isinstance(event, Note):
@@ -88,6 +86,6 @@ def working(flags: AnswerFlags, target: TargetFlag = TargetFlag()) -> Generator[
     if work.answer is not None:
         for warning in dict.fromkeys(work.answer.warnings):
             if warning not in notes:
-                warn(warning)
+                streams.warn(warning)
                 notes.append(warning)
-        emit(replace(work.answer, warnings=notes), flags)
+        output.emit(replace(work.answer, warnings=notes), flags)

@@ -62,6 +62,32 @@ class TaskReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallReport:
+    """One call of a network's plan; calls are listed in order of execution.
+
+    `kind` is kernel, conversion (a tensor that is copied into another layout or element type) or
+    transfer (to another device). `task` and `layouts` are `key` and `layouts` of the call's task;
+    the last layout is the result's, as are `shape` and the element type `dtype`. `inputs` names the
+    calls whose results it reads. `latency_s` is its kernel alone, `in_place_s` the call in the
+    running network, None for what was not measured. `alive_bytes` are the intermediate tensors that
+    must be in memory while it runs.
+    """
+
+    name: str
+    task: str
+    operator: str
+    implementation: str
+    inputs: tuple[str, ...]
+    layouts: tuple[str, ...]
+    dtype: str
+    shape: tuple[int, ...]
+    latency_s: float | None
+    in_place_s: float | None
+    alive_bytes: int
+    kind: str = "kernel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
     """Bytes of memory that a network takes at its peak.
 
@@ -112,6 +138,7 @@ class ProfileResult(NetworkResult, Displayed):
     memory: MemoryUse | None = None
     rest_s: float = 0.0
     rest_share: float = 0.0
+    calls: tuple[CallReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +281,7 @@ class OptimizeResult(NetworkResult, Displayed):
     latency_variation: float = 0.0
     reference_variation: float = 0.0
     reference_untimed: str = ""
+    calls: tuple[CallReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.core.arguments import Text, count_of, named_of, path_of
+from tilewright.core import arguments, records, targets
 from tilewright.core.errors import (
     DamagedArtifact,
     InputError,
@@ -18,8 +18,6 @@ from tilewright.core.errors import (
     close_matches,
     last_line,
 )
-from tilewright.core.records import Placement
-from tilewright.core.targets import Target
 from tilewright.deploy.manifest import Machine, Manifest, Port
 from tilewright.deploy.opening import OpenedArtifact, open_artifact
 from tilewright.graph.inputs import IndexRange
@@ -84,7 +82,7 @@ class Artifact:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once on inputs by name; returns outputs by name. Raises as a call does."""
-        ordered = _ordered(self._opened.manifest.inputs, named_of(inputs, "inputs"))
+        ordered = _ordered(self._opened.manifest.inputs, arguments.named_of(inputs, "inputs"))
         try:
             results = self._call(lambda: self._network(ordered))
         except (RuntimeError, ValueError, TypeError) as error:
@@ -104,7 +102,7 @@ class Artifact:
         return {**in_order, **named}
 
 
-def load(path: Text, *, threads: int | None = None, verify: bool = True) -> Artifact:
+def load(path: arguments.Text, *, threads: int | None = None, verify: bool = True) -> Artifact:
     """Load a compiled network from its folder.
 
     `threads` defaults to the physical cores allotted to this process; `verify` has the content of
@@ -112,15 +110,15 @@ def load(path: Text, *, threads: int | None = None, verify: bool = True) -> Arti
     damaged, TargetError when this CPU lacks an instruction set it was compiled for, or another TVM
     is installed.
     """
-    count = None if threads is None else count_of(threads, "threads", 1)
-    opened = open_artifact(path_of(path, "path"), verify=verify)
+    count = None if threads is None else arguments.count_of(threads, "threads", 1)
+    opened = open_artifact(arguments.path_of(path, "path"), verify=verify)
     refuse_other_machine(opened.manifest.machine, local_placement(None).target)
     _refuse_other_versions(opened.manifest)
     return Artifact(opened, count)
 
 
 def run_on(
-    folder: Path, inputs: Mapping[str, Array], placement: Placement, *, verify: bool = True
+    folder: Path, inputs: Mapping[str, Array], placement: records.Placement, *, verify: bool = True
 ) -> dict[str, Array]:
     """The outputs of one run by name: in this process where the device is this machine, else there.
 
@@ -147,7 +145,9 @@ def _named_outputs(opened: OpenedArtifact, results: Sequence[Array]) -> dict[str
     return {port.name: array for port, array in zip(ports, results, strict=True)}
 
 
-def refuse_other_machine(machine: Machine, target: Target, where: str = "this machine") -> None:
+def refuse_other_machine(
+    machine: Machine, target: targets.Target, where: str = "this machine"
+) -> None:
     """Raise TargetError where what was compiled for a machine does not run on a processor."""
     hint = f"Run `tilewright optimize` for {where}."
     if where == "this machine":
@@ -165,7 +165,7 @@ def refuse_other_machine(machine: Machine, target: Target, where: str = "this ma
         raise TargetError(f"compiled for {machine.model}; {lacks} {', '.join(missing)}", hint=hint)
 
 
-def refuse_elsewhere(machine: Machine, placement: Placement) -> None:
+def refuse_elsewhere(machine: Machine, placement: records.Placement) -> None:
     """The same for a device that is not this machine, under its own name."""
     if not access_to(placement.device).here:
         refuse_other_machine(machine, placement.target, f"the device {placement.target.model}")

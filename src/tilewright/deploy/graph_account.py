@@ -15,17 +15,22 @@ from tilewright.graph.plan_result import PlanResult
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.plan.network_problem import NetworkProblem
-from tilewright.search import graph_search, levels
-from tilewright.search.layout_costs import LayoutCosts, stored_by_forms
+from tilewright.search import graph_search, layout_costs, levels, winners
 from tilewright.search.levels import OptimizeRequest
-from tilewright.search.winners import DEFAULT, TUNED
 from tilewright.store.base import Store
 
 PREDICTED = (
     "Nothing was built or measured: all times are predicted from records and "
     "facts, and no artifact was written."
 )
-_ORDER = (DEFAULT, TUNED, "uniform", "history_best", graph_search.CHOSEN, graph_search.RECONSIDERED)
+_ORDER = (
+    winners.DEFAULT,
+    winners.TUNED,
+    "uniform",
+    "history_best",
+    graph_search.CHOSEN,
+    graph_search.RECONSIDERED,
+)
 
 
 def graph_result(
@@ -109,10 +114,10 @@ def predicted_only(
 ) -> GraphTuneResult:
     """The graph tuner's choice from records and facts alone: nothing is built or measured."""
     fused = network.fused
-    costs = LayoutCosts(placement=placement, max_error=request.max_error)
+    costs = layout_costs.LayoutCosts(placement=placement, max_error=request.max_error)
     copies = {copying(kind).key: copying(kind) for kind in fused.graph.types.values()}
     for workload in {**fused.workloads, **copies}.values():
-        for ports, outcomes in stored_by_forms(workload, store, placement).items():
+        for ports, outcomes in layout_costs.stored_by_forms(workload, store, placement).items():
             costs.learn(workload, ports, outcomes, searched=False)
     problem = NetworkProblem(
         network=fused,
@@ -147,4 +152,4 @@ def predicted_only(
         warnings=(PREDICTED,),
     )
     usual_s = problem.problem.cost(problem.problem.default) / PICOSECONDS
-    return graph_result(bare, proposals, problem, {TUNED: usual_s}, {})
+    return graph_result(bare, proposals, problem, {winners.TUNED: usual_s}, {})

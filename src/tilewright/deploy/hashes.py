@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.core.records import Placement
+from tilewright.core import fingerprints, records
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
@@ -34,7 +33,7 @@ def sealed(content: Mapping[str, Any], name: str) -> dict[str, Any]:
     """
     seals = {key: value for key, value in content[_SEALS].items() if key != name}
     rest = {**content, _SEALS: seals}
-    own = hashlib.sha256(canonical_json(rest).encode()).hexdigest()
+    own = hashlib.sha256(fingerprints.canonical_json(rest).encode()).hexdigest()
     return {**rest, _SEALS: {**seals, name: own}}
 
 
@@ -46,12 +45,12 @@ def is_sealed(content: Mapping[str, Any], name: str) -> bool:
 
 
 def artifact_fingerprint(
-    network: PreparedNetwork, plan: NetworkPlan, placement: Placement, weights: str
+    network: PreparedNetwork, plan: NetworkPlan, placement: records.Placement, weights: str
 ) -> str:
     """Identity of a compiled network: its plan, target, versions, templates, and the digest of its
     weights."""
-    return digest(
-        canonical_json(
+    return fingerprints.digest(
+        fingerprints.canonical_json(
             [
                 network.key,
                 plan_fields(plan),

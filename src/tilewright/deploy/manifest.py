@@ -8,11 +8,8 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from tilewright.core.codec import FILE_NAMES, convert, to_builtins
-from tilewright.core.element_types import is_element_type
+from tilewright.core import codec, element_types, input_files, records
 from tilewright.core.errors import DamagedArtifact, ModelError
-from tilewright.core.input_files import require_regular
-from tilewright.core.records import KnobValue
 from tilewright.deploy.hashes import file_sha256, is_sealed
 from tilewright.graph.inputs import IndexRange
 from tilewright.graph.plan import NetworkPlan
@@ -62,7 +59,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     index_ranges: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        if not is_element_type(self.dtype):
+        if not element_types.is_element_type(self.dtype):
             raise ValueError(f"Unknown element type {self.dtype!r}")
         if len(self.index_ranges) > 1 and self.shape[-1:] != (len(self.index_ranges),):
             raise ValueError(f"`index_ranges` has {len(self.index_ranges)} entries")
@@ -73,11 +70,11 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(IndexRange(lowest=low, highest=high) for low, high in self.index_ranges)
 
 
-class _CandidateOfBefore(msgspec.Struct, frozen=True, kw_only=True, rename=FILE_NAMES):
+class _CandidateOfBefore(msgspec.Struct, frozen=True, kw_only=True, rename=codec.FILE_NAMES):
     """How a task was computed, in manifests up to schema version 2."""
 
     implementation: str
-    settings: dict[str, KnobValue]
+    settings: dict[str, records.KnobValue]
     forms: tuple[str, ...]
 
 
@@ -130,7 +127,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def content(self) -> dict[str, Any]:
         """The same as json has it."""
-        content: dict[str, Any] = json.loads(json.dumps(to_builtins(self)))
+        content: dict[str, Any] = json.loads(json.dumps(codec.to_builtins(self)))
         if self.schema_version > _WITHOUT_PLANS:
             del content["assignment"]
         return content
@@ -140,7 +137,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """What was compiled. Raises ValueError where that cannot be read."""
         if self.schema_version > _WITHOUT_PLANS:
             return read_plan(self.plan)
-        before = convert(self.assignment, dict[str, _CandidateOfBefore])
+        before = codec.convert(self.assignment, dict[str, _CandidateOfBefore])
         assignment = {
             key: {
                 "implementation": candidate.implementation,
@@ -170,7 +167,7 @@ def read_manifest(folder: Path, *, verify: bool = True) -> Manifest:
         )
     hashed = found != _WITHOUT_HASHES
     try:
-        manifest = convert(known, Manifest)
+        manifest = codec.convert(known, Manifest)
     except msgspec.ValidationError as error:
         raise DamagedArtifact(path, str(error)) from error
     if hashed != bool(manifest.sha256) or (verify and hashed and not is_sealed(known, MANIFEST)):
@@ -190,7 +187,7 @@ def read_manifest(folder: Path, *, verify: bool = True) -> Manifest:
 def _parsed(path: Path) -> Any:
     """The JSON in a file, unless it is too large for a manifest, or no file."""
     try:
-        require_regular(path)
+        input_files.require_regular(path)
         if path.stat().st_size > _LARGEST_BYTES:
             raise DamagedArtifact(path, "it is too large for a manifest")
         return json.loads(path.read_text(encoding="utf-8"))

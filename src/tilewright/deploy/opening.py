@@ -8,11 +8,8 @@ from typing import Any
 
 import msgspec
 
-from tilewright.core.artifacts import ArtifactResult
-from tilewright.core.codec import convert, to_builtins
-from tilewright.core.errors import DamagedArtifact, InternalError, ModelError, UsageError
+from tilewright.core import artifacts, codec, errors, targets
 from tilewright.core.records import Candidate, Placement
-from tilewright.core.targets import threads_alone
 from tilewright.deploy.manifest import (
     LIBRARY,
     MANIFEST,
@@ -24,8 +21,7 @@ from tilewright.deploy.manifest import (
 )
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.tasks import Task
-from tilewright.kernels.registry import implementations, is_for
-from tilewright.kernels.search_space import knob_space
+from tilewright.kernels import registry, search_space
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
@@ -73,9 +69,11 @@ class OpenedArtifact:
                         raise self._other_network(f"it has no task {task.workload.key}")
             else:
                 plan = found.on(lane_of(placement))
-        except (KeyError, ValueError, InternalError) as error:
+        except (KeyError, ValueError, errors.InternalError) as error:
             raise self._other_network(f"its layouts do not fit: {error}") from error
-        made_for = replace(placement, resources=threads_alone(self.manifest.machine.threads))
+        made_for = replace(
+            placement, resources=targets.threads_alone(self.manifest.machine.threads)
+        )
         for key, task in plan.tasks.items():
             candidate = plan.candidates[key]
             if not _is_possible(task, candidate, made_for):
@@ -84,8 +82,8 @@ class OpenedArtifact:
                 )
         return plan
 
-    def _other_network(self, reason: str) -> ModelError:
-        return ModelError(
+    def _other_network(self, reason: str) -> errors.ModelError:
+        return errors.ModelError(
             f"{str(self.folder)!r} is not what {self.manifest.source.model!r} becomes: {reason}",
             hint="Run `tilewright optimize` again.",
         )
@@ -112,7 +110,7 @@ def open_model(
     if not is_artifact(model):
         return prepare(model, options, placement), None
     if options.batch is not None or options.shapes:
-        raise UsageError(
+        raise errors.UsageError(
             f"{model!r} was compiled for its shapes: it takes no other batch and no shapes",
             hint="Leave --batch and --shape out, or give the model it was made from.",
         )
@@ -124,20 +122,20 @@ def shipped_already(folder: Path, fingerprint: str) -> bool:
     """Whether the folder holds the artifact with this fingerprint, complete and undamaged."""
     try:
         return open_artifact(folder).manifest.fingerprint == fingerprint
-    except ModelError:
+    except errors.ModelError:
         return False
 
 
-def describe(folder: Path, *, verify: bool = True) -> ArtifactResult:
+def describe(folder: Path, *, verify: bool = True) -> artifacts.ArtifactResult:
     """What an artifact is, without loading it; `verify` as in `load`. Raises ModelError."""
     manifest = open_artifact(folder, verify=verify).manifest
     known = {
         "artifact": str(folder),
         "model": manifest.model,
-        "source": to_builtins(manifest.source),
+        "source": codec.to_builtins(manifest.source),
         "fingerprint": manifest.fingerprint,
-        "inputs": to_builtins(manifest.inputs),
-        "outputs": to_builtins(manifest.outputs),
+        "inputs": codec.to_builtins(manifest.inputs),
+        "outputs": codec.to_builtins(manifest.outputs),
         "target": manifest.machine.target,
         "threads": manifest.machine.threads,
         "machine": manifest.machine.model,
@@ -150,9 +148,9 @@ def describe(folder: Path, *, verify: bool = True) -> ArtifactResult:
         "warnings": () if manifest.sha256 else (_UNHASHED,),
     }
     try:
-        return convert({"tasks": (), **manifest.result, **known}, ArtifactResult)
+        return codec.convert({"tasks": (), **manifest.result, **known}, artifacts.ArtifactResult)
     except msgspec.ValidationError as error:
-        raise DamagedArtifact(folder / MANIFEST, f"in `result`: {error}") from error
+        raise errors.DamagedArtifact(folder / MANIFEST, f"in `result`: {error}") from error
 
 
 def _described(folder: Path, manifest: Manifest, name: str, *, verify: bool) -> dict[str, Any]:
@@ -167,10 +165,12 @@ def _described(folder: Path, manifest: Manifest, name: str, *, verify: bool) -> 
 
 
 def _is_possible(task: Task, candidate: Candidate, placement: Placement) -> bool:
-    spec = implementations().get(candidate.implementation)
-    if spec is None or candidate.forms != task.forms or not is_for(spec, placement.target):
+    spec = registry.implementations().get(candidate.implementation)
+    if spec is None or candidate.forms != task.forms or not registry.is_for(spec, placement.target):
         return False
     if not spec.applies(task.workload, placement.target, placement.resources):
         return True  # those that are never enumerated, such as traces
-    knobs = knob_space(spec, task.workload, placement.target, placement.resources, task.forms)
+    knobs = search_space.knob_space(
+        spec, task.workload, placement.target, placement.resources, task.forms
+    )
     return knobs.number(dict(candidate.settings)) is not None

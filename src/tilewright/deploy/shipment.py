@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilewright.core.arguments import Text, path_of
-from tilewright.core.errors import OutputError
+from tilewright.core import arguments, errors, records
 from tilewright.core.fingerprints import digest
-from tilewright.core.records import Placement, ShippedPlan
 from tilewright.core.results import GraphTuneResult, OptimizeResult
 from tilewright.core.timings import Speedup, Timing
 from tilewright.cost.floors import Peaks
@@ -27,7 +25,13 @@ from tilewright.models.drawing import write_drawing
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.models.source import readable_name
 from tilewright.report import displays, html
-from tilewright.report.task_rows import explain_difference, outside_tasks, seen_peaks, task_reports
+from tilewright.report.task_rows import (
+    call_reports,
+    explain_difference,
+    outside_tasks,
+    seen_peaks,
+    task_reports,
+)
 from tilewright.search.winners import DEFAULT
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import shipping_key
@@ -39,7 +43,7 @@ _LONGEST = 100
 
 
 def shipped_figures(
-    store: Store, network: PreparedNetwork, placement: Placement
+    store: Store, network: PreparedNetwork, placement: records.Placement
 ) -> Mapping[str, float | None]:
     """The figures that are kept of what shipped last."""
     shipped = store.shipped(network.key, placement.key)
@@ -71,7 +75,7 @@ def beside_reference(
 
 
 def times_of_tasks(
-    network: PreparedNetwork, result: PlanResult, placement: Placement, peaks: Peaks
+    network: PreparedNetwork, result: PlanResult, placement: records.Placement, peaks: Peaks
 ) -> dict[str, Any]:
     """What every answer about a network that ran tells of it: where its time goes, by task."""
     network_s = timing_of(result).latency_s
@@ -86,6 +90,7 @@ def times_of_tasks(
         "target": placement.tvm_target,
         "threads": placement.resources.threads,
         "tasks": rows,
+        "calls": call_reports(result),
         "tasks_latency_s": tasks_s if complete else 0.0,
         "peak_flop_per_s": peaks.flop_per_s,
         "peak_bytes_per_s": peaks.bytes_per_s,
@@ -164,7 +169,7 @@ def record(race: Race, result: OptimizeResult, store: Store) -> None:
             numbers[f"error:{shipping_key(key)}"] = check.error
             numbers[f"bound:{shipping_key(key)}"] = check.bound
     store.ship(
-        ShippedPlan(
+        records.ShippedPlan(
             network_key=race.network.key,
             device_class=race.placement.device.class_key,
             resources=race.placement.resources,
@@ -228,12 +233,12 @@ class OptimizedNetwork:
             )
         return path
 
-    def save(self, folder: Text) -> Path:
+    def save(self, folder: arguments.Text) -> Path:
         """Copy library, weights, manifest, report and drawing into a folder; returns its path.
 
         Raises `OutputError` where a file cannot be written; what was there before then stays.
         """
-        target = path_of(folder, "folder")
+        target = arguments.path_of(folder, "folder")
         with staging(target) as made:
             for name in FILES:
                 if name != DRAWING or (self.folder / name).exists():
@@ -258,7 +263,7 @@ def _copy(source: Path, copy: Path, target: Path) -> None:
     try:
         shutil.copy2(source, copy)
     except OSError as error:
-        raise OutputError(
+        raise errors.OutputError(
             f"cannot copy {source} to {target}: {error.strerror or error}",
             hint="What was there before is unchanged.",
         ) from error

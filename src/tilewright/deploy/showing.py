@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.core.errors import TilewrightError, UsageError, close_matches
+from tilewright.core import errors, processes
 from tilewright.core.forms import PLAIN, Form
-from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Candidate, Placement
-from tilewright.deploy.manifest import is_artifact
-from tilewright.deploy.opening import open_model
+from tilewright.deploy import manifest, opening
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.kernels import WORKER
@@ -36,7 +34,7 @@ def show(
     a view that is none of `VIEWS`.
     """
     if view not in VIEWS:
-        raise UsageError(f"unknown view {view!r}", hint=close_matches(view, VIEWS))
+        raise errors.UsageError(f"unknown view {view!r}", hint=errors.close_matches(view, VIEWS))
     workload = store.workload(name)
     if workload is not None:
         candidates = [(workload, _best(workload, store, placement))]
@@ -44,28 +42,28 @@ def show(
         candidates = _of_network(name, placement, store, ModelOptions(seed=seed), verify=verify)
     if view == "graph":
         return "\n\n".join(describe(w, c) for w, c in candidates)
-    with Child(WORKER) as child:
+    with processes.Child(WORKER) as child:
         try:
             return "\n\n".join(
                 f"# {w.key}\n"
                 + str(child.request(("render", w.text, c, placement, view), _TIMEOUT_S))
                 for w, c in candidates
             )
-        except (RemoteError, ChildError) as error:
-            raise TilewrightError(f"the kernel could not be built: {error}") from error
+        except (processes.RemoteError, processes.ChildError) as error:
+            raise errors.TilewrightError(f"the kernel could not be built: {error}") from error
 
 
 def _of_network(
     name: str, placement: Placement, store: Store, options: ModelOptions, *, verify: bool
 ) -> list[tuple[Workload, Candidate]]:
     """The distinct tasks of a network with the best known of each, or with what shipped."""
-    if ":" not in name and not is_model_file(name) and not is_artifact(name):
-        raise UsageError(
+    if ":" not in name and not is_model_file(name) and not manifest.is_artifact(name):
+        raise errors.UsageError(
             f"no task or model is called {name!r}",
             hint="Keys of tasks are in the report and in `tilewright profile --format "
             "json`; models are FILE.onnx, zoo:NAME, op:NAME[...] and others.",
         )
-    network, artifact = open_model(name, options, placement, verify=verify)
+    network, artifact = opening.open_model(name, options, placement, verify=verify)
     if artifact is None:
         return [
             (t.workload, _best(t.workload, store, placement, t.forms))

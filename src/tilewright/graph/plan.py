@@ -146,16 +146,22 @@ class NetworkPlan:
         return tuple(found)
 
     @cached_property
-    def memory(self) -> dict[str, MemoryPlan]:
-        """The arena of each device: where all tensors lie that are neither input nor output."""
+    def touched(self) -> dict[str, int]:
+        """For each tensor with memory of its own in an arena, the calls that read or write it or
+        what lies in it, as a set of bits."""
         touched: dict[str, int] = {}
         for number, call in enumerate(self.calls):
             for tensor in (*call.inputs, call.output):
                 if tensor in self.tensors and self.in_arena(tensor):
                     root = self.tensors[tensor].root
                     touched[root] = touched.get(root, 0) | 1 << number
+        return touched
+
+    @cached_property
+    def memory(self) -> dict[str, MemoryPlan]:
+        """The arena of each device: where all tensors lie that are neither input nor output."""
         buffers: dict[str, list[Buffer]] = {lane.device: [] for lane in self.lanes.values()}
-        for root, calls in touched.items():
+        for root, calls in self.touched.items():
             tensor = self.tensors[root]
             buffers[tensor.device].append(Buffer(name=root, bytes=tensor.bytes, calls=calls))
         return {device: plan_memory(found, self.earlier) for device, found in buffers.items()}

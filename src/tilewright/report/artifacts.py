@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.core.artifacts import ArtifactPort, ArtifactResult
-from tilewright.report import shown
+from tilewright.report import shown, tasks
 from tilewright.report.tables import Column, Table, facts_table, records_of
-from tilewright.report.tasks import tasks_table
 
 _FILE_COLUMNS = (
     Column(field="name", label="file"),
@@ -25,7 +24,7 @@ def artifact_tables(result: ArtifactResult) -> tuple[Table, ...]:
 
 def artifact_tasks(result: ArtifactResult) -> Table:
     """Its tasks by their share of time, with what was chosen for each."""
-    table = tasks_table(result)
+    table = tasks.tasks_table(result)
     settings = Column(field="settings", label="settings", show=lambda v: shown.pairs(v or {}))
     return Table(columns=(*table.columns, settings), records=table.records, title=table.title)
 

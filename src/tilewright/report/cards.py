@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from tilewright.core.predictions import EvaluateRow, PredictorCard
 from tilewright.predict.metrics import Evaluation, HeldOut
-from tilewright.report import scatter, views
+from tilewright.report import html, scatter, views
 from tilewright.report.formats import escaped, to_markdown
-from tilewright.report.html import environment
 from tilewright.report.shown import number, whole
 from tilewright.report.tables import Table
 from tilewright.report.vega import Chart
@@ -39,7 +38,7 @@ class _Section:
 def page(evaluation: Evaluation) -> str:
     """All cards as one page that needs no network; write it as UTF-8."""
     return (
-        environment()
+        html.environment()
         .get_template("predictors.html.j2")
         .render(
             sections=list(_sections(evaluation, scatter.MOST_POINTS)),
@@ -56,7 +55,7 @@ def markdown(evaluation: Evaluation, plots: Mapping[tuple[str, str], str]) -> st
 
 def pictures(evaluation: Evaluation, *, most: int) -> dict[tuple[str, str], str]:
     """The plots as SVG files, with at most so many points, by family and target."""
-    style = environment().get_template("colours.css").render()
+    style = html.environment().get_template("colours.css").render()
     return {
         (section.card.family, section.card.target): section.chart.svg(style, width=400)
         for section in _sections(evaluation, most)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from tilewright.core.results import CurvePoint, TaskSearchReport
@@ -15,38 +14,31 @@ _FAR = 8.0
 """Trials this many times slower than the best sit at the top of a task's panel."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """A falling time along one axis: (x, seconds) after each batch, and where failures were."""
-
-    label: str
-    steps: tuple[tuple[float, float], ...]
-    failures: tuple[float, ...]
-
-
-def network_progress(
+def network_charts(
     curve: Sequence[CurvePoint], searches: Sequence[TaskSearchReport]
-) -> tuple[Progress, ...]:
-    """The network's time against candidates tried and against seconds; empty without a point."""
+) -> dict[str, Chart]:
+    """The best time of the network so far against candidates tried and against seconds, as stairs,
+    with ticks for failures; empty without a point."""
     known = [p for p in curve if usable(p.network_latency_s)]
     if not known:
-        return ()
+        return {}
     trials = sorted((t for s in searches for t in s.trials), key=lambda t: t.elapsed_s)
-    failed = [(float(i), t.elapsed_s) for i, t in enumerate(trials, 1) if not usable(t.latency_s)]
-    best = list(accumulate((p.network_latency_s or 0.0 for p in known), min))
-    tried = tuple((float(p.measurements), s) for p, s in zip(known, best, strict=True))
-    spent = tuple((p.elapsed_s, s) for p, s in zip(known, best, strict=True))
-    return (
-        Progress(label="candidates tried", steps=tried, failures=tuple(f[0] for f in failed)),
-        Progress(label="seconds", steps=spent, failures=tuple(f[1] for f in failed)),
-    )
-
-
-def network_chart(progress: Progress) -> Chart:
-    """The best time of the network so far, as stairs, with ticks for failures."""
-    label = f"Best time of the network so far against {progress.label}"
-    rows = {"best": _steps(progress.steps), "failed": _ticks(progress.failures)}
-    return Chart(name="progress", label=label, rows={"tried": [], "default": [], **rows})
+    failed = [(i, t.elapsed_s) for i, t in enumerate(trials, 1) if not usable(t.latency_s)]
+    best = accumulate((point.network_latency_s or 0.0 for point in known), min)
+    steps = [(p.measurements, p.elapsed_s, s) for p, s in zip(known, best, strict=True)]
+    return {
+        against: Chart(
+            name="progress",
+            label=f"Best time of the network so far against {against}",
+            rows={
+                "tried": [],
+                "default": [],
+                "best": [_step(step[axis], step[2], told_s=step[2]) for step in steps],
+                "failed": _ticks([fault[axis] for fault in failed]),
+            },
+        )
+        for axis, against in enumerate(("candidates tried", "seconds"))
+    }
 
 
 def busiest(searches: Sequence[TaskSearchReport], limit: int) -> list[TaskSearchReport]:
@@ -79,10 +71,6 @@ def task_chart(search: TaskSearchReport) -> Chart | None:
             "failed": _ticks([t.number for t in search.trials if not usable(t.latency_s)]),
         },
     )
-
-
-def _steps(steps: Sequence[tuple[float, float]]) -> Rows:
-    return [_step(at, seconds, told_s=seconds) for at, seconds in steps]
 
 
 def _step(at: float, time_s: float, *, told_s: float) -> dict[str, object]:

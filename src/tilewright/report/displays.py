@@ -28,11 +28,8 @@ from tilewright.core.results import (
     SubgraphStudyResult,
     TunerStudyResult,
 )
-from tilewright.report import forecasts, graph, noise, shown, views
-from tilewright.report.escape import visible
-from tilewright.report.notebook import fragment
+from tilewright.report import escape, forecasts, graph, noise, notebook, shown, tasks, views
 from tilewright.report.tables import Table
-from tilewright.report.tasks import tasks_table
 
 _MOST_ROWS = 30
 """Rows of a table at a prompt; a notebook shows all."""
@@ -85,7 +82,7 @@ def _text(result: object) -> str | None:
     if found is None:
         return None
     tables = map(table_text, found.tables)
-    return "\n\n".join([*tables, *map(visible, found.sentences)])
+    return "\n\n".join([*tables, *map(escape.visible, found.sentences)])
 
 
 def _html(result: object) -> str | None:
@@ -96,7 +93,7 @@ def _html(result: object) -> str | None:
 def notebook_html(shown: Page, *, report: str = "") -> str:
     """A page as a fragment, from the top: its summary first; a report, where given, unfolds."""
     summary = [shown.summary] if shown.summary is not None else []
-    return fragment([*summary, *shown.details], shown.sentences, report=report)
+    return notebook.fragment([*summary, *shown.details], shown.sentences, report=report)
 
 
 def install() -> None:
@@ -106,14 +103,14 @@ def install() -> None:
 
 def table_text(table: Table) -> str:
     """A table in aligned columns; of a long one the first rows, and how many follow."""
-    rows = [[visible(cell) for cell in row] for row in table.shown()]
-    head = [visible(column.label) for column in table.columns]
+    rows = [[escape.visible(cell) for cell in row] for row in table.shown()]
+    head = [escape.visible(column.label) for column in table.columns]
     kept = rows[:_MOST_ROWS]
     widths = [max(map(len, cells)) for cells in zip(head, *kept, strict=True)]
     lines = [_line(row, table, widths) for row in ([head] if any(head) else []) + kept]
     if len(rows) > len(kept):
         lines.append(f"… and {len(rows) - len(kept)} more rows")
-    title = [visible(table.title)] if table.title else []
+    title = [escape.visible(table.title)] if table.title else []
     return "\n".join([*title, *(f"  {line}" for line in lines)])
 
 
@@ -132,7 +129,7 @@ def _(result: OptimizeResult) -> Page:
     if isinstance(result, GraphTuneResult):
         more += [graph.assignments_table(result), graph.solution_table(result)]
     return Page(
-        rows=tasks_table(result),
+        rows=tasks.tasks_table(result),
         more=more,
         summary=views.optimize_summary(result),
         notes=_sum_of_tasks(result, result.latency_s),
@@ -148,7 +145,7 @@ def _(result: ProfileResult) -> Page:
     if result.energy is not None:
         more.append(views.energy_table(result.energy))
     return Page(
-        rows=tasks_table(result),
+        rows=tasks.tasks_table(result),
         more=more,
         summary=views.profile_summary(result),
         notes=_sum_of_tasks(result, result.network_latency_s),

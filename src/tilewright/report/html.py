@@ -11,11 +11,21 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, cast
 
 from tilewright.core.results import GraphTuneResult, OptimizeResult, TunerStudyResult
-from tilewright.report import graph, noise, regret, roofline, shares, shown, vega, views
+from tilewright.report import (
+    calls,
+    graph,
+    noise,
+    regret,
+    roofline,
+    searching,
+    shares,
+    shown,
+    tasks,
+    vega,
+    views,
+)
 from tilewright.report.escape import visible
-from tilewright.report.searching import watched
 from tilewright.report.tables import Table
-from tilewright.report.tasks import alone, task_records
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -30,12 +40,6 @@ def render(result: OptimizeResult) -> str:
     Self-contained: no request, light and dark by the reader's preference. Every name
     that came from the model is escaped.
     """
-    roof = roofline.info(
-        result.tasks,
-        peak_flop_per_s=result.peak_flop_per_s,
-        peak_bytes_per_s=result.peak_bytes_per_s,
-    )
-    bars = shares.info(result.tasks, rest_s=result.rest_s, rest_share=result.rest_share)
     return (
         environment()
         .get_template("optimize.html.j2")
@@ -44,11 +48,16 @@ def render(result: OptimizeResult) -> str:
             subtitle=_subtitle(result),
             tiles=_tiles(result),
             summary=views.optimize_summary(result),
-            tasks=task_records(result),
-            roofline=roofline.chart(roof),
-            shares=shares.chart(bars),
+            tasks=tasks.task_records(result),
+            roofline=roofline.chart(
+                result.tasks,
+                peak_flop_per_s=result.peak_flop_per_s,
+                peak_bytes_per_s=result.peak_bytes_per_s,
+            ),
+            shares=shares.chart(result.tasks, rest_s=result.rest_s, rest_share=result.rest_share),
+            network=calls.chart(result.calls, result.tasks),
             graph=_graph_tables(result),
-            watched=watched(result),
+            watched=searching.watched(result),
             phases=views.phases_table(result.seconds_by_phase),
             environment=views.environment_table(result.environment),
             warnings=noise.noise_warnings(result),
@@ -150,7 +159,7 @@ def environment() -> Environment:
         error=shown.error,
         pairs=shown.pairs,
         whole=shown.whole,
-        alone=alone,
+        alone=tasks.alone,
         wrapped=_wrapped,
     )
     shared = cast(dict[str, Any], environment.globals)

@@ -14,7 +14,7 @@ share is told.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,24 +30,17 @@ _MOST_GROUPS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnobShare:
-    """The part of the variance of log time that a knob explains alone, from 0 to 1."""
-
-    knob: str
-    share: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Importance:
     """The knobs of the implementation that was tried most, the largest share first.
 
-    `trials` have a time; `varied` are the knobs that took more than one value. There are no shares
-    with fewer than FEWEST trials.
+    `shares` are the parts of the variance of log time, from 0 to 1, that knobs explain alone; there
+    are none with fewer than FEWEST trials. `trials` have a time; `varied` are the knobs that took
+    more than one value.
     """
 
     implementation: str
     trials: int
-    shares: tuple[KnobShare, ...]
+    shares: Mapping[str, float]
     varied: tuple[str, ...]
 
 
@@ -72,7 +65,7 @@ def info(search: TaskSearchReport) -> Importance | None:
         return None
     log_time = np.log([trial.latency_s or 0.0 for trial in trials])
     names = list(dict.fromkeys(name for trial in trials for name in trial.settings))
-    shares: list[KnobShare] = []
+    shares: dict[str, float] = {}
     varied: list[str] = []
     for name in names:
         values = [trial.settings.get(name) for trial in trials]
@@ -81,12 +74,11 @@ def info(search: TaskSearchReport) -> Importance | None:
         varied.append(name)
         share = main_effect(_groups(values), log_time) if len(trials) >= FEWEST else None
         if share is not None:
-            shares.append(KnobShare(knob=name, share=share))
-    shares.sort(key=lambda found: -found.share)
+            shares[name] = share
     return Importance(
         implementation=trials[0].implementation,
         trials=len(trials),
-        shares=tuple(shares),
+        shares=dict(sorted(shares.items(), key=lambda item: -item[1])),
         varied=tuple(varied),
     )
 
@@ -121,12 +113,12 @@ def chart(importance: Importance, *, limit: int = 12) -> Chart | None:
     """Horizontal bars; None without a share."""
     rows = [
         {
-            "name": bar.knob,
-            "share": bar.share,
-            "told": shown.percent(bar.share),
+            "name": knob,
+            "share": share,
+            "told": shown.percent(share),
             "colour": "var(--best)",
         }
-        for bar in importance.shares[:limit]
+        for knob, share in list(importance.shares.items())[:limit]
     ]
     label = f"Share of the variance of log time that each knob of {importance.implementation} has"
     height = BAR_PIXELS * len(rows)

@@ -39,8 +39,7 @@ def info(search: TaskSearchReport) -> Coordinates | None:
     found = importance.info(search)
     if found is None:
         return None
-    ranked = [share.knob for share in found.shares]
-    order = [*ranked, *(name for name in found.varied if name not in ranked)]
+    order = list(dict.fromkeys([*found.shares, *found.varied]))
     if not order:
         return None
     knobs = tuple(reversed(order[:_MOST_KNOBS]))

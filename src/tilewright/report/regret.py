@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from tilewright.core.results import TunerStudyRow
@@ -16,24 +15,14 @@ _LEAST, _MOST = 1e-3, 10.0
 """Regret is drawn between a tenth of a percent and tenfold; what lies beyond sits at the edge."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hue:
-    """The colour of a tuner in every chart of a study, a variable of the style sheet."""
-
-    tuner: str
-    kind: str
-
-
-def hues(rows: Sequence[TunerStudyRow]) -> tuple[Hue, ...]:
-    """A colour per tuner, by median regret: `default` stands out, the last may share grey."""
+def hues(rows: Sequence[TunerStudyRow]) -> dict[str, str]:
+    """The name of each tuner's colour in every chart of a study, a variable of the style sheet, by
+    median regret: `default` stands out, the last may share grey."""
     names = dict.fromkeys(row.tuner for row in rows)
     regret = {name: median(r.regret_median for r in rows if r.tuner == name) for name in names}
     ordered = sorted(names, key=lambda name: (name != DEFAULT, _finite(regret[name]), name))
     kinds = iter(SERIES)
-    return tuple(
-        Hue(tuner=name, kind="best" if name == DEFAULT else next(kinds, "faded"))
-        for name in ordered
-    )
+    return {name: "best" if name == DEFAULT else next(kinds, "faded") for name in ordered}
 
 
 def sweeps(rows: Sequence[TunerStudyRow]) -> tuple[str, ...]:
@@ -43,14 +32,14 @@ def sweeps(rows: Sequence[TunerStudyRow]) -> tuple[str, ...]:
 
 def chart(rows: Sequence[TunerStudyRow], sweep: str) -> Chart | None:
     """The median regret of every tuner on one sweep; None when the sweep has no row."""
-    colours = {hue.tuner: f"var(--{hue.kind})" for hue in hues(rows)}
+    colours = hues(rows)
     here = [row for row in rows if row.sweep == sweep and row.measured_share > 0]
     drawn = [
         {
             "tuner": row.tuner,
             "share": row.measured_share,
             "regret": _drawn(row.regret_median),
-            "colour": colours[row.tuner],
+            "colour": f"var(--{colours[row.tuner]})",
             "measured": shown.percent(row.measured_share),
             "median": shown.percent(row.regret_median),
             "worst": shown.percent(row.regret_p90),

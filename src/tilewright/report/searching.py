@@ -2,48 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.core.results import OptimizeResult, TaskSearchReport
-from tilewright.report import curves, importance, parallel, shown
+from tilewright.report import curves, importance, parallel, shown, views
 from tilewright.report.tables import Table
 from tilewright.report.vega import Chart
-from tilewright.report.views import searches_table
 
 _PANELS, _CLOSE_LOOKS = 12, 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
-    """A small chart with its words."""
-
-    name: str
-    words: str
-    chart: Chart
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloseLook:
-    """What the trials of one task tell about its knobs; `note` says why there is no importance."""
-
-    name: str
-    implementation: str
-    trials: int
-    note: str
-    importance: Chart | None
-    coordinates: Chart
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """Everything about a search that a page shows; `left_out` tasks have no panel, `no_looks` says
-    why no task is looked at closely."""
+    """Everything about a search that a page shows.
 
-    network: tuple[tuple[str, Chart], ...]
-    panels: tuple[Panel, ...]
+    `panels` are tasks with a few words and a small chart each; `left_out` tasks have none. A close
+    look has what the trials of one task tell about its knobs, with a `note` where there is no
+    importance; `no_looks` says why no task is looked at closely.
+    """
+
+    network: Mapping[str, Chart]
+    panels: Sequence[tuple[str, str, Chart]]
     left_out: int
-    close_looks: tuple[CloseLook, ...]
+    close_looks: Sequence[Mapping[str, object]]
     no_looks: str
     table: Table
 
@@ -54,20 +36,19 @@ def watched(result: OptimizeResult) -> Watched | None:
     if not result.curve and not tried:
         return None
     drawn = [
-        Panel(name=search.task, words=_words(search), chart=chart)
+        (search.task, _words(search), chart)
         for search in curves.busiest(tried, len(tried))
         if (chart := curves.task_chart(search))
     ]
     looks = _close_looks(tried)
     most = max((len(importance.timed_trials(search)) for search in tried), default=0)
-    progress = curves.network_progress(result.curve, result.searches)
     return Watched(
-        network=tuple((part.label, curves.network_chart(part)) for part in progress),
-        panels=tuple(drawn[:_PANELS]),
+        network=curves.network_charts(result.curve, result.searches),
+        panels=drawn[:_PANELS],
         left_out=len(tried) - len(drawn[:_PANELS]),
         close_looks=looks,
         no_looks="" if looks else _too_few(most),
-        table=searches_table(result.searches),
+        table=views.searches_table(result.searches),
     )
 
 
@@ -101,22 +82,22 @@ def _no_importance(found: importance.Importance) -> str:
     return f"No knob's share could be told from these {found.trials} trials."
 
 
-def _close_looks(searches: Sequence[TaskSearchReport]) -> tuple[CloseLook, ...]:
-    looks: list[CloseLook] = []
+def _close_looks(searches: Sequence[TaskSearchReport]) -> list[Mapping[str, object]]:
+    looks: list[Mapping[str, object]] = []
     for search in curves.busiest(searches, len(searches)):
         shares, coordinates = importance.info(search), parallel.info(search)
         if shares is None or coordinates is None:
             continue
         looks.append(
-            CloseLook(
-                name=search.task,
-                implementation=shares.implementation,
-                trials=shares.trials,
-                note=_no_importance(shares),
-                importance=importance.chart(shares),
-                coordinates=parallel.chart(coordinates),
-            )
+            {
+                "name": search.task,
+                "implementation": shares.implementation,
+                "trials": shares.trials,
+                "note": _no_importance(shares),
+                "importance": importance.chart(shares),
+                "coordinates": parallel.chart(coordinates),
+            }
         )
         if len(looks) == _CLOSE_LOOKS:
             break
-    return tuple(looks)
+    return looks

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tilewright.core.forms import form_texts
-from tilewright.core.results import TaskReport
-from tilewright.core.targets import Target
+import numpy as np
+
+from tilewright.core import forms, targets
+from tilewright.core.results import CallReport, TaskReport
 from tilewright.cost.floors import Peaks, Work, bound, floor_s, raised
+from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import TaskKey
 from tilewright.kernels.estimates import work_of
@@ -17,14 +19,16 @@ _ALIKE = 0.1
 _NAMED = 3
 
 
-def seen_peaks(result: PlanResult, peaks: Peaks, target: Target) -> Peaks:
+def seen_peaks(result: PlanResult, peaks: Peaks, target: targets.Target) -> Peaks:
     """The measured peaks, raised to what the kernels of a network reached."""
     works = _works(result, target)
     times = {key: result.task(key).call_s for key in works}
     return raised(peaks, [(works[key], seconds) for key, seconds in times.items() if seconds])
 
 
-def task_reports(result: PlanResult, peaks: Peaks, target: Target) -> tuple[TaskReport, ...]:
+def task_reports(
+    result: PlanResult, peaks: Peaks, target: targets.Target
+) -> tuple[TaskReport, ...]:
     """One row per task, largest share of the network's time first, those without any time last."""
     rows: list[TaskReport] = []
     chosen, works = result.plan.candidates, _works(result, target)
@@ -53,7 +57,7 @@ def task_reports(result: PlanResult, peaks: Peaks, target: Target) -> tuple[Task
                 algorithm_flop=int(work.flop),
                 bytes=task.workload.bytes,
                 settings=dict(chosen[key].settings),
-                layouts=form_texts(task.forms),
+                layouts=forms.form_texts(task.forms),
                 error=check.error if check else None,
                 error_bound=check.bound if check else None,
                 spread=measurement.spread if measurement else 0.0,
@@ -63,7 +67,55 @@ def task_reports(result: PlanResult, peaks: Peaks, target: Target) -> tuple[Task
     return _with_shares(rows, result.timing.latency_s if result.timing is not None else 0.0)
 
 
-def _works(result: PlanResult, target: Target) -> dict[TaskKey, Work]:
+def call_reports(result: PlanResult) -> tuple[CallReport, ...]:
+    """One row per call, in order of execution."""
+    plan, rows = result.plan, list[CallReport]()
+    writers: dict[str, dict[str, str]] = {}
+    for call, alive_bytes in zip(plan.calls, _alive_bytes(plan), strict=True):
+        known, output = result.call(call.name), plan.tensors[call.output]
+        read = [t for index, t in enumerate(call.inputs) if index not in call.constants]
+        rows.append(
+            CallReport(
+                name=call.name,
+                task=call.workload.key,
+                operator=call.workload.anchor_name,
+                implementation=call.candidate.implementation,
+                inputs=tuple(dict.fromkeys(w for t in read for w in _writers(plan, writers, t))),
+                layouts=forms.form_texts(call.candidate.forms),
+                dtype=output.form.element(output.type.dtype),
+                shape=output.type.shape,
+                latency_s=known.alone.latency_s if known.alone is not None else None,
+                in_place_s=known.in_place_s,
+                alive_bytes=alive_bytes,
+                kind=call.kind,
+            )
+        )
+        writers.setdefault(output.root, {})[call.output] = call.name
+    return tuple(rows)
+
+
+def _writers(
+    plan: NetworkPlan, writers: Mapping[str, Mapping[str, str]], tensor: str
+) -> Sequence[str]:
+    """The calls that wrote a tensor: one, or those that wrote its parts where it is put together
+    in place."""
+    read = plan.tensors[tensor]
+    wrote = writers.get(read.root, {})
+    if tensor in wrote:
+        return (wrote[tensor],)
+    return [name for part, name in wrote.items() if plan.tensors[part].overlaps(read)]
+
+
+def _alive_bytes(plan: NetworkPlan) -> list[int]:
+    """For each call the bytes of intermediate tensors from their first call to their last."""
+    alive = np.zeros(len(plan.calls), dtype=np.int64)
+    for root, calls in plan.touched.items():
+        first = (calls & -calls).bit_length() - 1
+        alive[first : calls.bit_length()] += plan.tensors[root].bytes
+    return alive.tolist()
+
+
+def _works(result: PlanResult, target: targets.Target) -> dict[TaskKey, Work]:
     """The least that the algorithm must do which was chosen for each task."""
     return {
         key: work_of(result.plan.tasks[key].workload, candidate.implementation, target)

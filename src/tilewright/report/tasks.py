@@ -8,8 +8,7 @@ from typing import Any
 
 from tilewright.core.artifacts import ArtifactResult
 from tilewright.core.results import OptimizeResult, ProfileResult, TaskReport
-from tilewright.report import roofline, shown
-from tilewright.report.shares import REST
+from tilewright.report import roofline, shares, shown
 from tilewright.report.tables import Column, Table, record_of
 
 _WithTasks = OptimizeResult | ProfileResult | ArtifactResult
@@ -57,18 +56,23 @@ def task_records(
     """
     ordered = sorted(result.tasks, key=lambda task: -(task.share or 0.0))
     peak = result.peak_flop_per_s
-    roof = roofline.info(ordered, peak_flop_per_s=peak, peak_bytes_per_s=result.peak_bytes_per_s)
     records = [
         {
             **record_of(task),
             "peak_fraction": point.flop_per_s / peak if peak > 0 else None,
             "roof_fraction": point.reached,
         }
-        for task, point in zip(ordered, roof.points, strict=True)
+        for task in ordered
+        for point in [roofline.point(task, peak, result.peak_bytes_per_s)]
     ]
     if result.rest_share > 0:
         nothing = dict.fromkeys([*(item.name for item in fields(TaskReport)), *_FRACTIONS])
         records.append(
-            {**nothing, "name": REST, "share": result.rest_share, "in_place_s": result.rest_s}
+            {
+                **nothing,
+                "name": shares.REST,
+                "share": result.rest_share,
+                "in_place_s": result.rest_s,
+            }
         )
     return tuple(records)

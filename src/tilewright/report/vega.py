@@ -47,13 +47,14 @@ def colour_of(bound: str) -> str:
 class Chart:
     """The specification `charts/NAME.vl.json` with its data sets; `label` says what is shown.
 
-    `height` is in pixels, where the specification leaves it open; `parameters` are values that its
-    expressions know by name.
+    `width` and `height` are in pixels, where the specification leaves them open; `parameters` are
+    values that its expressions know by name.
     """
 
     name: str
     label: str
     rows: Mapping[str, Rows]
+    width: int | None = None
     height: int | None = None
     parameters: Mapping[str, object] = field(default_factory=dict[str, object])
 
@@ -63,10 +64,10 @@ class Chart:
         found = json.loads(_text(f"{self.name}.vl.json"))
         if "layer" in found:
             found["layer"] = [layer for layer in found["layer"] if self._draws(layer)]
-        if self.height:
-            found["height"] = self.height
+        sizes = {"width": self.width, "height": self.height}
         return {
             **found,
+            **{name: size for name, size in sizes.items() if size},
             "config": json.loads(_text("config.json")),
             "description": visible(self.label),
             "params": given,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.core.predictions import EvaluatePick, EvaluateRow
+from tilewright.core import predictions, timings
 from tilewright.core.results import (
     CompareResult,
     DatabaseInfo,
@@ -21,7 +21,6 @@ from tilewright.core.results import (
     TaskSearchReport,
     TunerStudyRow,
 )
-from tilewright.core.timings import NOISY_ROUNDS
 from tilewright.report import shown
 from tilewright.report.comparison import OUR_PRECISION
 from tilewright.report.tables import Column, Table, facts_table, record_of, records_of
@@ -77,7 +76,7 @@ def _with_speedup(seconds: float | None, speedup: str) -> str:
 
 
 def _varied(variation: float) -> str:
-    if variation <= NOISY_ROUNDS:
+    if variation <= timings.NOISY_ROUNDS:
         return ""
     return f", varied by {shown.percent(variation)} between rounds"
 
@@ -381,7 +380,7 @@ _EVALUATION_COLUMNS = (
 )
 
 
-def evaluation_table(rows: Sequence[EvaluateRow]) -> Table:
+def evaluation_table(rows: Sequence[predictions.EvaluateRow]) -> Table:
     """How good predictions are, by family where there are several, by target and group."""
     families = {row.family for row in rows}
     columns = (Column(field="family", label="family"),) if len(families) > 1 else ()
@@ -390,12 +389,12 @@ def evaluation_table(rows: Sequence[EvaluateRow]) -> Table:
     )
 
 
-def errors_table(rows: Sequence[EvaluateRow]) -> Table:
+def errors_table(rows: Sequence[predictions.EvaluateRow]) -> Table:
     """The same of one family and target, by group."""
     return Table(columns=_EVALUATION_COLUMNS[1:], records=records_of(rows))
 
 
-def picks_table(picks: Sequence[EvaluatePick]) -> Table:
+def picks_table(picks: Sequence[predictions.EvaluatePick]) -> Table:
     """What a search by prediction finds, by group."""
     columns = (
         Column(field="group", label="group"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.core.results import (
+    CallReport,
     CompareResult,
     CompareRow,
     CurvePoint,
@@ -53,6 +54,19 @@ COPY = replace(
 )
 DENSE = replace(
     CONV, name="fc", anchor="dense", share=0.3, gflop_per_s=9.0, gbyte_per_s=18.0, bound="memory"
+)
+CALL = CallReport(
+    name="layer1.conv1",
+    task="c0ffee",
+    operator="conv2d",
+    implementation="conv2d_direct",
+    inputs=(),
+    layouts=("NCHW16c", "OIHW16i16o"),
+    dtype="float32",
+    shape=(1, 64, 56, 56),
+    latency_s=0.001,
+    in_place_s=0.0011,
+    alive_bytes=1 << 20,
 )
 OPTIMIZED = OptimizeResult(
     model="zoo:small",

@@ -173,8 +173,8 @@ def test_hostile_names_stay_text() -> None:
 
 def test_data_of_charts_cannot_end_their_script() -> None:
     """Neither with a tag, nor with a comment, nor with a separator of lines."""
-    bars = shares.info((replace(CONV, name="</script><!--\u2028<script>alert(1)"),))
-    text = str(shares.chart(bars).__html__())  # pyright: ignore
+    drawn = shares.chart((replace(CONV, name="</script><!--\u2028<script>alert(1)"),))
+    text = str(drawn.__html__())  # pyright: ignore
     assert text.count("</script") == text.count("<script") == 1
     assert "<!--" not in text and "\u2028" not in text
 

@@ -19,28 +19,26 @@ from tilewright.report.searching import watched
 
 def test_network_progress_counts_all_tasks_trials_in_time() -> None:
     other = search(*(replace(t, elapsed_s=t.elapsed_s + 1) for t in TRIALS[:5]), task="other")
-    tried, spent = curves.network_progress(CURVE, (SEARCH, other))
-    assert [x for x, _ in tried.steps] == [16, 24, 32, 40]
-    assert [x for x, _ in spent.steps] == [20, 30, 40, 50]
-    assert [s for _, s in tried.steps] == [0.01 / n for n in range(2, 6)]
+    tried, spent = curves.network_charts(CURVE, (SEARCH, other)).values()
+    assert [row["at"] for row in tried.rows["best"]] == [16, 24, 32, 40]
+    assert [row["at"] for row in spent.rows["best"]] == [20, 30, 40, 50]
+    assert [row["time_s"] for row in tried.rows["best"]] == [0.01 / n for n in range(2, 6)]
     # the fifth trials of both, in the order they were tried, then the rest of the first
-    assert tried.failures == (9, 10, 15, 20, 25, 30, 35, 40, 45)
-    assert spent.failures[:3] == (10.0, 11.0, 20.0)
-    assert curves.network_progress(CURVE[:1], (SEARCH,)) == ()
+    ticks = [row["at"] for row in tried.rows["failed"]]
+    assert ticks == [9, 10, 15, 20, 25, 30, 35, 40, 45]
+    assert [row["at"] for row in spent.rows["failed"]][:3] == [10.0, 11.0, 20.0]
+    assert curves.network_charts(CURVE[:1], (SEARCH,)) == {}
 
 
 def test_network_time_never_rises() -> None:
     noisy = (*CURVE, replace(CURVE[-1], measurements=48, network_latency_s=0.9))
-    (tried, _) = curves.network_progress(noisy, ())
-    assert tried.steps[-1] == (48, 0.002)
-    drawn = curves.network_chart(tried)
-    assert [(row["at"], row["time_s"]) for row in drawn.rows["best"]] == [*tried.steps]
+    last = curves.network_charts(noisy, ())["candidates tried"].rows["best"][-1]
+    assert (last["at"], last["time_s"]) == (48, 0.002)
 
 
 def test_failures_are_ticks_on_the_axis() -> None:
-    for progress in curves.network_progress(CURVE, (SEARCH,)):
-        ticks = curves.network_chart(progress).rows["failed"]
-        assert [tick["at"] for tick in ticks] == [*progress.failures] and len(ticks) == 8
+    for chart in curves.network_charts(CURVE, (SEARCH,)).values():
+        assert len(chart.rows["failed"]) == 8
     drawn = curves.task_chart(SEARCH)
     assert drawn is not None and [t["at"] for t in drawn.rows["failed"]] == [*range(5, 41, 5)]
 
@@ -73,11 +71,11 @@ def test_any_trials_give_well_formed_charts(
 ) -> None:
     found = search(*(trial(n, s, a=value, b=n % 3) for n, (s, value) in enumerate(rows, 1)))
     curve = [CurvePoint(measurements=n, elapsed_s=n / 7, network_latency_s=s) for n, s in batches]
-    drawn = [curves.network_chart(p) for p in curves.network_progress(curve, (found,))]
+    drawn = [*curves.network_charts(curve, (found,)).values()]
     drawn += filter(None, [curves.task_chart(found)])
     shares, coordinates = importance.info(found), parallel.info(found)
     if shares is not None:
-        assert all(0 <= share.share <= 1 for share in shares.shares)
+        assert all(0 <= share <= 1 for share in shares.shares.values())
         drawn += filter(None, [importance.chart(shares)])
     if coordinates is not None:
         drawn.append(parallel.chart(coordinates))
@@ -91,8 +89,8 @@ def test_importance_finds_the_knob_that_matters() -> None:
     assert found.implementation == "conv2d_direct"
     assert found.trials == 32
     assert found.varied == ("tile", "unroll", "order")
-    shares = {share.knob: share.share for share in found.shares}
-    assert found.shares[0].knob == "tile"
+    shares = found.shares
+    assert next(iter(shares)) == "tile"
     assert shares["tile"] > 0.99
     assert shares["unroll"] < 0.05 and shares["order"] < 0.05
 
@@ -103,7 +101,7 @@ def test_importance_of_two_knobs_adds_up() -> None:
         search(*(trial(n, 1e-3 * a * (2 if b else 1), a=a, b=b) for n, (a, b) in enumerate(grid)))
     )
     assert found is not None
-    shares = {share.knob: share.share for share in found.shares}
+    shares = found.shares
     # log2: a has variance 2/3, b has 1/4
     assert shares["a"] == pytest.approx(8 / 11, abs=0.03)
     assert shares["b"] == pytest.approx(3 / 11, abs=0.03)
@@ -116,7 +114,7 @@ def test_a_knob_without_effect_gets_nothing_however_many_values() -> None:
         rows = [trial(n, float(t), a=n % 10) for n, t in enumerate(np.exp(random.normal(size=40)))]
         found = importance.info(search(*rows))
         assert found is not None
-        shares.append(found.shares[0].share)
+        shares.append(found.shares.get("a", 0.0))
     assert np.mean(shares) < 0.15
 
 
@@ -124,7 +122,7 @@ def test_importance_is_not_told_from_few_trials() -> None:
     timed = [t for t in TRIALS if t.latency_s is not None]
     assert importance.info(search(*timed[:7])) is None
     few = importance.info(search(*timed[:29]))
-    assert few is not None and few.shares == () and few.trials == 29
+    assert few is not None and not few.shares and few.trials == 29
     assert importance.info(search(*timed[:30])).shares
 
 
@@ -142,11 +140,11 @@ def test_the_page_says_how_many_trials_there_were() -> None:
 
 def test_importance_needs_variance() -> None:
     same = importance.info(search(*(trial(n, 1e-3, a=n) for n in range(30))))
-    assert same is not None and same.shares == () and same.varied == ("a",)
+    assert same is not None and not same.shares and same.varied == ("a",)
     unique = importance.info(search(*(trial(n, 1e-3 * (n + 1), a=f"t{n}") for n in range(30))))
-    assert unique is not None and unique.shares == ()
+    assert unique is not None and not unique.shares
     smooth = importance.info(search(*(trial(n, 1e-3 * (n + 1), a=n) for n in range(30))))
-    assert smooth is not None and smooth.shares[0].share > 0.8
+    assert smooth is not None and smooth.shares["a"] > 0.8
 
 
 def test_only_the_implementation_tried_most_counts() -> None:

@@ -66,10 +66,9 @@ def test_regret_is_a_row_per_tuner_and_share() -> None:
 def test_default_stands_out_and_the_last_share_grey() -> None:
     many = [row(f"t{n}", 0.01, n / 10) for n in range(12)] + [row("default", 0.01, 9.0)]
     hues = regret.hues(many)
-    assert (hues[0].tuner, hues[0].kind) == ("default", "best")
-    assert [hue.tuner for hue in hues[1:]] == [f"t{n}" for n in range(12)]
-    assert [hue.kind for hue in hues[9:]] == ["faded"] * 4
-    assert len({hue.kind for hue in hues[:9]}) == 9
+    assert list(hues) == ["default", *(f"t{n}" for n in range(12))]
+    kinds = list(hues.values())
+    assert (kinds[0], kinds[9:], len(set(kinds[:9]))) == ("best", ["faded"] * 4, 9)
 
 
 def test_study_page_survives_what_failed_and_what_is_hostile() -> None:

@@ -14,12 +14,19 @@ from tilewright.core.results import TaskReport
 from tilewright.core.targets import threads_alone
 from tilewright.core.timings import Timing
 from tilewright.cost.floors import Peaks, bound, least_work
+from tilewright.graph.arrange import copying
 from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.plan import Lane, NetworkPlan, PlannedCall, PlannedTensor
 from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.report.task_rows import explain_difference, outside_tasks, seen_peaks, task_reports
+from tilewright.report.task_rows import (
+    call_reports,
+    explain_difference,
+    outside_tasks,
+    seen_peaks,
+    task_reports,
+)
 from tilewright.testing.implementations import PLACEMENTS
 
 TARGET = PLACEMENTS[0].target
@@ -212,3 +219,39 @@ def test_spread_travels() -> None:
     (row,) = reports(task(dense(4), count=2), alone={"task": 1e-3})
     assert row.spread == pytest.approx(0.2)
     assert row.count == 2
+
+
+def test_calls_name_whose_results_they_read_and_the_memory_in_use() -> None:
+    """Two halves are written side by side into one tensor, in place, and read together."""
+    half, whole = TensorType((4, 64)), TensorType((8, 64))
+    kinds = {"x": half, "one": half, "other": half, "both": whole, "y": whole}
+    tensors = {
+        name: PlannedTensor(type=kind, root=name, device=LANE.device)
+        for name, kind in kinds.items()
+    }
+    for name, offset in (("one", 0), ("other", half.bytes)):
+        tensors[name] = PlannedTensor(
+            type=half, root="both", device=LANE.device, offset_bytes=offset
+        )
+    forms = (PLAIN, PLAIN)
+    copies = {kind: copying(kind) for kind in (half, whole)}
+    calls = tuple(
+        PlannedCall(
+            name=f"to {output}",
+            workload=copies[kinds[source]],
+            candidate=Candidate(implementation="injective", settings=(), forms=forms),
+            inputs=(source,),
+            output=output,
+        )
+        for source, output in (("x", "one"), ("x", "other"), ("both", "y"))
+    )
+    plan = NetworkPlan(
+        inputs=("x",), outputs=("y",), tensors=tensors, calls=calls, lanes={"main": LANE}
+    )
+    known = {"to one": CallResult(in_place_s=2e-6)}
+    rows = call_reports(PlanResult(name="tuned", plan=plan, calls=known))
+    assert [row.inputs for row in rows] == [(), (), ("to one", "to other")]
+    assert [row.alive_bytes for row in rows] == [whole.bytes] * 3
+    assert [row.in_place_s for row in rows] == [2e-6, None, None]
+    assert (rows[2].shape, rows[2].dtype, rows[2].kind) == ((8, 64), "float32", "kernel")
+    assert rows[2].task == copies[whole].key and rows[2].layouts == ("plain", "plain")

@@ -7,6 +7,9 @@ function draw(box) {
   const specification = JSON.parse(box.querySelector("script").textContent);
   vegaEmbed(box.appendChild(document.createElement("div")), specification, {
     actions: false, ast: true, renderer: "svg", tooltip: { disableDefaultStyle: true },
+  }).then(() => {
+    const place = box.closest(".picture");
+    if (place) place.scrollLeft = (place.scrollWidth - place.clientWidth) / 2;
   });
 }
 

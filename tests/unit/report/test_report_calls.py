@@ -1,0 +1,89 @@
+"""A network as a graph: calls in layers, edges between them, what a box says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_results import CALL, CONV, OPTIMIZED
+
+from tilewright.report import calls, html
+from tilewright.report.layers import layers
+
+BOX, WIRE, GAP = 10.0, 2.0, 3.0
+DIAMOND = {"a": [], "b": ["a"], "c": ["b"], "d": ["a", "c"]}
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> dict[str, list[str]]:
+    count = draw(st.integers(1, 25))
+    numbers = [
+        draw(st.sets(st.integers(0, n - 1), max_size=3)) if n else set() for n in range(count)
+    ]
+    return {f"n{n}": [f"n{m}" for m in sorted(read)] for n, read in enumerate(numbers)}
+
+
+def test_layers_are_longest_paths_and_edges_pass_between_boxes() -> None:
+    found = layers(DIAMOND, box=BOX, wire=WIRE, gap=GAP)
+    assert [found.nodes[name][1] for name in "abcd"] == [0, 1, 2, 3]
+    assert (("a", 0), ("a", 1)) in found.edges and (("a", 2), ("d", 3)) in found.edges
+    assert abs(found.places["b", 1] - found.places["a", 1]) >= (BOX + WIRE) / 2 + GAP
+    chain = layers({"a": [], "b": ["a"], "c": ["b"]}, box=BOX, wire=WIRE, gap=GAP)
+    assert chain.width == BOX and set(chain.places.values()) == {BOX / 2}, "straight down"
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs())
+def test_no_boxes_overlap_and_every_edge_is_there(graph: Mapping[str, Sequence[str]]) -> None:
+    found = layers(graph, box=BOX, wire=WIRE, gap=GAP)
+    rows: dict[int, list[tuple[float, float]]] = {}
+    for point, place in found.places.items():
+        width = BOX if found.nodes[point[0]] == point else WIRE
+        assert width / 2 - 1e-6 <= place <= found.width - width / 2 + 1e-6
+        rows.setdefault(point[1], []).append((place, width))
+    for row in rows.values():
+        row.sort()
+        for (one, wide), (other, broad) in zip(row, row[1:], strict=False):
+            assert other - one >= (wide + broad) / 2 + GAP - 1e-6
+    below: dict[object, set[object]] = {}
+    for upper, lower in found.edges:
+        assert lower[1] == upper[1] + 1
+        below.setdefault(upper, set()).add(lower)
+    for name, sources in graph.items():
+        for source in sources:
+            point = found.nodes[source]
+            while point[1] < found.nodes[name][1] - 1:
+                point = (source, point[1] + 1)
+            assert found.nodes[name] in below[point]
+
+
+def test_boxes_tell_operator_time_layouts_and_type() -> None:
+    copied = replace(
+        CALL, name="copied", kind="conversion", inputs=("layer1.conv1",), operator="copy",
+        implementation="copies", layouts=("NCHW16c", "NCHW"), in_place_s=None, dtype="bfloat16",
+    )  # fmt: skip
+    last = replace(CALL, name="x" * 99, inputs=("layer1.conv1", "copied", "elsewhere"))
+    drawn = calls.chart((CALL, copied, last), (CONV,))
+    assert drawn is not None
+    first, second, third = drawn.rows["calls"]
+    assert (first["operator"], first["time"], first["colour"]) == (
+        "conv2d",
+        "1.1 ms",
+        "var(--compute)",
+    )
+    assert first["layouts"] == "NCHW16c → OIHW16i16o"
+    assert first["result"] == "float32[1, 64, 56, 56]"
+    assert (second["operator"], second["kernel"], second["time"]) == ("conversion", False, "1 ms")
+    assert second["layout"] == "NCHW16c → NCHW bfloat16"
+    assert second["colour"] == "var(--other)", "no task has its layouts"
+    assert len(str(third["brief"])) < 30 < len(str(third["name"]))
+    assert [row["heat"] for row in drawn.rows["calls"]] == [1.0, 0.001 / 0.0011, 1.0]
+    assert len(drawn.rows["edges"]) == 4, "one of them passes the layer of the conversion"
+    assert calls.chart((), ()) is None
+
+
+def test_the_page_has_the_graph_where_calls_are_known() -> None:
+    assert "call by call" in html.render(replace(OPTIMIZED, calls=(CALL,)))
+    assert "call by call" not in html.render(OPTIMIZED)
