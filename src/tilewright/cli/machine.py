@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.cli.flags import StoredFlags, ThreadedFlags
 from tilewright.cli.output import Answer
 from tilewright.cli.work import working
-from tilewright.report.views import targets_table
+from tilewright.report.views import TARGETS
 
 
 def doctor(*, flags: StoredFlags = StoredFlags()) -> int:
@@ -20,4 +20,4 @@ def targets(*, flags: ThreadedFlags = ThreadedFlags()) -> None:
     """List what --target takes on this machine."""
     with working(flags) as work:
         rows = work.session.targets()
-        work.answer = Answer(command="targets", data={"targets": rows}, rows=targets_table(rows))
+        work.answer = Answer(command="targets", data={"targets": rows}, rows=TARGETS.of(rows))

@@ -6,20 +6,22 @@ from collections.abc import Sequence
 
 from tilewright.core.artifacts import ArtifactPort, ArtifactResult
 from tilewright.report import shown, tasks
-from tilewright.report.tables import Column, Table, facts_table, records_of
+from tilewright.report.tables import Column, Heading, Table, facts_table
 
-_FILE_COLUMNS = (
-    Column(field="name", label="file"),
-    Column(field="size_bytes", label="size", show=shown.size, number=True),
-    Column(field="state", label="content"),
-    Column(field="sha256", label="SHA-256", show=lambda value: (value or shown.MISSING)[:16]),
+_FILES = Heading(
+    title="Files",
+    columns=(
+        Column(field="name", label="file"),
+        Column(field="size_bytes", label="size", show=shown.size, number=True),
+        Column(field="state", label="content"),
+        Column(field="sha256", label="SHA-256", show=lambda value: (value or shown.MISSING)[:16]),
+    ),
 )
 
 
 def artifact_tables(result: ArtifactResult) -> tuple[Table, ...]:
     """What it is, its tasks, its files."""
-    files = Table(columns=_FILE_COLUMNS, records=records_of(result.files), title="Files")
-    return (artifact_tasks(result), files, _summary(result))
+    return (artifact_tasks(result), _FILES.of(result.files), _summary(result))
 
 
 def artifact_tasks(result: ArtifactResult) -> Table:

@@ -69,7 +69,7 @@ def _sections(evaluation: Evaluation, most: int) -> Iterator[_Section]:
             card=card,
             judged=judged,
             facts=tuple(_facts(card)),
-            errors=views.errors_table(rows),
+            errors=views.ERRORS.of(rows),
             chart=scatter.chart(judged, most=most),
         )
 

@@ -161,7 +161,7 @@ def _sum_of_tasks(result: OptimizeResult | ProfileResult, network_s: float) -> t
 @page.register
 def _(result: CompareResult) -> Page:
     return Page(
-        rows=views.compare_table(result),
+        rows=views.COMPARED.of(result.rows),
         notes=(views.compare_verdict(result),),
         warnings=[f"{peer} was skipped: {reason}" for peer, reason in result.skipped.items()],
     )
@@ -174,7 +174,7 @@ def _(result: SolveResult) -> Page:
 
 @page.register
 def _(result: EvaluateResult) -> Page:
-    picks = (views.picks_table(result.picks),) if result.picks else ()
+    picks = (views.PICKS.of(result.picks),) if result.picks else ()
     return Page(rows=views.evaluation_table(result.rows), more=picks, warnings=result.notes)
 
 
@@ -187,7 +187,7 @@ def _(result: TunerStudyResult) -> Page:
 def _(result: SubgraphStudyResult) -> Page:
     gain = shown.speedup(result.network_gain, result.network_gain_low, result.network_gain_high)
     return Page(
-        rows=views.subgraph_study_table(result.rows),
+        rows=views.SUBGRAPH_STUDY.of(result.rows),
         notes=() if gain == shown.MISSING else (f"The whole network gains {gain}.",),
     )
 
@@ -195,12 +195,12 @@ def _(result: SubgraphStudyResult) -> Page:
 @page.register
 def _(result: DoctorResult) -> Page:
     environment = views.environment_table(result.environment)
-    return Page(rows=views.doctor_table(result), more=(environment,))
+    return Page(rows=views.CHECKS.of(result.checks), more=(environment,))
 
 
 @page.register
 def _(result: DatabaseInfo) -> Page:
-    return Page(rows=views.database_table(result), more=(views.cache_table(result),))
+    return Page(rows=views.DATABASE.of([result]), more=(views.CACHE.of([result]),))
 
 
 @page.register
@@ -210,7 +210,7 @@ def _(result: ImportResult) -> Page:
     notes = [f"{more} more skipped lines are in --format json."] if more > 0 else []
     return Page(
         rows=views.import_table(result),
-        more=(views.skipped_table(result.skipped[:_SKIPPED_LINES]),) if result.skipped else (),
+        more=(views.SKIPPED.of(result.skipped[:_SKIPPED_LINES]),) if result.skipped else (),
         notes=[*notes, *([f"{result.note}."] if result.note else [])],
     )
 
@@ -222,7 +222,7 @@ def _(result: CollectResult) -> Page:
 
 @page.register
 def _(result: FitResult) -> Page:
-    return Page(rows=forecasts.fitted_table(result.families))
+    return Page(rows=forecasts.FITTED.of(result.families))
 
 
 @page.register

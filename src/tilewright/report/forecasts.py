@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from tilewright.core.predictions import (
     CollectResult,
     ExplainResult,
-    FittedFamily,
     PredictResult,
     SweepResult,
     ThreadsResult,
 )
 from tilewright.report import shown
 from tilewright.report.features import feature_label, feature_value
-from tilewright.report.tables import Column, Table, facts_table, records_of
+from tilewright.report.tables import Column, Heading, Table, facts_table, records_of
 
 _OPERATOR_COLUMNS = (
     Column(field="name", label="task"),
@@ -33,14 +32,18 @@ _METRIC_COLUMNS = (
     Column(field="power_w", label="power", show=lambda value: shown.rate(value, "W"), number=True),
     Column(field="peak_memory_bytes", label="peak memory", show=shown.size, number=True),
 )
-_FITTED_COLUMNS = (
-    Column(field="family", label="family"),
-    Column(field="metric", label="metric"),
-    Column(field="rows", label="rows", show=shown.whole, number=True),
-    Column(field="reach", label="90 % within", show=shown.percent, number=True),
-    Column(field="data_hash", label="data"),
-    Column(field="error", label="note"),
+FITTED = Heading(
+    title="Predictors",
+    columns=(
+        Column(field="family", label="family"),
+        Column(field="metric", label="metric"),
+        Column(field="rows", label="rows", show=shown.whole, number=True),
+        Column(field="reach", label="90 % within", show=shown.percent, number=True),
+        Column(field="data_hash", label="data"),
+        Column(field="error", label="note"),
+    ),
 )
+"""The predictors that were fitted."""
 _FACTOR_COLUMNS = (
     Column(field="name", label="factor"),
     Column(field="importance", label="importance", show=shown.percent, number=True),
@@ -134,11 +137,6 @@ def forecast_summary(result: PredictResult) -> Table:
         energy = unknown if network.energy_j is None else shown.joules(network.energy_j)
         rows.append(("energy", network.energy_j, energy))
     return facts_table(result.model, rows)
-
-
-def fitted_table(families: Sequence[FittedFamily]) -> Table:
-    """The predictors that were fitted."""
-    return Table(columns=_FITTED_COLUMNS, records=records_of(families), title="Predictors")
 
 
 def explained_tables(found: ExplainResult) -> tuple[Table, ...]:

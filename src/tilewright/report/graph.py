@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.core.results import ChoiceRow, GraphTuneResult, SolveResult
+from tilewright.core.results import GraphTuneResult, SolveResult
 from tilewright.report import shown
-from tilewright.report.tables import Column, Table, facts_table, record_of, records_of
+from tilewright.report.tables import Column, Heading, Table, facts_table, record_of
 
 
 def solution_table(result: GraphTuneResult) -> Table:
@@ -47,9 +47,16 @@ def assignments_table(result: GraphTuneResult) -> Table:
     return Table(columns=columns, records=records, title="Assignments")
 
 
-def choices_table(choices: tuple[ChoiceRow, ...]) -> Table:
-    """One row per call in order of execution; copies into another layout are marked."""
-    columns = (
+def _layouts(ports: tuple[str, ...]) -> str:
+    """Data and result; what is plain beside blocked data is left out."""
+    *arguments, result = ports
+    read = [port for port in arguments if port != "plain"] or arguments[:1]
+    return f"{', '.join(dict.fromkeys(read))} -> {result}"
+
+
+CHOICES = Heading(
+    title="Choices",
+    columns=(
         Column(field="call", label="call"),
         Column(field="anchor", label="operator"),
         Column(field="implementation", label="algorithm"),
@@ -58,21 +65,15 @@ def choices_table(choices: tuple[ChoiceRow, ...]) -> Table:
         Column(field="changed", label="copied first", show=", ".join),
         Column(field="change_s", label="copies", show=shown.seconds, number=True),
         Column(field="measured", label="measured"),
-    )
-    return Table(columns=columns, records=records_of(choices), title="Choices")
+    ),
+)
+"""One row per call in order of execution; copies into another layout are marked."""
 
 
 def _surplus(predicted_s: float | None, measured_s: float | None) -> float | None:
     if not predicted_s or measured_s is None:
         return None
     return measured_s / predicted_s - 1.0
-
-
-def _layouts(ports: tuple[str, ...]) -> str:
-    """Data and result; what is plain beside blocked data is left out."""
-    *arguments, result = ports
-    read = [port for port in arguments if port != "plain"] or arguments[:1]
-    return f"{', '.join(dict.fromkeys(read))} -> {result}"
 
 
 def solve_table(result: SolveResult) -> Table:

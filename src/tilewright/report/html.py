@@ -88,7 +88,7 @@ def _graph_tables(result: OptimizeResult) -> tuple[Table, ...]:
     return (
         graph.solution_table(result),
         graph.assignments_table(result),
-        graph.choices_table(result.choices),
+        graph.CHOICES.of(result.choices),
     )
 
 

@@ -61,6 +61,18 @@ class Table:
         return names, [[record.get(name) for name in names] for record in self.records]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """The title and the columns of tables whose rows are results of one kind."""
+
+    title: str
+    columns: tuple[Column, ...]
+
+    def of(self, rows: Iterable[Any]) -> Table:
+        """The table of some rows."""
+        return Table(columns=self.columns, records=records_of(rows), title=self.title)
+
+
 def record_of(value: Any) -> dict[str, Any]:
     """The fields of a result as a record."""
     if not is_dataclass(value):

@@ -8,22 +8,17 @@ from typing import Any
 from tilewright.core import predictions, timings
 from tilewright.core.results import (
     CompareResult,
-    DatabaseInfo,
-    DoctorResult,
     EnergyUse,
     ImportResult,
     MemoryUse,
     OptimizeResult,
     ProfileResult,
-    SkippedLine,
-    SubgraphStudyRow,
-    TargetRow,
     TaskSearchReport,
     TunerStudyRow,
 )
 from tilewright.report import shown
 from tilewright.report.comparison import OUR_PRECISION
-from tilewright.report.tables import Column, Table, facts_table, record_of, records_of
+from tilewright.report.tables import Column, Heading, Table, facts_table, record_of, records_of
 
 
 def optimize_summary(result: OptimizeResult) -> Table:
@@ -155,15 +150,16 @@ def _regret(fraction: float | None) -> str:
     return shown.percent(fraction) if fraction is None or fraction >= 5e-4 else "0 %"
 
 
-def subgraph_study_table(rows: Sequence[SubgraphStudyRow]) -> Table:
-    """One row per task: tuned as a bare operator, tuned as the fused subgraph."""
-    columns = (
+SUBGRAPH_STUDY = Heading(
+    title="Operator and subgraph level",
+    columns=(
         Column(field="task", label="task"),
         Column(field="op_level_s", label="operator level", show=shown.seconds, number=True),
         Column(field="subgraph_level_s", label="subgraph level", show=shown.seconds, number=True),
         _GAIN,
-    )
-    return Table(columns=columns, records=records_of(rows), title="Operator and subgraph level")
+    ),
+)
+"""One row per task: tuned as a bare operator, tuned as the fused subgraph."""
 
 
 def profile_summary(result: ProfileResult) -> Table:
@@ -221,22 +217,21 @@ def _speedup(row: Mapping[str, Any]) -> str:
     return shown.speedup(row["speedup"], row["speedup_low"], row["speedup_high"])
 
 
-_COMPARE_COLUMNS = (
-    Column(field="model", label="model"),
-    Column(field="peer", label="peer"),
-    Column(field="precision", label="precision"),
-    Column(field="default_precision", label="peer's default"),
-    Column(field="threads", label="threads", number=True),
-    Column(field="latency_s", label="ours", show=shown.seconds, number=True),
-    Column(field="peer_latency_s", label="theirs", show=shown.seconds, number=True),
-    Column(field="speedup", label="speed-up", show_record=_speedup, number=True),
-    Column(field="max_rel_error", label="error", show=shown.error, number=True),
+COMPARED = Heading(
+    title="Comparison",
+    columns=(
+        Column(field="model", label="model"),
+        Column(field="peer", label="peer"),
+        Column(field="precision", label="precision"),
+        Column(field="default_precision", label="peer's default"),
+        Column(field="threads", label="threads", number=True),
+        Column(field="latency_s", label="ours", show=shown.seconds, number=True),
+        Column(field="peer_latency_s", label="theirs", show=shown.seconds, number=True),
+        Column(field="speedup", label="speed-up", show_record=_speedup, number=True),
+        Column(field="max_rel_error", label="error", show=shown.error, number=True),
+    ),
 )
-
-
-def compare_table(result: CompareResult) -> Table:
-    """One row per model, peer and precision."""
-    return Table(columns=_COMPARE_COLUMNS, records=records_of(result.rows), title="Comparison")
+"""One row per model, peer and precision."""
 
 
 def compare_verdict(result: CompareResult) -> str:
@@ -252,36 +247,38 @@ def compare_verdict(result: CompareResult) -> str:
     )
 
 
-def doctor_table(result: DoctorResult) -> Table:
-    """The findings."""
-    columns = (
+CHECKS = Heading(
+    title="Checks",
+    columns=(
         Column(field="status", label="status"),
         Column(field="name", label="check"),
         Column(field="detail", label="finding"),
         Column(field="advice", label="advice"),
-    )
-    return Table(columns=columns, records=records_of(result.checks), title="Checks")
-
-
-def targets_table(rows: Sequence[TargetRow]) -> Table:
-    """What `--target` takes here."""
-    columns = (
-        Column(field="name", label="target"),
-        Column(field="usable", label="usable"),
-        Column(field="threads", label="threads", number=True),
-        Column(field="vector_bytes", label="vector", show=_vector, number=True),
-        Column(field="detail", label="detail"),
-    )
-    return Table(columns=columns, records=records_of(rows), title="Targets")
+    ),
+)
+"""What `doctor` found."""
 
 
 def _vector(vector_bytes: int) -> str:
     return f"{vector_bytes * 8} bit" if vector_bytes else shown.MISSING
 
 
-def database_table(info: DatabaseInfo) -> Table:
-    """What the database holds."""
-    columns = (
+TARGETS = Heading(
+    title="Targets",
+    columns=(
+        Column(field="name", label="target"),
+        Column(field="usable", label="usable"),
+        Column(field="threads", label="threads", number=True),
+        Column(field="vector_bytes", label="vector", show=_vector, number=True),
+        Column(field="detail", label="detail"),
+    ),
+)
+"""What `--target` takes here."""
+
+
+DATABASE = Heading(
+    title="Database",
+    columns=(
         Column(field="path", label="path"),
         Column(field="schema_version", label="schema", number=True),
         *(
@@ -289,18 +286,20 @@ def database_table(info: DatabaseInfo) -> Table:
             for name in ("measurements", "failures", "devices", "tasks", "runs")
         ),
         Column(field="size_bytes", label="size", show=shown.size, number=True),
-    )
-    return Table(columns=columns, records=(record_of(info),), title="Database")
+    ),
+)
+"""What the database holds."""
 
 
-def cache_table(info: DatabaseInfo) -> Table:
-    """Where models are kept that can be made again, and how much they take."""
-    columns = (
+CACHE = Heading(
+    title="Cache",
+    columns=(
         Column(field="cache", label="folder"),
         Column(field="cache_bytes", label="size", show=shown.size, number=True),
         Column(field="cache_limit_bytes", label="limit", show=shown.size, number=True),
-    )
-    return Table(columns=columns, records=(record_of(info),), title="Cache")
+    ),
+)
+"""Where models are kept that can be made again, and how much they take."""
 
 
 def environment_table(environment: Mapping[str, str]) -> Table:
@@ -341,13 +340,14 @@ def _shower(name: str, value: object) -> Callable[[Any], str]:
     return shown.size if name.endswith("_bytes") else shown.whole
 
 
-def skipped_table(lines: Sequence[SkippedLine]) -> Table:
-    """The lines of a file that were not taken in."""
-    columns = (
+SKIPPED = Heading(
+    title="Skipped",
+    columns=(
         Column(field="line", label="line", show=shown.whole, number=True),
         Column(field="reason", label="reason"),
-    )
-    return Table(columns=columns, records=records_of(lines), title="Skipped")
+    ),
+)
+"""The lines of a file that were not taken in."""
 
 
 def phases_table(seconds_by_phase: Mapping[str, float]) -> Table:
@@ -389,17 +389,16 @@ def evaluation_table(rows: Sequence[predictions.EvaluateRow]) -> Table:
     )
 
 
-def errors_table(rows: Sequence[predictions.EvaluateRow]) -> Table:
-    """The same of one family and target, by group."""
-    return Table(columns=_EVALUATION_COLUMNS[1:], records=records_of(rows))
+ERRORS = Heading(title="", columns=_EVALUATION_COLUMNS[1:])
+"""The same of one family and target, by group."""
 
-
-def picks_table(picks: Sequence[predictions.EvaluatePick]) -> Table:
-    """What a search by prediction finds, by group."""
-    columns = (
+PICKS = Heading(
+    title="Search by prediction",
+    columns=(
         Column(field="group", label="group"),
         Column(field="shots", label="samples", number=True),
         Column(field="verified", label="guesses measured", number=True),
         Column(field="regret", label="slower than the best", show=shown.percent, number=True),
-    )
-    return Table(columns=columns, records=records_of(picks), title="Search by prediction")
+    ),
+)
+"""What a search by prediction finds, by group."""

@@ -227,7 +227,7 @@ def test_tables_keep_their_shape_whatever_the_cells(cells: list[str]) -> None:
 
 
 def test_empty_table_has_a_header() -> None:
-    table = views.compare_table(replace(COMPARED, rows=()))
+    table = views.COMPARED.of(())
     assert formats.to_csv(table).startswith("model,peer,precision")
 
 
@@ -254,7 +254,7 @@ def test_comparisons_show_intervals() -> None:
         geomean_speedup_low=1.1,
         geomean_speedup_high=1.3,
     )
-    assert "1.20× (1.10 to 1.30)" in formats.to_markdown(views.compare_table(bounded))
+    assert "1.20× (1.10 to 1.30)" in formats.to_markdown(views.COMPARED.of(bounded.rows))
     assert views.compare_verdict(bounded).endswith("1.20× (1.10 to 1.30)")
     assert views.compare_verdict(COMPARED).endswith("1.20×")
 

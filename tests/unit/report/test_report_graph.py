@@ -6,7 +6,8 @@ from dataclasses import fields
 
 from helpers.records.report_results import OPTIMIZED
 from tilewright.core.results import AssignmentRow, ChoiceRow, GraphTuneResult, OptimizeResult
-from tilewright.report.graph import assignments_table, choices_table, solution_table
+from tilewright.report.graph import CHOICES as HEADING
+from tilewright.report.graph import assignments_table, solution_table
 from tilewright.report.html import render
 
 CHOICES = (
@@ -58,7 +59,7 @@ def test_assignments_say_what_the_network_takes_beyond_the_sum() -> None:
 
 
 def test_choices_mark_copies_and_what_is_modelled() -> None:
-    first, last = choices_table(CHOICES).shown()
+    first, last = HEADING.of(CHOICES).shown()
     assert first[3] == "plain -> blocked32" and last[3] == "blocked16 -> plain"
     assert (first[5], last[5]) == ("", "stem.out")
     assert (first[7], last[7]) == ("yes", "no")

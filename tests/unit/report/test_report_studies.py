@@ -48,7 +48,7 @@ def test_tuner_study_is_a_row_per_tuner_and_sweep() -> None:
 
 def test_subgraph_study_table() -> None:
     study = SubgraphStudyRow(task="conv", op_level_s=0.003, subgraph_level_s=0.002, gain=1.5)
-    assert views.subgraph_study_table([study]).shown() == [["conv", "3 ms", "2 ms", "1.50×"]]
+    assert views.SUBGRAPH_STUDY.of([study]).shown() == [["conv", "3 ms", "2 ms", "1.50×"]]
 
 
 def test_regret_is_a_row_per_tuner_and_share() -> None:
