@@ -88,6 +88,15 @@ class CallReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoundTimes:
+    """What one of several networks that were timed in turn took: the medians of its rounds in
+    seconds, in order."""
+
+    name: str
+    rounds_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
     """Bytes of memory that a network takes at its peak.
 
@@ -282,6 +291,7 @@ class OptimizeResult(NetworkResult, Displayed):
     reference_variation: float = 0.0
     reference_untimed: str = ""
     calls: tuple[CallReport, ...] = ()
+    rounds: tuple[RoundTimes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

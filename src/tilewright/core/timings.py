@@ -33,9 +33,14 @@ class Timing:
         return (ordered[-1 - quarter] - ordered[quarter]) / self.latency_s
 
     @property
+    def medians_s(self) -> tuple[float, ...]:
+        """The median of each round."""
+        return tuple(median(samples) for samples in self.rounds_s)
+
+    @property
     def variation(self) -> float:
         """By how much the rounds differ: (slowest - fastest) / median of their medians."""
-        medians = [median(samples) for samples in self.rounds_s]
+        medians = self.medians_s
         return (max(medians) - min(medians)) / median(medians)
 
     def speedup_over(self, other: Timing) -> Speedup:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.core import arguments, errors, records
 from tilewright.core.fingerprints import digest
-from tilewright.core.results import GraphTuneResult, OptimizeResult
+from tilewright.core.results import GraphTuneResult, OptimizeResult, RoundTimes
 from tilewright.core.timings import Speedup, Timing
 from tilewright.cost.floors import Peaks
 from tilewright.deploy.artifact import Artifact, load
@@ -126,8 +126,25 @@ def answer_about(race: Race, peaks: Peaks) -> OptimizeResult:
         latency_spread=ours.spread,
         latency_variation=ours.variation,
         network_key=race.network.key,
+        rounds=_rounds(race),
     )
     return beside_reference(result, ours, race.reference)
+
+
+def _rounds(race: Race) -> tuple[RoundTimes, ...]:
+    """The rounds of what ships, of the default settings where these are another network, and of the
+    reference where it was timed."""
+    usual = race.usual if race.usual is not race.winner else None
+    timings = {
+        "tilewright": race.winner.timing,
+        "default settings": usual.timing if usual is not None else None,
+        "ONNX Runtime": race.reference,
+    }
+    return tuple(
+        RoundTimes(name=name, rounds_s=timing.medians_s)
+        for name, timing in timings.items()
+        if timing is not None
+    )
 
 
 def _baseline(race: Race) -> tuple[float | None, Speedup | None]:

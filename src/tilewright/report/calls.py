@@ -1,4 +1,4 @@
-"""The calls of a network as a graph: a box each, with what it computes, how and in what time."""
+"""The calls of a network: as a graph with a box for each, and the memory in use at each."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ _BOX, _WIRE, _GAP = 196, 4, 16
 _HEIGHT, _BETWEEN, _EDGE = 58, 28, 12
 """Sizes in pixels: of boxes and edges side by side, of rows one below the other, of the margin."""
 
+_UNITS = ("B", "KiB", "MiB", "GiB")
+_FAR, _HEADROOM = 4, 1.15
+"""Weights are drawn where they are so many times the peak at most; room above all for labels."""
 _LONGEST, _KEPT = 27, 8
 """Characters of a name in a box, and how many of its beginning stay where it is longer."""
 
@@ -44,6 +47,53 @@ def chart(calls: Sequence[CallReport], tasks: Sequence[TaskReport]) -> Chart | N
         },
         width=round(found.width + 2 * _EDGE),
         height=rows * (_HEIGHT + _BETWEEN) - _BETWEEN + 2 * _EDGE,
+    )
+
+
+def memory_chart(calls: Sequence[CallReport], weight_bytes: int) -> Chart | None:
+    """The intermediate tensors that are alive at each call, the peak named, and the weights as a
+    line where they are not far above; None where there are none."""
+    most = max((call.alive_bytes for call in calls), default=0)
+    if most == 0:
+        return None
+    power = min(len(_UNITS) - 1, (most.bit_length() - 1) // 10)
+    heights = [call.alive_bytes / 1024**power for call in calls]
+    alive = [
+        {
+            "call": number,
+            "next": number + 1,
+            "size": height,
+            "name": call.name,
+            "told": shown.size(call.alive_bytes),
+            "peak": call.alive_bytes == most,
+        }
+        for number, (call, height) in enumerate(zip(calls, heights, strict=True))
+    ]
+    peak = next(row for row in alive if row["peak"])
+    weights = {
+        "size": weight_bytes / 1024**power,
+        "told": shown.size(weight_bytes),
+        "label": f"weights {shown.size(weight_bytes)}",
+    }
+    drawn = 0 < weight_bytes <= _FAR * most
+    return Chart(
+        name="memory",
+        label="Memory for intermediate tensors, call by call",
+        rows={
+            "alive": alive,
+            "weights": [weights] if drawn else [],
+            "peaks": [
+                {
+                    **peak,
+                    "label": f"peak {peak['told']}: {_brief(str(peak['name']))}",
+                    "right": alive.index(peak) > len(calls) / 2,
+                }
+            ],
+        },
+        parameters={
+            "unit": _UNITS[power],
+            "top": _HEADROOM * max([*heights, weights["size"] if drawn else 0.0]),
+        },
     )
 
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_results import CALL, CONV, OPTIMIZED
 
-from tilewright.report import calls, html
+from tilewright.core.results import RoundTimes
+from tilewright.report import calls, html, rounds
 from tilewright.report.layers import layers
 
 BOX, WIRE, GAP = 10.0, 2.0, 3.0
@@ -82,6 +83,32 @@ def test_boxes_tell_operator_time_layouts_and_type() -> None:
     assert [row["heat"] for row in drawn.rows["calls"]] == [1.0, 0.001 / 0.0011, 1.0]
     assert len(drawn.rows["edges"]) == 4, "one of them passes the layer of the conversion"
     assert calls.chart((), ()) is None
+
+
+def test_memory_names_its_peak_and_draws_weights_that_are_near() -> None:
+    small, large = (
+        replace(CALL, alive_bytes=3 << 20),
+        replace(CALL, name="peak", alive_bytes=6 << 20),
+    )
+    drawn = calls.memory_chart((small, large, small), 10 << 20)
+    assert drawn is not None
+    assert [row["size"] for row in drawn.rows["alive"]] == [3.0, 6.0, 3.0]
+    assert [row["label"] for row in drawn.rows["peaks"]] == ["peak 6 MiB: peak"]
+    assert [row["label"] for row in drawn.rows["weights"]] == ["weights 10 MiB"]
+    assert drawn.parameters["unit"] == "MiB" and drawn.parameters["top"] == 1.15 * 10
+    far = calls.memory_chart((small, large), 1 << 30)
+    assert far is not None and far.rows["weights"] == [] and far.parameters["top"] == 1.15 * 6
+    assert calls.memory_chart((replace(CALL, alive_bytes=0),), 5) is None
+
+
+def test_rounds_are_dots_with_their_median() -> None:
+    ours = RoundTimes(name="tilewright", rounds_s=(0.001, 0.003, 0.002))
+    drawn = rounds.chart((ours, replace(ours, name="ONNX Runtime")))
+    assert drawn is not None
+    assert [row["time_s"] for row in drawn.rows["rounds"]][:3] == [0.001, 0.003, 0.002]
+    assert [row["told"] for row in drawn.rows["medians"]] == ["2 ms", "2 ms"]
+    assert rounds.chart((ours,)) is None
+    assert rounds.chart((replace(ours, rounds_s=(0.1,)), replace(ours, rounds_s=(0.1,)))) is None
 
 
 def test_the_page_has_the_graph_where_calls_are_known() -> None:
