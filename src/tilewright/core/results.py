@@ -97,6 +97,31 @@ class RoundTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KernelChange:
+    """A task whose kernel is another one than when the network shipped last.
+
+    `before` and `after` are implementation, settings and layouts as text; `before_s` and `after_s`
+    one call in the running network, then and now, None where that was not kept.
+    """
+
+    task: str
+    before: str
+    after: str
+    before_s: float | None
+    after_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRun:
+    """What the run before this one shipped for the network: when (seconds since 1970), how fast it
+    was then, and the tasks whose kernel has changed since."""
+
+    at: float
+    latency_s: float
+    changes: tuple[KernelChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
     """Bytes of memory that a network takes at its peak.
 
@@ -250,7 +275,7 @@ class OptimizeResult(NetworkResult, Displayed):
     Speed-ups are the other's time divided by ours, with bounds (`core.timings`), which are None
     where the two were not timed in turn. Variations are those of the rounds that were timed:
     (slowest − fastest) / median. `reference_untimed` says why the reference has no time; it is
-    empty where it has one.
+    empty where it has one. `last_run` is None at the first run.
     """
 
     latency_s: float
@@ -292,6 +317,7 @@ class OptimizeResult(NetworkResult, Displayed):
     reference_untimed: str = ""
     calls: tuple[CallReport, ...] = ()
     rounds: tuple[RoundTimes, ...] = ()
+    last_run: LastRun | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

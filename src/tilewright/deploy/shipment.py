@@ -7,24 +7,34 @@ import re
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tilewright.core import arguments, errors, records
 from tilewright.core.fingerprints import digest
-from tilewright.core.results import GraphTuneResult, OptimizeResult, RoundTimes
+from tilewright.core.forms import form_texts
+from tilewright.core.results import (
+    GraphTuneResult,
+    KernelChange,
+    LastRun,
+    OptimizeResult,
+    RoundTimes,
+)
 from tilewright.core.timings import Speedup, Timing
 from tilewright.cost.floors import Peaks
 from tilewright.deploy.artifact import Artifact, load
 from tilewright.deploy.publishing import DRAWING, FILES, REPORT, publish, staging
 from tilewright.deploy.racing import LOST, Race, timing_of
+from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.graph.plan_result import PlanResult
+from tilewright.graph.tasks import TaskKey
 from tilewright.models.drawing import write_drawing
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.models.source import readable_name
-from tilewright.report import displays, html
+from tilewright.report import displays, html, shown
 from tilewright.report.task_rows import (
     call_reports,
     explain_difference,
@@ -34,10 +44,12 @@ from tilewright.report.task_rows import (
 )
 from tilewright.search.winners import DEFAULT
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import shipping_key
+from tilewright.store.known_candidates import plan_of, shipping_key
 from tilewright.store.output import replacing
 
 _OVER_BASELINE = "speedup_vs_baseline"
+_IN_PLACE = "in_place:"
+"""Before the `shipping_key` of a task, the name of its seconds in the network that shipped."""
 _LONGEST = 100
 """Characters of the name of a folder."""
 
@@ -102,7 +114,7 @@ def times_of_tasks(
     }
 
 
-def answer_about(race: Race, peaks: Peaks) -> OptimizeResult:
+def answer_about(race: Race, peaks: Peaks, store: Store) -> OptimizeResult:
     """The answer about the fastest."""
     ours, check = timing_of(race.winner), race.winner.check
     assert check is not None
@@ -127,8 +139,47 @@ def answer_about(race: Race, peaks: Peaks) -> OptimizeResult:
         latency_variation=ours.variation,
         network_key=race.network.key,
         rounds=_rounds(race),
+        last_run=last_run(race, store),
     )
     return beside_reference(result, ours, race.reference)
+
+
+def last_run(race: Race, store: Store) -> LastRun | None:
+    """What shipped for the network before this run, beside what ships now."""
+    shipped = store.shipped(race.network.key, race.placement.key)
+    if shipped is None:
+        return None
+    found = LastRun(at=shipped.created_at, latency_s=shipped.latency_s)
+    with suppress(errors.StoreError):
+        before = plan_of(shipped, race.network, race.placement)
+        return replace(found, changes=_changes(race.winner, before, shipped.numbers))
+    return found
+
+
+def _changes(
+    winner: PlanResult, before: NetworkPlan, numbers: Mapping[str, float | None]
+) -> tuple[KernelChange, ...]:
+    """The tasks that have another kernel now; calls are the same ones by their names."""
+    then = {call.name: call.candidate for call in before.calls}
+    found: dict[TaskKey, KernelChange] = {}
+    for call in winner.plan.calls:
+        old = then.get(call.name, call.candidate)
+        if old != call.candidate and call.task not in found:
+            key = shipping_key((call.workload.key, old.forms))
+            found[call.task] = KernelChange(
+                task=call.name,
+                before=_described(old),
+                after=_described(call.candidate),
+                before_s=numbers.get(f"{_IN_PLACE}{key}"),
+                after_s=winner.task(call.task).in_place_s,
+            )
+    return tuple(found.values())
+
+
+def _described(candidate: records.Candidate) -> str:
+    layouts = " ".join(dict.fromkeys(form_texts(candidate.forms)))
+    told = candidate.implementation, shown.pairs(dict(candidate.settings)), f"({layouts})"
+    return " ".join(filter(None, told))
 
 
 def _rounds(race: Race) -> tuple[RoundTimes, ...]:
@@ -181,7 +232,9 @@ def record(race: Race, result: OptimizeResult, store: Store) -> None:
         "max_rel_error": result.max_rel_error,
     }
     for key in winner.plan.tasks:
-        check = winner.task(key).check
+        known = winner.task(key)
+        check = known.check
+        numbers[f"{_IN_PLACE}{shipping_key(key)}"] = known.in_place_s
         if check is not None:
             numbers[f"error:{shipping_key(key)}"] = check.error
             numbers[f"bound:{shipping_key(key)}"] = check.bound

@@ -29,6 +29,7 @@ from tilewright.core.results import (
     TunerStudyResult,
 )
 from tilewright.report import escape, forecasts, graph, noise, notebook, shown, tasks, views
+from tilewright.report.last_run import sentence
 from tilewright.report.tables import Table
 
 _MOST_ROWS = 30
@@ -132,7 +133,7 @@ def _(result: OptimizeResult) -> Page:
         rows=tasks.tasks_table(result),
         more=more,
         summary=views.optimize_summary(result),
-        notes=_sum_of_tasks(result, result.latency_s),
+        notes=(*_since_last_run(result), *_sum_of_tasks(result, result.latency_s)),
         warnings=noise.noise_warnings(result),
     )
 
@@ -151,6 +152,10 @@ def _(result: ProfileResult) -> Page:
         notes=_sum_of_tasks(result, result.network_latency_s),
         warnings=noise.profile_warnings(result),
     )
+
+
+def _since_last_run(result: OptimizeResult) -> tuple[str, ...]:
+    return () if result.last_run is None else (sentence(result.last_run, result.latency_s),)
 
 
 def _sum_of_tasks(result: OptimizeResult | ProfileResult, network_s: float) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from tilewright.core.results import GraphTuneResult, OptimizeResult, TunerStudyR
 from tilewright.report import (
     calls,
     graph,
+    last_run,
     noise,
     regret,
     roofline,
@@ -59,6 +60,8 @@ def render(result: OptimizeResult) -> str:
             network=calls.chart(result.calls, result.tasks),
             memory=calls.memory_chart(result.calls, result.weight_bytes),
             rounds=rounds.chart(result.rounds),
+            last_run=result.last_run and last_run.sentence(result.last_run, result.latency_s),
+            changes=last_run.CHANGES.of(result.last_run.changes if result.last_run else ()),
             graph=_graph_tables(result),
             watched=searching.watched(result),
             phases=views.phases_table(result.seconds_by_phase),
