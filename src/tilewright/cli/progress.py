@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewright.cli.streams import warn, write_message
@@ -17,10 +18,13 @@ from tilewright.report.escape import visible, visible_lines
 if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.table import Table
+    from rich.text import Text
 
 PLAIN_INTERVAL_S = 5.0
-_OTHER_LINES = 5
-"""Lines of the terminal that are not for tasks: the network, the heading, what is left out."""
+_OTHER_LINES = 6
+"""Lines of the terminal that are not for tasks: phase, network, heading, what is left out."""
+_NARROW = 70
+"""Columns of a terminal below which there is no bar, and of a task only its best and its gain."""
 
 
 @contextmanager
@@ -55,14 +59,22 @@ def describe(progress: TuningProgress) -> str:
 
 def overall(progress: TuningProgress, task: str = "") -> str:
     """One line on how the search stands for the network, with what is told of a task."""
-    network_s, left_s = progress.network_s, progress.remaining_s
+    network_s = progress.network_s
     return _joined(
         f"{shown.whole(progress.measurements)} measured",
         f"{shown.whole(progress.failures)} failed" if progress.failures else "",
         "" if network_s is None else f"network {shown.seconds(network_s)}",
         task,
-        "" if left_s is None else f"{time_left(left_s)} left",
+        left_of(progress),
     )
+
+
+def left_of(progress: TuningProgress) -> str:
+    """What is left of the budget, in time or in candidates; nothing where that is not known."""
+    if progress.remaining_s is not None:
+        return f"{time_left(progress.remaining_s)} left"
+    left = progress.remaining
+    return "" if left is None else f"{shown.whole(max(0, left))} candidates left"
 
 
 def _joined(*parts: str) -> str:
@@ -102,19 +114,24 @@ class PlainProgress:
 
 
 class LiveProgress:
-    """A table that is replaced in place, a row per task; phases and warnings stay above it.
+    """The phase and how much of the budget is spent, above a row per task, replaced in place.
 
-    It is drawn when an event comes and never in between: a spinner's thread would disturb what is
-    being timed. A terminal that was closed meanwhile is no error: the work may go on without it.
+    Phases that are over and warnings stay above it. It is drawn when an event comes and never in
+    between: a spinner's thread would disturb what is being timed. A terminal that was closed
+    meanwhile is no error: the work may go on without it.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         from rich.live import Live
 
         self._console = console
+        self._clock = clock
         self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._phase = _Phase()
         self._tasks: dict[str, TuningProgress] = {}
         self._recent: list[str] = []
+        self._latest: TuningProgress | None = None
+        self._told_s = 0.0
 
     def __enter__(self) -> LiveProgress:
         with suppress(OSError):
@@ -123,7 +140,8 @@ class LiveProgress:
 
     def __exit__(self, *_exception: object) -> None:
         with suppress(OSError):
-            self._live.update("", refresh=False)
+            self._live.update("", refresh=True)
+            self._end_phase()
             self._live.stop()
 
     def __call__(self, event: Event) -> None:
@@ -136,31 +154,79 @@ class LiveProgress:
         if isinstance(event, Note):
             note = f"warning: {visible_lines(event.message, indent='  ')}"
             self._console.print(Text(note, style="yellow"))
-        elif isinstance(event, Stage):
+            return
+        if isinstance(event, Stage):
+            self._live.update("", refresh=True)
+            self._end_phase()
             self._tasks.clear()
             self._recent.clear()
-            self._live.update("", refresh=True)
-            self._console.print(Text(_stage_line(event), style="dim"))
+            self._phase = _Phase(name=_stage_line(event), began_s=self._clock())
         else:
-            self._tasks[event.task] = event
+            self._tasks[event.task] = self._latest = event
             self._recent = [*(name for name in self._recent if name != event.task), event.task]
-            self._live.update(self._drawn(event), refresh=True)
+            self._told_s = self._clock()
+        self._live.update(self._drawn(), refresh=True)
 
-    def _drawn(self, latest: TuningProgress) -> Group:
-        """The network's line, then the tasks searched last, in the order they first came."""
+    def _end_phase(self) -> None:
+        """Print the phase that is over with the time it took."""
+        from rich.text import Text
+
+        if self._phase.name:
+            took = time_left(self._clock() - self._phase.began_s)
+            self._console.print(Text(f"{self._phase.name} ({took})", style="dim"))
+
+    @property
+    def _spent(self) -> float | None:
+        """The part of the budget that is spent by now: a budget in time goes on between events."""
+        latest = self._latest
+        if latest is None or latest.spent is None:
+            return None
+        since_s = self._clock() - self._told_s
+        return min(1.0, latest.spent + (since_s / latest.limit_s if latest.limit_s else 0.0))
+
+    def _drawn(self) -> Group:
+        """The phase, the network's line, then the tasks searched last in the order they came."""
         from rich.console import Group
         from rich.text import Text
 
-        room = max(1, self._console.height - _OTHER_LINES)
-        seen = set(self._recent[-room:])
-        rows = [progress for name, progress in self._tasks.items() if name in seen]
-        lines: list[Text | Table] = [
-            Text(overall(latest), no_wrap=True, overflow="ellipsis", style="bold"),
-            task_table(rows, latest.task, width=self._console.width),
-        ]
-        if len(rows) < len(self._tasks):
-            lines.append(Text(f"and {len(self._tasks) - len(rows)} more tasks", style="dim"))
+        width = self._console.width
+        lines: list[Text | Table] = [phase_line(self._phase.name, self._spent, width=width)]
+        if self._tasks and self._latest is not None:
+            room = max(1, self._console.height - _OTHER_LINES)
+            seen = set(self._recent[-room:])
+            rows = [progress for name, progress in self._tasks.items() if name in seen]
+            line = overall(self._latest)
+            lines.append(Text(line, no_wrap=True, overflow="ellipsis", style="bold"))
+            lines.append(task_table(rows, self._latest.task, width=width))
+            if len(rows) < len(self._tasks):
+                lines.append(Text(f"and {len(self._tasks) - len(rows)} more tasks", style="dim"))
         return Group(*lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Phase:
+    """What is being done, and since when."""
+
+    name: str = ""
+    began_s: float = 0.0
+
+
+def phase_line(name: str, spent: float | None, *, width: int) -> Text | Table:
+    """A phase, with a bar of the budget where one is known and there is room."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    phase = Text(name, no_wrap=True, overflow="ellipsis")
+    if spent is None:
+        return phase
+    told = Text(f"{spent * 100:.0f} % of the budget", no_wrap=True)
+    line = Table.grid(padding=(0, 2, 0, 0))
+    if width < _NARROW:
+        line.add_row(phase, told)
+    else:
+        line.add_row(phase, ProgressBar(total=1.0, completed=spent, width=width // 4), told)
+    return line
 
 
 def task_table(rows: Sequence[TuningProgress], latest: str, *, width: int = 100) -> Table:
@@ -169,19 +235,21 @@ def task_table(rows: Sequence[TuningProgress], latest: str, *, width: int = 100)
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("task", no_wrap=True, overflow="ellipsis", max_width=max(12, width - 56))
-    for name in ("best", "gain", "measured", "failed"):
+    kept, others = (2, 22) if width < _NARROW else (5, 56)
+    table.add_column("task", no_wrap=True, overflow="ellipsis", max_width=max(12, width - others))
+    for name in ("best", "gain", "measured", "failed")[:kept]:
         table.add_column(name, justify="right", no_wrap=True, min_width=8)
-    table.add_column("", no_wrap=True, min_width=9)
+    if kept > 2:
+        table.add_column("", no_wrap=True, min_width=9)
     for row in rows:
         state = "converged" if row.converged else ("searching" if row.task == latest else "")
-        table.add_row(
-            Text(visible(row.task)),
+        told = (
             shown.seconds(row.best_s),
             shown.ratio(row.gain),
             shown.whole(row.task_measurements),
             shown.whole(row.task_failures),
             state,
-            style="" if row.task == latest else "dim",
         )
+        style = "" if row.task == latest else "dim"
+        table.add_row(Text(visible(row.task)), *told[:kept], style=style)
     return table

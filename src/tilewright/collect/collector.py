@@ -265,7 +265,6 @@ class _Visit:
 
     def _tell(self, task: Task) -> None:
         """Say how far the command is."""
-        left_s = self.budget.remaining_s
         self.collector.events(
             TuningProgress(
                 task=task.name,
@@ -273,7 +272,7 @@ class _Visit:
                 failures=self.collector.count["failed"],
                 best_s=None,
                 network_s=None,
-                remaining_s=left_s if left_s < float("inf") else None,
+                **self.budget.told,
             )
         )
 

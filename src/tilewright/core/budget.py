@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf, isfinite
+from typing import Any
 
 from tilewright.core.errors import UsageError
 from tilewright.core.records import Run
@@ -176,6 +177,26 @@ class Budget:
         spent = self.count + sum(run.measurements + run.failures for run in self._earlier)
         kept = sum(kept.measurements for kept in self._kept.values())
         return self.limit.measurements - spent - kept
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What progress tells of it, by the names of `TuningProgress`."""
+        seconds, count = self.limit.seconds, self.remaining_count
+        return {
+            "remaining_s": self.remaining_s if isfinite(seconds) else None,
+            "limit_s": seconds if isfinite(seconds) else None,
+            "remaining": int(count) if isfinite(count) else None,
+            "spent": self.spent,
+        }
+
+    @property
+    def spent(self) -> float:
+        """The part of the limit that is spent, from 0 to 1, earlier runs included."""
+        if self.nothing:
+            return 1.0
+        spent_s = self.elapsed_s + sum(run.spent_s for run in self._earlier)
+        count = self.count + sum(run.measurements + run.failures for run in self._earlier)
+        return min(1.0, max(spent_s / self.limit.seconds, count / self.limit.measurements))
 
     @property
     def exhausted(self) -> bool:

@@ -22,6 +22,9 @@ class TuningProgress:
     every task has one. `gain` is the time of the task's default settings over its best;
     `task_measurements` and `task_failures` are this task's part of the run; `converged` says that
     no more is expected of it.
+
+    `spent` is the part of the budget that is used, from 0 to 1, `limit_s` the whole of one in
+    seconds, `remaining` the candidates that are left of one in measurements.
     """
 
     task: str
@@ -34,6 +37,9 @@ class TuningProgress:
     task_measurements: int = 0
     task_failures: int = 0
     converged: bool = False
+    spent: float | None = None
+    limit_s: float | None = None
+    remaining: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,15 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.core import arguments, errors, records
+from tilewright.core.accounts import KernelChange, LastRun, RoundTimes
 from tilewright.core.fingerprints import digest
 from tilewright.core.forms import form_texts
-from tilewright.core.results import (
-    GraphTuneResult,
-    KernelChange,
-    LastRun,
-    OptimizeResult,
-    RoundTimes,
-)
+from tilewright.core.results import GraphTuneResult, OptimizeResult
 from tilewright.core.timings import Speedup, Timing
 from tilewright.cost.floors import Peaks
 from tilewright.deploy.artifact import Artifact, load

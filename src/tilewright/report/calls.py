@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilewright.core.results import CallReport, TaskReport
+from tilewright.core.accounts import CallReport
+from tilewright.core.results import TaskReport
 from tilewright.report import shown
 from tilewright.report.layers import Layers, layers
 from tilewright.report.vega import Chart, colour_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from tilewright.core.results import LastRun
+from tilewright.core.accounts import LastRun
 from tilewright.report import shown
 from tilewright.report.tables import Column, Heading
 

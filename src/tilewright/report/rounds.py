@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from tilewright.core.results import RoundTimes
+from tilewright.core.accounts import RoundTimes
 from tilewright.report import shown
 from tilewright.report.vega import Chart
 

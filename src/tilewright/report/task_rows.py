@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.core import forms, targets
-from tilewright.core.results import CallReport, TaskReport
+from tilewright.core.accounts import CallReport
+from tilewright.core.results import TaskReport
 from tilewright.cost.floors import Peaks, Work, bound, floor_s, raised
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import PlanResult

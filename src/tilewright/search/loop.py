@@ -277,11 +277,11 @@ class TuningLoop:
                 failures=failures,
                 best_s=best.latency_s if best else None,
                 network_s=network_s,
-                remaining_s=None if budget.remaining_s == inf else budget.remaining_s,
                 gain=default.latency_s / best.latency_s if default and best else None,
                 task_measurements=task.tried[0],
                 task_failures=task.tried[1],
                 converged=self._gain_s(task) <= self._least_gain_s(),
+                **budget.told,
             )
         )
 

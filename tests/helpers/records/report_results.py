@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.core.accounts import CallReport
 from tilewright.core.results import (
-    CallReport,
     CompareResult,
     CompareRow,
     CurvePoint,

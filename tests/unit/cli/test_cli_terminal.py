@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import threading
@@ -16,7 +17,14 @@ from rich.console import Console
 
 from helpers.fakes.session import OPTIMIZED, PROFILED, TASK, FakeSession
 from tilewright.cli import main as entry
-from tilewright.cli.progress import LiveProgress, PlainProgress, describe, task_table, time_left
+from tilewright.cli.progress import (
+    LiveProgress,
+    PlainProgress,
+    describe,
+    progress_view,
+    task_table,
+    time_left,
+)
 from tilewright.core.errors import ModelError
 from tilewright.core.events import Note, Stage, TuningProgress
 
@@ -103,7 +111,7 @@ def test_describe_tells_what_the_task_gained() -> None:
 
 def test_live_table_has_a_row_per_task() -> None:
     screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=90, height=8, color_system=None)
+    console = Console(file=screen, force_terminal=True, width=90, height=9, color_system=None)
     with LiveProgress(console) as view:
         for number in range(6):
             view(replace(PROGRESS, task=f"task{number}", gain=1.0 + number, task_failures=number))
@@ -131,6 +139,64 @@ def test_live_table_never_wraps(width: int) -> None:
     assert len(lines) == 2
     assert all(len(line) <= width for line in lines)
     assert_harmless(screen.getvalue().replace("\n", ""))
+
+
+def drawn(view: LiveProgress, width: int) -> list[str]:
+    screen = io.StringIO()
+    Console(file=screen, width=width, color_system=None).print(view._drawn())  # noqa: SLF001
+    return screen.getvalue().splitlines()
+
+
+def test_phases_tell_how_much_of_the_budget_is_spent() -> None:
+    now, screen = [0.0], io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, color_system=None)
+    with LiveProgress(console, clock=lambda: now[0]) as view:
+        view(Stage(name="import"))
+        assert drawn(view, 100) == ["import"], "of no budget is known yet"
+        now[0] += 3
+        view(Stage(name="tune", detail="24 tasks"))
+        view(replace(PROGRESS, task="conv", spent=0.25, limit_s=600.0))
+        line = drawn(view, 100)[0]
+        assert line.startswith("tune: 24 tasks  ━") and line.endswith("25 % of the budget")
+        now[0] += 150
+        view(Stage(name="compile"))
+        assert "50 % of the budget" in drawn(view, 100)[0], "a budget in time goes on"
+    told = screen.getvalue()
+    assert "import (0:03)" in told and "tune: 24 tasks (2:30)" in told and "compile (0:00)" in told
+
+
+def test_a_budget_in_candidates_is_told() -> None:
+    counted = replace(PROGRESS, task="t", remaining_s=None, remaining=17, spent=0.9)
+    assert describe(counted).endswith("t best 1 ms, 17 candidates left")
+
+
+@pytest.mark.parametrize("width", [10, 20, 40, 69, 70, 200])
+def test_live_progress_fits_any_width(width: int) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    with LiveProgress(console) as view:
+        view(Stage(name="tune", detail="24 tasks of a network with a long name"))
+        view(replace(PROGRESS, spent=0.5, gain=1.5, converged=True))
+        lines = drawn(view, width)
+    assert len(lines) == 4 and all(len(line) <= width for line in lines)
+    assert ("━" in lines[0]) == (width >= 70)
+
+
+def test_a_real_terminal_keeps_the_phases_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is replaced in place is gone in the end, and the cursor is there again."""
+    reader, terminal = os.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    with os.fdopen(terminal, "w", encoding="utf-8") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with progress_view() as view:
+            view(Stage(name="tune", detail="2 tasks"))
+            view(replace(PROGRESS, task="conv", spent=0.5))
+        stderr.flush()
+        shown = os.read(reader, 1 << 16).decode()
+    os.close(reader)
+    assert "50 % of the budget" in shown
+    assert "\x1b[?25h" in shown
+    assert "tune: 2 tasks (0:00)" in shown.split("40 measured")[-1]
 
 
 def test_live_progress_on_a_terminal() -> None:

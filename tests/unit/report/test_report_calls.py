@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_results import CALL, CONV, OPTIMIZED
 
-from tilewright.core.results import RoundTimes
+from tilewright.core.accounts import RoundTimes
 from tilewright.report import calls, html, rounds
 from tilewright.report.layers import layers
 
