@@ -150,7 +150,8 @@ class _Work:
             race = self._raced(plans, measurer, made)
         if race.winner.name == DEFAULT_SETTINGS and len(race.finished) > 1:
             self.events(Note(message="The default settings ran faster and were shipped."))
-        result = shipment.answer_about(race, peaks, self.store)
+        last_run = shipment.last_run(race, self.store)
+        result = replace(shipment.answer_about(race, peaks), last_run=last_run)
         shipment.record(race, result, self.store)
         elsewhere = not is_local(self.placement.device)
         noise = [] if elsewhere else noise_warnings(environment, read_environment())

@@ -109,7 +109,7 @@ def times_of_tasks(
     }
 
 
-def answer_about(race: Race, peaks: Peaks, store: Store) -> OptimizeResult:
+def answer_about(race: Race, peaks: Peaks) -> OptimizeResult:
     """The answer about the fastest."""
     ours, check = timing_of(race.winner), race.winner.check
     assert check is not None
@@ -134,7 +134,6 @@ def answer_about(race: Race, peaks: Peaks, store: Store) -> OptimizeResult:
         latency_variation=ours.variation,
         network_key=race.network.key,
         rounds=_rounds(race),
-        last_run=last_run(race, store),
     )
     return beside_reference(result, ours, race.reference)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_results import CALL, CONV, OPTIMIZED
 
-from tilewright.core.accounts import RoundTimes
-from tilewright.report import calls, html, rounds
+from helpers.records.report_results import CALL, CONV, OPTIMIZED
+from tilewright.core.accounts import KernelChange, LastRun, RoundTimes
+from tilewright.report import calls, displays, html, rounds
 from tilewright.report.layers import layers
 
 BOX, WIRE, GAP = 10.0, 2.0, 3.0
@@ -114,3 +114,15 @@ def test_rounds_are_dots_with_their_median() -> None:
 def test_the_page_has_the_graph_where_calls_are_known() -> None:
     assert "call by call" in html.render(replace(OPTIMIZED, calls=(CALL,)))
     assert "call by call" not in html.render(OPTIMIZED)
+
+
+def test_the_last_run_is_told_with_the_kernels_that_changed() -> None:
+    change = KernelChange(task="conv", before="one", after="two", before_s=None, after_s=0.002)
+    last = LastRun(at=0.0, latency_s=0.006, changes=(change,))
+    told = replace(OPTIMIZED, last_run=last)
+    text = html.render(told).replace("<wbr>", "")
+    assert "6 ms, now 5 ms (1.20× the speed); 1 task with another kernel." in text
+    assert "Since the last run" in text and "2 ms" in text
+    assert "Since the last run" not in html.render(OPTIMIZED)
+    page = displays.page(told)
+    assert page is not None and any("now 5 ms" in note for note in page.notes)
