@@ -173,7 +173,7 @@ def test_tables_sort_and_filter_with_mouse_and_keyboard(page: Any) -> None:
 
 
 def test_tooltips_name_what_is_under_the_pointer(page: Any) -> None:
-    page.locator(".chart [class*=mark-rect] path").first.hover()
+    page.locator(".bars [class*=mark-rect] path").first.hover()
     tooltip = page.locator("#vg-tooltip-element.visible")
     tooltip.wait_for()
     assert "Share" in tooltip.inner_text() and "%" in tooltip.inner_text()

@@ -71,8 +71,9 @@ def memory_chart(calls: Sequence[CallReport], weight_bytes: int) -> Chart | None
         for number, (call, height) in enumerate(zip(calls, heights, strict=True))
     ]
     peak = next(row for row in alive if row["peak"])
+    weights_height = weight_bytes / 1024**power
     weights = {
-        "size": weight_bytes / 1024**power,
+        "size": weights_height,
         "told": shown.size(weight_bytes),
         "label": f"weights {shown.size(weight_bytes)}",
     }
@@ -93,7 +94,7 @@ def memory_chart(calls: Sequence[CallReport], weight_bytes: int) -> Chart | None
         },
         parameters={
             "unit": _UNITS[power],
-            "top": _HEADROOM * max([*heights, weights["size"] if drawn else 0.0]),
+            "top": _HEADROOM * max([*heights, weights_height if drawn else 0.0]),
         },
     )
 
