@@ -25,18 +25,15 @@ from tilewright.kernels.estimates import facts_of_many, work_of
 from tilewright.kernels.registry import implementation
 from tilewright.predict.base import Features, Floats
 from tilewright.predict.operator_features import (
+    Columns,
+    Part,
     lanes_of,
     layout_features,
     operator_columns,
-    sizes_of,
+    spread,
 )
 
 Kernel = tuple[Workload, Candidate]
-_Columns = dict[str, Floats | float]
-_NOWHERE = np.zeros(0, dtype=np.int64)
-_Part = tuple[npt.NDArray[np.intp], _Columns]
-
-
 _IMPLEMENTATION = "implementation."
 
 
@@ -58,25 +55,30 @@ def kernel_table(kernels: Sequence[Kernel], placement: Placement, peaks: Peaks) 
     distinct = {workload.text: workload for workload, _ in kernels}
     numbers = {text: number for number, text in enumerate(distinct)}
     which = np.array([numbers[workload.text] for workload, _ in kernels])
-    operators = list(distinct.values())
-    facts = _of_operators(operators, placement, peaks)
-    everywhere, roof_s = np.arange(len(kernels)), np.zeros(len(kernels))
-    lanes = lanes_of(operators, placement.target)[which]
-    parts: list[_Part] = [(everywhere, {name: found[which] for name, found in facts.items()})]
+    operators, target = list(distinct.values()), placement.target
+    of_operators = _of_operators(operators, placement, peaks)
+    lanes, roof_s = lanes_of(operators, target)[which], np.zeros(len(kernels))
+    parts: list[Part] = [(slice(None), {name: f[which] for name, f in of_operators.items()})]
     for (name, forms), rows in _alike(kernels).items():
         listed = [dict(kernels[row][1].settings) for row in rows]
         settings = knob_columns(listed) or listed
-        asked = [kernels[row][0] for row in rows]
-        spec, target, resources = implementation(name), placement.target, placement.resources
         chosen, places = np.unique(which[rows], return_inverse=True)
         works = floors.columns([work_of(operators[int(n)], name, target) for n in chosen])
         roof_s[rows] = floors.floor_s(works, peaks)[places]
-        facts = facts_of_many(spec, asked, target, resources, forms, settings)
-        mine: _Columns = {**_of_candidate(name, forms), **_knobs(settings)}
-        mine |= _vectors(settings, lanes[rows])
-        mine |= _schedule(facts, placement, settings, roof_s[rows])
-        parts.append((np.array(rows), mine))
-    return _assembled(parts, roof_s)
+        asked = [kernels[row][0] for row in rows]
+        facts = facts_of_many(
+            implementation(name), asked, target, placement.resources, forms, settings
+        )
+        blocks = {f"layout.{port}": block for port, block in layout_features(forms).items()}
+        parts += [
+            (rows, {f"{_IMPLEMENTATION}{name}": 1.0, **blocks, **_knobs(settings)}),
+            (rows, _vectors(settings, lanes[rows])),
+            (rows, _schedule(facts, placement, roof_s[rows])),
+        ]
+    columns = spread(parts, len(kernels))
+    names = tuple(sorted(columns))
+    values = np.array([columns[name] for name in names])
+    return Features(names=names, values=np.ascontiguousarray(values.T), scale=roof_s)
 
 
 def _alike(kernels: Sequence[Kernel]) -> dict[tuple[str, tuple[Form, ...]], list[int]]:
@@ -87,32 +89,24 @@ def _alike(kernels: Sequence[Kernel]) -> dict[tuple[str, tuple[Form, ...]], list
     return groups
 
 
-def _of_operators(
-    workloads: Sequence[Workload], placement: Placement, peaks: Peaks
-) -> dict[str, Floats]:
+def _of_operators(workloads: Sequence[Workload], placement: Placement, peaks: Peaks) -> Columns:
     """The facts that no candidate changes."""
     works = floors.columns(
         [floors.least_work(workload, placement.target) for workload in workloads]
     )
-    facts = operator_columns(workloads, sizes_of(workloads), placement)
+    facts = operator_columns(workloads, placement)
     facts["roof_s"] = np.log2(floors.floor_s(works, peaks))
     return {f"op.{name}": found for name, found in facts.items()}
 
 
-def _of_candidate(name: str, forms: tuple[Form, ...]) -> dict[str, float]:
-    blocks = {f"layout.{port}": value for port, value in layout_features(forms).items()}
-    return {**blocks, f"{_IMPLEMENTATION}{name}": 1.0}
-
-
-def _knobs(settings: Sequence[Settings]) -> _Columns:
+def _knobs(settings: Sequence[Settings]) -> Columns:
     """A column per number of a setting, one per text that occurs."""
-    columns: dict[str, Floats] = {}
-    for name, values, places in _taken_apart(settings):
-        for place, value in enumerate(values):
-            for column, number in _knob_numbers(name, value):
-                numbers = columns.setdefault(column, np.full(len(settings), np.nan))
-                numbers[places == place] = number
-    return dict(columns)
+    parts = (
+        (places == place, dict(_knob_numbers(name, value)))
+        for name, values, places in _taken_apart(settings)
+        for place, value in enumerate(values)
+    )
+    return spread(parts, len(settings))
 
 
 def _taken_apart(
@@ -138,51 +132,40 @@ def _knob_numbers(name: str, value: KnobValue) -> Iterable[tuple[str, float]]:
     return [(f"knob.{name}={value}", 1.0)]
 
 
-def _schedule(
-    facts: Mapping[str, Floats], placement: Placement, settings: Sequence[Settings], roof_s: Floats
-) -> _Columns:
+def _schedule(facts: Mapping[str, Floats], placement: Placement, roof_s: Floats) -> Columns:
     """The implementation's facts, and what follows from them the same way for all."""
-    columns: _Columns = {f"schedule.{name}": np.asarray(found) for name, found in facts.items()}
-    estimate_s = np.asarray(facts["estimate_s"], dtype=np.float64)
-    pieces = np.fmax(1.0, facts.get("parallel_extent", np.ones(len(settings))))
-    rounds = np.ceil(pieces / placement.resources.threads)
-    columns["schedule.estimate_s"] = np.log2(estimate_s)
-    columns["schedule.estimate_over_roof"] = np.log2(estimate_s / roof_s)
-    columns["schedule.balance"] = pieces / (rounds * placement.resources.threads)
-    columns["schedule.round_s"] = np.log2(estimate_s / rounds)
-    for name, found in facts.items():
-        if name.endswith("_bytes"):
-            sizes = np.maximum(1.0, found)
-            columns[f"schedule.{name}_of_l1"] = np.log2(sizes / placement.target.cache_bytes(1))
-            columns[f"schedule.{name}_of_l2"] = np.log2(sizes / placement.target.cache_bytes(2))
-    return columns
+    estimate_s, threads = facts["estimate_s"], placement.resources.threads
+    pieces = np.fmax(1.0, facts["parallel_extent"])
+    rounds = np.ceil(pieces / threads)
+    columns = {
+        **facts,
+        "estimate_s": np.log2(estimate_s),
+        "estimate_over_roof": np.log2(estimate_s / roof_s),
+        "balance": pieces / (rounds * threads),
+        "round_s": np.log2(estimate_s / rounds),
+    } | {
+        f"{name}_of_l{level}": np.log2(np.maximum(1.0, found) / placement.target.cache_bytes(level))
+        for name, found in facts.items()
+        if name.endswith("_bytes")
+        for level in (1, 2)
+    }
+    return {f"schedule.{name}": found for name, found in columns.items()}
 
 
-def _vectors(settings: Sequence[Settings], registers: Floats) -> _Columns:
+def _vectors(settings: Sequence[Settings], registers: Floats) -> Columns:
     """Whole registers in a vector of `lanes` values, the values beyond them, and how many powers
     of two these are torn into; nothing for schedules without that knob. `registers` says how many
     values fill a register."""
-    _, values, places = next(
-        (knob for knob in _taken_apart(settings) if knob[0] == "lanes"), ("lanes", (), _NOWHERE)
-    )
-    known = [value for value in values if isinstance(value, int)]
-    if not known or len(known) < len(values) or places.min() < 0:
-        return {}
-    counts = np.array(known)[places]
-    beyond = counts % registers
-    ones = np.array([number.bit_count() for number in range(int(beyond.max()) + 1)])
-    return {
-        "schedule.whole_vectors": counts // registers,
-        "schedule.beyond_vectors": beyond,
-        "schedule.torn_pieces": np.where(counts > registers, ones[beyond.astype(int)], 0.0),
-    }
-
-
-def _assembled(parts: Sequence[_Part], roof_s: Floats) -> Features:
-    names = tuple(sorted({name for _, columns in parts for name in columns}))
-    place = {name: column for column, name in enumerate(names)}
-    values = np.full((len(names), len(roof_s)), np.nan)
-    for rows, columns in parts:
-        for name, found in columns.items():
-            values[place[name], rows] = found
-    return Features(names=names, values=np.ascontiguousarray(values.T), scale=roof_s)
+    for name, values, places in _taken_apart(settings):
+        known = [value for value in values if isinstance(value, int)]
+        if name != "lanes" or len(known) < len(values) or places.min() < 0:
+            continue
+        counts = np.array(known)[places]
+        beyond = counts % registers
+        ones = np.array([number.bit_count() for number in range(int(beyond.max()) + 1)])
+        return {
+            "schedule.whole_vectors": counts // registers,
+            "schedule.beyond_vectors": beyond,
+            "schedule.torn_pieces": np.where(counts > registers, ones[beyond.astype(int)], 0.0),
+        }
+    return {}

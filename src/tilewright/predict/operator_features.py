@@ -8,53 +8,82 @@ workloads are described together, as columns.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from math import log2
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.core.forms import Form, channel_block, in_channel_blocks
 from tilewright.core.records import Placement
 from tilewright.core.targets import Target
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
-from tilewright.kernels.columns import Numbers, by_type
+from tilewright.kernels.columns import Floats, Numbers, by_type
 from tilewright.kernels.convolution import convolutions
 
-Floats = npt.NDArray[np.float64]
 Columns = dict[str, Floats]
+Part = tuple[Any, Mapping[str, Any]]
+"""Numbers of rows, or one of them, and by name what is known of them."""
 _WINDOWED = ("strides", "padding", "dilation", "kernel")
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Sizes of many workloads, one array entry each: operations, bytes, elements of the result and
-    of its innermost axis, how much there is of what."""
-
-    flop: Floats
-    constant_bytes: Floats
-    data_bytes: Floats
-    result_bytes: Floats
-    elements: Floats
-    last: Floats
-    rank: Floats
-    steps: Floats
-    arguments: Floats
+def spread(parts: Iterable[Part], count: int) -> Columns:
+    """Columns of so many rows from parts, each the numbers of rows with what is known of these; NaN
+    where no part knows anything."""
+    columns: Columns = {}
+    for rows, known in parts:
+        for name, values in known.items():
+            if name not in columns:
+                columns[name] = np.full(count, np.nan)
+            columns[name][rows] = values
+    return columns
 
 
-def sizes_of(workloads: Sequence[Workload]) -> Sizes:
-    """Sizes of workloads, at least one."""
-    return Sizes(*np.array([_sizes(workload) for workload in workloads], dtype=np.float64).T)
+def lanes_of(workloads: Sequence[Workload], target: Target) -> Floats:
+    """How many elements of the type that each workload is computed in a vector register holds."""
+    return by_type([workload.computed_in for workload in workloads], target.lanes)
+
+
+def operator_columns(workloads: Sequence[Workload], placement: Placement) -> Columns:
+    """The facts of many workloads, at least one; NaN where one does not have a fact."""
+    target = placement.target
+    flop, constant_bytes, data_bytes, result_bytes, elements, last, rank, steps, arguments = (
+        np.array([_sizes(workload) for workload in workloads], dtype=np.float64).T
+    )
+    moved_bytes = constant_bytes + data_bytes + result_bytes
+    columns = {
+        "flop": np.log2(flop),
+        "constant_bytes": np.log2(constant_bytes + 1),
+        "data_bytes": np.log2(data_bytes + 1),
+        "result_bytes": np.log2(result_bytes + 1),
+        "intensity": np.log2(flop / np.maximum(1, moved_bytes)),
+        "steps": steps,
+        "arguments": arguments,
+        "rank": rank,
+        "innermost": np.log2(last),
+        "innermost_whole": _filled(last, lanes_of(workloads, target)),
+        "element_bytes": result_bytes / np.maximum(1, elements),
+        "constants_of_l2": np.log2((constant_bytes + 1) / target.cache_bytes(2)),
+        "data_of_l2": np.log2((data_bytes + result_bytes + 1) / target.cache_bytes(2)),
+        "all_of_l3": np.log2((moved_bytes + 1) / max(1, target.cache_bytes(3))),
+    }
+    columns |= _extents("extent", [workload.result.shape for workload in workloads])
+    convolved = [row for row, w in enumerate(workloads) if w.anchor_name == "conv2d"]
+    rest = sorted({*range(len(workloads))}.difference(convolved))
+    parts = [*_steps(workloads), *((row, _of_the_anchor(workloads[row])) for row in rest)]
+    if convolved:
+        parts.append((convolved, _of_convolutions([workloads[r] for r in convolved], placement)))
+    return columns | spread(parts, len(workloads))
 
 
 def _sizes(workload: Workload) -> tuple[int, ...]:
-    result, constants = workload.result, workload.constant_bytes
+    """What Python looks up in each workload; everything else follows from it in columns."""
+    result, constant_bytes = workload.result, workload.constant_bytes
     return (
-        workload.flop,
-        constants,
-        workload.bytes - result.bytes - constants,
+        max(1, workload.flop),
+        constant_bytes,
+        workload.bytes - result.bytes - constant_bytes,
         result.bytes,
         result.elements,
         result.shape[-1] if result.shape else 1,
@@ -64,74 +93,15 @@ def _sizes(workload: Workload) -> tuple[int, ...]:
     )
 
 
-def lanes_of(workloads: Sequence[Workload], target: Target) -> Floats:
-    """How many elements of the type that each workload is computed in a vector register holds."""
-    return by_type([workload.computed_in for workload in workloads], target.lanes)
-
-
-def operator_columns(workloads: Sequence[Workload], sizes: Sizes, placement: Placement) -> Columns:
-    """The facts of many workloads, `sizes` being theirs; NaN where one does not have a fact."""
-    moved_bytes = sizes.constant_bytes + sizes.data_bytes + sizes.result_bytes
-    flop = np.maximum(1, sizes.flop)
-    columns = {
-        "flop": np.log2(flop),
-        "constant_bytes": np.log2(sizes.constant_bytes + 1),
-        "data_bytes": np.log2(sizes.data_bytes + 1),
-        "result_bytes": np.log2(sizes.result_bytes + 1),
-        "intensity": np.log2(flop / np.maximum(1, moved_bytes)),
-        "steps": sizes.steps,
-        "arguments": sizes.arguments,
-        "rank": sizes.rank,
-        "innermost": np.log2(sizes.last),
-        "innermost_whole": _filled(sizes.last, lanes_of(workloads, placement.target)),
-        "element_bytes": sizes.result_bytes / np.maximum(1, sizes.elements),
-        "constants_of_l2": np.log2((sizes.constant_bytes + 1) / placement.target.cache_bytes(2)),
-        "data_of_l2": np.log2(
-            (sizes.data_bytes + sizes.result_bytes + 1) / placement.target.cache_bytes(2)
-        ),
-        "all_of_l3": np.log2((moved_bytes + 1) / max(1, placement.target.cache_bytes(3))),
-    }
-    columns |= _steps(workloads)
-    columns |= _extents("extent", [workload.result.shape for workload in workloads])
-    convolved = np.array([workload.anchor_name == "conv2d" for workload in workloads])
-    if not convolved.all():
-        none: dict[str, float] = {}
-        rest = [none if c else _of_the_anchor(w) for c, w in zip(convolved, workloads, strict=True)]
-        columns |= _gathered(rest)
-    if convolved.any():
-        chosen = [w for c, w in zip(convolved, workloads, strict=True) if c]
-        for name, found in _of_convolutions(chosen, placement).items():
-            column = columns.setdefault(name, np.full(len(workloads), np.nan))
-            column[convolved] = found
-    return columns
-
-
-def _gathered(rows: Sequence[Mapping[str, float]]) -> Columns:
-    """Features of single workloads as columns."""
-    places: dict[str, tuple[list[int], list[float]]] = {}
-    for row, facts in enumerate(rows):
-        for name, value in facts.items():
-            numbers, values = places.setdefault(name, ([], []))
-            numbers.append(row)
-            values.append(value)
-    columns: Columns = {}
-    for name, (numbers, values) in places.items():
-        columns[name] = np.full(len(rows), np.nan)
-        columns[name][numbers] = values
-    return columns
-
-
-def _steps(workloads: Sequence[Workload]) -> Columns:
+def _steps(workloads: Sequence[Workload]) -> list[Part]:
     """How many steps there are of each operator; most workloads are chains like another one's."""
     chains: dict[tuple[str, ...], list[int]] = {}
     for row, workload in enumerate(workloads):
         chains.setdefault(tuple(step.operator for step in workload.steps), []).append(row)
-    columns: Columns = {}
-    for operators, rows in chains.items():
-        for operator, count in Counter(operators).items():
-            column = columns.setdefault(f"steps_{operator}", np.full(len(workloads), np.nan))
-            column[rows] = count
-    return columns
+    return [
+        (rows, {f"steps_{operator}": count for operator, count in Counter(operators).items()})
+        for operators, rows in chains.items()
+    ]
 
 
 def _extents(name: str, shapes: Sequence[tuple[int, ...]]) -> Columns:

@@ -32,7 +32,7 @@ from tilewright.predict.family_models import (
     to_json,
 )
 from tilewright.predict.kernel_features import Kernel, kernel_table
-from tilewright.predict.operator_features import operator_columns, sizes_of
+from tilewright.predict.operator_features import operator_columns
 from tilewright.predict.shipped import shipped_classes, shipped_placements
 
 
@@ -173,7 +173,7 @@ def test_facts_do_not_depend_on_what_else_is_asked_about() -> None:
 
 def test_padding_and_what_follows_from_it_are_facts() -> None:
     without, padded = convolution(16, 16, 14, padding=0), convolution(16, 16, 14)
-    found = operator_columns([without, padded], sizes_of([without, padded]), PLACEMENT)
+    found = operator_columns([without, padded], PLACEMENT)
     differing = {name for name, column in found.items() if column[0] != column[1]}
     assert {"padding", "border_share", "out_pixels", "flop", "halo"} <= differing
 
