@@ -25,7 +25,7 @@ from tilewright.hardware.device import local_placement
 from tilewright.predict.collected import family_of
 from tilewright.predict.device_classes import Lenders, Samples, classes_of
 from tilewright.predict.modelling import Predictors, predictors_of
-from tilewright.predict.shipped import shipped_placements
+from tilewright.predict.shipped import shipped_data
 from tilewright.store import open_store
 
 COUNTS = (0, 10, 20, 50, 100)
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--least", type=int, default=100, help="Kernels a class must have.")
     arguments = parser.parse_args()
     known = known_classes(arguments.db, arguments.family, arguments.least)
-    came = {placement.key for placement in shipped_placements()}
+    came = {shipped.placement.key for shipped in shipped_data()}
     lines: list[tuple[str, ...]] = []
     for one in known:
         others = [other for other in known if other is not one and other.placement.key in came]

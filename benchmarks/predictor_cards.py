@@ -25,10 +25,9 @@ from tilewright.core.events import discard
 from tilewright.core.predictions import EvaluateResult
 from tilewright.core.records import Placement
 from tilewright.insight.evaluating import evaluate_kernels
-from tilewright.predict.metrics import Evaluation
+from tilewright.predict.evaluation import EvaluateRequest, Evaluation, Split
 from tilewright.predict.modelling import Predictors, predictors_of
-from tilewright.predict.shipped import shipped_placements
-from tilewright.predict.splits import Question, Split
+from tilewright.predict.shipped import shipped_data
 from tilewright.report import cards
 from tilewright.report.formats import to_markdown
 from tilewright.report.predictor_cards import write_pictures
@@ -72,9 +71,9 @@ def judged(predictors: Predictors, split: Split, family: str, kept: Path) -> Eva
     path = kept / f"{split}-{family}.pickle"
     if not path.exists():
         print(f"{family} by {split}", flush=True)
-        question = Question(family=family, split=split)
+        request = EvaluateRequest(family=family, split=split)
         try:
-            found = evaluate_kernels(predictors, question)
+            found = evaluate_kernels(predictors, request)
         except ModelError as error:
             print(f"  {error.message}", flush=True)
             found = None
@@ -144,7 +143,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--results", type=Path, default=HERE / "results/predictor_cards")
     arguments = parser.parse_args()
-    for placement in shipped_placements():
+    for placement in (shipped.placement for shipped in shipped_data()):
         print(placement.key, flush=True)
         write_class(placement, arguments.only, arguments.results)
     return 0

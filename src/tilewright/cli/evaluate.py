@@ -73,7 +73,7 @@ def evaluate(
     predictor.
     """
     with working(flags) as work:
-        from tilewright.insight.evaluating import EvaluateRequest
+        from tilewright.predict.evaluation import EvaluateRequest
 
         found = work.session.judge(
             EvaluateRequest(

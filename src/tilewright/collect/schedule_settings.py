@@ -26,11 +26,7 @@ def best_known(
     """The settings of a task that are expected to be fastest at a placement as networks use it: the
     choice of its family's model, else what was fastest among measured ones, here before anywhere
     else; None where nothing is known."""
-    guesses = BestGuesses(
-        placement=predictors.placement,
-        predictors=predictors,
-        fitting=predictors.shipped is not None,
-    )
+    guesses = BestGuesses(predictors=predictors, fitting=predictors.shipped is not None)
     for guess in guesses(workload, forms):
         return guess
     rows = [

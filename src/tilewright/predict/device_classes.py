@@ -11,12 +11,11 @@ from tilewright.core.errors import ModelError, UsageError
 from tilewright.models.configurations import collecting
 from tilewright.predict.base import Integers
 from tilewright.predict.collected import Row
-from tilewright.predict.evaluation import held_out
+from tilewright.predict.evaluation import HeldOut, held_out
 from tilewright.predict.family_models import LEAST_ROWS, FamilyModel, TrainingSet, fit_kernels
-from tilewright.predict.metrics import HeldOut
 from tilewright.predict.modelling import Predictors
 from tilewright.predict.processes import informative
-from tilewright.predict.shipped import shipped_placements
+from tilewright.predict.shipped import shipped_data
 from tilewright.predict.similarity import nearest
 
 
@@ -58,7 +57,7 @@ NONE = Samples()
 def classes_of(predictors: Predictors) -> list[Predictors]:
     """The predictors of every class that rows and peaks are known of: those that came along, and
     the database's."""
-    placements = {placement.key: placement for placement in shipped_placements()}
+    placements = {one.placement.key: one.placement for one in shipped_data()}
     placements |= {placement.key: placement for placement in predictors.store.placements()}
     placements[predictors.placement.key] = predictors.placement
     each = [

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from math import expm1, isfinite
 from pathlib import Path
 from statistics import median
@@ -21,8 +22,9 @@ from tilewright.core.events import EventSink, Stage
 from tilewright.core.predictions import METRICS, FitResult, FittedFamily
 from tilewright.core.records import Candidate, Placement
 from tilewright.cost.floors import Peaks
+from tilewright.graph.workload import Workload
 from tilewright.models.configurations import collecting
-from tilewright.predict.collected import Row, family_of, training_set
+from tilewright.predict.collected import Row, by_family, family_of, training_set
 from tilewright.predict.family_models import LEAST_ROWS, FamilyModel, fit_kernels
 from tilewright.predict.kernel_features import Kernel
 from tilewright.predict.modelling import Predictors, load_model, predictors_of, save_model
@@ -54,34 +56,30 @@ class EnergyPredictors:
     _loaded: dict[str, FamilyModel | None] = field(default_factory=dict[str, FamilyModel | None])
 
     @cached_property
-    def rows(self) -> list[Row]:
-        """The rows of this device class with energy."""
-        return [row for row in self.predictors.own_rows if row.energy_j is not None]
+    def _rows(self) -> dict[str, list[Row]]:
+        """The rows of this device class with energy, by family."""
+        return by_family(row for row in self.predictors.own_rows if row.energy_j is not None)
 
     @cached_property
     def _measured_j(self) -> dict[tuple[str, Candidate], float | None]:
-        return {(row.workload.key, row.candidate): row.energy_j for row in self.rows}
+        rows = chain.from_iterable(self._rows.values())
+        return {(row.workload.key, row.candidate): row.energy_j for row in rows}
 
     def families(self) -> list[str]:
         """The families that energy was measured of."""
-        return sorted({family_of(row.workload) for row in self.rows})
+        return sorted(self._rows)
 
     def energies_j(self, kernels: Sequence[Kernel]) -> list[float | None]:
         """Joules of one call of each kernel: as measured, else by its family's model, else None."""
-        found: list[float | None] = []
-        for workload, candidate in kernels:
-            measured_j = self._measured_j.get((workload.key, candidate))
-            if measured_j is None:
-                measured_j = self._modelled_j((workload, candidate))
-            found.append(measured_j)
-        return found
+        return [self._energy_j(*kernel) for kernel in kernels]
 
-    def _modelled_j(self, kernel: Kernel) -> float | None:
-        model = self.model(family_of(kernel[0]))
+    def _energy_j(self, workload: Workload, candidate: Candidate) -> float | None:
+        measured_j = self._measured_j.get((workload.key, candidate))
+        model = self.model(family_of(workload)) if measured_j is None else None
         if model is None:
-            return None
-        said = model.predict(self.predictors.features([kernel], model))
-        return model.power_w * float(said.predicted[0])
+            return measured_j
+        features = self.predictors.features([(workload, candidate)], model)
+        return model.power_w * float(model.predict(features).predicted[0])
 
     def model(self, family: str) -> FamilyModel | None:
         """A family's model from its file, fitted where there is none; None where too little is
@@ -91,7 +89,7 @@ class EnergyPredictors:
             self._loaded[family] = None
             if path.exists():
                 self._loaded[family] = load_model(path, self.predictors.placement)
-            elif len(self._rows(family)) >= LEAST_ROWS:
+            elif len(self._rows.get(family, ())) >= LEAST_ROWS:
                 with suppress(ModelError):
                     self.fit(family)
         return self._loaded[family]
@@ -100,13 +98,11 @@ class EnergyPredictors:
         """Learn a family's model anew and keep it. Raises ModelError where too little is known."""
         predictors = self.predictors
         predictors.events(Stage(name="fit", detail=f"{family}: energy"))
-        model = fit_energies(self._rows(family), family, predictors.placement, predictors.peaks)
+        rows = self._rows.get(family, [])
+        model = fit_energies(rows, family, predictors.placement, predictors.peaks)
         save_model(model, self._path(family))
         self._loaded[family] = model
         return model
-
-    def _rows(self, family: str) -> list[Row]:
-        return [row for row in self.rows if family_of(row.workload) == family]
 
     def _path(self, family: str) -> Path:
         return self.predictors.path(f"{family}.energy.json")

@@ -1,20 +1,160 @@
-"""The engine that judges predictors on rows that they did not see, wherever the rows come from."""
+"""The engine that judges predictors on rows that they did not see, wherever the rows come from, and
+their cards: what they learnt from, and the limits that their errors show."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
-from tilewright.core.errors import ModelError, TilewrightError, UsageError
+from tilewright.core.arguments import count_of, path_or_none, text_of
+from tilewright.core.errors import ModelError, TilewrightError, UsageError, close_matches
 from tilewright.core.events import EventSink, Note
-from tilewright.core.predictions import EvaluatePick, EvaluateResult, EvaluateRow, PredictorCard
-from tilewright.predict.base import Integers
-from tilewright.predict.cards import Learnt, card
+from tilewright.core.fingerprints import digest
+from tilewright.core.predictions import (
+    Covered,
+    EvaluatePick,
+    EvaluateResult,
+    EvaluateRow,
+    PredictorCard,
+)
+from tilewright.hardware.environment import own_version
+from tilewright.predict.base import Floats, Integers
 from tilewright.predict.family_models import FamilyModel, Predictions, TrainingSet
-from tilewright.predict.metrics import Evaluation, HeldOut, together
-from tilewright.predict.splits import ALL, Question, folds_of
+from tilewright.predict.metrics import folds_of, rank_correlation
+
+ALL = "all"
+"""Every family, or every row."""
+
+Split = Literal["configuration", "network", "device"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateRequest:
+    """One `evaluate` command: which predictors are judged, and what they have not seen. Without a
+    `table` the predictors of kernels, those of `all` families or of one; `specs` are datasheets for
+    a table. `folds` is for splits by configuration and network; `shots` for the one by device:
+    samples of the device left out that may be learnt from. A session judges with its own `seed`."""
+
+    table: Path | None = None
+    family: str = ALL
+    split: Split = "configuration"
+    folds: int = 5
+    specs: Path | None = None
+    shots: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Text stands for paths. Raises UsageError for other kinds, an unknown split, fewer than
+        two folds, and samples of something else than a device."""
+        for name in ("table", "specs"):
+            object.__setattr__(self, name, path_or_none(getattr(self, name), name))
+        text_of(self.family, "family")
+        count_of(self.folds, "folds")
+        count_of(self.shots, "shots")
+        splits = get_args(Split)
+        if self.split not in splits:
+            raise UsageError(
+                f"There is no split {self.split!r}.", hint=close_matches(self.split, splits)
+            )
+        if self.folds < 2:
+            raise UsageError(f"--folds must be at least 2, not {self.folds}.")
+        if self.shots and self.split != "device":
+            raise UsageError("--shots goes with --split device: samples of the device left out.")
+
+    def require_shots(self, least: int) -> None:
+        """Raise UsageError for samples that are too few to say anything."""
+        if 0 < self.shots < least:
+            raise UsageError(f"--shots must be 0 or at least {least}, not {self.shots}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """Rows of one target that a predictor had not seen, with what it said of them.
+
+    `measured` and `predicted` are in SI units (`unit`: s, J, W); an interval is predicted ÷
+    e^reach to predicted × e^reach. `groups` is a name per row: its implementation, or its device.
+    """
+
+    family: str
+    target: str
+    unit: str
+    measured: Floats
+    predicted: Floats
+    reach: Floats
+    groups: npt.NDArray[Any]
+
+    def part(self, rows: npt.NDArray[Any]) -> HeldOut:
+        """These rows only, given as numbers or as a mask."""
+        return replace(
+            self,
+            measured=self.measured[rows],
+            predicted=self.predicted[rows],
+            reach=self.reach[rows],
+            groups=self.groups[rows],
+        )
+
+    def by_group(self, names: Iterable[str]) -> dict[str, HeldOut]:
+        """The rows of each of these groups."""
+        return {name: self.part(self.groups == name) for name in names}
+
+    def row(self, group: str) -> EvaluateRow:
+        """How good the predictions are, as a row of an answer. Raises ValueError for no rows."""
+        if not len(self.measured):
+            raise ValueError("nothing to compare")
+        errors = np.abs(self.predicted / self.measured - 1)
+        away = np.abs(np.log(self.predicted / self.measured))
+        return EvaluateRow(
+            family=self.family,
+            target=self.target,
+            group=group,
+            n=len(self.measured),
+            mape=float(errors.mean()),
+            median_ape=float(np.median(errors)),
+            p90_ape=float(np.quantile(errors, 0.9)),
+            within_5=float(np.mean(errors <= 0.05)),
+            within_10=float(np.mean(errors <= 0.1)),
+            within_20=float(np.mean(errors <= 0.2)),
+            spearman=rank_correlation(self.predicted, self.measured),
+            coverage_90=float(np.mean(away <= self.reach)),
+        )
+
+
+def together(parts: Sequence[HeldOut]) -> HeldOut:
+    """The rows of all parts, at least one, in their order."""
+    return replace(
+        parts[0],
+        measured=np.concatenate([part.measured for part in parts]),
+        predicted=np.concatenate([part.predicted for part in parts]),
+        reach=np.concatenate([part.reach for part in parts]),
+        groups=np.concatenate([part.groups for part in parts]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What `evaluate` answers, and the rows it rests on, one `HeldOut` per card of the answer."""
+
+    result: EvaluateResult
+    held_out: tuple[HeldOut, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learnt:
+    """Rows that a predictor learns from, as `PredictorCard` has it; `limits` are those of the rows,
+    `measured` their first and last day."""
+
+    data: TrainingSet
+    devices: tuple[str, ...]
+    covers: Sequence[Covered]
+    measured: tuple[str, str] | None = None
+    limits: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +167,7 @@ class Assessment:
 
 
 def evaluated(
-    question: Question,
+    request: EvaluateRequest,
     cases: Iterable[tuple[str, Callable[[], Assessment]]],
     events: EventSink,
     noted: Sequence[str] = (),
@@ -37,40 +177,33 @@ def evaluated(
 
     Raises what a case raises: of `all` families the first, where none can be judged.
     """
-    rows: list[EvaluateRow] = []
     found: list[Assessment] = []
-    held_out: list[HeldOut] = []
-    cards: list[PredictorCard] = []
     errors: list[TilewrightError] = []
     notes = list(noted)
     for name, assess in cases:
         try:
-            one = assess()
+            found.append(assess())
         except (ModelError, UsageError) as error:
-            if question.family != ALL:
+            if request.family != ALL:
                 raise
             errors.append(error)
             notes.append(f"{name}: {error.message}")
-            continue
-        mine = [part.row(group) for group, part in one.parts.items()]
-        found.append(one)
-        held_out.append(one.parts.get(ALL, next(iter(one.parts.values()))))
-        cards.append(card(one.learnt, question, mine))
-        rows += mine
     if not found:
         raise errors[0]
     for note in notes:
         events(Note(message=note))
+    rows = [[part.row(group) for group, part in one.parts.items()] for one in found]
     result = EvaluateResult(
-        family=question.family,
-        split=question.split,
-        shots=question.shots,
-        rows=tuple(rows),
+        family=request.family,
+        split=request.split,
+        shots=request.shots,
+        rows=tuple(chain.from_iterable(rows)),
         picks=tuple(pick for one in found for pick in one.picks),
         notes=tuple(notes),
-        cards=tuple(cards),
+        cards=tuple(card(o.learnt, request, mine) for o, mine in zip(found, rows, strict=True)),
     )
-    return Evaluation(result=result, held_out=tuple(held_out))
+    whole = (one.parts.get(ALL, next(iter(one.parts.values()))) for one in found)
+    return Evaluation(result=result, held_out=tuple(whole))
 
 
 Fit = Callable[[TrainingSet], FamilyModel]
@@ -101,7 +234,7 @@ def unseen_networks(
     members: Mapping[str, Integers],
     operators: Integers,
     fit: Fit,
-    question: Question,
+    request: EvaluateRequest,
 ) -> dict[str, HeldOut]:
     """Leave out one part of the networks after the other; a network's answer is of its own rows.
 
@@ -110,8 +243,8 @@ def unseen_networks(
     has that is learnt from, be it of another network or of none. Raises what `fit` raises.
     """
     names = sorted(members)
-    folds = min(question.folds, max(2, len(names)))
-    parts = folds_of(np.arange(len(names)), folds, question.seed)
+    folds = min(request.folds, max(2, len(names)))
+    parts = folds_of(np.arange(len(names)), folds, request.seed)
     found: dict[str, HeldOut] = {}
     for part in np.unique(parts):
         mine = [name for name, other in zip(names, parts, strict=True) if other == part]
@@ -127,3 +260,104 @@ def unseen_networks(
 def _left_out(data: TrainingSet, test: np.ndarray, fit: Fit) -> HeldOut:
     asked = data.part(np.flatnonzero(test))
     return held_out(asked, fit(data.part(np.flatnonzero(~test))).predict(asked.features))
+
+
+OPERATOR_ALONE = "operator facts alone"
+"""A group that is no part of the rows: everything, by a poorer predictor."""
+
+_FEW = 50
+_JUDGEABLE = 100
+_LEAST_COVERAGE = 0.86
+_WORSE = 1.5
+_COVERS = (
+    *("flop", "constant_bytes", "data_bytes", "result_bytes"),
+    *("batch", "in_channels", "out_channels", "out_height", "kernel_height", "stride", "innermost"),
+)
+_PLAIN = frozenset({"batch", "kernel_height", "stride"})
+"""Features that are no logarithms; those of bytes are of one byte more."""
+
+
+def card(
+    learnt: Sequence[Learnt], request: EvaluateRequest, rows: Sequence[EvaluateRow]
+) -> PredictorCard:
+    """The card of a predictor, or of those of several device classes as one, whose errors are
+    `rows`."""
+    covers: dict[str, Covered] = {}
+    for one in (one for part in learnt for one in part.covers):
+        known = covers.get(one.name, one)
+        low, high = min(one.low, known.low), max(one.high, known.high)
+        covers[one.name] = Covered(name=one.name, low=low, high=high)
+    hashes = [part.data.data_hash for part in learnt]
+    days = [part.measured for part in learnt if part.measured is not None]
+    known_days = len(days) == len(learnt)
+    return PredictorCard(
+        family=learnt[0].data.family,
+        target=learnt[0].data.target_name,
+        devices=tuple(device for part in learnt for device in part.devices),
+        rows=sum(len(part.data) for part in learnt),
+        configurations=sum(len(np.unique(part.data.configurations)) for part in learnt),
+        data_hash=hashes[0] if len(hashes) == 1 else digest(" ".join(hashes)),
+        measured_from=min(first for first, _ in days) if known_days else None,
+        measured_until=max(last for _, last in days) if known_days else None,
+        split=request.split,
+        folds=request.folds,
+        seed=request.seed,
+        covers=tuple(covers.values()),
+        limits=(*dict.fromkeys(limit for part in learnt for limit in part.limits), *_limits(rows)),
+        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        version=own_version(),
+    )
+
+
+def _limits(rows: Sequence[EvaluateRow]) -> Iterator[str]:
+    """What the errors themselves warn of, group by group."""
+    everything = next((row for row in rows if row.group == ALL), None)
+    for row in rows:
+        if row.group == OPERATOR_ALONE:
+            continue
+        if row.n < _FEW and row is not everything:
+            yield f"{row.group}: only {row.n} rows, so that its errors are rough."
+            continue
+        covered = row.coverage_90
+        if covered is not None and covered < _LEAST_COVERAGE and row.n >= _JUDGEABLE:
+            yield f"{row.group}: intervals hold {covered:.0%} of the rows, not 90 %."
+        if everything is not None and row.mape > _WORSE * everything.mape:
+            ratio = row.mape / everything.mape
+            yield f"{row.group}: mean error {ratio:.1f} times that of all rows."
+
+
+def learnt_kernels(data: TrainingSet, measured: tuple[str, str] | None) -> Learnt:
+    """What a family's predictor of kernels learns from."""
+    return Learnt(
+        data=data,
+        devices=(data.device_class,),
+        covers=tuple(_covered(data)),
+        measured=measured,
+        limits=(
+            f"Kernels of {', '.join(sorted(set(data.groups)))} on one class of devices; on another "
+            "class intervals are twice as wide.",
+            "A kernel alone, with weights that come from memory; what running in sequence adds is "
+            "a factor of the network's prediction.",
+            "Operators outside the ranges above get intervals twice as wide.",
+            *_element_types(data),
+        ),
+    )
+
+
+def _covered(data: TrainingSet) -> Iterator[Covered]:
+    columns = data.features.aligned([f"op.{name}" for name in _COVERS]).T
+    for name, column in zip(_COVERS, columns, strict=True):
+        values = column[np.isfinite(column)]
+        if not len(values):
+            continue
+        low, high = float(values.min()), float(values.max())
+        if name not in _PLAIN:
+            beyond = 1.0 if name.endswith("_bytes") else 0.0
+            low, high = 2.0**low - beyond, 2.0**high - beyond
+        yield Covered(name=name, low=float(round(low)), high=float(round(high)))
+
+
+def _element_types(data: TrainingSet) -> Iterator[str]:
+    sizes = {int(size) for size in data.features.aligned(["op.element_bytes"])[:, 0]}
+    if len(sizes) == 1:
+        yield f"Results of {sizes.pop()} bytes an element only."

@@ -25,9 +25,8 @@ from tilewright.core.forks import calls_native
 from tilewright.cost.floors import Peaks
 from tilewright.models.configurations import collecting
 from tilewright.predict.base import Features, Floats, Integers
-from tilewright.predict.metrics import conformal_reach
+from tilewright.predict.metrics import conformal_reach, folds_of
 from tilewright.predict.regressors import Boosted, Forest, Trees
-from tilewright.predict.splits import folds_of
 
 LEAST_ROWS = 40
 """Fewer kernels than this teach no model."""

@@ -21,10 +21,9 @@ from tilewright.kernels.estimates import work_of
 from tilewright.kernels.planned_memory import planned_memory
 from tilewright.kernels.spaces import spaces
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.predict.collected import family_of
+from tilewright.predict.collected import Estimate, family_of
 from tilewright.predict.energies import EnergyPredictors, known_metrics, why_none
 from tilewright.predict.family_models import FamilyModel
-from tilewright.predict.interpolation import Estimate
 from tilewright.predict.kernel_features import Kernel
 from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.store.base import Store
@@ -70,13 +69,12 @@ class Forecaster:
         estimates = self.kernels(kernels) if set(metrics) != {"memory"} else []
         energies_j, reason = self._energies(kernels, metrics)
         self._tell(estimates)
-        peak_bytes = self._peak_bytes(plan, metrics)
         each = _forecasts(tasks, kernels, estimates) if "latency" in metrics else []
         if "energy" in metrics:
             each = [replace(f, energy_j=e) for f, e in zip(each, energies_j, strict=False)]
-        result = self._result(network.model.name, settings, metrics, each, reason)
-        forecast = composed(tasks, estimates, energies_j, metrics)
-        return replace(result, network=replace(forecast, peak_memory_bytes=peak_bytes))
+        peak_bytes = self._peak_bytes(plan, metrics)
+        whole = _composed(tasks, estimates, energies_j, metrics, peak_bytes)
+        return self._result(network.model.name, settings, metrics, each, reason, whole)
 
     def operators(
         self,
@@ -127,6 +125,7 @@ class Forecaster:
         metrics: Sequence[str],
         operators: Sequence[OperatorForecast],
         reason: str,
+        network: NetworkForecast | None = None,
     ) -> PredictResult:
         placement = self.predictors.placement
         return PredictResult(
@@ -134,7 +133,7 @@ class Forecaster:
             target=placement.tvm_target,
             threads=placement.resources.threads,
             settings=settings,
-            network=None,
+            network=network,
             operators=tuple(operators),
             metrics=tuple(metrics),
             energy_reason=reason,
@@ -181,7 +180,8 @@ class Forecaster:
         found = self.predictors.measured(family_of(kernel[0])).estimate(*kernel)
         if found is None:
             return None
-        doubt = exp(self.predictors.repeats or _REPEATS)
+        came = self.predictors.came_along
+        doubt = exp((came and came.repeats) or _REPEATS)
         return replace(found, low_s=found.low_s / doubt, high_s=found.high_s * doubt)
 
     def _modelled(self, kernels: Sequence[Kernel], model: FamilyModel) -> list[Estimate]:
@@ -224,17 +224,17 @@ class Forecaster:
                 "kernels of this machine take longer or shorter than those that came along for its "
                 f"class: predictions are multiplied by {moved}"
             )
-        shipped, probes = self.predictors.shipped, self.predictors.probes
-        if shipped is None or shipped.exact:
+        lender, probes = self.predictors.lender, self.predictors.probes
+        if lender is None:
             return
         if not self.predictors.own_rows:
             self._note(
                 "nothing was measured on this device class: predictions are those of the nearest "
-                f"one, {shipped.placement.key}, with intervals twice as wide"
+                f"one, {lender.placement.key}, with intervals twice as wide"
             )
         elif probes:
             self._note(
-                f"predictions start from the device class {shipped.placement.key}: its times are "
+                f"predictions start from the device class {lender.placement.key}: its times are "
                 f"most alike of the known ones, by {probes} kernels that were measured on both"
             )
 
@@ -264,15 +264,16 @@ def _forecasts(
     ]
 
 
-def composed(
+def _composed(
     tasks: Sequence[Task],
     estimates: Sequence[Estimate],
     energies_j: Sequence[float | None],
     metrics: Sequence[str],
+    peak_bytes: int | None,
 ) -> NetworkForecast:
     """The network's figures from its kernels': latencies add up and grow a little in sequence, and
     so do energies, which hold idle power; errors partly cancel. What was not asked for is None, and
-    so is energy where that of a kernel is not known, and memory always."""
+    so is energy where that of a kernel is not known."""
     counted = list(zip([task.count for task in tasks], estimates, strict=bool(estimates)))
     total_s = sum(count * estimate.latency_s for count, estimate in counted)
     below_s = _widths([(e.latency_s - e.low_s) * count for count, e in counted])
@@ -286,7 +287,7 @@ def composed(
         latency_high_s=IN_SEQUENCE * (total_s + above_s) if latency else None,
         power_w=energy_j / (IN_SEQUENCE * total_s) if energy_j and "power" in metrics else None,
         energy_j=energy_j if "energy" in metrics else None,
-        peak_memory_bytes=None,
+        peak_memory_bytes=peak_bytes,
     )
 
 
@@ -308,7 +309,6 @@ class BestGuesses:
     """The best settings of a task by the family's model; none where no model knows this class.
     Models that are not there yet are made with `fitting` only."""
 
-    placement: Placement
     predictors: Predictors
     max_error: float = inf
     fitting: bool = True
@@ -324,12 +324,12 @@ class BestGuesses:
         return self._found[key]
 
     def _guessed(self, workload: Workload, forms: tuple[Form, ...]) -> tuple[Candidate, ...]:
-        fitting = self.fitting and self.predictors.known
+        fitting = self.fitting and self.predictors.lender is None
         model = self.predictors.model(family_of(workload), fitting=fitting)
-        if model is None or model.origin != str(self.placement.key):
+        if model is None or model.origin != str(self.predictors.placement.key):
             return ()
         kernels: list[Kernel] = []
-        for space in spaces(workload, forms, self.placement, self.max_error):
+        for space in spaces(workload, forms, self.predictors.placement, self.max_error):
             first = np.argsort(space.estimates_s, kind="stable")[:_CONSIDERED]
             kernels += [(workload, space.part.candidate(int(space.numbers[n]))) for n in first]
         said = model.predict(self.predictors.features(kernels, model))

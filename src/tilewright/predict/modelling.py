@@ -19,7 +19,7 @@ from tilewright.hardware.environment import own_version
 from tilewright.hardware.legacy import folder_of, name_of_before
 from tilewright.models.cache import PREDICTORS, mark_used
 from tilewright.predict.base import Features
-from tilewright.predict.collected import Row, family_of, rows_of, training_set
+from tilewright.predict.collected import MeasuredKernels, Row, by_family, rows_of, training_set
 from tilewright.predict.family_models import (
     DEFAULT_TREES,
     LEAST_ROWS,
@@ -31,9 +31,8 @@ from tilewright.predict.family_models import (
     require_rows,
     to_json,
 )
-from tilewright.predict.interpolation import MeasuredKernels
 from tilewright.predict.kernel_features import Kernel, kernel_table
-from tilewright.predict.shipped import ShippedData, shipped_classes
+from tilewright.predict.shipped import ShippedData, shipped_data
 from tilewright.predict.similarity import enough, nearest, slowdown
 from tilewright.store.base import Store
 from tilewright.store.output import replacing
@@ -71,10 +70,15 @@ class Predictors:
         return self._likest[0]
 
     @property
-    def repeats(self) -> float | None:
-        """How far 90 % of repeated times of one kernel lie from their median on this very class, in
-        the logarithm; None where that did not come along."""
-        return self.shipped.repeats if self.shipped is not None and self.shipped.exact else None
+    def came_along(self) -> ShippedData | None:
+        """The rows that came with the package, where they are of this very class."""
+        return self.shipped if self.lender is None else None
+
+    @property
+    def lender(self) -> ShippedData | None:
+        """The class that this one is most like, where its own rows did not come along."""
+        shipped = self.shipped
+        return None if shipped is None or shipped.placement.key == self.placement.key else shipped
 
     @property
     def probes(self) -> int:
@@ -84,19 +88,16 @@ class Predictors:
 
     @cached_property
     def _likest(self) -> tuple[ShippedData | None, int]:
-        known = shipped_classes(self.placement)
-        exact = [found for found in known if found.exact]
+        target, key = self.placement.target, self.placement.key
+        every = shipped_data()
+        known = [one for one in every if one.placement.target.architecture == target.architecture]
+        exact = [one for one in known if one.placement.key == key]
         if exact or len(known) < 2:
             return next(iter(exact or known), None), 0
         place, probes = nearest(
             self.placement, self.own_rows, [k.placement for k in known], lambda n: known[n].rows
         )
         return known[place], probes
-
-    @property
-    def known(self) -> bool:
-        """Whether this very class was measured, not only one like it."""
-        return self.shipped is None or self.shipped.exact
 
     @cached_property
     def peaks(self) -> Peaks:
@@ -129,8 +130,11 @@ class Predictors:
     @cached_property
     def rows(self) -> list[Row]:
         """All rows of this placement: shipped ones, then this database's."""
-        shipped = self.shipped
-        return [*(shipped.rows if shipped is not None and shipped.exact else ()), *self.own_rows]
+        return [*(self.came_along.rows if self.came_along else ()), *self.own_rows]
+
+    @cached_property
+    def _own(self) -> dict[str, list[Row]]:
+        return by_family(self.own_rows)
 
     def measured(self, family: str) -> MeasuredKernels:
         """What was measured of a family on this very class, what came along at this machine's
@@ -141,20 +145,10 @@ class Predictors:
 
     def _at_own_speed(self, family: str) -> list[Row]:
         """A family's rows, shipped ones as this machine would take."""
-        factor = self.slowdown(family)
-        return [
-            replace(row, latency_s=factor * row.latency_s) if came_along else row
-            for came_along, row in self._by_family.get(family, ())
-        ]
-
-    @cached_property
-    def _by_family(self) -> dict[str, list[tuple[bool, Row]]]:
-        """All rows, and whether each came along."""
-        shipped = len(self.rows) - len(self.own_rows)
-        found: dict[str, list[tuple[bool, Row]]] = {}
-        for number, row in enumerate(self.rows):
-            found.setdefault(family_of(row.workload), []).append((number < shipped, row))
-        return found
+        came, factor = self.came_along, self.slowdown(family)
+        shipped = came.of_family(family) if came is not None else ()
+        moved = (replace(row, latency_s=factor * row.latency_s) for row in shipped)
+        return [*moved, *self._own.get(family, ())]
 
     def slowdown(self, family: str) -> float:
         """This machine's times over those of the one of its class whose rows came along; 1 where
@@ -168,19 +162,17 @@ class Predictors:
         return sorted((name, factor) for name, factor in self._slowdowns.items() if factor != 1.0)
 
     def _slowdown(self, family: str) -> float:
-        own = [row for came_along, row in self._by_family.get(family, ()) if not came_along]
-        if self.shipped is None or not self.shipped.exact or not enough(own):
+        came, own = self.came_along, self._own.get(family, ())
+        if came is None or not enough(own):
             return 1.0
         try:
-            model = self._of_shipped(family)
+            return slowdown(own, self._of_shipped(family), self.placement, came.peaks)
         except ModelError:
             return 1.0
-        return slowdown(own, model, self.placement, self.shipped.peaks)
 
     def families(self) -> list[str]:
         """The families that rows are known of, be it of the nearest class."""
-        every = [*self.rows, *(self.shipped.rows if self.shipped is not None else ())]
-        return sorted({family_of(row.workload) for row in every})
+        return sorted({*self._own, *(self.shipped.families if self.shipped is not None else ())})
 
     def fit(self, family: str) -> FamilyModel:
         """Learn a family's model anew and keep it: from rows of this class, of a new one as what
@@ -194,36 +186,34 @@ class Predictors:
     def base(self, family: str) -> FamilyModel | None:
         """The nearest class's model, which that of this new class begins with; None where there is
         none, and where too little is known here to differ from it."""
-        if not self._beside_another(family) or self.borrows(family):
+        if self._lending(family) is None or self._borrowed(family) is not None:
             return None
         return self._of_shipped(family)
 
-    def _beside_another(self, family: str) -> bool:
-        """Whether this class did not come along, and the nearest one that did knows the family."""
-        shipped = self.shipped
-        if shipped is None or shipped.exact:
-            return False
-        return sum(family_of(row.workload) == family for row in shipped.rows) >= LEAST_ROWS
+    def _lending(self, family: str) -> ShippedData | None:
+        """The lender, where it knows a family."""
+        lender = self.lender
+        return lender if lender and len(lender.of_family(family)) >= LEAST_ROWS else None
+
+    def _borrowed(self, family: str) -> ShippedData | None:
+        """What a family is learnt from where too little is known of this class."""
+        own = [row.workload.key for row in self._own.get(family, ())]
+        return self._lending(family) if len(own) < LEAST_SAMPLES or len(set(own)) < 2 else None
 
     def training_set(self, family: str) -> TrainingSet:
         """What `fit` learns from."""
-        shipped = self.shipped
-        if shipped is not None and self.borrows(family):
-            return _shipped_set(shipped, family)
-        peaks = shipped.peaks if shipped is not None and shipped.exact else self.peaks
+        borrowed, came = self._borrowed(family), self.came_along
+        if borrowed is not None:
+            return _shipped_set(borrowed, family)
+        peaks = came.peaks if came is not None else self.peaks
         return training_set(self._at_own_speed(family), family, self.placement, peaks)
 
-    def borrows(self, family: str) -> bool:
-        """Whether a family is learnt from the nearest class, too little being known of this one."""
-        if not self._beside_another(family):
-            return False
-        own = [row.workload.key for _, row in self._by_family.get(family, ())]
-        return len(own) < LEAST_SAMPLES or len(set(own)) < 2
-
     def learnt_rows(self, family: str) -> list[Row]:
-        """The rows of `training_set`, in its order."""
-        rows = self.shipped.rows if self.borrows(family) and self.shipped else self.rows
-        return [row for row in rows if family_of(row.workload) == family]
+        """The rows of `training_set`, in its order, with the times that were measured."""
+        borrowed, came = self._borrowed(family), self.came_along
+        if borrowed is not None:
+            return borrowed.of_family(family)
+        return [*(came.of_family(family) if came is not None else ()), *self._own.get(family, ())]
 
     def _learnt(self, data: TrainingSet, base: FamilyModel | None = None) -> FamilyModel:
         require_rows(data, base)
@@ -246,8 +236,6 @@ class Predictors:
 
     def _made(self, family: str) -> FamilyModel | None:
         """Of what came along, at this machine's speed; where nothing did, of this database."""
-        if family not in self.families():
-            return None
         try:
             if self.shipped is None:
                 return self.fit(family)

@@ -142,8 +142,6 @@ _SAID = 2.0
 def informative(model: FamilyModel, features: Features, count: int, seed: int = 0) -> Integers:
     """The numbers of `count` rows, the most telling first; `model` is that of a known device class.
     Of many rows a part is drawn that is chosen from."""
-    from tilewright.predict.processes import Prior, most_telling
-
     rows = np.random.default_rng(seed).permutation(len(features))[:_POOL]
     prior = Prior(near=0.1, linear=0.02, constant=0.1, noise=0.05)
     covariance = prior.kernel()(coordinates(model, features)[rows])

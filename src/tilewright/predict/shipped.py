@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
 from tilewright.core.codec import convert, to_builtins
 from tilewright.core.errors import ModelError
@@ -18,8 +17,7 @@ from tilewright.core.records import Candidate, Device, Placement
 from tilewright.core.targets import parse_resources
 from tilewright.cost.floors import Peaks
 from tilewright.graph.workload import parse_workload
-from tilewright.predict.collected import Row
-from tilewright.predict.similarity import distance
+from tilewright.predict.collected import Row, by_family
 
 _COLUMNS = ("workload", "implementation", "settings", "layouts", "latency_s")
 
@@ -30,16 +28,13 @@ DATA = Path(__file__).parent / "data"
 
 @dataclass(frozen=True, kw_only=True)
 class ShippedData:
-    """Rows of one device class and resources. `exact` says that they are those asked for, not the
-    nearest;
-    `measured` are the first and the last day of the measurements, where they were recorded;
-    `repeats` is how far 90 % of the times of one kernel, taken again and again meanwhile, lie from
-    their median, in the logarithm; `identity` is a hash of the file."""
+    """Rows of one device class and resources. `measured` are the first and the last day of the
+    measurements, where they were recorded; `repeats` is how far 90 % of the times of one kernel,
+    taken again and again meanwhile, lie from their median, in the logarithm."""
 
     placement: Placement
     peaks: Peaks
     path: Path
-    exact: bool
     measured: tuple[str, str] | None = None
     repeats: float | None = None
 
@@ -49,51 +44,37 @@ class ShippedData:
         return read_rows(self.path)
 
     @cached_property
+    def families(self) -> dict[str, list[Row]]:
+        """The same by family."""
+        return by_family(self.rows)
+
+    def of_family(self, name: str) -> list[Row]:
+        """The rows of a family, none where it has no such."""
+        return self.families.get(name, [])
+
+    @cached_property
     def identity(self) -> str:
         """A hash of the rows' file."""
         return digest(self.path.read_bytes())
 
 
-def shipped_data(placement: Placement) -> ShippedData | None:
-    """The rows for a device's class with these resources, else those of its architecture whose
-    datasheet is closest; None where there is none."""
-    return min(
-        shipped_classes(placement),
-        key=lambda found: distance(found.placement, placement),
-        default=None,
-    )
-
-
-def shipped_classes(placement: Placement) -> list[ShippedData]:
-    """The rows of every class and resources of a device's architecture."""
-    return [
-        ShippedData(
-            placement=other,
-            peaks=Peaks(**found["peaks"]),
-            path=DATA / f"{name}.parquet",
-            exact=other.key == placement.key,
-            measured=tuple(found["measured"]) if "measured" in found else None,
-            repeats=found.get("repeats"),
-        )
-        for name, (other, found) in _described().items()
-        if other.target.architecture == placement.target.architecture
-    ]
-
-
-def shipped_placements() -> list[Placement]:
-    """Where the rows that come with the package were measured: devices and resources."""
-    return [placement for placement, _ in _described().values()]
-
-
 @cache
-def _described() -> dict[str, tuple[Placement, dict[str, Any]]]:
-    """Where each file's rows were measured, and what else the JSON file beside it says."""
-    described: dict[str, tuple[Placement, dict[str, Any]]] = {}
+def shipped_data() -> tuple[ShippedData, ...]:
+    """The rows of every device class and resources that come with the package."""
+    found: list[ShippedData] = []
     for path in sorted(DATA.glob("*.json")):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        device, resources = convert(found["device"], Device), parse_resources(found["resources"])
-        described[path.stem] = Placement(device=device, resources=resources), found
-    return described
+        said = json.loads(path.read_text(encoding="utf-8"))
+        device, resources = convert(said["device"], Device), parse_resources(said["resources"])
+        found.append(
+            ShippedData(
+                placement=Placement(device=device, resources=resources),
+                peaks=Peaks(**said["peaks"]),
+                path=path.with_suffix(".parquet"),
+                measured=tuple(said["measured"]) if "measured" in said else None,
+                repeats=said.get("repeats"),
+            )
+        )
+    return tuple(found)
 
 
 def read_rows(path: Path) -> tuple[Row, ...]:
@@ -148,12 +129,12 @@ def write_rows(
         ]
     ).sort(_COLUMNS[:-1])
     table.write_parquet(path, compression="zstd", compression_level=19)
-    described: dict[str, object] = {
+    described = {
         "device": to_builtins(replace(placement.device, instance="", access="described")),
         "resources": str(placement.resources),
         "peaks": asdict(peaks),
         "measured": measured,
         "repeats": repeats,
     }
-    described = {name: value for name, value in described.items() if value is not None}
-    path.with_suffix(".json").write_text(json.dumps(described, indent=1), encoding="utf-8")
+    known = {name: value for name, value in described.items() if value is not None}
+    path.with_suffix(".json").write_text(json.dumps(known, indent=1), encoding="utf-8")

@@ -12,8 +12,7 @@ import numpy as np
 
 from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.input_files import require_regular
-from tilewright.predict.base import Column, Columns, Family, Floats, Target
-from tilewright.predict.splits import Integers
+from tilewright.predict.base import Column, Columns, Family, Floats, Integers, Target
 
 if TYPE_CHECKING:
     import polars

@@ -8,51 +8,80 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.events import EventSink, Stage
 from tilewright.core.fingerprints import digest
 from tilewright.core.predictions import Covered, EvaluatePick
 from tilewright.predict.base import Family, Features, Floats, Integers, Target
-from tilewright.predict.calibration import calibrated, choose, coordinates, regret
-from tilewright.predict.cards import Learnt
 from tilewright.predict.datasheets import Datasheet, nominal, read_datasheets
-from tilewright.predict.evaluation import Assessment, cross_validated, held_out
-from tilewright.predict.families.registry import family_named
+from tilewright.predict.evaluation import (
+    ALL,
+    Assessment,
+    EvaluateRequest,
+    Evaluation,
+    HeldOut,
+    Learnt,
+    cross_validated,
+    evaluated,
+    held_out,
+    together,
+)
+from tilewright.predict.families import FAMILIES, family_named
 from tilewright.predict.family_models import Predictions, TrainingSet, fit_model
-from tilewright.predict.metrics import HeldOut, together
-from tilewright.predict.splits import ALL, Question, configuration_groups
+from tilewright.predict.metrics import configuration_groups
 from tilewright.predict.table import Measured, chosen, measured, read_table, targets_in
-from tilewright.predict.transfer import Forecast, forecast, learn
+from tilewright.predict.transfer import (
+    Forecast,
+    calibrated,
+    choose,
+    coordinates,
+    forecast,
+    learn,
+    regret,
+)
 
 LEAST_ROWS = 20
 LEAST_SAMPLES = 5
 
 
-def table_cases(
-    path: Path, specs: Path | None, question: Question, threads: int
-) -> tuple[list[tuple[str, Callable[[], Assessment]]], list[str]]:
-    """What assesses the predictor of each target of a table, and notes on rows that were left out;
-    `specs` are datasheets, `threads` fit the predictors.
+def evaluate_table(
+    table: Path, request: EvaluateRequest, events: EventSink, threads: int
+) -> Evaluation:
+    """Fit a predictor of each target of a table, by so many `threads`, and judge it; rows that were
+    left out are told as notes.
 
-    Raises UsageError for an unknown family, or a column that is missing; ModelError for a file that
-    is broken or holds too few rows. A case raises UsageError for a datasheet that is missing, or a
-    single device with none to learn from, ModelError for too few rows.
+    Raises UsageError for flags that do not go with a table, an unknown family, a column or a
+    datasheet that is missing, and a single device with none to learn from; ModelError for a file
+    that is broken or holds too few rows.
     """
-    question.require_shots(LEAST_SAMPLES)
-    family = family_named(question.family)
+    if request.split == "network":
+        raise UsageError(
+            "--split network is for our own kernels: the rows of a table are of no network.",
+            hint="--split configuration keeps equal configurations together.",
+        )
+    if request.family == ALL:
+        raise UsageError(
+            "--table needs --family: what the rows are.", hint=f"Known are {', '.join(FAMILIES)}."
+        )
+    events(Stage(name="evaluate", detail=f"{request.family} by {request.split}"))
+    request.require_shots(LEAST_SAMPLES)
+    family = family_named(request.family)
     family = replace(family, regressor=replace(family.regressor, threads=threads))
-    sheets = read_datasheets(specs) if specs else {}
-    table = read_table(path)
     cases: list[tuple[str, Callable[[], Assessment]]] = []
     notes: list[str] = []
-    for target in targets_in(table, family):
-        rows = measured(table, family, target)
-        for reason, count in rows.dropped.items():
-            notes.append(f"{target.column.name}: {count} rows left out: {reason}.")
-        case = _TableCase(path=path, family=family, target=target, rows=rows, sheets=sheets)
-        assess = case.by_device if question.split == "device" else case.by_configuration
-        cases.append((family.name, partial(assess, question)))
-    return cases, notes
+    with threadpool_limits(limits=threads, user_api="blas"):
+        sheets = read_datasheets(request.specs) if request.specs else {}
+        found = read_table(table)
+        for target in targets_in(found, family):
+            rows = measured(found, family, target)
+            for reason, count in rows.dropped.items():
+                notes.append(f"{target.column.name}: {count} rows left out: {reason}.")
+            case = _TableCase(path=table, family=family, target=target, rows=rows, sheets=sheets)
+            assess = case.by_device if request.split == "device" else case.by_configuration
+            cases.append((family.name, partial(assess, request)))
+        return evaluated(request, cases, events, notes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,16 +124,17 @@ class _TableCase:
         """The usable rows in the table's order, with the device's number as one more feature."""
         usable = self.usable
         each = [self.features(number) for number in range(len(self.rows.devices))]
-        order = np.argsort(self.rows.device, kind="stable")
-        values, scale = np.empty((len(order), len(each[0].names) + 1)), np.empty(len(order))
-        values[order, :-1] = np.concatenate([features.values for features in each])
-        values[:, -1] = self.rows.device
-        scale[order] = np.concatenate([features.scale for features in each])
+        places = np.argsort(np.argsort(self.rows.device, kind="stable"))
+        values = np.concatenate([features.values for features in each])[places]
         every = TrainingSet(
             family=self.family.name,
             target_name=self.target.column.name,
             unit=self.target.si_unit,
-            features=Features(names=(*each[0].names, "device"), values=values, scale=scale),
+            features=Features(
+                names=(*each[0].names, "device"),
+                values=np.column_stack([values, self.rows.device.astype(np.float64)]),
+                scale=np.concatenate([features.scale for features in each])[places],
+            ),
             target=self.rows.target,
             configurations=configuration_groups(self.rows.columns, self.family.configuration),
             groups=np.array(self.rows.devices, dtype=object)[self.rows.device],
@@ -112,17 +142,17 @@ class _TableCase:
         )
         return every.part(usable)
 
-    def by_configuration(self, question: Question) -> Assessment:
+    def by_configuration(self, request: EvaluateRequest) -> Assessment:
         """One predictor of all devices' rows, judged device by device."""
         distinct = len(np.unique(self.data.configurations))
-        if distinct < max(question.folds, self.family.regressor.members):
+        if distinct < max(request.folds, self.family.regressor.members):
             raise ModelError(
                 f"{self.path} has {distinct} different configurations, fewer than folds."
             )
         fit = partial(fit_model, regressor=self.family.regressor)
-        found = cross_validated(self.data, fit, question.folds, question.seed)
+        found = cross_validated(self.data, fit, request.folds, request.seed)
         there = [name for name in self.rows.devices if name in set(found.groups)]
-        return self._assessment([part for part in found.by_group(there).values()], len(there) > 1)
+        return self._assessment([*found.by_group(there).values()], len(there) > 1)
 
     def _assessment(
         self, parts: Sequence[HeldOut], joined: bool, picks: Sequence[EvaluatePick] = ()
@@ -142,10 +172,10 @@ class _TableCase:
             found[ALL] = together(parts)
         return Assessment(learnt=[learnt], parts=found, picks=picks)
 
-    def by_device(self, question: Question) -> Assessment:
+    def by_device(self, request: EvaluateRequest) -> Assessment:
         """Every device predicted from the others, and from a few samples of its own."""
         numbers = range(len(self.rows.devices))
-        self._require_devices(question)
+        self._require_devices(request)
         features = [self.features(number) for number in numbers]
         targets = [self.rows.target[self.device_rows(number)] for number in numbers]
         known = [
@@ -171,10 +201,10 @@ class _TableCase:
         for new in numbers:
             others = [number for number in numbers if number != new]
             guess, left = guessed(new, others), np.isfinite(targets[new])
-            if question.shots:
+            if request.shots:
                 columns = chosen(self.rows.columns, self.device_rows(new))
                 inputs = coordinates(self.family, columns, features[new], guess)
-                sampled = choose(self.family, inputs, guess, question.shots, question.seed)
+                sampled = choose(self.family, inputs, guess, request.shots, request.seed)
                 predicted, width = calibrated(self.family, inputs, guess, sampled, targets[new])
                 left[sampled] = False
                 picks += self._picks(new, sampled, predicted)
@@ -208,7 +238,7 @@ class _TableCase:
             )
         ]
 
-    def _require_devices(self, question: Question) -> None:
+    def _require_devices(self, request: EvaluateRequest) -> None:
         devices = self.rows.devices
         if len(self.usable) and len(devices) < 2:
             raise UsageError(
@@ -222,7 +252,7 @@ class _TableCase:
                 f"No datasheet of {', '.join(bare)}.",
                 hint="--specs FILE gives them; docs/reference/evaluate.md has the fields.",
             )
-        needed = LEAST_ROWS + question.shots
+        needed = LEAST_ROWS + request.shots
         for device, count in zip(
             devices, np.bincount(self.rows.device[self.usable], minlength=len(devices)), strict=True
         ):

@@ -1,9 +1,16 @@
-"""A device that nobody measured, from others that were and from datasheets.
+# pyright: basic
+"""A device that nobody measured, from others that were and from datasheets, and what a few
+measurements of its own change.
 
 Each known device has a model of its own, so that nothing is learnt from device numbers that a
 handful of devices cannot teach. A new device is a weighted sum of them, in the logarithm of the
 utilisation: the weights add up to 1 and reproduce its datasheet from theirs, as the weights of a
 synthetic control do (Abadie, Diamond & Hainmueller, JASA 2010), shrunk towards equal ones.
+
+What that misses is a Gaussian process over what the known devices say, the operands and the
+family's trend, with a linear part in the known devices, so that samples of the new one also
+correct how much of each it is, and in the trend. The samples are those that leave the least of its
+variance.
 """
 
 from __future__ import annotations
@@ -14,8 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.predict.base import Family, Features, Floats
+from tilewright.predict.base import Columns, Family, Features, Floats, Integers
 from tilewright.predict.datasheets import Datasheet
+from tilewright.predict.metrics import conformal_reach
+from tilewright.predict.processes import Inputs, Prior, most_telling, regression
 
 _SEEDS = 2
 _SHRINK = 0.5
@@ -124,3 +133,124 @@ def forecast(
         scale=scale,
         overhead=likely_overhead([device.overhead for device in known]),
     )
+
+
+_POOL = 4000
+_CANDIDATES = 1000
+_OPERANDS_COUNT = 0.35
+_TREND_COUNTS = 0.3
+_TREND_SLOPE = 0.2
+_LEAST_SHARE = 0.05
+_BELOW_SAMPLES = 0.975
+_PROMISING = 0.05
+_SMALLEST = (0.0, 0.005)
+
+
+def coordinates(family: Family, columns: Columns, features: Features, forecast: Forecast) -> Inputs:
+    """Where rows lie: by the known devices, the forecast, the operands, and the trend."""
+    own = forecast.margins - forecast.margins.mean(1, keepdims=True)
+    near = [own, forecast.margin]
+    for operand in family.operands:
+        values = columns[operand.name]
+        if operand.text or np.ptp(values) == 0:
+            continue
+        if family.roofed:
+            near.append(_OPERANDS_COUNT * np.log2(values + 1 if operand.signed else values))
+        else:
+            near.append((values - values.mean()) / (2 * values.std()))
+    if family.roofed:
+        near += [2 * _work_share(forecast), _OPERANDS_COUNT * np.log2(forecast.scale)]
+    trend = np.log2(features.aligned(family.trend)) if family.trend else np.empty((len(own), 0))
+    near = np.column_stack([*near, _TREND_COUNTS * trend])
+    linear = np.column_stack([forecast.margins, _TREND_SLOPE * trend])
+    return Inputs(near=near - near.mean(0), linear=linear - linear.mean(0))
+
+
+def choose(family: Family, inputs: Inputs, forecast: Forecast, count: int, seed: int) -> Integers:
+    """The rows to measure, `count` or a few less."""
+    random = np.random.default_rng(seed)
+    rows = np.arange(len(inputs.near))
+    if family.verified:
+        half = _medoids(inputs.near, _promising(forecast), count // 2, seed)
+        rest = np.setdiff1d(rows, half)
+        return np.unique([*half, *_medoids(inputs.near, rest, count - len(half), seed)])
+    smallest = np.argsort(forecast.scale, kind="stable")
+    fixed = smallest[[int(share * (len(rows) - 1)) for share in _SMALLEST]]
+    drawn = np.concatenate([fixed, random.permutation(rows)[:_CANDIDATES]])
+    return _informative(inputs, forecast, fixed, _distinct(inputs.near, drawn), count)
+
+
+def _informative(
+    inputs: Inputs, forecast: Forecast, fixed: Integers, rows: Integers, count: int
+) -> Integers:
+    """The fixed rows, then those that tell most of all; what is overhead is no error."""
+    if len(rows) <= count:
+        return np.unique(rows)
+    share, prior = _work_share(forecast)[rows], Prior()
+    covariance = inputs.kernel(prior)(inputs.joined[rows])
+    first = [int(row) for row in np.flatnonzero(np.isin(rows, fixed))]
+    noise = prior.noise * _noise(share)
+    return np.unique(rows[most_telling(covariance, noise, share**2, count, first)])
+
+
+def _noise(share: Floats) -> Floats:
+    """Work is known the worse the smaller its share of the time: variances."""
+    return 1 / np.maximum(share, _LEAST_SHARE) ** 2
+
+
+def _distinct(near: Floats, rows: Integers) -> Integers:
+    """The first of the rows in each place."""
+    return rows[np.unique(near[rows].round(9), axis=0, return_index=True)[1]]
+
+
+def _promising(forecast: Forecast) -> Integers:
+    """Rows that some known device, or all together, would count among the fastest."""
+    count = max(1, int(_PROMISING * len(forecast.margin)))
+    views = [forecast.margin, *forecast.margins.T]
+    return np.unique(np.concatenate([np.argsort(-view, kind="stable")[:count] for view in views]))
+
+
+def _medoids(near: Floats, rows: Integers, count: int, seed: int) -> Integers:
+    """The rows closest to the centres of `count` clusters."""
+    from sklearn.cluster import KMeans
+    from sklearn.metrics import pairwise_distances_argmin
+
+    random = np.random.default_rng(seed)
+    pool = _distinct(near, random.permutation(rows)[:_POOL])
+    if len(pool) <= count:
+        return pool
+    clusters = KMeans(count, n_init="auto", random_state=seed).fit(near[pool])
+    return np.unique(pool[pairwise_distances_argmin(clusters.cluster_centers_, near[pool])])
+
+
+def _work_share(forecast: Forecast) -> Floats:
+    """The part of each time that is not overhead."""
+    return 1 - forecast.overhead / forecast.times()
+
+
+def calibrated(
+    family: Family, inputs: Inputs, forecast: Forecast, sampled: Integers, target: Floats
+) -> tuple[Floats, float]:
+    """Predict all rows again, knowing the `target` of those that were sampled, and the half width
+    of the intervals in the logarithm; a target that is NaN says nothing."""
+    rows = sampled[np.isfinite(target[sampled])]
+    if not len(rows):
+        return forecast.times(), float("inf")
+    overhead = float(target[rows].min()) * _BELOW_SAMPLES if family.roofed else 0.0
+    work, share = work_of(target[rows], overhead)
+    missed = np.log(forecast.scale[rows] / work) - forecast.margin[rows]
+    mean = float(np.average(missed, weights=share**2))
+    prior = Prior() if family.roofed else Prior(near=0.3, linear=0.3, constant=1.0, noise=0.005)
+    more, left_out = regression(inputs, rows, missed - mean, _noise(share), prior)
+    predicted = forecast.times(forecast.margin + mean + more, overhead)
+    return predicted, conformal_reach(left_out * share)
+
+
+def regret(predicted: Floats, target: Floats, sampled: Integers, verified: int) -> float:
+    """How much slower the best of the samples and of the `verified` best guesses is than the best
+    row there is: 0.15 is 15 %. Rows whose target is NaN failed."""
+    guesses = np.setdiff1d(np.arange(len(predicted)), sampled)
+    order = guesses[np.argsort(predicted[guesses], kind="stable")][:verified]
+    tried = target[np.concatenate([sampled, order])]
+    best = np.nanmin(tried) if np.isfinite(tried).any() else np.inf
+    return float(best / np.nanmin(target) - 1)

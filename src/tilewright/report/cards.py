@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilewright.core.predictions import EvaluateRow, PredictorCard
-from tilewright.predict.metrics import Evaluation, HeldOut
+from tilewright.predict.evaluation import Evaluation, HeldOut
 from tilewright.report import html, scatter, views
 from tilewright.report.formats import escaped, to_markdown
 from tilewright.report.shown import number, whole

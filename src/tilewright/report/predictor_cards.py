@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tilewright.predict.metrics import Evaluation
+from tilewright.predict.evaluation import Evaluation
 from tilewright.store.output import replacing
 
 PAGE, TEXT = "predictors.html", "predictors.md"

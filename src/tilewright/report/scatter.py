@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.predict.metrics import HeldOut
+from tilewright.predict.evaluation import HeldOut
 from tilewright.report.vega import SERIES, Chart
 
 MOST_POINTS = 2000

@@ -59,7 +59,6 @@ class NetworkSearch:
         context = self.context
         if access_to(context.placement.device).here:
             context.guess = forecasting.BestGuesses(
-                placement=context.placement,
                 predictors=modelling.predictors_of(
                     context.placement, context.store, context.events
                 ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tilewright.collect import collector
 from tilewright.collect.design import Design, circumstances_of, collect_request
@@ -31,7 +32,6 @@ from tilewright.core.predictions import (
 from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.gpus import is_cuda
 from tilewright.insight import cuda_explaining, evaluating, explaining, thread_counts
-from tilewright.insight.evaluating import EvaluateRequest
 from tilewright.measure.targeting import placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
@@ -39,8 +39,7 @@ from tilewright.models.loaded import options_of
 from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict import energies, forecasting, modelling
 from tilewright.predict import table as tables
-from tilewright.predict.metrics import Evaluation
-from tilewright.predict.splits import Split
+from tilewright.predict.evaluation import EvaluateRequest, Evaluation, Split
 from tilewright.session.networks import BUDGET
 from tilewright.session.opened import Opened
 from tilewright.store.known_candidates import MAX_ERROR, checked_settings
@@ -234,9 +233,11 @@ class ForecastVerbs(Opened):
     def judge(self, request: EvaluateRequest) -> Evaluation:
         """Do what `evaluate` does, and return the prediction of every row, too, for plots."""
         return evaluating.judge(
-            one_of(request, "request", EvaluateRequest, "an EvaluateRequest(table=…)"),
+            replace(
+                one_of(request, "request", EvaluateRequest, "an EvaluateRequest(table=…)"),
+                seed=self.seed,
+            ),
             lambda: modelling.predictors_of(self.placement, self.records, self.events),
             self.events,
-            seed=self.seed,
-            threads=local_placement(self._threads).resources.threads,
+            local_placement(self._threads).resources.threads,
         )

@@ -44,9 +44,8 @@ from tilewright.core.results import (
     TunerStudyResult,
     TunerStudyRow,
 )
-from tilewright.insight.evaluating import EvaluateRequest
 from tilewright.plan.assignment.solving import solve_file
-from tilewright.predict.metrics import Evaluation
+from tilewright.predict.evaluation import EvaluateRequest, Evaluation
 
 TASK = TaskReport(
     name="layer1.conv1",

@@ -15,7 +15,7 @@ from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.spaces import spaces
 from tilewright.predict.collected import Row
-from tilewright.predict.metrics import HeldOut
+from tilewright.predict.evaluation import HeldOut
 from tilewright.predict.regressors import Trees
 
 PEAKS = Peaks(flop_per_s=1e11, bytes_per_s=1e10, cache_bytes_per_s=5e10)

@@ -18,7 +18,7 @@ from helpers.records.predictor_tables import knob_table, power_table, softmax_ta
 from tilewright.cli.evaluate import FAMILIES as NAMED
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Stage
-from tilewright.predict.families.registry import FAMILIES
+from tilewright.predict.families import FAMILIES
 from tilewright.predict.regressors import Trees
 
 Command = Callable[..., Any]

@@ -40,7 +40,7 @@ def request(family: str, *, informative: bool = True) -> CollectRequest:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteStore]:
     """Some convolutions are known, and nothing came along."""
-    monkeypatch.setattr(modelling, "shipped_classes", lambda _placement: [])
+    monkeypatch.setattr(modelling, "shipped_data", tuple)
     with known_store(tmp_path / "c.db") as opened:
         yield opened
 

@@ -12,7 +12,7 @@ import tilewright as tw
 from tilewright.collect.design import Design
 from tilewright.core import arguments
 from tilewright.core.errors import ModelError, UsageError
-from tilewright.insight.evaluating import EvaluateRequest
+from tilewright.predict.evaluation import EvaluateRequest
 from tilewright.search.levels import GraphLevel
 from tilewright.session import networks
 

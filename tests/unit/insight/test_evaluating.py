@@ -24,9 +24,9 @@ from tilewright.insight.single_operators import default_kernel
 from tilewright.models import ModelOptions
 from tilewright.models.zoo import names
 from tilewright.predict import device_classes, evaluation
+from tilewright.predict.evaluation import EvaluateRequest, Split
 from tilewright.predict.family_models import TrainingSet, fit_kernels
 from tilewright.predict.modelling import Predictors, predictors_of
-from tilewright.predict.splits import Question, Split
 from tilewright.store.database import SqliteStore
 
 
@@ -50,8 +50,8 @@ def networks(monkeypatch: pytest.MonkeyPatch) -> dict[str, frozenset[str]]:
     return found
 
 
-def question(split: Split, family: str = "conv2d") -> Question:
-    return Question(family=family, split=split, folds=3)
+def question(split: Split, family: str = "conv2d") -> EvaluateRequest:
+    return EvaluateRequest(family=family, split=split, folds=3)
 
 
 @pytest.fixture(autouse=True)
@@ -156,7 +156,7 @@ def test_no_network_is_known(predictors: Predictors, monkeypatch: pytest.MonkeyP
 def test_a_device_class_is_predicted_by_the_nearest_other(
     predictors: Predictors, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_classes, "shipped_placements", list)
+    monkeypatch.setattr(device_classes, "shipped_data", tuple)
     with pytest.raises(UsageError, match="two device classes") as caught:
         evaluate_kernels(predictors, question("device"))
     assert str(PLACEMENT.key) in caught.value.message
@@ -208,7 +208,7 @@ def test_what_cannot_be_asked(predictors: Predictors) -> None:
     with pytest.raises(UsageError, match="no split 'row'"):
         question("row")  # pyright: ignore[reportArgumentType]
     with pytest.raises(UsageError, match="--folds"):
-        Question(folds=1)
+        EvaluateRequest(folds=1)
 
 
 def test_the_zoo_is_as_the_file_says() -> None:

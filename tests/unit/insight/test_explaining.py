@@ -130,7 +130,7 @@ def test_what_cannot_be_explained(explainer: Explainer) -> None:
 def test_guesses_are_settings_of_the_space(predictors: Predictors) -> None:
     workload = rows_of_convolutions()[0].workload
     forms = (PLAIN,) * (len(workload.arguments) + 1)
-    guesses = BestGuesses(placement=PLACEMENT, predictors=predictors)(workload, forms)
+    guesses = BestGuesses(predictors=predictors)(workload, forms)
     assert 1 <= len(guesses) <= 3
     space = search_space(workload, forms, PLACEMENT)
     assert all(space.number(candidate) is not None for candidate in guesses)
@@ -140,12 +140,12 @@ def test_no_guess_without_a_model_of_this_class(predictors: Predictors) -> None:
     workload = rows_of_convolutions()[0].workload
     forms = (PLAIN,) * (len(workload.arguments) + 1)
     bare = replace(predictors, _loaded={})
-    unfitted = BestGuesses(placement=PLACEMENT, predictors=bare, fitting=False)
+    unfitted = BestGuesses(predictors=bare, fitting=False)
     assert unfitted(workload, forms) == ()
     model = predictors.model("conv2d")
     assert model is not None
     borrowed = replace(predictors, _loaded={"conv2d": replace(model, origin="another")})
-    assert BestGuesses(placement=PLACEMENT, predictors=borrowed)(workload, forms) == ()
+    assert BestGuesses(predictors=borrowed)(workload, forms) == ()
 
 
 def sweeping(

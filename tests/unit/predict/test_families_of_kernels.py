@@ -10,7 +10,7 @@ from tilewright.core.element_types import element_types
 from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.predict.collected import family_of
-from tilewright.predict.shipped import shipped_data, shipped_placements
+from tilewright.predict.shipped import shipped_data
 
 WINDOW = attributes(strides=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1), groups=1)
 DEPTHWISE = tuple((name, 8 if name == "groups" else value) for name, value in WINDOW)
@@ -57,8 +57,8 @@ def test_behind_a_conversion_the_anchor_decides() -> None:
 
 def test_the_shipped_rows_of_a_family_are_of_one_type() -> None:
     types: dict[str, set[str]] = {}
-    for placement in shipped_placements():
-        for row in shipped_data(placement).rows:
+    for shipped in shipped_data():
+        for row in shipped.rows:
             types.setdefault(family_of(row.workload), set()).add(row.workload.element_type)
     assert types["conv2d"] == {"float32"}
     assert all(len(found) == 1 or found == {"int8", "uint8"} for found in types.values())

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from helpers.records.predictor_kernels import candidates, convolution, relu
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
-from tilewright.predict.collected import Row
-from tilewright.predict.interpolation import MeasuredKernels
+from tilewright.predict.collected import MeasuredKernels, Row
 
 
 def measured_kernels(known: list[tuple[Workload, Candidate, float]]) -> MeasuredKernels:

@@ -33,7 +33,7 @@ from tilewright.predict.family_models import (
 )
 from tilewright.predict.kernel_features import Kernel, kernel_table
 from tilewright.predict.operator_features import operator_columns
-from tilewright.predict.shipped import shipped_classes, shipped_placements
+from tilewright.predict.shipped import shipped_data
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_a_table_has_the_facts_of_each_kernel_alone() -> None:
 
 def test_facts_do_not_depend_on_what_else_is_asked_about() -> None:
     """Measured kernels of every family and implementation that came along, in one table."""
-    shipped = shipped_classes(shipped_placements()[0])[0]
+    shipped = shipped_data()[0]
     kept: dict[tuple[str, str], int] = {}
     kernels: list[Kernel] = []
     for row in shipped.rows[::7]:

@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from helpers.records.predictor_kernels import score
-from tilewright.predict.metrics import conformal_reach, rank_correlation
-from tilewright.predict.splits import configuration_groups, folds_of
+from tilewright.predict.metrics import (
+    configuration_groups,
+    conformal_reach,
+    folds_of,
+    rank_correlation,
+)
 
 positive = st.floats(1e-6, 1e6)
 

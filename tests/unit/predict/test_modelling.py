@@ -76,14 +76,13 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.fixture
 def came_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The rows of convolutions came with the package, of the fake device."""
-    described = shipped._described  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(shipped, "DATA", tmp_path / "data")
     (tmp_path / "data").mkdir()
     path = tmp_path / "data" / f"{PLACEMENT.key}.parquet"
     shipped.write_rows(path, rows_of_convolutions(), PLACEMENT, PEAKS)
-    described.cache_clear()
+    shipped.shipped_data.cache_clear()
     yield
-    described.cache_clear()
+    shipped.shipped_data.cache_clear()
 
 
 @pytest.mark.usefixtures("came_along")

@@ -12,11 +12,10 @@ import pytest
 from helpers.records.predictor_tables import SHEETS, write_sheets
 from tilewright.core.errors import ModelError
 from tilewright.predict.base import Features
-from tilewright.predict.calibration import regret
 from tilewright.predict.datasheets import known_capability, read_datasheets
 from tilewright.predict.processes import Inputs, Prior, regression
 from tilewright.predict.regressors import Trees
-from tilewright.predict.transfer import device_weights, likely_overhead, work_of
+from tilewright.predict.transfer import device_weights, likely_overhead, regret, work_of
 
 OVERHEAD_S = 30e-6
 

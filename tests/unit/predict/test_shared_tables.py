@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.core.events import discard
-from tilewright.insight.evaluating import evaluate_table
-from tilewright.predict.splits import Question
+from tilewright.predict.evaluation import EvaluateRequest
+from tilewright.predict.table_evaluation import evaluate_table
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 
@@ -23,8 +23,8 @@ def shared(name: str) -> Path:
 
 def test_layer_norm_on_a_gpu_that_is_left_out() -> None:
     table, specs = shared("gpu_ln_neusight.parquet"), shared("gpu_specs_neusight.json")
-    asked = Question(family="layer_norm", split="device")
-    found = evaluate_table(table, specs, asked, discard, threads=1).result
+    asked = EvaluateRequest(family="layer_norm", split="device", specs=specs)
+    found = evaluate_table(table, asked, discard, threads=1).result
     rows = [row for row in found.rows if row.group != "all"]
     assert len(rows) == 5 and sum(row.n for row in rows) == 7000
     assert sum(row.mape for row in rows) / 5 < 0.2

@@ -13,17 +13,19 @@ from helpers.fakes.measuring import PLACEMENT
 from helpers.fakes.placements import altered
 from helpers.records.predictor_kernels import PEAKS, rows
 from tilewright.core.errors import ModelError
+from tilewright.core.events import discard
 from tilewright.predict import shipped
+from tilewright.predict.modelling import predictors_of
 from tilewright.predict.shipped import read_rows, shipped_data, write_rows
+from tilewright.store import open_store
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(shipped, "DATA", tmp_path)
-    described = shipped._described  # pyright: ignore[reportPrivateUsage]
-    described.cache_clear()
+    shipped_data.cache_clear()
     yield tmp_path
-    described.cache_clear()
+    shipped_data.cache_clear()
 
 
 def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
@@ -39,31 +41,34 @@ def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
 def test_the_days_of_the_measurements_come_along(folder: Path) -> None:
     days = ("2030-01-02", "2030-01-05")
     write_rows(folder / f"{PLACEMENT.key}.parquet", rows(2, 2), PLACEMENT, PEAKS, days)
-    found = shipped_data(PLACEMENT)
-    assert found is not None and found.measured == days
+    (found,) = shipped_data()
+    assert found.placement.key == PLACEMENT.key and found.measured == days
     write_rows(folder / f"{PLACEMENT.key}.parquet", rows(2, 2), PLACEMENT, PEAKS)
-    shipped._described.cache_clear()  # pyright: ignore[reportPrivateUsage]
-    again = shipped_data(PLACEMENT)
-    assert again is not None and again.measured is None
+    shipped_data.cache_clear()
+    (again,) = shipped_data()
+    assert again.measured is None
 
 
-def test_the_class_itself_is_exact_and_another_one_is_the_nearest(folder: Path) -> None:
+def test_the_class_itself_is_exact_and_another_one_is_the_nearest(
+    folder: Path, tmp_path: Path
+) -> None:
     wide = altered(PLACEMENT, class_key="wide", vector_bytes=64)
     narrow = altered(PLACEMENT, class_key="narrow", vector_bytes=16)
     for placement in (wide, narrow):
         write_rows(folder / f"{placement.key}.parquet", rows(2, 2), placement, PEAKS)
-    own = shipped_data(wide)
-    assert own is not None and own.exact and own.placement.device.class_key == "wide"
-    similar = altered(wide, class_key="other", threads=4)
-    near = shipped_data(similar)
-    assert near is not None and not near.exact and near.placement.device.class_key == "wide"
-    assert len(near.rows) == 4
-    foreign = altered(PLACEMENT, architecture="riscv64")
-    assert shipped_data(foreign) is None
+    with open_store(tmp_path / "none.db") as store:
+        own = predictors_of(wide, store, discard)
+        assert own.came_along is own.shipped is not None and own.lender is None
+        assert own.shipped.placement.key == wide.key
+        near = predictors_of(altered(wide, class_key="other", threads=4), store, discard)
+        assert near.lender is near.shipped is not None and near.came_along is None
+        assert near.lender.placement.key == wide.key and len(near.lender.rows) == 4
+        foreign = predictors_of(altered(PLACEMENT, architecture="riscv64"), store, discard)
+        assert foreign.shipped is foreign.came_along is foreign.lender is None
 
 
 def test_without_any_there_is_none(folder: Path) -> None:
-    assert shipped_data(PLACEMENT) is None
+    assert not list(folder.iterdir()) and shipped_data() == ()
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:

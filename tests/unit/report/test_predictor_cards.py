@@ -9,10 +9,8 @@ import pytest
 
 from tilewright.core.predictions import Covered, EvaluateResult, EvaluateRow, PredictorCard
 from tilewright.predict.base import Features
-from tilewright.predict.cards import Learnt, card
+from tilewright.predict.evaluation import EvaluateRequest, Evaluation, HeldOut, Learnt, card
 from tilewright.predict.family_models import TrainingSet
-from tilewright.predict.metrics import Evaluation, HeldOut
-from tilewright.predict.splits import Question
 from tilewright.report import cards, scatter
 
 EVIL = "<script>alert(1)</script>"
@@ -64,7 +62,7 @@ def made_card(rows: list[EvaluateRow]) -> PredictorCard:
         measured=("2030-01-02", "2030-01-05"),
         limits=["Kernels of one class."],
     )
-    return card([learnt], Question(), rows)
+    return card([learnt], EvaluateRequest(), rows)
 
 
 def test_the_page_has_data_errors_plot_and_limits() -> None:

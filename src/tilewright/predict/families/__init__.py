@@ -1,1 +1,0 @@
-"""Families of operators that are predicted, one declaration each."""
