@@ -7,16 +7,15 @@ the last one stopped and never measures anything twice.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 
-from tilewright.collect.adaptive import Feedback
 from tilewright.collect.design import CollectRequest
-from tilewright.collect.family_plan import Batches, FamilyPlan, is_operator
+from tilewright.collect.family_plan import Batches, FamilyPlan, Feedback, is_operator
 from tilewright.collect.planned import journal_of
 from tilewright.collect.schedule_settings import candidates_of
 from tilewright.core.budget import Budget
@@ -75,8 +74,11 @@ class Collector:
         if lost is not None:
             self.events(Note(message=f"No energy is measured: {lost.reason}"))
         self.wants_energy = self.meter is not None and lost is None
-        classes = [place.placement.key for place in self.places]
-        earlier = [run for key in classes for run in self.store.runs(request.key, key)]
+        earlier = [
+            run
+            for place in self.places
+            for run in self.store.runs(request.key, place.placement.key)
+        ]
         budget = Budget(request.budget, earlier, began_s=began_s)
         states: list[str] = []
         for number, place in enumerate(self.places):
@@ -212,6 +214,7 @@ class _Visit:
                     store=store,
                     events=events,
                     rounds=self.collector.rounds,
+                    accounted=len(journal.of(name)),
                 )
                 if request.design.adaptive
                 else None,
@@ -293,11 +296,9 @@ def known_candidates(
 
 def _in_turn(streams: Sequence[Batches]) -> Iterator[tuple[Task, list[Candidate]]]:
     """One of each stream after the other, until all are empty."""
-    left = list(streams)
+    left = deque(streams)
     while left:
-        for stream in list(left):
-            found = list(islice(stream, 1))
-            if found:
-                yield found[0]
-            else:
-                left.remove(stream)
+        stream = left.popleft()
+        for found in islice(stream, 1):
+            yield found
+            left.append(stream)

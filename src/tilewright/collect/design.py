@@ -118,17 +118,15 @@ def _types_of(name: str, design: Design) -> tuple[str, ...]:
 
 def _check(samples: int, design: Design) -> None:
     count_of(samples, "samples", 1)
-    for cache in design.caches:
-        _known("--cache", cache, CACHES)
-    for dtype in design.dtypes:
-        _known("--dtype", dtype, DTYPES)
+    for flag, values, known in (
+        ("--cache", design.caches, CACHES),
+        ("--dtype", design.dtypes, DTYPES),
+    ):
+        for value in values:
+            if value not in known:
+                raise UsageError(f"{flag} {value!r} is not known", hint=close_matches(value, known))
     if not (design.caches and design.dtypes and design.neighbours):
         raise UsageError("A factor needs at least one value.")
-
-
-def _known(flag: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise UsageError(f"{flag} {value!r} is not known", hint=close_matches(value, known))
 
 
 def circumstances_of(placements: Sequence[Placement], design: Design) -> tuple[Circumstances, ...]:

@@ -39,7 +39,7 @@ from tilewright.predict.evaluation import (
 from tilewright.predict.family_models import LEAST_SAMPLES, TrainingSet, fit_kernels
 from tilewright.predict.modelling import Predictors
 from tilewright.predict.shipped import shipped_data
-from tilewright.predict.table_evaluation import evaluate_table
+from tilewright.predict.tables import evaluate_table
 
 ZOO_FILE = Path(__file__).parent / "networks.json"
 KEY_PREFIX = "zoo:"

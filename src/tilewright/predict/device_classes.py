@@ -51,9 +51,6 @@ class Samples:
         return taken
 
 
-NONE = Samples()
-
-
 def classes_of(predictors: Predictors) -> list[Predictors]:
     """The predictors of every class that rows and peaks are known of: those that came along, and
     the database's."""
@@ -70,7 +67,7 @@ def classes_of(predictors: Predictors) -> list[Predictors]:
 
 
 def unseen_classes(
-    classes: Sequence[Predictors], family: str, samples: Samples = NONE
+    classes: Sequence[Predictors], family: str, samples: Samples
 ) -> list[tuple[HeldOut, TrainingSet]]:
     """The kernels of each of `classes_of` as `predict` would answer there if it had never been
     measured, or only in a few `samples`: by the nearest other class of its architecture, with what

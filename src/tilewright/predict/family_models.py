@@ -39,7 +39,7 @@ _BEYOND = 0.05
 
 _WIDER = 2.0
 DEFAULT_TREES = Trees(rounds=250, rate=0.12, depth=6, least_weight=2.0)
-SAMPLE_TREES = Trees(rounds=120, rate=0.08, depth=3, least_weight=3.0)
+_SAMPLE_TREES = Trees(rounds=120, rate=0.08, depth=3, least_weight=3.0)
 """For the few rows of a new device class: what they change of another one's model."""
 
 _MANY_SAMPLES = 400
@@ -140,11 +140,6 @@ class FamilyModel:
         return np.asarray((beyond & own).any(axis=1))
 
 
-def sample_trees(rows: int) -> Trees:
-    """How to learn from so many rows of a new class beside another one's model."""
-    return SAMPLE_TREES if rows < _MANY_SAMPLES else DEFAULT_TREES
-
-
 def require_rows(data: TrainingSet, base: FamilyModel | None = None) -> None:
     """Raise ModelError for fewer than `LEAST_ROWS` kernels, with a base `LEAST_SAMPLES`, or fewer
     configurations than members, with a base two."""
@@ -167,7 +162,8 @@ def fit_kernels(
     """Learn from measured kernels, as `fit_model` does; with trees that suit the base, or its
     absence, where none are given. Raises ModelError as `require_rows` does."""
     require_rows(data, base)
-    usual = DEFAULT_TREES if base is None else sample_trees(len(data))
+    few = base is not None and len(data) < _MANY_SAMPLES
+    usual = _SAMPLE_TREES if few else DEFAULT_TREES
     return fit_model(data, trees or usual, columns=columns, base=base)
 
 

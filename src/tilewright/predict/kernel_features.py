@@ -1,39 +1,42 @@
 """Kernels as rows of numbers: features of the operator, of the layouts, of the schedule.
 
-A kernel is a workload with a candidate. Its columns are `op.*` (see `operator_features`),
-`layout.*`, `implementation.*` (1 for its own), `knob.*` (numbers as they are, other values 1 where
-chosen) and `schedule.*` (what the implementation's facts say of the setting). What a kernel does
-not have is NaN, which trees take as an answer of its own.
+A kernel is a workload with a candidate. Its columns are `op.*` (what is known of the workload
+whatever computes it: sizes, as logarithms to base 2, and geometry; `docs/reference/predict.md`
+names them), `layout.*`, `implementation.*` (1 for its own), `knob.*` (numbers as they are, other
+values 1 where chosen) and `schedule.*` (what the implementation's facts say of the setting). What a
+kernel does not have is NaN, which trees take as an answer of its own. Nothing here needs a compiler
+or a measurement.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from math import log2
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.core.forms import Form
+from tilewright.core.forms import Form, channel_block, in_channel_blocks
 from tilewright.core.records import Candidate, KnobValue, Placement, Settings
+from tilewright.core.targets import Target
 from tilewright.cost import floors
 from tilewright.cost.floors import Peaks
+from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
-from tilewright.kernels.columns import KnobColumns, knob_columns
+from tilewright.kernels.columns import KnobColumns, Numbers, by_type, knob_columns
+from tilewright.kernels.convolution import convolutions
 from tilewright.kernels.estimates import facts_of_many, work_of
 from tilewright.kernels.registry import implementation
 from tilewright.predict.base import Features, Floats
-from tilewright.predict.operator_features import (
-    Columns,
-    Part,
-    lanes_of,
-    layout_features,
-    operator_columns,
-    spread,
-)
 
 Kernel = tuple[Workload, Candidate]
+Columns = dict[str, Floats]
+Part = tuple[Any, Mapping[str, Any]]
+"""Numbers of rows, or one of them, and by name what is known of them."""
+_WINDOWED = ("strides", "padding", "dilation", "kernel")
 _IMPLEMENTATION = "implementation."
 
 
@@ -56,9 +59,13 @@ def kernel_table(kernels: Sequence[Kernel], placement: Placement, peaks: Peaks) 
     numbers = {text: number for number, text in enumerate(distinct)}
     which = np.array([numbers[workload.text] for workload, _ in kernels])
     operators, target = list(distinct.values()), placement.target
-    of_operators = _of_operators(operators, placement, peaks)
+    of_operators = operator_columns(operators, placement)
+    least = floors.columns([floors.least_work(workload, target) for workload in operators])
+    of_operators["roof_s"] = np.log2(floors.floor_s(least, peaks))
     lanes, roof_s = lanes_of(operators, target)[which], np.zeros(len(kernels))
-    parts: list[Part] = [(slice(None), {name: f[which] for name, f in of_operators.items()})]
+    parts: list[Part] = [
+        (slice(None), {f"op.{name}": f[which] for name, f in of_operators.items()})
+    ]
     for (name, forms), rows in _alike(kernels).items():
         listed = [dict(kernels[row][1].settings) for row in rows]
         settings = knob_columns(listed) or listed
@@ -87,16 +94,6 @@ def _alike(kernels: Sequence[Kernel]) -> dict[tuple[str, tuple[Form, ...]], list
     for number, (_, candidate) in enumerate(kernels):
         groups.setdefault((candidate.implementation, candidate.forms), []).append(number)
     return groups
-
-
-def _of_operators(workloads: Sequence[Workload], placement: Placement, peaks: Peaks) -> Columns:
-    """The facts that no candidate changes."""
-    works = floors.columns(
-        [floors.least_work(workload, placement.target) for workload in workloads]
-    )
-    facts = operator_columns(workloads, placement)
-    facts["roof_s"] = np.log2(floors.floor_s(works, peaks))
-    return {f"op.{name}": found for name, found in facts.items()}
 
 
 def _knobs(settings: Sequence[Settings]) -> Columns:
@@ -169,3 +166,166 @@ def _vectors(settings: Sequence[Settings], registers: Floats) -> Columns:
             "schedule.torn_pieces": np.where(counts > registers, ones[beyond.astype(int)], 0.0),
         }
     return {}
+
+
+def spread(parts: Iterable[Part], count: int) -> Columns:
+    """Columns of so many rows from parts, each the numbers of rows with what is known of these; NaN
+    where no part knows anything."""
+    columns: Columns = {}
+    for rows, known in parts:
+        for name, values in known.items():
+            if name not in columns:
+                columns[name] = np.full(count, np.nan)
+            columns[name][rows] = values
+    return columns
+
+
+def lanes_of(workloads: Sequence[Workload], target: Target) -> Floats:
+    """How many elements of the type that each workload is computed in a vector register holds."""
+    return by_type([workload.computed_in for workload in workloads], target.lanes)
+
+
+def operator_columns(workloads: Sequence[Workload], placement: Placement) -> Columns:
+    """The facts of many workloads, at least one; NaN where one does not have a fact."""
+    target = placement.target
+    flop, constant_bytes, data_bytes, result_bytes, elements, last, rank, steps, arguments = (
+        np.array([_sizes(workload) for workload in workloads], dtype=np.float64).T
+    )
+    moved_bytes = constant_bytes + data_bytes + result_bytes
+    columns = {
+        "flop": np.log2(flop),
+        "constant_bytes": np.log2(constant_bytes + 1),
+        "data_bytes": np.log2(data_bytes + 1),
+        "result_bytes": np.log2(result_bytes + 1),
+        "intensity": np.log2(flop / np.maximum(1, moved_bytes)),
+        "steps": steps,
+        "arguments": arguments,
+        "rank": rank,
+        "innermost": np.log2(last),
+        "innermost_whole": _filled(last, lanes_of(workloads, target)),
+        "element_bytes": result_bytes / np.maximum(1, elements),
+        "constants_of_l2": np.log2((constant_bytes + 1) / target.cache_bytes(2)),
+        "data_of_l2": np.log2((data_bytes + result_bytes + 1) / target.cache_bytes(2)),
+        "all_of_l3": np.log2((moved_bytes + 1) / max(1, target.cache_bytes(3))),
+    }
+    columns |= _extents("extent", [workload.result.shape for workload in workloads])
+    convolved = [row for row, w in enumerate(workloads) if w.anchor_name == "conv2d"]
+    rest = sorted({*range(len(workloads))}.difference(convolved))
+    parts = [*_steps(workloads), *((row, _of_the_anchor(workloads[row])) for row in rest)]
+    if convolved:
+        parts.append((convolved, _of_convolutions([workloads[r] for r in convolved], placement)))
+    return columns | spread(parts, len(workloads))
+
+
+def _sizes(workload: Workload) -> tuple[int, ...]:
+    """What Python looks up in each workload; everything else follows from it in columns."""
+    result, constant_bytes = workload.result, workload.constant_bytes
+    return (
+        max(1, workload.flop),
+        constant_bytes,
+        workload.bytes - result.bytes - constant_bytes,
+        result.bytes,
+        result.elements,
+        result.shape[-1] if result.shape else 1,
+        len(result.shape),
+        len(workload.steps),
+        len(workload.arguments),
+    )
+
+
+def _steps(workloads: Sequence[Workload]) -> list[Part]:
+    """How many steps there are of each operator; most workloads are chains like another one's."""
+    chains: dict[tuple[str, ...], list[int]] = {}
+    for row, workload in enumerate(workloads):
+        chains.setdefault(tuple(step.operator for step in workload.steps), []).append(row)
+    return [
+        (rows, {f"steps_{operator}": count for operator, count in Counter(operators).items()})
+        for operators, rows in chains.items()
+    ]
+
+
+def _extents(name: str, shapes: Sequence[tuple[int, ...]]) -> Columns:
+    """Extents of shapes, the innermost first."""
+    most = max(len(shape) for shape in shapes)
+    none = (np.nan,) * most
+    table = np.array([(shape[::-1] + none)[:most] for shape in shapes], dtype=np.float64)
+    return {f"{name}_{n}": np.log2(np.maximum(1, table[:, n])) for n in range(most)}
+
+
+def _of_the_anchor(workload: Workload) -> dict[str, float]:
+    """Of any but convolutions."""
+    index, anchor = workload.anchor_index, workload.anchor
+    if index is None or anchor is None:
+        return _of_movement(workload)
+    inputs, output = workload.step_types(index)
+    facts = _inputs(inputs[0].shape) | {
+        "depth": log2(max(1.0, workload.flop / (2 * max(1, output.elements))))
+    }
+    for name, value in anchor.attributes:
+        if name in _WINDOWED and isinstance(value, tuple):
+            facts |= {f"{name}_{n}": float(part) for n, part in enumerate(value)}
+    return facts
+
+
+def _of_movement(workload: Workload) -> dict[str, float]:
+    """Where the innermost axis comes from decides how data moves."""
+    facts = _inputs(workload.arguments[0].type.shape)
+    moves = [step for step in workload.steps if OPERATORS[step.operator].movement]
+    for name, value in moves[0].attributes if moves else ():
+        if isinstance(value, tuple) and name in ("permutation", "axes", "perm"):
+            facts |= {f"axis_{n}": float(part) for n, part in enumerate(value[::-1])}
+    return facts
+
+
+def _inputs(shape: tuple[int, ...]) -> dict[str, float]:
+    """Extents of the first operand, the innermost first."""
+    return {f"input_{n}": log2(max(1, size)) for n, size in enumerate(shape[::-1])}
+
+
+def _of_convolutions(workloads: Sequence[Workload], placement: Placement) -> Mapping[str, Floats]:
+    conv = convolutions(workloads)
+    lanes = by_type(conv.computed_in, placement.target.lanes)
+    top, left, bottom, right = conv.padding
+    padded = (conv.in_height + top + bottom) * (conv.in_width + left + right)
+    steps = conv.strides[0] * conv.strides[1]
+    columns = {
+        "batch": conv.batch,
+        "in_channels": np.log2(conv.in_channels),
+        "out_channels": np.log2(conv.out_channels),
+        "group_in": np.log2(conv.group_in),
+        "group_out": np.log2(conv.group_out),
+        "groups": np.log2(conv.groups),
+        "in_whole": _filled(conv.group_in, lanes),
+        "out_whole": _filled(conv.group_out, lanes),
+        "in_height": np.log2(conv.in_height),
+        "out_height": np.log2(conv.out_height),
+        "out_width": np.log2(conv.out_width),
+        "out_pixels": np.log2(conv.pixels),
+        "kernel_height": conv.kernel[0],
+        "kernel_width": conv.kernel[1],
+        "stride": conv.strides[0],
+        "dilation": conv.dilation[0],
+        "padding": top + left + bottom + right,
+        "border_share": 1 - conv.in_height * conv.in_width / padded,
+        "halo": conv.taps * conv.pixels / np.maximum(1, padded) / steps,
+        "depth": np.log2(conv.group_in * conv.taps),
+        "threads_over_rows": _filled(conv.batch * conv.out_height, placement.resources.threads),
+    }
+    return {name: np.asarray(found, dtype=np.float64) for name, found in columns.items()}
+
+
+def layout_features(forms: tuple[Form, ...]) -> dict[str, float]:
+    """The blocks of channels of the first operand and of the result, 0 where they are none."""
+    return {
+        "data_block": _block(forms[0]),
+        "result_block": _block(forms[-1]),
+    }
+
+
+def _block(form: Form) -> float:
+    return float(channel_block(form)) if in_channel_blocks(form) else 0.0
+
+
+def _filled(extent: Floats | Numbers, whole: Floats | int) -> Floats:
+    """Share that an extent fills of the whole vectors it takes, or of the threads' rounds."""
+    return extent / (np.ceil(extent / whole) * whole)

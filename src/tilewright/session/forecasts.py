@@ -37,8 +37,7 @@ from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
 from tilewright.plan.preparation import prepare, prepare_outline
-from tilewright.predict import energies, forecasting, modelling
-from tilewright.predict import table as tables
+from tilewright.predict import energies, forecasting, modelling, tables
 from tilewright.predict.evaluation import EvaluateRequest, Evaluation, Split
 from tilewright.session.networks import BUDGET
 from tilewright.session.opened import Opened

@@ -10,9 +10,9 @@ import pytest
 from helpers.fakes.measuring import PLACEMENT
 from helpers.fakes.opened_measurer import Opened
 from tilewright.collect import family_plan
-from tilewright.collect.adaptive import TOLERATED, carried, settings_beside
 from tilewright.collect.collector import Collector
 from tilewright.collect.design import CollectRequest, Design, collect_request
+from tilewright.collect.family_plan import TOLERATED, carried, settings_beside
 from tilewright.collect.planned import Planned, journal_of
 from tilewright.core.budget import parse_budget
 from tilewright.core.events import discard

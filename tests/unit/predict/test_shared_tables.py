@@ -8,7 +8,7 @@ import pytest
 
 from tilewright.core.events import discard
 from tilewright.predict.evaluation import EvaluateRequest
-from tilewright.predict.table_evaluation import evaluate_table
+from tilewright.predict.tables import evaluate_table
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 

@@ -8,7 +8,7 @@ import polars
 import pytest
 
 from tilewright.core.errors import ModelError, UsageError
-from tilewright.predict.table import read_texts
+from tilewright.predict.tables import read_texts
 
 
 def test_texts_come_in_order_without_gaps(tmp_path: Path) -> None:
