@@ -32,10 +32,9 @@ from tilewright.core.events import discard
 from tilewright.cost.floors import Work
 from tilewright.hardware.gpus import CompilerReport, CudaKernel, Gpu
 from tilewright.hardware.target import parse_gpu
-from tilewright.insight.cuda_explaining import CudaExplainer
+from tilewright.insight.cuda_explaining import CudaExplainer, kernel_facts, roofline_of_gpu_s
 from tilewright.measure.kernels import CudaInspector
 from tilewright.models import ModelOptions
-from tilewright.predict.gpu_features import kernel_features, roofline_of_gpu_s
 from tilewright.predict.metrics import rank_correlation
 
 TARGET = "cuda -model=H100"
@@ -120,7 +119,7 @@ def agreement(items: Sequence[Item], results: Mapping[str, Item]) -> str:
         ("blocks_per_multiprocessor", "blocks"),
     ):
         pairs = [
-            (kernel_features(kernel, gpu)[fact], driver[said])
+            (kernel_facts(kernel, gpu)[fact], driver[said])
             for item in items
             for kernel, driver in zip(kernels(item), results[item["name"]]["driver"], strict=True)
         ]
@@ -145,7 +144,7 @@ def sectors_table(items: Sequence[Item], counted: Sequence[float]) -> str:
     found: dict[str, list[float]] = {}
     flat = [(item, kernel) for item in items for kernel in kernels(item)]
     for (item, kernel), sectors in zip(flat, counted, strict=True):
-        stated = kernel_features(kernel, gpu)["sector_bytes"]
+        stated = kernel_facts(kernel, gpu)["sector_bytes"]
         assert isinstance(stated, float)
         found.setdefault(item["rule"], []).append(stated / 32 / sectors)
     rows = [
@@ -164,7 +163,7 @@ def row(item: Item, result: Item, shown: Sequence[str]) -> tuple[str, ...]:
     """One operator: time, power, peer, facts."""
     gpu = parse_gpu(TARGET)
     main = max(kernels(item), key=lambda kernel: kernel.blocks * kernel.threads * kernel.loads)
-    facts = kernel_features(main, gpu)
+    facts = kernel_facts(main, gpu)
     ms, peer_ms = median(result["ms"]), median(result["peer_ms"])
     roof_s = roof_of(item, gpu)
     return (
@@ -222,7 +221,7 @@ def work(item: Item, fact: str) -> float:
     gpu = parse_gpu(TARGET)
     total = 0.0
     for kernel in kernels(item):
-        times = kernel_features(kernel, gpu)[fact]
+        times = kernel_facts(kernel, gpu)[fact]
         assert isinstance(times, (int, float))
         total += (kernel.loads + kernel.stores) * ceil(times)
     return total

@@ -54,11 +54,6 @@ class Planned:
     batches: tuple[Batch, ...]
     source: tuple[str, Candidate] | None = None
 
-    @property
-    def count(self) -> int:
-        """Candidates of the operator itself."""
-        return len(self.batches[0].candidates) if self.batches else 0
-
 
 @dataclass(kw_only=True)
 class Journal:

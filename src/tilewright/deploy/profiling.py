@@ -18,7 +18,6 @@ from tilewright.core.records import (
 from tilewright.core.results import MemoryUse, ProfileResult
 from tilewright.core.scratch import scratch_folder
 from tilewright.deploy import opening, racing, shipment
-from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import CallResult, PlanResult
@@ -120,8 +119,7 @@ class Profiler:
         """The compiled network: its time, that of each call in it, its energy, its memory."""
         plan = result.plan
         self.events(Stage(name="compile", detail=f"{len(plan.symbols)} kernels"))
-        inputs = random_inputs(network.model.graph, self.seed)
-        ordered = [inputs[name] for name in network.graph.inputs]
+        ordered = network.sample_inputs(self.seed)
         with scratch_folder() as folder, targeting.open_networks(self.placement) as w:
             compiled = w.compile(plan, network.graph.constants, folder)
             w.load(_NAME, folder, plan.constant_names)

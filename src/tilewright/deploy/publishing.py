@@ -28,7 +28,7 @@ from tilewright.graph.inputs import input_ranges
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.models.source import is_model_file
-from tilewright.store.output import replacing, undone_folders
+from tilewright.store.output import undone_folders, write_text
 
 REPORT = "report.html"
 DRAWING = "layouts.onnx"
@@ -117,8 +117,7 @@ def write_manifest(race: Race, result: OptimizeResult) -> None:
         result=asdict(result),
     )
     content = sealed(manifest.content, MANIFEST)
-    with replacing(folder / MANIFEST) as temporary:
-        temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    write_text(folder / MANIFEST, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
 def _inputs(network: PreparedNetwork) -> tuple[Port, ...]:

@@ -40,7 +40,7 @@ from tilewright.report.task_rows import (
 from tilewright.search.winners import DEFAULT
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import plan_of, shipping_key
-from tilewright.store.output import replacing
+from tilewright.store.output import replacing, write_text
 
 _OVER_BASELINE = "speedup_vs_baseline"
 _IN_PLACE = "in_place:"
@@ -274,8 +274,7 @@ class OptimizedNetwork:
     def write_report(self) -> Path:
         """Write `report.html` beside the artifact; returns its path."""
         path = self.folder / REPORT
-        with replacing(path) as temporary:
-            temporary.write_text(html.render(self.result), encoding="utf-8")
+        write_text(path, html.render(self.result))
         return path
 
     def write_drawing(self) -> Path | None:

@@ -1,35 +1,160 @@
-"""`explain` of a CUDA target: what is known of an operator's kernels before any of them runs."""
+"""`explain` of a CUDA target: what is known of an operator's kernels before any of them runs, from
+their launch and their compiler's report.
+
+`docs/reference/cuda.md` describes each fact with its unit. How many blocks fit on a multiprocessor
+follows NVIDIA's occupancy calculation (`cuda_occupancy.h`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log
+from typing import Literal
 
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.predictions import ExplainResult, FactDifference, TurningPoint
-from tilewright.cost.floors import Work
+from tilewright.cost.floors import Peaks, Work, roofline_s
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
-from tilewright.hardware.gpus import CudaCode, CudaKernel, Gpu
+from tilewright.hardware.gpus import CompilerReport, CudaCode, CudaKernel, Gpu
 from tilewright.hardware.target import parse_gpu
 from tilewright.insight.single_operators import along, main_task, numbers_of
 from tilewright.measure.kernels import CudaInspector
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
-from tilewright.predict.gpu_features import (
-    code_features,
-    kernel_features,
-    main_kernel,
-    roofline_of_gpu_s,
-    waves,
-    with_report,
-)
+
+_WARP = 32
+_SECTOR_BYTES = 32
+_PARTITIONS = 4
+_PARTITION_REGISTERS = 16384
+_REGISTER_UNIT = 256
+_SHARED_UNITS = {"sm_6": 256, "sm_7": 256}
+_SHARED_UNIT, _RESERVED_SHARED_BYTES = 128, 1024
+
+Limit = Literal["threads", "blocks", "registers", "shared memory"]
+Facts = dict[str, float | str]
 
 _ALIKE = 1e-9
 _LEAST_STEP = 1.02
 """A wave that begins is a turning point where a FLOP then takes so much longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """Blocks of a kernel that a multiprocessor holds at once, 0 where one does not fit; the part of
+    its threads they are; what there is too little of for one more."""
+
+    blocks: int
+    part: float
+    limited_by: Limit
+
+
+def occupancy(kernel: CudaKernel, gpu: Gpu) -> Occupancy:
+    """How a kernel fills a multiprocessor; without a compiler's report registers do not count."""
+    warps = ceil(kernel.threads / _WARP)
+    limits: dict[Limit, int] = {
+        "threads": gpu.most_threads // (warps * _WARP),
+        "blocks": gpu.most_blocks,
+    }
+    if kernel.report is not None and kernel.report.registers:
+        warp_registers = _whole(kernel.report.registers * _WARP, _REGISTER_UNIT)
+        limits["registers"] = _PARTITIONS * (_PARTITION_REGISTERS // warp_registers) // warps
+    taken = shared_bytes(kernel)
+    if taken:
+        old_unit = _SHARED_UNITS.get(gpu.arch[:4])
+        reserved = 0 if old_unit else _RESERVED_SHARED_BYTES
+        room = gpu.shared_bytes if taken <= gpu.block_shared_bytes else 0
+        limits["shared memory"] = room // (_whole(taken, old_unit or _SHARED_UNIT) + reserved)
+    name = min(limits, key=lambda limit: limits[limit])
+    return Occupancy(
+        blocks=limits[name],
+        part=limits[name] * warps * _WARP / gpu.most_threads,
+        limited_by=name,
+    )
+
+
+def shared_bytes(kernel: CudaKernel) -> int:
+    """A block's shared memory: the compiler's figure, which also has alignment, where there is one,
+    but never less than what the launch asks for."""
+    reported = kernel.report.shared_bytes if kernel.report is not None else 0
+    return max(kernel.shared_bytes, reported)
+
+
+def main_kernel(code: CudaCode) -> CudaKernel:
+    """The function that reads the most, which is where the time goes as a rule."""
+    return max(code.kernels, key=lambda kernel: kernel.blocks * kernel.threads * kernel.loads)
+
+
+def with_report(kernel: CudaKernel, report: CompilerReport | None) -> CudaKernel:
+    """A kernel that was not compiled, with the registers of one that is like it."""
+    if report is None:
+        return kernel
+    return replace(kernel, report=replace(report, shared_bytes=kernel.shared_bytes))
+
+
+def waves(kernel: CudaKernel, gpu: Gpu) -> float | None:
+    """How often the blocks of a launch fill the GPU; None where multiprocessors are not known or no
+    block fits."""
+    held = occupancy(kernel, gpu).blocks * (gpu.multiprocessors or 0)
+    return kernel.blocks / held if held else None
+
+
+def kernel_facts(kernel: CudaKernel, gpu: Gpu) -> Facts:
+    """The facts of one function by name; what is not known is left out."""
+    warps = ceil(kernel.threads / _WARP)
+    fits = occupancy(kernel, gpu)
+    facts: Facts = {
+        "grid_blocks": kernel.blocks,
+        "block_threads": kernel.threads,
+        "warp_fill": kernel.threads / (warps * _WARP),
+        "shared_bytes": shared_bytes(kernel),
+        "loads": kernel.loads,
+        "guarded_share": kernel.guarded / kernel.loads if kernel.loads else 0.0,
+        "comparisons": kernel.comparisons,
+        "sectors_per_load": kernel.sectors,
+        "sector_bytes": kernel.loads * kernel.sectors * _SECTOR_BYTES * warps * kernel.blocks,
+        "stores": kernel.stores,
+        "blocks_per_multiprocessor": fits.blocks,
+        "occupancy": fits.part,
+        "limited_by": fits.limited_by,
+    }
+    if kernel.report is not None:
+        facts["registers"] = kernel.report.registers
+        facts["spill_bytes"] = kernel.report.spill_store_bytes + kernel.report.spill_load_bytes
+        facts["stack_bytes"] = kernel.report.stack_bytes
+    if gpu.multiprocessors is not None:
+        facts["multiprocessors_used"] = min(1.0, kernel.blocks / gpu.multiprocessors)
+        facts["most_blocks"] = ceil(kernel.blocks / gpu.multiprocessors)
+    count = waves(kernel, gpu)
+    if count is not None:
+        facts["waves"] = count
+        facts["tail"] = 1 - count / ceil(count)
+    return facts
+
+
+def code_facts(code: CudaCode, gpu: Gpu) -> Facts:
+    """The facts of an operator: those of its main function, and what is of the whole."""
+    return {
+        "rule": code.rule,
+        "kernels": len(code.kernels),
+        **kernel_facts(main_kernel(code), gpu),
+    }
+
+
+def roofline_of_gpu_s(work: Work, gpu: Gpu) -> float | None:
+    """The least seconds by the datasheet's fp32 peak and bandwidth; None for an unknown model."""
+    if gpu.flop_per_s is None or gpu.bytes_per_s is None:
+        return None
+    peaks = Peaks(
+        flop_per_s=gpu.flop_per_s, bytes_per_s=gpu.bytes_per_s, cache_bytes_per_s=gpu.bytes_per_s
+    )
+    return float(roofline_s(work, peaks))
+
+
+def _whole(amount: int, unit: int) -> int:
+    return -(-amount // unit) * unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +206,11 @@ class CudaExplainer:
             source="roofline",
             factors=(),
             turning_points=points,
-            facts=code_features(code, self.gpu),
+            facts=code_facts(code, self.gpu),
             ratio=_ratio(times_s),
             differences=self._differences(codes),
             functions=tuple(
-                {"function": kernel.name, **kernel_features(kernel, self.gpu)}
+                {"function": kernel.name, **kernel_facts(kernel, self.gpu)}
                 for kernel in code.kernels
             ),
             reason=code.reason,
@@ -102,10 +227,10 @@ class CudaExplainer:
         return main_task(name, self.options, local_placement(1)).workload
 
     def _differences(self, codes: Sequence[CudaCode]) -> tuple[FactDifference, ...]:
-        """Features that differ, the largest ratios first and texts before all."""
+        """Facts that differ, the largest ratios first and texts before all."""
         if len(codes) < 2:
             return ()
-        first, second = (code_features(code, self.gpu) for code in codes)
+        first, second = (code_facts(code, self.gpu) for code in codes)
         names = [fact for fact in {**first, **second} if _differ(first.get(fact), second.get(fact))]
         return tuple(
             FactDifference(fact=fact, first=first.get(fact), second=second.get(fact), share=None)

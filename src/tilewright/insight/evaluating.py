@@ -72,11 +72,9 @@ def _models_measured(predictors: Predictors) -> dict[str, set[str]]:
     if found:
         probe, _ = default_kernel(PROBE, ModelOptions(), predictors.placement)
         found.pop(probe.key, None)
-    return {key: {name for name in names if _is_network(name)} for key, names in found.items()}
-
-
-def _is_network(model: str) -> bool:
-    return ", " not in model and not model.startswith("op:") and model not in CONFIGURATIONS
+    models = {name for names in found.values() for name in names}
+    networks = {m for m in models if ", " not in m and not m.startswith("op:")} - {*CONFIGURATIONS}
+    return {key: networks & {*names} for key, names in found.items()}
 
 
 def operators_of(rows: Sequence[Row]) -> Integers:
@@ -143,20 +141,16 @@ def _families(classes: Sequence[Predictors], request: EvaluateRequest) -> list[s
 
 
 def _learnt(predictors: Predictors, data: TrainingSet) -> Learnt:
-    return learnt_kernels(data, _days(predictors, data.device_class))
-
-
-def _days(predictors: Predictors, device_class: str) -> tuple[str, str] | None:
-    """The first and last day of what is known of a class; None where a part has no date."""
-    every = (*predictors.store.placements(), predictors.placement)
-    known = {str(placement.key): placement.key for placement in every}
-    own = predictors.store.measured_days(known[device_class]) if device_class in known else None
+    """What a predictor learns from, with the first and last day of what is known of its class; None
+    where a part has no date."""
+    store, device_class = predictors.store, data.device_class
+    known = {str(one.key): one.key for one in (*store.placements(), predictors.placement)}
+    own = store.measured_days(known[device_class]) if device_class in known else None
     found = [one.measured for one in shipped_data() if str(one.placement.key) == device_class]
     found += [own] if own is not None or not found else []
     days = [part for part in found if part is not None]
-    if len(days) < len(found):
-        return None
-    return min(first for first, _ in days), max(last for _, last in days)
+    measured = (min(d for d, _ in days), max(d for _, d in days)) if days else None
+    return learnt_kernels(data, measured if len(days) == len(found) else None)
 
 
 def _by_configuration(

@@ -74,9 +74,7 @@ class Explainer:
             )
         (estimate,) = Forecaster(predictors=self.predictors).kernels([kernel])
         self.predictors.events(Stage(name="explain", detail=kernel[0].key))
-        ratio, unlike = None, ()
-        if versus is not None:
-            ratio, unlike = self._versus(kernel, versus, model)
+        ratio, unlike = self._versus(kernel, versus, model) if versus is not None else (None, ())
         features = self.predictors.features([kernel], model)
         known = zip(features.names, features.values[0].tolist(), strict=True)
         return ExplainResult(

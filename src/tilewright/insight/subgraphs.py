@@ -22,7 +22,6 @@ from tilewright.core.scratch import scratch_folder
 from tilewright.core.signals import graceful_interrupt
 from tilewright.core.timings import Speedup, speedup
 from tilewright.cost.floors import Peaks
-from tilewright.graph.inputs import random_inputs
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.plans import with_candidates
@@ -162,8 +161,7 @@ class SubgraphStudy:
 
     def _network_gain(self, network: PreparedNetwork, chosen: Mapping[Level, Choice]) -> Speedup:
         """Op-level time / subgraph-level time of the compiled networks, timed in turn."""
-        inputs = random_inputs(network.model.graph, self.seed)
-        ordered = [inputs[name] for name in network.graph.inputs]
+        inputs = network.sample_inputs(self.seed)
         if all(chosen["op"][key] == chosen["subgraph"][key] for key in network.tasks):
             return Speedup(value=1.0, low=1.0, high=1.0)
         with scratch_folder() as folder, open_networks(self.placement) as worker:
@@ -171,7 +169,7 @@ class SubgraphStudy:
                 plan = with_candidates(network.plan, chosen[level])
                 worker.compile(plan, network.graph.constants, folder / level)
                 worker.load(level, folder / level, plan.constant_names)
-            runners = {level: network_runner(worker, level, ordered) for level in LEVELS}
+            runners = {level: network_runner(worker, level, inputs) for level in LEVELS}
             timings = time_together(runners)
         return timings["subgraph"].speedup_over(timings["op"])
 

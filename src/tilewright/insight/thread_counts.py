@@ -15,7 +15,6 @@ from tilewright.core.events import EventSink, Stage
 from tilewright.core.predictions import ThreadsResult, ThreadTime
 from tilewright.core.records import Placement
 from tilewright.core.scratch import scratch_folder
-from tilewright.graph.inputs import random_inputs
 from tilewright.measure.targeting import open_networks
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
@@ -29,27 +28,23 @@ Timer = Callable[[Placement], float]
 """Seconds of the network at a placement, that is, with its number of threads."""
 
 
-def network_timer(
+def network_time_s(
+    placement: Placement,
+    *,
     model: str,
     options: ModelOptions,
     store: Store,
     settings: SettingsName,
     max_error: float,
-) -> Timer:
-    """Compiles a network for a placement and times it alone."""
-
-    def timed(placement: Placement) -> float:
-        network = prepare(model, options, placement)
-        plan = choose_plan(network, store, placement, settings, max_error=max_error)
-        inputs = random_inputs(network.model.graph, options.seed)
-        ordered = [inputs[name] for name in network.graph.inputs]
-        with scratch_folder() as folder, open_networks(placement) as worker:
-            worker.compile(plan, network.graph.constants, folder)
-            worker.load("network", folder, plan.constant_names)
-            samples_s = worker.time("network", ordered, repeats=_REPEATS, warmup=_WARMUP)
-        return median(samples_s)
-
-    return timed
+) -> float:
+    """Compile a network for a placement and time it alone."""
+    network = prepare(model, options, placement)
+    plan = choose_plan(network, store, placement, settings, max_error=max_error)
+    with scratch_folder() as folder, open_networks(placement) as worker:
+        worker.compile(plan, network.graph.constants, folder)
+        worker.load("network", folder, plan.constant_names)
+        inputs = network.sample_inputs(options.seed)
+        return median(worker.time("network", inputs, repeats=_REPEATS, warmup=_WARMUP))
 
 
 def study_threads(

@@ -14,7 +14,7 @@ from tilewright.core.results import TunerStudyResult, TunerStudyRow
 from tilewright.search.sweeps.files import read_sweeps, shipped_sweeps
 from tilewright.search.sweeps.sweep import Sweep, compare_tuners
 from tilewright.search.tuners.registry import replayable, tuner_factory
-from tilewright.store.output import replacing
+from tilewright.store.output import write_text
 
 PAGE = "study-tuners.html"
 
@@ -51,8 +51,7 @@ def write_page(folder: Path, result: TunerStudyResult) -> None:
     """Write the figures as `study-tuners.html` into a folder."""
     from tilewright.report.html import render_tuner_study
 
-    with replacing(folder / PAGE) as temporary:
-        temporary.write_text(render_tuner_study(result), encoding="utf-8")
+    write_text(folder / PAGE, render_tuner_study(result))
 
 
 def _replay(job: tuple[str, int], *, sweep: Path | None, seeds: int) -> list[TunerStudyRow]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tilewright.core.forms import Form
 from tilewright.graph.fuse import FusedNetwork
-from tilewright.graph.network import Graph
+from tilewright.graph.inputs import random_inputs
+from tilewright.graph.network import Array, Graph
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.models.loaded import LoadedModel
@@ -42,3 +43,8 @@ class PreparedNetwork:
     def weight_bytes(self) -> int:
         """All constants together."""
         return sum(array.nbytes for array in self.graph.constants.values())
+
+    def sample_inputs(self, seed: int) -> list[Array]:
+        """Random inputs that the model accepts, in the order of the graph's."""
+        inputs = random_inputs(self.model.graph, seed)
+        return [inputs[name] for name in self.graph.inputs]

@@ -70,12 +70,9 @@ class Features:
         """The values of the same rows with these columns; NaN for those that are not here."""
         if tuple(names) == self.names:
             return self.values
-        place = {name: column for column, name in enumerate(self.names)}
-        found = np.full((len(self.values), len(names)), np.nan)
-        for column, name in enumerate(names):
-            if name in place:
-                found[:, column] = self.values[:, place[name]]
-        return found
+        known = dict(zip(self.names, self.values.T, strict=True))
+        nothing = np.full(len(self.values), np.nan)
+        return np.column_stack([known.get(name, nothing) for name in names])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +106,6 @@ class Family:
 
 def features_of(named: Mapping[str, Any], scale: Floats) -> Features:
     """Features from one array, or one number, per name."""
-    values = np.empty((len(scale), len(named)))
-    for place, value in enumerate(named.values()):
-        values[:, place] = value
+    columns = [np.broadcast_to(value, len(scale)) for value in named.values()]
+    values = np.column_stack(columns).astype(np.float64)
     return Features(names=tuple(named), values=values, scale=scale)

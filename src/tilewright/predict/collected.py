@@ -18,7 +18,7 @@ from tilewright.cost.floors import Peaks
 from tilewright.graph.workload import Workload
 from tilewright.predict.base import Floats
 from tilewright.predict.family_models import TrainingSet
-from tilewright.predict.kernel_features import Kernel, implementation_of, kernel_table
+from tilewright.predict.kernel_features import Kernel, kernel_table
 
 _USUAL, _BYTES = "float32", ("int8", "uint8")
 
@@ -88,14 +88,13 @@ def training_set(
 ) -> TrainingSet:
     """The features and times of a family's rows at a placement."""
     mine = [row for row in rows if family_of(row.workload) == family]
-    features = kernel_table(kernels_of(mine), placement, peaks)
     keys = [row.workload.key for row in mine]
     return TrainingSet(
         family=family,
-        features=features,
+        features=kernel_table(kernels_of(mine), placement, peaks),
         target=np.array([row.latency_s for row in mine]),
         configurations=np.unique(keys, return_inverse=True)[1].ravel().astype(np.int64),
-        groups=implementation_of(features),
+        groups=np.array([row.candidate.implementation for row in mine], dtype=object),
         device_class=str(placement.key),
         peaks=peaks,
         data_hash=digest("\n".join(sorted(map(_identity, mine)))),

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from math import expm1, isfinite
-from pathlib import Path
 from statistics import median
 
 from tilewright.core.errors import ModelError, UsageError, close_matches
@@ -85,7 +84,7 @@ class EnergyPredictors:
         """A family's model from its file, fitted where there is none; None where too little is
         known. Raises ModelError for a file that is broken or of another device class."""
         if family not in self._loaded:
-            path = self._path(family)
+            path = self.predictors.path(f"{family}.energy.json")
             self._loaded[family] = None
             if path.exists():
                 self._loaded[family] = load_model(path, self.predictors.placement)
@@ -100,12 +99,9 @@ class EnergyPredictors:
         predictors.events(Stage(name="fit", detail=f"{family}: energy"))
         rows = self._rows.get(family, [])
         model = fit_energies(rows, family, predictors.placement, predictors.peaks)
-        save_model(model, self._path(family))
+        save_model(model, predictors.path(f"{family}.energy.json"))
         self._loaded[family] = model
         return model
-
-    def _path(self, family: str) -> Path:
-        return self.predictors.path(f"{family}.energy.json")
 
 
 def fit_energies(

@@ -157,10 +157,9 @@ class Forecaster:
         """The best answer there is for each: this very kernel measured, its neighbours in size, the
         family's model, the roofline."""
         known = [self._known(kernel) for kernel in kernels]
-        unknown = [number for number, answer in enumerate(known) if answer is None]
-        modelled = self.modelled([kernels[number] for number in unknown])
-        found = dict(zip(unknown, modelled, strict=True))
-        return [answer or found[number] for number, answer in enumerate(known)]
+        asked = [kernel for kernel, found in zip(kernels, known, strict=True) if found is None]
+        modelled = iter(self.modelled(asked))
+        return [found or next(modelled) for found in known]
 
     def modelled(self, kernels: Sequence[Kernel]) -> list[Estimate]:
         """What the models say, or the roofline, also of kernels that were measured; those of one
@@ -194,12 +193,11 @@ class Forecaster:
         ]
 
     def _roofs(self, kernels: Sequence[Kernel]) -> list[Estimate]:
-        target = self.predictors.placement.target
+        target, peaks = self.predictors.placement.target, self.predictors.peaks
         works = [work_of(workload, chosen.implementation, target) for workload, chosen in kernels]
-        roofs = [float(floor_s(work, self.predictors.peaks)) for work in works]
         return [
             Estimate(latency_s=roof, low_s=roof, high_s=_OVER_ROOF * roof, source="roofline")
-            for roof in roofs
+            for roof in (float(floor_s(work, peaks)) for work in works)
         ]
 
     def _note(self, message: str) -> None:
@@ -294,8 +292,8 @@ def _composed(
 def _widths(widths: Sequence[float]) -> float:
     """The half width of a sum whose terms' errors go together in part."""
     each = np.array(widths)
-    apart = float((each**2).sum())
-    return sqrt(_TOGETHER * float(each.sum()) ** 2 + (1 - _TOGETHER) * apart)
+    together, apart = float(each.sum()) ** 2, float((each**2).sum())
+    return sqrt(_TOGETHER * together + (1 - _TOGETHER) * apart)
 
 
 _CONSIDERED = 256

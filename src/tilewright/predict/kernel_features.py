@@ -37,16 +37,6 @@ Columns = dict[str, Floats]
 Part = tuple[Any, Mapping[str, Any]]
 """Numbers of rows, or one of them, and by name what is known of them."""
 _WINDOWED = ("strides", "padding", "dilation", "kernel")
-_IMPLEMENTATION = "implementation."
-
-
-def implementation_of(table: Features) -> npt.NDArray[Any]:
-    """The name of each row's implementation."""
-    found = np.full(len(table), "", dtype=object)
-    for column, name in enumerate(table.names):
-        if name.startswith(_IMPLEMENTATION):
-            found[table.values[:, column] == 1] = name.removeprefix(_IMPLEMENTATION)
-    return found
 
 
 def kernel_table(kernels: Sequence[Kernel], placement: Placement, peaks: Peaks) -> Features:
@@ -76,9 +66,10 @@ def kernel_table(kernels: Sequence[Kernel], placement: Placement, peaks: Peaks) 
         facts = facts_of_many(
             implementation(name), asked, target, placement.resources, forms, settings
         )
-        blocks = {f"layout.{port}": block for port, block in layout_features(forms).items()}
         parts += [
-            (rows, {f"{_IMPLEMENTATION}{name}": 1.0, **blocks, **_knobs(settings)}),
+            (rows, {f"implementation.{name}": 1.0, **_knobs(settings)}),
+            (rows, {"layout.data_block": _block(forms[0])}),
+            (rows, {"layout.result_block": _block(forms[-1])}),
             (rows, _vectors(settings, lanes[rows])),
             (rows, _schedule(facts, placement, roof_s[rows])),
         ]
@@ -314,15 +305,8 @@ def _of_convolutions(workloads: Sequence[Workload], placement: Placement) -> Map
     return {name: np.asarray(found, dtype=np.float64) for name, found in columns.items()}
 
 
-def layout_features(forms: tuple[Form, ...]) -> dict[str, float]:
-    """The blocks of channels of the first operand and of the result, 0 where they are none."""
-    return {
-        "data_block": _block(forms[0]),
-        "result_block": _block(forms[-1]),
-    }
-
-
 def _block(form: Form) -> float:
+    """The block of channels, 0 where there are none."""
     return float(channel_block(form)) if in_channel_blocks(form) else 0.0
 
 

@@ -35,7 +35,7 @@ from tilewright.predict.kernel_features import Kernel, kernel_table
 from tilewright.predict.shipped import ShippedData, shipped_data
 from tilewright.predict.similarity import enough, nearest, slowdown
 from tilewright.store.base import Store
-from tilewright.store.output import replacing
+from tilewright.store.output import write_text
 
 FORMAT = 2
 """Of the model files; another one is refused."""
@@ -103,10 +103,9 @@ class Predictors:
     def peaks(self) -> Peaks:
         """The peaks measured here, else those of the shipped data. Raises ModelError where neither
         is known."""
-        names = [peak.name for peak in fields(Peaks)]
-        stored = {name: self.store.peak(self.placement.key, name) for name in names}
+        stored = {p.name: self.store.peak(self.placement.key, p.name) for p in fields(Peaks)}
         found = {name: value for name, value in stored.items() if value is not None}
-        if len(found) == len(names):
+        if len(found) == len(stored):
             return Peaks(**found)
         if self.shipped is not None:
             return self.shipped.peaks
@@ -308,8 +307,7 @@ def save_model(model: FamilyModel, path: Path) -> None:
     Raises OutputError where the folder cannot be written.
     """
     found = {"format": FORMAT, "tilewright": own_version(), "model": to_json(model)}
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(found), encoding="utf-8")
+    write_text(path, json.dumps(found))
 
 
 def load_model(path: Path, placement: Placement) -> FamilyModel:

@@ -14,9 +14,8 @@ model gives have a common factor, and what the shipped rows say is moved by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import log2
-from typing import Any
 
 import numpy as np
 
@@ -52,7 +51,10 @@ def nearest(
     if len(own) < LEAST_PROBES or len(known) == 1:
         return by_datasheet, 0
     times = _times(own)
-    told = [_ratios(times, _times(rows(place))) for place in places]
+    told = [
+        [seconds / known_s[kernel] for kernel, seconds in times.items() if kernel in known_s]
+        for known_s in (_times(rows(place)) for place in places)
+    ]
     if min(map(len, told)) < LEAST_PROBES:
         return by_datasheet, 0
     place = min(places, key=lambda place: unlikeness(told[place]))
@@ -61,11 +63,6 @@ def nearest(
 
 def _times(rows: Sequence[Row]) -> dict[tuple[str, Candidate], float]:
     return {(row.workload.key, row.candidate): row.latency_s for row in rows}
-
-
-def _ratios(own: Mapping[Any, float], known: Mapping[Any, float]) -> list[float]:
-    """The ratio of the times of each kernel measured on both."""
-    return [seconds / known[kernel] for kernel, seconds in own.items() if kernel in known]
 
 
 def unlikeness(ratios: Sequence[float]) -> float:
@@ -95,14 +92,12 @@ def _doublings(one: float, other: float) -> float:
 
 
 def slowdown(rows: Sequence[Row], model: FamilyModel, placement: Placement, peaks: Peaks) -> float:
-    """The median of measured over predicted times, each operator counting once; 1 where rows are
-    too few or the factor is too near to 1 to be told from it.
+    """The median of measured over predicted times, each operator counting once; 1 where the factor
+    is too near to 1 to be told from it.
 
-    `rows` are this machine's, of the model's family, `peaks` those that the model learnt with. Of
-    many rows 200 are asked about, spread over all.
+    `rows` are this machine's, `enough` of the model's family, `peaks` those that the model learnt
+    with. Of many rows 200 are asked about, spread over all.
     """
-    if not enough(rows):
-        return 1.0
     asked = [rows[int(n)] for n in np.linspace(0, len(rows) - 1, min(len(rows), _MOST)).round()]
     said = model.predict(kernel_table(kernels_of(asked), placement, peaks)).predicted
     operators: dict[str, list[float]] = {}

@@ -90,7 +90,8 @@ def read_table(path: Path) -> polars.DataFrame:
 
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path} is neither {' nor '.join(FORMATS)}.")
-    read = polars.read_parquet if path.suffix.lower() == ".parquet" else _read_csv
+    read_csv = partial(polars.read_csv, infer_schema_length=None)
+    read = polars.read_parquet if path.suffix.lower() == ".parquet" else read_csv
     try:
         require_regular(path)
         return read(path)
@@ -101,12 +102,6 @@ def read_table(path: Path) -> polars.DataFrame:
             f"{path} is no table: {str(error).splitlines()[0]}",
             hint=_QUOTES if path.suffix.lower() == ".csv" else None,
         ) from error
-
-
-def _read_csv(path: Path) -> polars.DataFrame:
-    import polars
-
-    return polars.read_csv(path, infer_schema_length=None)
 
 
 def read_texts(path: Path, column: str) -> list[str]:
@@ -131,14 +126,10 @@ def targets_in(table: polars.DataFrame, family: Family) -> list[Target]:
     if not found:
         lacking.append(family.targets[0].column)
     if lacking:
-        names = ", ".join(_named(column) for column in lacking)
+        names = ", ".join(f"{c.name} ({c.unit})" if c.unit else c.name for c in lacking)
         hint = close_matches(lacking[0].name, there) if there else None
         raise UsageError(f"The table lacks {names}, which {family.name} wants.", hint=hint)
     return found
-
-
-def _named(column: Column) -> str:
-    return f"{column.name} ({column.unit})" if column.unit else column.name
 
 
 def measured(table: polars.DataFrame, family: Family, target: Target) -> Measured:

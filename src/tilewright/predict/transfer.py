@@ -177,15 +177,10 @@ def choose(family: Family, inputs: Inputs, forecast: Forecast, count: int, seed:
     smallest = np.argsort(forecast.scale, kind="stable")
     fixed = smallest[[int(share * (len(rows) - 1)) for share in _SMALLEST]]
     drawn = np.concatenate([fixed, random.permutation(rows)[:_CANDIDATES]])
-    return _informative(inputs, forecast, fixed, _distinct(inputs.near, drawn), count)
-
-
-def _informative(
-    inputs: Inputs, forecast: Forecast, fixed: Integers, rows: Integers, count: int
-) -> Integers:
-    """The fixed rows, then those that tell most of all; what is overhead is no error."""
+    rows = _distinct(inputs.near, drawn)
     if len(rows) <= count:
         return np.unique(rows)
+    # The fixed rows, then those that tell most of all; what is overhead is no error.
     share, prior = _work_share(forecast)[rows], Prior()
     covariance = inputs.kernel(prior)(inputs.joined[rows])
     first = [int(row) for row in np.flatnonzero(np.isin(rows, fixed))]

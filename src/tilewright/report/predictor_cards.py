@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilewright.predict.evaluation import Evaluation
-from tilewright.store.output import replacing
+from tilewright.store.output import write_text
 
 PAGE, TEXT = "predictors.html", "predictors.md"
 _POINTS = 400
@@ -17,8 +17,8 @@ def write_cards(folder: Path, evaluation: Evaluation) -> None:
     from tilewright.report import cards
 
     plots = write_pictures(folder, evaluation)
-    _write(folder / PAGE, cards.page(evaluation))
-    _write(folder / TEXT, f"# Predictors\n\n{cards.markdown(evaluation, plots)}")
+    write_text(folder / PAGE, cards.page(evaluation))
+    write_text(folder / TEXT, f"# Predictors\n\n{cards.markdown(evaluation, plots)}")
 
 
 def write_pictures(folder: Path, evaluation: Evaluation) -> dict[tuple[str, str], str]:
@@ -28,10 +28,5 @@ def write_pictures(folder: Path, evaluation: Evaluation) -> dict[tuple[str, str]
     names: dict[tuple[str, str], str] = {}
     for (family, target), picture in cards.pictures(evaluation, most=_POINTS).items():
         names[family, target] = f"{family}-{target}.svg"
-        _write(folder / names[family, target], picture)
+        write_text(folder / names[family, target], picture)
     return names
-
-
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from tilewright.collect import collector
 from tilewright.collect.design import Design, circumstances_of, collect_request
@@ -195,7 +196,14 @@ class ForecastVerbs(Opened):
             argument,
             lambda count: parse_target(self._target, count),
             self.placement.resources.threads,
-            thread_counts.network_timer(argument, said, self.records, chosen, error_of(max_error)),
+            partial(
+                thread_counts.network_time_s,
+                model=argument,
+                options=said,
+                store=self.records,
+                settings=chosen,
+                max_error=error_of(max_error),
+            ),
             self.events,
         )
 

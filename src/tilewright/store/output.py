@@ -25,6 +25,12 @@ def replacing(path: Path) -> Generator[Path]:
         temporary.replace(target)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text as `replacing` does."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def check_place(path: Path) -> None:
     """Raise `OutputError` where `replacing` could not write `path`. Nothing is left behind."""
     with undone_folders(path.expanduser().resolve().parent) as undo:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tilewright.cost.floors import Work
 from tilewright.hardware.gpus import CompilerReport, CudaCode, CudaKernel, Gpu
 from tilewright.hardware.target import parse_gpu
-from tilewright.predict.gpu_features import (
-    code_features,
-    kernel_features,
+from tilewright.insight.cuda_explaining import (
+    code_facts,
+    kernel_facts,
     main_kernel,
     occupancy,
     roofline_of_gpu_s,
@@ -93,16 +93,16 @@ def test_a_multiprocessor_is_never_overfull(
 
 def test_waves_and_the_tail_of_the_last_one() -> None:
     full = 132 * 8
-    exact = kernel_features(kernel(blocks=2 * full), H100)
+    exact = kernel_facts(kernel(blocks=2 * full), H100)
     assert (exact["waves"], exact["tail"]) == (2.0, 0.0)
-    over = kernel_features(kernel(blocks=2 * full + 1), H100)
+    over = kernel_facts(kernel(blocks=2 * full + 1), H100)
     assert over["tail"] == pytest.approx(1 - (2 * full + 1) / (3 * full))
 
 
 def test_without_a_model_there_are_no_waves() -> None:
     gpu = parse_gpu("cuda -arch=sm_90")
     assert waves(kernel(), gpu) is None
-    assert not {"waves", "tail"} & set(kernel_features(kernel(), gpu))
+    assert not {"waves", "tail"} & set(kernel_facts(kernel(), gpu))
     assert roofline_of_gpu_s(Work(flop=100, memory_bytes=100), gpu) is None
 
 
@@ -113,25 +113,25 @@ def test_a_block_that_does_not_fit_has_no_waves() -> None:
 
 
 def test_without_a_report_its_facts_are_left_out() -> None:
-    facts = kernel_features(kernel(report=None), H100)
+    facts = kernel_facts(kernel(report=None), H100)
     assert not {"registers", "spill_bytes", "stack_bytes"} & set(facts)
     assert facts["blocks_per_multiprocessor"] == 8
 
 
 def test_facts_of_loads() -> None:
-    facts = kernel_features(kernel(threads=48, blocks=3, report=report(spills=8)), H100)
+    facts = kernel_facts(kernel(threads=48, blocks=3, report=report(spills=8)), H100)
     assert facts["guarded_share"] == pytest.approx(0.4)
     assert facts["warp_fill"] == pytest.approx(48 / 64)
     assert facts["sector_bytes"] == 10 * 4 * 32 * 2 * 3
     assert facts["spill_bytes"] == 16
-    assert kernel_features(kernel(loads=0.0, guarded=0.0), H100)["guarded_share"] == 0
+    assert kernel_facts(kernel(loads=0.0, guarded=0.0), H100)["guarded_share"] == 0
 
 
 def test_the_main_function_reads_the_most() -> None:
     small, large = kernel(blocks=1), kernel(blocks=100)
     code = CudaCode(rule="Fallback", kernels=(small, large), source="")
     assert main_kernel(code) is large
-    facts = code_features(code, H100)
+    facts = code_facts(code, H100)
     assert (facts["rule"], facts["kernels"], facts["grid_blocks"]) == ("Fallback", 2, 100)
 
 
