@@ -179,18 +179,26 @@ class _Visit:
                     self._measure(measurer, workload, [candidate], beside=True)
                 beside = task.workload is workload or not is_operator(task.workload)
                 self._measure(measurer, task.workload, wanted, beside=beside)
-                self._tell(task)
+                self.collector.events(
+                    TuningProgress(
+                        task=task.name,
+                        measurements=self.collector.count["measured"],
+                        failures=self.collector.count["failed"],
+                        best_s=None,
+                        network_s=None,
+                        **self.budget.told,
+                    )
+                )
         return "done"
 
     def _begun(self, stack: ExitStack) -> tuple[Measurer, Kernel]:
         """Start the workers, until the stack ends, and look at the device's peaks."""
         store, placement = self.collector.store, self.place.placement
-        measurer = self.collector.measurers(self.place, self.request.seed)
-        stack.enter_context(measurer)
+        measurer = stack.enter_context(self.collector.measurers(self.place, self.request.seed))
         measurer.start()
         measured_peaks(store, placement, measurer)
-        tasks = prepare(PROBE, self.request.options, placement).tasks.values()
-        task = next(task for task in tasks if is_operator(task.workload))
+        network = prepare(PROBE, self.request.options, placement)
+        task = next(task for task in network.tasks.values() if is_operator(task.workload))
         store.add_workload(task.workload)
         probe = default_candidate(task.workload, task.forms, placement)[0]
         return measurer, (task.workload, probe)
@@ -264,19 +272,6 @@ class _Visit:
             run_id=self.run.id,
             give_up_s=_SLOW_S,
             finished=keep,
-        )
-
-    def _tell(self, task: Task) -> None:
-        """Say how far the command is."""
-        self.collector.events(
-            TuningProgress(
-                task=task.name,
-                measurements=self.collector.count["measured"],
-                failures=self.collector.count["failed"],
-                best_s=None,
-                network_s=None,
-                **self.budget.told,
-            )
         )
 
 

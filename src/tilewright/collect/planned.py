@@ -111,8 +111,8 @@ class Journal:
 
 def journal_of(store: Store, placement: Placement, request_key: str, events: EventSink) -> Journal:
     """The journal of a request at a placement: `tilewright.db` → `tilewright.collect/…`."""
-    folder = folder_of(store.path.with_suffix(".collect"), placement)
-    return Journal.open(folder / f"{request_key}.jsonl", events)
+    path = folder_of(store.path.with_suffix(".collect"), placement) / f"{request_key}.jsonl"
+    return Journal.open(path, events)
 
 
 def _heading() -> bytes:

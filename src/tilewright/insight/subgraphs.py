@@ -26,10 +26,8 @@ from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.plans import with_candidates
 from tilewright.kernels.spaces import default_candidate
+from tilewright.measure import circumstances, network_timing, targeting
 from tilewright.measure.base import Measurer
-from tilewright.measure.circumstances import kernel_protocol
-from tilewright.measure.network_timing import network_runner, time_together
-from tilewright.measure.targeting import measured_peaks, open_measurer, open_networks
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
@@ -71,9 +69,9 @@ class SubgraphStudy:
         self.store.add_device(self.placement.device)
         tasks = [*network.tasks.values(), *cases.values()]
         self.store.add_workloads([t.workload for task in tasks for t in (task, bare_task(task))])
-        with open_measurer(self.placement, seed=self.seed) as measurer:
+        with targeting.open_measurer(self.placement, seed=self.seed) as measurer:
             measurer.start()
-            peaks = measured_peaks(self.store, self.placement, measurer)
+            peaks = targeting.measured_peaks(self.store, self.placement, measurer)
             spent_s = time.monotonic() - began_s + _FINISH_S + 2 * _CASE_S
             half = replace(limit, seconds=max(1.0, limit.seconds - spent_s)).part(0.5)
             chosen: dict[Level, Choice] = {
@@ -110,7 +108,7 @@ class SubgraphStudy:
             events=self.events,
             budget=Budget(limit),
             peaks=peaks,
-            protocol=kernel_protocol(self.placement),
+            protocol=circumstances.kernel_protocol(self.placement),
             seed=self.seed,
             tuner=self.tuner,
             level=level,
@@ -144,7 +142,9 @@ class SubgraphStudy:
         turn = list(rounds)
         for number in range(_TURNS):
             order = turn if number % 2 == 0 else turn[::-1]
-            for outcome in measurer.measure(task.workload, order, kernel_protocol(self.placement)):
+            for outcome in measurer.measure(
+                task.workload, order, circumstances.kernel_protocol(self.placement)
+            ):
                 self.store.add([outcome])
                 if isinstance(outcome, Measurement):
                     rounds[outcome.candidate].append(outcome.samples_s)
@@ -164,13 +164,14 @@ class SubgraphStudy:
         inputs = network.sample_inputs(self.seed)
         if all(chosen["op"][key] == chosen["subgraph"][key] for key in network.tasks):
             return Speedup(value=1.0, low=1.0, high=1.0)
-        with scratch_folder() as folder, open_networks(self.placement) as worker:
+        with scratch_folder() as folder, targeting.open_networks(self.placement) as worker:
             for level in LEVELS:
                 plan = with_candidates(network.plan, chosen[level])
                 worker.compile(plan, network.graph.constants, folder / level)
                 worker.load(level, folder / level, plan.constant_names)
-            runners = {level: network_runner(worker, level, inputs) for level in LEVELS}
-            timings = time_together(runners)
+            timings = network_timing.time_together(
+                {level: network_timing.network_runner(worker, level, inputs) for level in LEVELS}
+            )
         return timings["subgraph"].speedup_over(timings["op"])
 
 

@@ -78,11 +78,11 @@ def unseen_classes(
     known = [one for one in classes if len(one.learnt_rows(family)) >= LEAST_ROWS]
     found: list[tuple[HeldOut, TrainingSet]] = []
     for one in known:
-        architecture = one.placement.target.architecture
         others = [
             other
             for other in known
-            if other is not one and other.placement.target.architecture == architecture
+            if other is not one
+            and other.placement.target.architecture == one.placement.target.architecture
         ]
         if others:
             found.append(Lenders(classes=others, family=family).predict(one, samples))

@@ -97,8 +97,9 @@ class EnergyPredictors:
         """Learn a family's model anew and keep it. Raises ModelError where too little is known."""
         predictors = self.predictors
         predictors.events(Stage(name="fit", detail=f"{family}: energy"))
-        rows = self._rows.get(family, [])
-        model = fit_energies(rows, family, predictors.placement, predictors.peaks)
+        model = fit_energies(
+            self._rows.get(family, ()), family, predictors.placement, predictors.peaks
+        )
         save_model(model, predictors.path(f"{family}.energy.json"))
         self._loaded[family] = model
         return model

@@ -290,8 +290,12 @@ class _TableCase:
             raise ModelError(
                 f"{self.path} has {distinct} different configurations, fewer than folds."
             )
-        fit = partial(fit_model, regressor=self.family.regressor)
-        found = cross_validated(self.data, fit, request.folds, request.seed)
+        found = cross_validated(
+            self.data,
+            partial(fit_model, regressor=self.family.regressor),
+            request.folds,
+            request.seed,
+        )
         there = [name for name in self.rows.devices if name in set(found.groups)]
         return self._assessment([*found.by_group(there).values()], len(there) > 1)
 

@@ -123,7 +123,7 @@ def test_a_command_that_was_stopped_goes_on_and_ends(store: SqliteStore, tmp_pat
     rest = collected(store, request(), second)
     assert rest.complete
     assert not set(first.asked) & (set(second.asked) - {first.asked[0]}), "only the probe again"
-    assert sum(entry.count for entry in entries(store)) == SAMPLES
+    assert sum(map(count, entries(store))) == SAMPLES
     nothing = Opened(rugged)
     again = collected(store, request(), nothing)
     assert again.complete and not nothing.asked

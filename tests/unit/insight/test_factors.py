@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from helpers.fakes.measuring import PLACEMENT
 from helpers.records.predictor_kernels import PEAKS, SMALL, candidates, convolution, made_up_s, rows
-from tilewright.insight.factors import differences, exchange, influences
+from tilewright.insight.explaining import differences, exchange, influences
 from tilewright.predict.collected import training_set
 from tilewright.predict.family_models import fit_kernels
 from tilewright.predict.kernel_features import kernel_table

@@ -199,7 +199,7 @@ def test_evaluate_and_threads(session: tw.Session, monkeypatch: pytest.MonkeyPat
     request = judged.arguments[0]
     assert (request.table, request.folds, request.shots) == (Path("t.csv"), 3, 0)
     assert (request.family, request.split, request.specs) == ("all", "configuration", None)
-    assert judged.named == {"seed": 5, "threads": 2}
+    assert (request.seed, judged.arguments[3]) == (5, 2)
     assert session.best_threads(RELU) == "the answer"
     argument, placement_with, most, *_ = studied.arguments
     assert (argument, most) == (RELU, 2)
