@@ -44,7 +44,7 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
                 "deploy.artifact.Artifact",
             ),
             "Results": ("core.results.*",),
-            "Results about predictions": ("core.predictions.*", "predict.metrics.Evaluation"),
+            "Results about predictions": ("core.predictions.*", "predict.evaluation.Evaluation"),
             "Cards": ("report.predictor_cards.write_cards",),
             "Progress": ("core.events.*",),
             "Errors": (

@@ -67,7 +67,7 @@ def culprit(
     graph: Graph, folder: Path, monkeypatch: pytest.MonkeyPatch, worker: Worker
 ) -> tuple[str, NetworkPlan]:
     network = prepared(graph)
-    monkeypatch.setattr(bisecting.measurers, "open_networks", lambda _placement: worker)
+    monkeypatch.setattr(bisecting.targeting, "open_networks", lambda _placement: worker)
     said = bisecting.name_culprit(
         network.plan, network.graph.constants, PLACEMENT, random_inputs(network.graph), folder
     )

@@ -215,7 +215,7 @@ def test_an_artifact_runs_as_it_is(
     made = yard(session, monkeypatch, Engine("peer"))
     network = prepare(MODEL, ModelOptions(), session.placement)
     plan = comparing.choose_plan(network, session.records, session.placement, "default")
-    with comparing.measurers.open_networks(session.placement) as worker:
+    with comparing.targeting.open_networks(session.placement) as worker:
         worker.compile(plan, network.graph.constants, tmp_path / "out")
     manifest = type("Manifest", (), {"machine": "that one", "constants": plan.constant_names})
     artifact = type("Opened", (), {"folder": tmp_path / "out", "manifest": manifest})

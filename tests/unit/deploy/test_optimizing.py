@@ -209,11 +209,11 @@ def test_who_races_depends_on_the_budget(
     reserve = optimizing.Reserve(
         tasks=2,
         weight_bytes=search.network.weight_bytes,
-        budget_s=search.budget.limit.seconds,
-        cpus=len(search.placement.binding.cpus),
+        budget_s=search.context.budget.limit.seconds,
+        cpus=len(search.context.placement.binding.cpus),
     )
     kept_s = reserve.all_s(line_up) + reserve.looks_s(line_up)
-    budget = search.budget
+    budget = search.context.budget
     if budget.limit.seconds < 1e9:
         left_s = budget.remaining_s + budget.elapsed_s + kept_s
         assert left_s == pytest.approx(budget.limit.seconds, abs=0.5)

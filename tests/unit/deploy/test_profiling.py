@@ -118,7 +118,7 @@ def test_energy_is_read_while_the_network_runs(
         return ENERGY
 
     monkeypatch.setattr(profiling, "measure_energy", measured)
-    monkeypatch.setattr(profiling.measurers, "require_here", lambda _placement: None)
+    monkeypatch.setattr(profiling.targeting, "require_here", lambda _placement: None)
     monkeypatch.setattr(SimulatedNetworks, "repeat", lambda *_a, **_n: 3, raising=False)
     assert profiled(session, meter=meter).energy == ENERGY
     assert asked == [3] and rows[0].energy == ENERGY

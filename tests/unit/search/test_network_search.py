@@ -23,11 +23,12 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.plans import with_candidates
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.base import TimeSpent
-from tilewright.models.loaded import ModelOptions
+from tilewright.measure.circumstances import kernel_protocol
 from tilewright.search import network_search
+from tilewright.search.context import SearchContext
 from tilewright.search.graph_search import CHOSEN, RIVALS
 from tilewright.search.layout_costs import InNetworkFactors
-from tilewright.search.levels import GraphLevel, OptimizeRequest
+from tilewright.search.levels import GraphLevel
 from tilewright.search.network_search import SHIPPED_BEFORE, NetworkSearch
 from tilewright.search.winners import TUNED
 from tilewright.store import open_store
@@ -83,17 +84,17 @@ class Searched:
         limit = Limit(measurements=self.budget)
         budget = Budget(limit, began_s=0.0, clock=lambda: 0.0)
         budget.expect("finish", measurements=finishing)
-        self.search = NetworkSearch(
-            request=OptimizeRequest(
-                model="m", options=ModelOptions(), budget=limit, folder=Path("out"),
-                max_error=1e-4, seed=0, tuner="random", level=level,
-            ),
-            network=NETWORK, placement=PLACEMENT, store=self.store, events=self.events.append,
-            budget=budget, run_id=None,
-            checkpoint=lambda: None, with_graph=with_graph, **changed,
-        )  # fmt: skip
         measurer: Any = self.measurer
-        found, self.converged = self.search.plans(measurer, PEAKS, settled_before=settled_before)
+        context = SearchContext(
+            placement=PLACEMENT, store=self.store, measurer=measurer, events=self.events.append,
+            budget=budget, peaks=PEAKS, protocol=kernel_protocol(PLACEMENT), tuner="random",
+            level="subgraph" if with_graph else level, max_error=1e-4,
+        )  # fmt: skip
+        self.search = NetworkSearch(
+            network=NETWORK, context=context, with_graph=with_graph,
+            graph_level=level if isinstance(level, GraphLevel) else GraphLevel(), **changed,
+        )  # fmt: skip
+        found, self.converged = self.search.plans(settled_before=settled_before)
         return found
 
     @property
@@ -140,7 +141,7 @@ def test_tuned_tasks_race_in_default_layouts(store: SqliteStore) -> None:
         result = tuned.task(key)
         assert result.alone is not None and result.check is not None and result.check.error == 0
     assert searched.stages == ["tune", "check"] and not searched.notes
-    assert searched.search.counts.measurements == len(searched.measurer.asked)
+    assert searched.search.context.counts.measurements == len(searched.measurer.asked)
     assert searched.search.reconsider(InNetworkFactors()) is None, "layouts were not searched"
 
 
@@ -195,7 +196,7 @@ def test_the_graph_search_and_its_rivals_race(store: SqliteStore, tmp_path: Path
     assert all(implementations(plan) <= {WINOGRAD, DIRECT, "elementwise"} for plan in found)
     assert (tmp_path / "p.json").is_file()
     assert searched.stages.count("tune") > 1 and "solve" in searched.stages
-    spent = {p for p, s in searched.search.budget.seconds_by_phase.items() if s >= 0}
+    spent = {p for p, s in searched.search.context.budget.seconds_by_phase.items() if s >= 0}
     assert {"recall", "search", "build", "run", "verify"} <= spent
 
 
