@@ -155,7 +155,6 @@ def test_a_larger_budget_goes_on_where_the_first_ended(
     assert sum(spent) == rows(folder) <= 10
 
 
-@pytest.mark.usefixtures("all_cores")
 def test_a_kernel_is_rebuilt_from_workload_and_candidate_alone(folder: Path) -> None:
     """The seed's case 2: another process, in another order and with no history, makes the very
     kernels that were measured, and the network is built again from what is stored."""
