@@ -58,7 +58,7 @@ def test_an_architecture_alone_has_no_waves_and_says_so() -> None:
     found, notes = explained("op:relu[shape=1x64x56x56]", "cuda -arch=sm_86")
     assert found.turning_points == ()
     assert found.latency_s is None
-    assert any("no waves" in note for note in notes)
+    assert any("waves are not known" in note for note in notes)
     assert not {"waves", "tail", "most_blocks"} & set(found.facts)
 
 

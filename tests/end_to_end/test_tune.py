@@ -158,7 +158,7 @@ def test_a_larger_budget_goes_on_where_the_first_ended(
 def test_a_kernel_is_rebuilt_from_workload_and_candidate_alone(folder: Path) -> None:
     """The seed's case 2: another process, in another order and with no history, makes the very
     kernels that were measured, and the network is built again from what is stored."""
-    first, placement = tune(folder, "--budget", 8), local_placement()
+    first, placement = tune(folder, "--budget", 8, "--threads", 1), local_placement(1)
     with open_store(folder / "tilewright.db") as store:
         kernels = [
             (parse_workload(workload.text), outcome)
