@@ -17,7 +17,10 @@ from onnx import helper, numpy_helper
 import tilewright
 from helpers.commands.command_line import answer, call, on_all_cores, run, succeed
 
-BUDGET, EXTENT, CHANNELS = 24, 12, 32
+EXTENT, CHANNELS = 12, 32
+BUDGET = 48
+"""Enough for every task of the cell, on a busy machine, too: with 24 the last one is not measured,
+and no layouts are reconsidered."""
 NAMES = ["default", "tuned", "uniform", "history_best", "chosen"]
 
 
@@ -104,8 +107,8 @@ def test_assignments_are_raced_and_the_fastest_ships(tuned: Tuned) -> None:
     assert data["latency_s"] == times[data["shipped"]]
     rivals = [times["reconsidered"]] if "reconsidered" in times else list(times.values())
     assert data["latency_s"] <= min(filter(None, rivals), default=math.inf), "timed side by side"
-    corrected = [row["corrected_s"] for row in data["assignments"]]
-    assert all(seconds is None or seconds > 0 for seconds in corrected)
+    corrected = {row["name"]: row["corrected_s"] for row in data["assignments"]}
+    assert corrected["chosen"] or corrected["tuned"], "their kernels were all timed alone"
     assert all(task["in_place_s"] > 0 for task in data["tasks"])
     assert data["max_rel_error"] < 1e-4
     assert 0 < data["measurements"] + data["failures"] <= BUDGET
@@ -142,11 +145,12 @@ def test_what_shipped_is_compared(tuned: Tuned) -> None:
     assert rows["rows"][0]["max_rel_error"] < 1e-4
 
 
+@pytest.mark.usefixtures("all_cores")
 def test_what_shipped_is_profiled(tuned: Tuned) -> None:
     profiled = succeed(tuned.folder, "profile", tuned.folder / "out")
     assert {t["key"] for t in profiled["tasks"]} == {t["key"] for t in tuned.data["tasks"]}
     in_place_s = sum(task["in_place_s"] * task["count"] for task in profiled["tasks"])
-    assert in_place_s > 0 and profiled["network_latency_s"] > 0
+    assert 0 < in_place_s < 10 * profiled["network_latency_s"]
 
 
 def test_with_no_budget_nothing_is_built(tmp_path: Path) -> None:
