@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -38,10 +38,15 @@ _TRIED = ("workload_key", "device_class", "resources", "implementation", "settin
 
 class SqliteArchive:
     """One SQLite file; an `Archive`. All methods raise `StoreError` when the database cannot be
-    read or written."""
+    read or written.
+
+    `path` is the file, `readonly` says whether it was opened for reading only.
+    """
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
+        self.path = connections.path
+        self.readonly = connections.readonly
 
     def __enter__(self) -> Self:
         return self
@@ -52,16 +57,6 @@ class SqliteArchive:
     def close(self) -> None:
         """Close the file; the write-ahead log is folded into it when nobody else has it open."""
         self._connections.close()
-
-    @property
-    def path(self) -> Path:
-        """The database file."""
-        return self._connections.path
-
-    @property
-    def readonly(self) -> bool:
-        """Whether it was opened for reading only."""
-        return self._connections.readonly
 
     def info(self) -> DatabaseInfo:
         """What the database holds, all of it counted in one consistent state."""
@@ -195,30 +190,25 @@ def _function(named: tuple[str, str]) -> Callable[..., Any]:
 
 
 def _lines(path: Path, receiver: Connections) -> Generator[Line]:
-    """The lines of a database that records are taken from: of a row that cannot be read, why."""
-    timeout_s = receiver.busy_timeout_s
-    with (
-        _giving(path, receiver.path),
-        closing(connect(path, readonly=True, busy_timeout_s=timeout_s)) as source,
-        source.reading("reading its records") as reading,
-    ):
-        for number, (name, row) in enumerate(stream_rows(reading), start=1):
-            try:
-                yield Line(number=number, record=entry_of(name, row))
-            except DamagedRow as error:
-                yield Line(number=number, reason=error.message)
+    """The lines of a database that records are taken from: of a row that cannot be read, why.
 
-
-@contextmanager
-def _giving(path: Path, receiver: Path) -> Generator[None]:
-    """Errors of the database that records are taken from say that the other one is not to blame."""
+    Its errors say that the database that takes them in is not to blame.
+    """
     try:
-        yield
+        with (
+            closing(connect(path, readonly=True, busy_timeout_s=receiver.busy_timeout_s)) as source,
+            source.reading("reading its records") as reading,
+        ):
+            for number, (name, row) in enumerate(stream_rows(reading), start=1):
+                try:
+                    yield Line(number=number, record=entry_of(name, row))
+                except DamagedRow as error:
+                    yield Line(number=number, reason=error.message)
     except StoreError as error:
         raise StoreError(
             error.message,
-            hint=f"Nothing was taken from {path}. {receiver}, where it should have gone, is as it "
-            "was.",
+            hint=f"Nothing was taken from {path}. {receiver.path}, where it should have gone, is "
+            "as it was.",
         ) from error
 
 

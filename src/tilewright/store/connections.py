@@ -16,7 +16,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from weakref import WeakSet
@@ -94,26 +94,25 @@ class Connections:
     copy: PrivateFolder | None = None
     leaves_log: bool = False
 
-    @contextmanager
-    def reading(self, doing: str = "reading") -> Generator[Connection]:
+    def reading(self, doing: str = "reading") -> AbstractContextManager[Connection]:
         """A transaction that sees one state of the database from begin to end."""
-        with explained(self.path, doing), self.engine.begin() as connection:
-            yield connection
+        return self._begun("DEFERRED", doing)
 
-    @contextmanager
-    def writing(self, doing: str) -> Generator[Connection]:
+    def writing(self, doing: str) -> AbstractContextManager[Connection]:
         """A transaction that is durable when the block ends, and undone if it raises."""
         if self.readonly:
             raise StoreError(f"{self.path} was opened for reading only. Lost: {doing}.")
-        immediate = self.engine.execution_options(begin="IMMEDIATE")
-        with explained(self.path, doing, lost=True), immediate.begin() as connection:
-            yield connection
+        return self._begun("IMMEDIATE", doing, lost=True)
+
+    def outside_transactions(self, doing: str) -> AbstractContextManager[Connection]:
+        """For statements SQLite refuses inside a transaction."""
+        return self._begun("", doing)
 
     @contextmanager
-    def outside_transactions(self, doing: str) -> Generator[Connection]:
-        """For statements SQLite refuses inside a transaction."""
-        bare = self.engine.execution_options(begin="")
-        with explained(self.path, doing), bare.connect() as connection:
+    def _begun(self, mode: str, doing: str, *, lost: bool = False) -> Generator[Connection]:
+        """A connection behind SQLite's `BEGIN` of a mode, or behind none."""
+        engine = self.engine.execution_options(begin=mode)
+        with explained(self.path, doing, lost=lost), engine.begin() as connection:
             yield connection
 
     def copy_to(self, path: Path) -> None:
@@ -349,6 +348,9 @@ def explained(path: Path, doing: str, *, lost: bool = False) -> Generator[None]:
         meaning, hint = _EXPLANATIONS.get(
             name, ("failed", f"Check it with `tilewright db info`, {_OTHER_FILE}")
         )
-        outcome = f"Lost: {doing}. Everything stored before is safe." if lost else ""
-        outcome = outcome or f"Failed while {doing}."
+        outcome = (
+            f"Lost: {doing}. Everything stored before is safe."
+            if lost
+            else f"Failed while {doing}."
+        )
         raise StoreError(f"{path} {meaning} (SQLite: {cause}). {outcome}", hint=hint) from error

@@ -117,8 +117,11 @@ class SqliteStore(SqliteArchive):
     def measured_days(self, placement: PlacementKey) -> tuple[str, str] | None:
         """The first and the last day of the measurements there; None where there is none."""
         created_at = schema.measurements.c.created_at
-        query = matching(schema.measurements, placement).order_by(None)
-        query = query.with_only_columns(func.min(created_at), func.max(created_at))
+        query = (
+            matching(schema.measurements, placement)
+            .order_by(None)
+            .with_only_columns(func.min(created_at), func.max(created_at))
+        )
         with self._connections.reading() as connection:
             first, last = connection.execute(query).one()
         return None if first is None else (_day(first), _day(last))
@@ -126,9 +129,13 @@ class SqliteStore(SqliteArchive):
     def models_of_tasks(self, placement: PlacementKey) -> dict[str, set[str]]:
         """What runs were about, by the workloads that they measured: key → the runs' `model`."""
         measured, runs = schema.measurements.c, schema.runs
-        query = matching(schema.measurements, placement).order_by(None)
-        query = query.join(runs, measured.run_id == runs.c.id).distinct()
-        query = query.with_only_columns(measured.workload_key, runs.c.model)
+        query = (
+            matching(schema.measurements, placement)
+            .order_by(None)
+            .join(runs, measured.run_id == runs.c.id)
+            .distinct()
+            .with_only_columns(measured.workload_key, runs.c.model)
+        )
         found: dict[str, set[str]] = {}
         with self._connections.reading() as connection:
             for key, model in connection.execute(query):
@@ -239,8 +246,12 @@ class SqliteStore(SqliteArchive):
     def _newest(self, kind: type[R], placement: PlacementKey, **wanted: object) -> R | None:
         """The last of them; None where there is none."""
         table = TABLES[kind]
-        query = matching(table, placement, **wanted).order_by(None)
-        query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(1)
+        query = (
+            matching(table, placement, **wanted)
+            .order_by(None)
+            .order_by(table.c.created_at.desc(), table.c.id.desc())
+            .limit(1)
+        )
         with self._connections.reading() as connection:
             return next(stream_records(connection, kind, query), None)
 

@@ -77,10 +77,11 @@ def ranked(outcomes: list[Outcome]) -> list[Measurement]:
     that was made to be believed.
     """
     wrong = {o.candidate for o in outcomes if not isinstance(o, Measurement) and o.kind == _WRONG}
-    newest: dict[Candidate, Measurement] = {}
-    for outcome in outcomes:
-        if isinstance(outcome, Measurement) and outcome.candidate not in wrong:
-            newest[outcome.candidate] = outcome
+    newest = {
+        outcome.candidate: outcome
+        for outcome in outcomes
+        if isinstance(outcome, Measurement) and outcome.candidate not in wrong
+    }
     return sorted(newest.values(), key=lambda measurement: measurement.latency_s)
 
 

@@ -17,6 +17,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, RowMapping, Select, Table, literal_column, select
@@ -116,9 +117,10 @@ def columns_of(record: object) -> Row:
 def record_of(kind: type[R], row: RowMapping) -> R:
     """The record of this kind in a row of its table. Raises `DamagedRow`."""
     try:
-        known = {str(name): cell for name, cell in row.items()}
-        for name in known.keys() & _READ.keys():
-            known[name] = None if known[name] is None else _READ[name](known[name])
+        known = {
+            str(name): cell if cell is None or name not in _READ else _READ[name](cell)
+            for name, cell in row.items()
+        }
         if "facts" in known:
             return convert(known["facts"], kind)
         found = convert(known | parts_of(known), kind)
@@ -151,10 +153,11 @@ def with_content(row: Row) -> Row:
     An empty `instance`, `binding` or energy does not count: rows of before those columns
     keep their hash.
     """
-    known = {k: v for k, v in row.items() if k not in _LOCAL_FIELDS}
-    for name in _LATER_FIELDS:
-        if not known.get(name):
-            known.pop(name, None)
+    known = {
+        name: value
+        for name, value in row.items()
+        if name not in _LOCAL_FIELDS and (value or name not in _LATER_FIELDS)
+    }
     return row | {"content": digest(canonical_json(known), length=32)}
 
 
@@ -166,18 +169,6 @@ def _cell(name: str, value: Any) -> Any:
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
-def _protocol_text(protocol: Row) -> str:
-    return canonical_json({k: v for k, v in protocol.items() if k != _ALONE or v})
-
-
-def _resources_text(resources: Row) -> str:
-    return str(Resources(**resources))
-
-
-def _binding_text(binding: Row) -> str:
-    return ",".join(map(str, binding["cpus"]))
-
-
 def read_binding(text: str) -> Binding:
     """The CPUs that a column lists. Raises ValueError where it lists none."""
     return Binding(cpus=tuple(int(cpu) for cpu in text.split(",") if cpu))
@@ -186,9 +177,11 @@ def read_binding(text: str) -> Binding:
 _JSON = ("settings", "layouts", "samples_s", "energy_samples_j", "plan", "numbers", "facts")
 _WRITE: Mapping[str, Callable[[Any], str]] = {
     **dict.fromkeys(_JSON, canonical_json),
-    "protocol": _protocol_text,
-    "resources": _resources_text,
-    "binding": _binding_text,
+    "protocol": lambda fields: canonical_json(
+        {name: value for name, value in fields.items() if name != _ALONE or value}
+    ),
+    "resources": lambda fields: str(Resources(**fields)),
+    "binding": lambda fields: ",".join(map(str, fields["cpus"])),
     "seed": str,
 }
 _READ: Mapping[str, Callable[[str], Any]] = {
@@ -217,14 +210,13 @@ def stream_records(
 ) -> Iterator[R]:
     """The records of a kind that a query finds, all in the order they came where there is none.
     Raises `DamagedRow`."""
-    for row in _stream(connection, kind, query):
-        yield record_of(kind, row)
+    return (record_of(kind, row) for row in _stream(connection, kind, query))
 
 
 def stream_outcomes(connection: Connection) -> Iterator[records.Outcome]:
     """All measurements, then all failures, in the order they came."""
-    yield from stream_records(connection, records.Measurement)
-    yield from stream_records(connection, records.Failure)
+    kinds = (records.Measurement, records.Failure)
+    return chain.from_iterable(stream_records(connection, kind) for kind in kinds)
 
 
 def workload_texts(connection: Connection) -> dict[str, str]:
@@ -242,9 +234,7 @@ def device_facts(connection: Connection) -> dict[str, records.Device]:
 
 def stream_rows(connection: Connection) -> Iterator[tuple[str, RowMapping]]:
     """Every row of a database, runs before what they measured, and what kind of record it holds."""
-    for name, kind in KINDS.items():
-        for row in _stream(connection, kind):
-            yield name, row
+    return ((name, row) for name, kind in KINDS.items() for row in _stream(connection, kind))
 
 
 def entry_of(name: str, row: RowMapping) -> Entry:

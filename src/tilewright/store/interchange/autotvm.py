@@ -326,10 +326,9 @@ def _target_words(device: Device | None, resources: Resources) -> str:
     if device is None:
         return "llvm"
     given: dict[str, Any] = json.loads(device.target.tvm_target(resources))
-    words = [str(given.pop("kind", "llvm"))]
-    for name, value in given.items():
-        words.append(f"-{name}={','.join(value) if isinstance(value, list) else value}")  # pyright: ignore[reportUnknownArgumentType]
-    return " ".join(words)
+    kind = given.pop("kind", "llvm")
+    texts = {name: ",".join(v) if isinstance(v, list) else v for name, v in given.items()}  # pyright: ignore[reportUnknownArgumentType]
+    return " ".join([kind, *(f"-{name}={text}" for name, text in texts.items())])
 
 
 def _task(candidate: Candidate, workload: Workload | None) -> tuple[str, list[Any], list[Any]]:
@@ -357,16 +356,15 @@ def _template_arguments(conv: Convolution) -> list[Any]:
 def _template(conv: Convolution, candidate: Candidate) -> list[Any]:
     settings = dict(candidate.settings)
     data = candidate.forms[conv.data] if conv.data < len(candidate.forms) - 1 else PLAIN
-    entity: list[Any] = [
+    return [
         ["tile_ic", "sp", [-1, settings.pop("in_block", None) or _lanes(data)]],
         ["tile_oc", "sp", [-1, settings.pop("lanes", None) or _lanes(candidate.forms[-1])]],
         ["tile_ow", "sp", [-1, settings.pop("tile_width", 1)]],
+        ["tile_oh", "ot", settings.pop("tile_height", 1)]
+        if conv.kernel == (1, 1)
+        else ["unroll_kw", "ot", settings.pop("unroll", "none") == "kx"],
+        *_entries(settings.items()),  # those that AutoTVM's template does not have
     ]
-    if conv.kernel == (1, 1):
-        entity.append(["tile_oh", "ot", settings.pop("tile_height", 1)])
-    else:
-        entity.append(["unroll_kw", "ot", settings.pop("unroll", "none") == "kx"])
-    return entity + _entries(settings.items())
 
 
 def _lanes(form: Form) -> int:

@@ -68,29 +68,27 @@ def readable(path: Path) -> Generator[None]:
 
 
 def understood(
-    items: Iterable[tuple[int, Json | None]], read: Callable[[int, Json], Line]
+    items: Iterable[tuple[int, Any]], read: Callable[[int, Json], Line]
 ) -> Iterator[Line]:
     """What `read` makes of each numbered object of a file; the reason where it is none, or where
     `read` raises an error of ours."""
     for number, item in items:
         try:
-            if item is None:
+            if not isinstance(item, dict):
                 raise NotUnderstood("not a JSON object; is the file cut short?")
-            line = read(number, item)
+            line = read(number, cast(Json, item))
         except TilewrightError as error:
             line = Line(number=number, reason=error.message)
         yield line
 
 
-def json_lines(texts: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, Json | None]]:
-    """The objects in lines that are not empty, numbered from `first`; None for what is none."""
-    for number, text in enumerate(texts, start=first):
-        if text.strip():
-            yield number, json_object(text)
+def json_lines(texts: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, Any]]:
+    """The values in lines that are not empty, numbered from `first`; None for what is no JSON."""
+    return ((n, json_value(text)) for n, text in enumerate(texts, start=first) if text.strip())
 
 
-def json_items(text: str, start: int) -> Iterator[tuple[int, Json | None]]:
-    """The objects of the first list behind `start`, numbered from 1; None for what is none.
+def json_items(text: str, start: int) -> Iterator[tuple[int, Any]]:
+    """The values of the first list behind `start`, numbered from 1.
 
     A file that was cut short gives those before the cut: where the text breaks off or stops being
     JSON, one None comes last.
@@ -107,13 +105,7 @@ def json_items(text: str, start: int) -> Iterator[tuple[int, Json | None]]:
         except (ValueError, RecursionError):
             yield number, None
             return
-        yield number, cast(Json, value) if isinstance(value, dict) else None
-
-
-def json_object(text: str | bytes) -> Json | None:
-    """The JSON object in a line; None when it is none."""
-    value = json_value(text)
-    return cast(Json, value) if isinstance(value, dict) else None
+        yield number, value
 
 
 def json_value(text: str | bytes) -> Any:

@@ -17,7 +17,7 @@ from tilewright.store.interchange.lines import (
     Source,
     json_items,
     json_lines,
-    json_object,
+    json_value,
     readable,
     understood,
     write_texts,
@@ -33,10 +33,11 @@ _VERSION = re.compile(r'"schema_version"\s*:\s*(\d+)')
 def read_lines(source: Source) -> Iterator[Line]:
     """The records of a `jsonl` export. Raises `ModelError` when the header is missing."""
     with readable(source.path), source.path.open("rb") as file:
-        first = json_object(file.readline())
-        if first is None or first.get("record") != HEADER["record"]:
-            raise _refused(source, "this is no export of tilewright, its header is missing")
-        _check_version(source, first.get("schema_version"))
+        match json_value(file.readline()):
+            case {"record": "tilewright"} as header:
+                _check_version(source, header.get("schema_version"))
+            case _:
+                raise _refused(source, "this is no export of tilewright, its header is missing")
         yield from understood(json_lines(file, first=2), _line)
 
 

@@ -36,6 +36,7 @@ from tilewright.store.interchange.lines import (
     mapping,
     readable,
     sequence,
+    understood,
 )
 from tilewright.store.rows import (
     BATCH_ROWS,
@@ -186,7 +187,7 @@ def read_csv(source: Source) -> Iterator[Line]:
         start = reader.line_num + 1
         try:
             for row in reader:
-                yield _line(start, _of_csv(row))
+                yield from understood([(start, _of_csv(row))], _line)
                 start = reader.line_num + 1
         except csv.Error as error:
             yield Line(number=start, reason=f"not a row of a CSV file: {error}")
@@ -201,8 +202,7 @@ def read_parquet(source: Source) -> Iterator[Line]:
         reason = str(error).splitlines()[0]
         raise ModelError(f"{source.path} is no Parquet file that can be read: {reason}.") from error
     _check_columns(source, frame.columns)
-    for number, row in enumerate(frame.iter_rows(named=True), start=1):
-        yield _line(number, row)
+    yield from understood(enumerate(frame.iter_rows(named=True), start=1), _line)
 
 
 def _check_columns(source: Source, columns: list[str]) -> None:
@@ -231,13 +231,9 @@ def _number(cell: object, kind: type[int] | type[float]) -> int | float | None:
         return None
 
 
-def _line(number: int, row: Mapping[str, Any]) -> Line:
-    try:
-        record = _record(row)
-        support = text_entries(record["workload_key"], row.get("workload"))
-    except NotUnderstood as error:
-        return Line(number=number, reason=str(error))
-    return Line(number=number, record=record, support=support)
+def _line(number: int, row: Json) -> Line:
+    support = text_entries(row.get("workload_key"), row.get("workload"))
+    return Line(number=number, record=_record(row), support=support)
 
 
 def _record(row: Mapping[str, Any]) -> Json:
