@@ -114,23 +114,21 @@ def noise_warnings(before: Environment, after: Environment | None = None) -> lis
     `before` was read when the run began and `after` when it ended: only with both can stolen time
     be told, because the counters run since boot.
     """
-    warnings: list[str] = []
-    if before.load_1m > LOAD_LIMIT:
-        warnings.append(
-            f"Other work was running at the start (load average {before.load_1m:.2f}); "
-            "times may be too long."
-        )
-    if before.governor == "powersave":
-        warnings.append("The CPU frequency governor is powersave; clocks may lag behind the load.")
-    if after is not None and after.governor != before.governor:
-        warnings.append(
-            f"The CPU frequency governor changed from {before.governor} to {after.governor}."
-        )
-    if after is not None and after.total_s > before.total_s:
-        steal = (after.steal_s - before.steal_s) / (after.total_s - before.total_s)
-        if steal > STEAL_LIMIT:
-            warnings.append(f"The hypervisor took {steal:.1%} of the CPU time for other guests.")
-    return warnings
+    end = before if after is None else after
+    passed_s = end.total_s - before.total_s
+    steal = (end.steal_s - before.steal_s) / passed_s if passed_s > 0 else 0.0
+    told = {
+        f"Other work was running at the start (load average {before.load_1m:.2f}); "
+        "times may be too long.": before.load_1m > LOAD_LIMIT,
+        "The CPU frequency governor is powersave; clocks may lag behind the load.": (
+            before.governor == "powersave"
+        ),
+        f"The CPU frequency governor changed from {before.governor} to {end.governor}.": (
+            end.governor != before.governor
+        ),
+        f"The hypervisor took {steal:.1%} of the CPU time for other guests.": steal > STEAL_LIMIT,
+    }
+    return [text for text, holds in told.items() if holds]
 
 
 def environment_card(environment: Environment, placement: Placement) -> dict[str, str]:

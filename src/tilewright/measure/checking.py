@@ -30,23 +30,19 @@ def sample_arguments(workload: Workload, seed: int) -> list[Array]:
     Bytes take their whole range, and scales behind integer sums bring results into that of a byte.
     """
     rng = np.random.default_rng(seed)
-    indexed, limit = inputs.argument_uses(workload), inputs.argument_limit(workload)
-    scales = inputs.requantizing_scales(workload)
+    usual, scales = (0, inputs.argument_limit(workload)), inputs.requantizing_scales(workload)
+    ranges = {"bool": (0, 2)}
+    if not inputs.argument_uses(workload):
+        ranges |= {"int8": (-128, 128), "uint8": (0, 256)}
     arrays: list[Array] = []
     for index, argument in enumerate(workload.arguments):
         kind = argument.type
-        if kind.dtype == "bool":
-            arrays.append(rng.integers(0, 2, kind.shape).astype(np.bool_))
-        elif kind.dtype in ("int8", "uint8") and not indexed:
-            low, high = np.iinfo(kind.dtype).min, np.iinfo(kind.dtype).max
-            arrays.append(rng.integers(low, high + 1, kind.shape).astype(kind.dtype))
-        elif "int" in kind.dtype:
-            arrays.append(rng.integers(0, limit, kind.shape).astype(kind.dtype))
+        if kind.dtype in ranges or "int" in kind.dtype:
+            values = rng.integers(*ranges.get(kind.dtype, usual), kind.shape)
         else:
             values = rng.standard_normal(kind.shape, dtype=np.float32)
-            if index in scales:
-                values *= np.float32(scales[index])
-            arrays.append(values.astype(kind.dtype))
+            values *= np.float32(scales.get(index, 1.0))
+        arrays.append(values.astype(kind.dtype))
     return arrays
 
 

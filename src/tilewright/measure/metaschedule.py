@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ class SearchProcess:
     """The child that holds the searches of one device. It ends with its last user."""
 
     def __init__(self, placement: Placement) -> None:
-        self._slots = 0
+        self._slots = count(1)
         self._child = Child(
             WORKER,
             environment={
@@ -71,8 +72,7 @@ class SearchProcess:
 
     def new_slot(self) -> int:
         """A number for another search."""
-        self._slots += 1
-        return self._slots
+        return next(self._slots)
 
     def ask(self, what: str, slot: int, *arguments: object) -> Any:
         """What the search in a slot answers: `begin` (workload text, forms, placement, seed) opens
