@@ -20,7 +20,7 @@ from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
-from tilewright.core.fingerprints import canonical_json
+from tilewright.core.codec import canonical_json
 from tilewright.core.forms import form_texts
 from tilewright.core.records import Candidate, Device, Placement
 from tilewright.core.targets import threads_alone

@@ -9,8 +9,8 @@ from typing import get_args
 
 from tilewright.core.arguments import count_of, counts_of, texts_of, truth_of
 from tilewright.core.budget import Limit
+from tilewright.core.codec import canonical_json, digest
 from tilewright.core.errors import TargetError, UsageError, close_matches
-from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Placement
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.circumstances import Cache, Circumstances

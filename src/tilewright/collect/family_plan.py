@@ -21,9 +21,9 @@ import numpy as np
 from tilewright.collect.design import CollectRequest
 from tilewright.collect.planned import Batch, Journal, Planned
 from tilewright.collect.schedule_settings import candidates_of
+from tilewright.core.codec import canonical_json, digest
 from tilewright.core.errors import ModelError
 from tilewright.core.events import EventSink, Note, Stage, discard
-from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.forms import PLAIN
 from tilewright.core.predictions import CollectRound
 from tilewright.core.records import Candidate, Placement

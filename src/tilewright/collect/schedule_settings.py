@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.core.fingerprints import digest
+from tilewright.core.codec import digest
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.tasks import Task

@@ -20,7 +20,7 @@ from tvm_ffi import structural_map, structural_visit
 
 from tilewright.compiler.lower.registry import lowered
 from tilewright.compiler.prefetch import with_prefetches
-from tilewright.core.fingerprints import digest
+from tilewright.core.codec import digest
 from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload

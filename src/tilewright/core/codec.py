@@ -1,4 +1,5 @@
-"""Records as nested plain values and as JSON, and back: what every file and table goes through.
+"""Records as nested plain values and as JSON, and back: what every file and table goes through; and
+stable hashes, for which the same value gives the same text on every machine and in every version.
 
 Forms are written as their texts. Records whose fields have other names in files are structs that
 say so: `class Candidate(Struct, rename=FILE_NAMES)`.
@@ -6,6 +7,8 @@ say so: `class Candidate(Struct, rename=FILE_NAMES)`.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any, TypeVar
 
 import msgspec
@@ -43,6 +46,18 @@ def decode(text: str | bytes, kind: type[T]) -> T:
     Raises `msgspec.DecodeError`, of which `msgspec.ValidationError` is one, where there is none.
     """
     return msgspec.json.decode(text, type=kind, dec_hook=_read)
+
+
+def canonical_json(value: Any) -> str:
+    """JSON text without spaces, keys sorted; tuples as lists, records as `to_builtins` has them."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=to_builtins
+    )
+
+
+def digest(text: str | bytes, *, length: int = 16) -> str:
+    """The first `length` hexadecimal digits of the SHA-256."""
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:length]
 
 
 def _written(value: object) -> str:

@@ -17,8 +17,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tilewright.core.codec import canonical_json
 from tilewright.core.element_types import element_type
-from tilewright.core.fingerprints import canonical_json
 
 _RESOURCES = re.compile(r"(?P<threads>[1-9]\d*)t(?:(?P<cores>[1-9]\d*)c)?(?::(?P<kind>[\w-]+))?")
 

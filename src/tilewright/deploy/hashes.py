@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilewright.core import fingerprints, records
+from tilewright.core import codec, records
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
@@ -33,7 +33,7 @@ def sealed(content: Mapping[str, Any], name: str) -> dict[str, Any]:
     """
     seals = {key: value for key, value in content[_SEALS].items() if key != name}
     rest = {**content, _SEALS: seals}
-    own = hashlib.sha256(fingerprints.canonical_json(rest).encode()).hexdigest()
+    own = hashlib.sha256(codec.canonical_json(rest).encode()).hexdigest()
     return {**rest, _SEALS: {**seals, name: own}}
 
 
@@ -49,8 +49,8 @@ def artifact_fingerprint(
 ) -> str:
     """Identity of a compiled network: its plan, target, versions, templates, and the digest of its
     weights."""
-    return fingerprints.digest(
-        fingerprints.canonical_json(
+    return codec.digest(
+        codec.canonical_json(
             [
                 network.key,
                 plan_fields(plan),

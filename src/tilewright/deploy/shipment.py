@@ -14,7 +14,7 @@ from typing import Any
 
 from tilewright.core import arguments, errors, records
 from tilewright.core.accounts import KernelChange, LastRun, RoundTimes
-from tilewright.core.fingerprints import digest
+from tilewright.core.codec import digest
 from tilewright.core.forms import form_texts
 from tilewright.core.results import GraphTuneResult, OptimizeResult
 from tilewright.core.timings import Speedup, Timing

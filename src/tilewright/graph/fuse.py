@@ -17,7 +17,7 @@ from functools import cached_property
 from math import prod
 from typing import Literal
 
-from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.codec import canonical_json, digest
 from tilewright.graph.canonical import build_workload, drop_round_trips
 from tilewright.graph.clean.simplify import produce_outputs
 from tilewright.graph.network import Graph, Node, attributes, fresh_name

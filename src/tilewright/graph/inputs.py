@@ -15,7 +15,7 @@ from math import prod, sqrt
 
 import numpy as np
 
-from tilewright.core.fingerprints import canonical_json
+from tilewright.core.codec import canonical_json
 from tilewright.graph.network import Applied, Array, Graph, TensorType
 from tilewright.graph.workload import Workload
 

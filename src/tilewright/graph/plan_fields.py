@@ -19,9 +19,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from tilewright.core.codec import FILE_NAMES, convert, to_builtins
+from tilewright.core.codec import FILE_NAMES, canonical_json, convert, to_builtins
 from tilewright.core.errors import TilewrightError
-from tilewright.core.fingerprints import canonical_json
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, KnobValue
 from tilewright.core.targets import parse_resources

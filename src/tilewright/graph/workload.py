@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from tilewright.core.codec import canonical_json, digest
 from tilewright.core.element_types import element_type
-from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.graph.network import Applied, AttributeValue, TensorType
 from tilewright.graph.operators import OPERATORS
 

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tilewright.core.codec import canonical_json, digest
 from tilewright.core.errors import TargetError
-from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Device, Placement
 from tilewright.core.targets import Binding, Resources, Target, threads_alone
 from tilewright.hardware.features import AVX512, KNOWN_FEATURES, cpu_target

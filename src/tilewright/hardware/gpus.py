@@ -14,8 +14,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from tilewright.core.codec import canonical_json
 from tilewright.core.errors import TargetError, close_matches
-from tilewright.core.fingerprints import canonical_json
 
 _KIB = 1024
 _GIGA, _TERA = 1e9, 1e12

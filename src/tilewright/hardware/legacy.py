@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.codec import canonical_json, digest
 from tilewright.core.records import Device, Placement, PlacementKey
 from tilewright.core.targets import Resources, Target, parse_resources, threads_alone
 from tilewright.hardware.device import ELSEWHERE, class_key, class_name

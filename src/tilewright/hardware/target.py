@@ -7,8 +7,8 @@ import platform
 import shlex
 from typing import Any, cast
 
+from tilewright.core.codec import canonical_json
 from tilewright.core.errors import TargetError, near_names
-from tilewright.core.fingerprints import canonical_json
 from tilewright.core.targets import Target
 from tilewright.hardware.features import AVX512, X86_V2, X86_V3, X86_V4, cpu_target, is_arm, is_x86
 from tilewright.hardware.gpus import Gpu, gpu_of

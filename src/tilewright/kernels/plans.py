@@ -8,8 +8,8 @@ from math import inf
 
 import numpy as np
 
+from tilewright.core.codec import digest
 from tilewright.core.errors import InternalError
-from tilewright.core.fingerprints import digest
 from tilewright.core.forms import PLAIN, Form, form_texts
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.arrange import Allocation, KernelCalls, arrange

@@ -18,8 +18,8 @@ from math import prod
 
 import numpy as np
 
+from tilewright.core.codec import canonical_json, digest
 from tilewright.core.errors import InternalError
-from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, KnobValue, Settings
 from tilewright.core.targets import Resources, Target

@@ -13,8 +13,8 @@ from math import log2, prod
 
 import numpy as np
 
+from tilewright.core.codec import digest
 from tilewright.core.errors import UsageError, close_matches
-from tilewright.core.fingerprints import digest
 
 Numbers = Mapping[str, int]
 Random = np.random.Generator

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.codec import canonical_json, digest
 from tilewright.core.forms import form_texts
 from tilewright.core.predictions import Source
 from tilewright.core.records import Candidate, Measurement, Placement

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.core.arguments import count_of, path_or_none, text_of
+from tilewright.core.codec import digest
 from tilewright.core.errors import ModelError, TilewrightError, UsageError, close_matches
 from tilewright.core.events import EventSink, Note
-from tilewright.core.fingerprints import digest
 from tilewright.core.predictions import (
     Covered,
     EvaluatePick,

@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+from tilewright.core.codec import digest
 from tilewright.core.errors import ModelError, OutputError
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.fingerprints import digest
 from tilewright.core.records import Placement
 from tilewright.core.settings import read_settings
 from tilewright.cost.floors import Peaks

@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from tilewright.core.codec import convert, to_builtins
+from tilewright.core.codec import canonical_json, convert, digest, to_builtins
 from tilewright.core.errors import ModelError
-from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.forms import parse_forms
 from tilewright.core.records import Candidate, Device, Placement
 from tilewright.core.targets import parse_resources

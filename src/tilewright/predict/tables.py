@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from tilewright.core.codec import digest
 from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.events import EventSink, Stage
-from tilewright.core.fingerprints import digest
 from tilewright.core.input_files import require_regular
 from tilewright.core.predictions import Covered, EvaluatePick
 from tilewright.predict.base import (

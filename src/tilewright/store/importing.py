@@ -16,8 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from tilewright.core.codec import convert, to_builtins
-from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.codec import canonical_json, convert, digest, to_builtins
 from tilewright.core.records import Device, Measurement, Run, ShippedPlan
 from tilewright.core.results import ImportResult, SkippedLine
 from tilewright.hardware.legacy import ClassesOfBefore, is_legacy

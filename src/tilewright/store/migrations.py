@@ -24,8 +24,8 @@ from sqlalchemy import (
     update,
 )
 
+from tilewright.core.codec import canonical_json
 from tilewright.core.errors import StoreError
-from tilewright.core.fingerprints import canonical_json
 from tilewright.hardware.legacy import ClassesOfBefore
 from tilewright.store import rows, schema
 from tilewright.store.known_candidates import plan_of_before

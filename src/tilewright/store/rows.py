@@ -23,9 +23,8 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, RowMapping, Select, Table, literal_column, select
 
 from tilewright.core import records
-from tilewright.core.codec import convert, to_builtins
+from tilewright.core.codec import canonical_json, convert, digest, to_builtins
 from tilewright.core.errors import StoreError
-from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.targets import Binding, Resources, parse_resources
 from tilewright.store import schema
 

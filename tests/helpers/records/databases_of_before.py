@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from tilewright.core.fingerprints import canonical_json
+from tilewright.core.codec import canonical_json
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Device
 from tilewright.core.targets import Resources, parse_resources

@@ -7,7 +7,7 @@ import sqlite3
 
 from hypothesis import strategies as st
 
-from tilewright.core.fingerprints import canonical_json
+from tilewright.core.codec import canonical_json
 from tilewright.core.forms import PLAIN, parse_forms
 from tilewright.core.records import (
     Candidate,

@@ -13,8 +13,7 @@ import pytest
 
 from helpers.records.written_artifacts import manifest_content
 from tilewright.collect.planned import Batch, Planned
-from tilewright.core.codec import convert, decode, encode, to_builtins
-from tilewright.core.fingerprints import canonical_json
+from tilewright.core.codec import canonical_json, convert, decode, encode, to_builtins
 from tilewright.core.forms import Form, blocked, parse_forms
 from tilewright.core.records import (
     Candidate,

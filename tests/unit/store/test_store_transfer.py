@@ -34,8 +34,8 @@ from helpers.records.store_records import (
     measurement,
     measurements,
 )
+from tilewright.core.codec import digest
 from tilewright.core.errors import ModelError, OutputError, StoreError, UsageError
-from tilewright.core.fingerprints import digest
 from tilewright.core.records import Device, NetworkMeasurement, Outcome, Run, ShippedPlan
 from tilewright.store import open_store, schema
 from tilewright.store.database import SqliteStore

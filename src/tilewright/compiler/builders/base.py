@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from tilewright.core.codec import canonical_json, digest
 from tilewright.core.errors import TargetError, TilewrightError
-from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Candidate
 from tilewright.core.records import Protocol as Timing
 from tilewright.core.targets import Resources, Target

@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from tilewright.core.codec import canonical_json
 from tilewright.core.element_types import is_element_type
 from tilewright.core.errors import InternalError
-from tilewright.core.fingerprints import canonical_json
 from tilewright.graph.network import TensorType
 from tilewright.graph.operators.base import Operator, Types, expect
 from tilewright.graph.operators.elementwise import ELEMENTWISE

@@ -19,8 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tilewright.core.codec import digest
 from tilewright.core.errors import ModelError, TargetError, UsageError, quoted
-from tilewright.core.fingerprints import digest
 from tilewright.core.scratch import FolderInUse, PrivateFolder, remove_unused, scratch_folder
 from tilewright.core.settings import child_environment
 from tilewright.models.cache import EXPORTS, PARTIAL, use

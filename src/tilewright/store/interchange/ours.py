@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
+from tilewright.core.codec import canonical_json
 from tilewright.core.errors import ModelError
-from tilewright.core.fingerprints import canonical_json
 from tilewright.store.interchange.lines import (
     Json,
     Line,

@@ -19,9 +19,8 @@ from polars.exceptions import PolarsError
 from polars.io.plugins import register_io_source
 from sqlalchemy import Connection, func, select
 
-from tilewright.core.codec import to_builtins
+from tilewright.core.codec import canonical_json, to_builtins
 from tilewright.core.errors import ModelError, OutputError
-from tilewright.core.fingerprints import canonical_json
 from tilewright.core.records import Measurement, Protocol
 from tilewright.core.targets import parse_resources
 from tilewright.store import schema
