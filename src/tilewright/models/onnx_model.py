@@ -133,6 +133,18 @@ def nested_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
+def read_inside(node: onnx.NodeProto) -> list[str]:
+    """The tensors around a node that the branches and bodies inside it read or hand on."""
+    found: list[str] = []
+    for body in nested_graphs(node):
+        own = {value.name for value in (*body.input, *body.initializer)} | {""}
+        own.update(name for inner in body.node for name in inner.output)
+        read = [name for inner in body.node for name in (*inner.input, *read_inside(inner))]
+        handed_on = [value.name for value in body.output]
+        found += [name for name in (*read, *handed_on) if name not in own]
+    return found
+
+
 def _texts(graph: onnx.GraphProto) -> Iterator[object]:
     """Every name in a graph; protobuf gives bytes for what is no text."""
     values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)

@@ -50,26 +50,6 @@ def _sigmoid(x: Any) -> Any:
     return _select(x >= 0, 1 / (1 + small), small / (1 + small))
 
 
-def _relu(x: Any) -> Any:
-    return np.maximum(x, 0)
-
-
-def _rsqrt(x: Any) -> Any:
-    return 1 / np.sqrt(x)
-
-
-def _prelu(x: Any, slope: Any) -> Any:
-    return _select(x < 0, x * slope, x)
-
-
-def _hard_swish(x: Any) -> Any:
-    return x * np.clip(x / 6 + 0.5, 0, 1)
-
-
-def _softplus(x: Any) -> Any:
-    return np.logaddexp(x, np.zeros((), x.dtype))
-
-
 def _divide(a: Any, b: Any) -> Any:
     if a.dtype.kind not in "iu":
         return a / b
@@ -93,13 +73,13 @@ def _shift_right(x: Any, bits: Any) -> Any:
 
 
 _UNARY: Mapping[str, Callable[[Any], Any]] = {
-    "relu": _relu,
+    "relu": lambda x: np.maximum(x, 0),
     "sigmoid": _sigmoid,
     "tanh": np.tanh,
     "exp": np.exp,
     "log": np.log,
     "sqrt": np.sqrt,
-    "rsqrt": _rsqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
     "negative": np.negative,
     "abs": np.abs,
     "erf": erf,
@@ -110,18 +90,14 @@ _UNARY: Mapping[str, Callable[[Any], Any]] = {
     "round": np.rint,
     "sign": np.sign,
     "reciprocal": lambda x: 1 / x,
-    "softplus": _softplus,
+    "softplus": lambda x: np.logaddexp(x, np.zeros((), x.dtype)),
     "silu": lambda x: x * _sigmoid(x),
     "gelu": lambda x: 0.5 * x * (1 + erf(x / sqrt(2))),
-    "hard_swish": _hard_swish,
+    "hard_swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
     "identity": lambda x: x,
     "not": np.logical_not,
     "isnan": np.isnan,
 }
-
-
-def _leaky_relu(x: Any, alpha: float) -> Any:
-    return _select(x < 0, alpha * x, x)
 
 
 def _elu(x: Any, alpha: float) -> Any:
@@ -130,10 +106,6 @@ def _elu(x: Any, alpha: float) -> Any:
 
 def _selu(x: Any, alpha: float, gamma: float) -> Any:
     return gamma * _elu(x, alpha)
-
-
-def _thresholded_relu(x: Any, alpha: float) -> Any:
-    return np.where(x > alpha, x, 0)
 
 
 def _hard_sigmoid(x: Any, alpha: float, beta: float) -> Any:
@@ -148,12 +120,16 @@ def _clip(x: Any, minimum: float | str, maximum: float | str) -> Any:
     return np.minimum(np.maximum(x, low), high)
 
 
-_PARAMETRIC: Mapping[str, Callable[..., Any]] = {
-    "clip": _clip,
-    "leaky_relu": _leaky_relu,
+_WITH_ALPHA: Mapping[str, Callable[[Any, float], Any]] = {
+    "leaky_relu": lambda x, alpha: _select(x < 0, alpha * x, x),
     "elu": _elu,
+    "thresholded_relu": lambda x, alpha: np.where(x > alpha, x, 0),
+}
+
+_PARAMETRIC: Mapping[str, Callable[..., Any]] = {
+    **_WITH_ALPHA,
+    "clip": _clip,
     "selu": _selu,
-    "thresholded_relu": _thresholded_relu,
     "hard_sigmoid": _hard_sigmoid,
 }
 
@@ -169,7 +145,7 @@ _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "remainder": np.fmod,
     "shift_left": _shift_left,
     "shift_right": _shift_right,
-    "prelu": _prelu,
+    "prelu": lambda x, slope: _select(x < 0, x * slope, x),
     "equal": np.equal,
     "less": np.less,
     "greater": np.greater,

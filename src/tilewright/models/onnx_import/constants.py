@@ -12,9 +12,13 @@ from tilewright.models.onnx_import.node import (
     TRAINING_HINT,
     OnnxNode,
     Translated,
+    only_if,
     training_refused,
     translates,
 )
+
+_NUMBERS = {"value_float": "float32", "value_floats": "float32", "value_int": "int64",
+            "value_ints": "int64"}  # fmt: skip
 
 
 @translates("Constant")
@@ -23,19 +27,16 @@ def constant(node: OnnxNode) -> Translated:
     tensor = node.tensor("value")
     if tensor is not None:
         return node.constant(tensor)
-    for name, dtype in (("value_float", np.float32), ("value_int", np.int64)):
-        for form in (name, name + "s"):
-            if form in node.attributes:
-                return node.constant(np.asarray(node.attributes[form], dtype))
-    return None
+    for name, dtype in _NUMBERS.items():
+        if name in node.attributes:
+            return node.constant(np.asarray(node.attributes[name], dtype))
+    return node
 
 
 @translates("ConstantOfShape")
 def constant_of_shape(node: OnnxNode) -> Translated:
     """ConstantOfShape; float32 zeros by default."""
-    shape, value = node.input(0).integers, node.tensor("value")
-    if shape is None:
-        return None
+    shape, value = node.known_integers(0), node.tensor("value")
     filling = np.zeros(1, np.float32) if value is None else value
     if filling.size != 1 or min(shape, default=0) < 0:
         raise ModelError(f"{list(filling.shape)} values cannot fill a shape {list(shape)}")
@@ -58,16 +59,13 @@ def size_of(node: OnnxNode) -> Translated:
 @translates("Range")
 def value_range(node: OnnxNode) -> Translated:
     """Range between constants."""
-    start, limit, step = (node.value(i) for i in range(3))
-    if start is None or limit is None or step is None:
-        return None
-    first, last, stride = (array.reshape(-1)[0].item() for array in (start, limit, step))
+    arrays = [node.known(index) for index in range(3)]
+    first, last, stride = (array.reshape(-1)[0].item() for array in arrays)
     count = (last - first) / stride if stride else inf
     if not isfinite(count):
         raise ModelError(f"no range leads from {first} to {last} in steps of {stride}")
-    if count * start.itemsize > FOLDED_BYTES:
-        return None
-    return node.constant(np.arange(first, last, stride, dtype=start.dtype))
+    only_if(count * arrays[0].itemsize <= FOLDED_BYTES)
+    return node.constant(np.arange(first, last, stride, dtype=arrays[0].dtype))
 
 
 @translates("EyeLike")
@@ -75,8 +73,7 @@ def eye_like(node: OnnxNode) -> Translated:
     """EyeLike of a float32 tensor, whose type is the result's."""
     kind = node.input(0).type
     rows, columns = kind.shape
-    if "dtype" in node.attributes or kind.bytes > FOLDED_BYTES:
-        return None
+    only_if("dtype" not in node.attributes and kind.bytes <= FOLDED_BYTES)
     k = node.integer("k", 0)
     return node.constant(np.eye(rows, columns, k, dtype=np.dtype(kind.dtype)))
 
@@ -100,10 +97,9 @@ def optional(node: OnnxNode) -> Translated:
 @translates("Dropout")
 def dropout(node: OnnxNode) -> Translated:
     """Dropout in inference: the same tensor, and a mask of ones where it is asked for."""
-    training = node.known(2)
-    if training is None:
+    if node.given(2) and node.value(2) is None:
         raise ModelError("whether it trains depends on the data", hint=TRAINING_HINT)
-    if any(training):
+    if any(node.known_integers(2, ())):
         raise training_refused()
     x = node.input(0)
     return (x, node.builder.filled(x.shape, np.array(True))) if node.uses_output(1) else x

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 import onnx
 
 from tilewright.core.errors import ModelError, quoted
-from tilewright.models.onnx_import.node import OnnxNode, Tensor, Translated, shortest, translates
+from tilewright.models.onnx_import.node import (
+    OnnxNode,
+    Tensor,
+    Translated,
+    only_if,
+    shortest,
+    translates,
+)
 from tilewright.models.onnx_model import dtype_name
 
 _UNARY = {
@@ -32,6 +41,19 @@ _PARAMETRIC = {
     "Selu": ("selu", {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}),
     "HardSigmoid": ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
 }
+
+
+_FORMULAS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "Softsign": lambda x: x / (x.emit("abs") + 1),
+    "Mish": lambda x: x * x.emit("softplus").emit("tanh"),
+    "Tan": lambda x: x.emit("sin") / x.emit("cos"),
+}
+
+
+@translates(*_FORMULAS)
+def formula(node: OnnxNode) -> Translated:
+    """One input in a formula of a few operators."""
+    return _FORMULAS[node.operator](node.input(0))
 
 
 @translates(*_UNARY)
@@ -74,8 +96,7 @@ def power(node: OnnxNode) -> Translated:
             return x * x if number == 2 else x * x * x
         if number in (0.5, 1.0):
             return x.emit("sqrt") if number == 0.5 else x
-    if exponent.dtype != x.dtype and (value is None or x.dtype.startswith("int")):
-        return None
+    only_if(exponent.dtype == x.dtype or (value is not None and not x.dtype.startswith("int")))
     return x.with_operand("power", exponent.cast(x.dtype))
 
 
@@ -154,29 +175,11 @@ def swish(node: OnnxNode) -> Translated:
     return x.emit("silu") if alpha == 1 else x * (x * alpha).emit("sigmoid")
 
 
-@translates("Mish")
-def mish(node: OnnxNode) -> Translated:
-    """Mish: x * tanh(softplus(x))."""
-    return node.input(0) * node.input(0).emit("softplus").emit("tanh")
-
-
-@translates("Softsign")
-def softsign(node: OnnxNode) -> Translated:
-    """Softsign: x / (1 + |x|)."""
-    return node.input(0) / (node.input(0).emit("abs") + 1)
-
-
 @translates("Celu")
 def celu(node: OnnxNode) -> Translated:
     """Celu: elu of x/alpha, times alpha."""
     x, alpha = node.input(0), node.number("alpha", 1.0)
     return x.emit("elu", alpha=1.0) if alpha == 1 else (x / alpha).emit("elu", alpha=1.0) * alpha
-
-
-@translates("Tan")
-def tangent(node: OnnxNode) -> Translated:
-    """Tan: sin / cos."""
-    return node.input(0).emit("sin") / node.input(0).emit("cos")
 
 
 @translates("Cosh", "Sinh")
@@ -203,6 +206,5 @@ def is_infinite(node: OnnxNode) -> Translated:
     """IsInf → a comparison with the infinities asked for."""
     x = node.input(0)
     up, down = node.integer("detect_positive", 1), node.integer("detect_negative", 1)
-    if not up and not down:
-        return None
+    only_if(bool(up or down))
     return (x.emit("abs") if up and down else x).emit("equal", np.inf if up else -np.inf)

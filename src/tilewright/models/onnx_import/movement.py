@@ -15,6 +15,7 @@ from tilewright.models.onnx_import.node import (
     Translated,
     axis_of,
     indexed_shape,
+    only_if,
     require_indices,
     translates,
 )
@@ -25,12 +26,11 @@ def cut(node: OnnxNode) -> Translated:
     """Slice with ranges as attributes (before operator set 10) or inputs."""
     x = node.input(0)
     if node.opset < 10:
-        starts, stops, axes = (node.integers(name) for name in ("starts", "ends", "axes"))
-        steps: tuple[int, ...] | None = ()
+        ranges = [*(node.integers(name) for name in ("starts", "ends", "axes")), ()]
     else:
-        starts, stops, axes, steps = (node.known(i) for i in range(1, 5))
-    if starts is None or stops is None or axes is None or (node.given(4) and not steps):
-        return None
+        ranges = [node.known_integers(index, ()) for index in range(1, 5)]
+    starts, stops, axes, steps = ranges
+    only_if(bool(steps) or not node.given(4))
     return x.cut(
         {
             axis_of(axis, x.rank, node.name): slice(starts[i], stops[i], steps[i] if steps else 1)
@@ -43,14 +43,12 @@ def cut(node: OnnxNode) -> Translated:
 def running_sum(node: OnnxNode) -> Translated:
     """CumSum is carried along; one from the end, which TVM's importer fails at, runs from the
     start of what is turned around."""
-    x, known = node.input(0), node.input(1).integers
-    if not node.integer("reverse", 0) or known is None:
-        return None
-    axis = axis_of(known[0], x.rank, node.name)
-
+    x = node.input(0)
+    only_if(bool(node.integer("reverse", 0)))
+    axis = axis_of(node.known_integers(1)[0], x.rank, node.name)
     backward = {axis: slice(None, None, -1)}
-    (result,) = node.carry(node.altered((x.cut(backward), node.input(1)), reverse=None))
-    return result and result.cut(backward)
+    results = node.carry(node.altered((x.cut(backward), node.input(1)), reverse=None))
+    return [result and result.cut(backward) for result in results]
 
 
 @translates("Split")
@@ -58,9 +56,7 @@ def split(node: OnnxNode) -> Translated:
     """Split → one slice per output."""
     x, parts = node.input(0), len(node.proto.output)
     axis = node.axis(x.rank, 0)
-    sizes = node.known(1, node.integers("split"))
-    if sizes is None:
-        return None
+    sizes = node.known_integers(1, node.integers("split"))
     if not sizes:
         part = -(-x.shape[axis] // parts)
         sizes = tuple(max(0, min(part, x.shape[axis] - i * part)) for i in range(parts))
@@ -98,11 +94,8 @@ def gather(node: OnnxNode) -> Translated:
 def pad(node: OnnxNode) -> Translated:
     """Pad with amounts as attribute (before operator set 11) or inputs; negative ones cut."""
     x, mode = node.input(0), node.text("mode", "constant")
-    (amounts, value), axes = _padding(node), node.known(3, tuple(range(x.rank)))
-    if amounts is None or value is None or axes is None:
-        return None
-    if mode not in ("constant", "reflect", "edge", "wrap"):
-        return None
+    (amounts, value), axes = _padding(node), node.known_integers(3, tuple(range(x.rank)))
+    only_if(mode in ("constant", "reflect", "edge", "wrap"))
     before, after = [0] * x.rank, [0] * x.rank
     for i, axis in enumerate(axes):
         place = axis_of(axis, x.rank, node.name)
@@ -131,13 +124,12 @@ def _wrapped(x: Tensor, before: list[int], after: list[int]) -> Tensor:
     return x
 
 
-def _padding(node: OnnxNode) -> tuple[tuple[int, ...] | None, float | None]:
-    """The amounts and the value, None where they are not known."""
+def _padding(node: OnnxNode) -> tuple[tuple[int, ...], float]:
+    """The amounts and the value."""
     if node.opset < 11:
         return node.integers("pads"), node.number("value", 0.0)
-    value = node.value(2) if node.given(2) else np.zeros(1)
-    number = None if value is None else float(value.reshape(-1)[0]) if value.size else 0.0
-    return node.input(1).integers, number
+    value = node.known(2) if node.given(2) else np.zeros(1)
+    return node.known_integers(1), float(value.reshape(-1)[0]) if value.size else 0.0
 
 
 @translates("Trilu")
@@ -145,8 +137,7 @@ def triangle(node: OnnxNode) -> Translated:
     """Trilu → where, with a mask that is a constant where the offset is."""
     x, given = node.input(0), node.given(1)
     rows, columns = x.shape[-2:]
-    if rows * columns > FOLDED_BYTES:
-        return None
+    only_if(rows * columns <= FOLDED_BYTES)
     diagonal = node.constant(np.arange(columns)[None, :] - np.arange(rows)[:, None])
     offset = node.constant(np.array(0))
     if given:
@@ -158,9 +149,7 @@ def triangle(node: OnnxNode) -> Translated:
 @translates("Reshape")
 def reshape(node: OnnxNode) -> Translated:
     """Reshape: 0 copies an axis, -1 takes what is left."""
-    x, wanted = node.input(0), node.input(1).integers
-    if wanted is None:
-        return None
+    x, wanted = node.input(0), node.known_integers(1)
     sizes = list(wanted)
     for i, size in enumerate(sizes):
         if size == 0 and not node.integer("allowzero", 0) and i < x.rank:
@@ -184,9 +173,7 @@ def flatten(node: OnnxNode) -> Translated:
 @translates("Squeeze", "Unsqueeze")
 def squeeze(node: OnnxNode) -> Translated:
     """Squeeze, Unsqueeze: axes as attribute (before operator set 13) or input."""
-    x, axes = node.input(0), node.known(1, node.integers("axes"))
-    if axes is None:
-        return None
+    x, axes = node.input(0), node.known_integers(1, node.integers("axes"))
     rank = x.rank + (len(axes) if node.operator == "Unsqueeze" else 0)
     places = {axis_of(axis, rank, node.name) for axis in axes}
     if node.operator == "Unsqueeze":
@@ -206,19 +193,17 @@ def transpose(node: OnnxNode) -> Translated:
 @translates("Expand")
 def expand(node: OnnxNode) -> Translated:
     """Expand: the shapes broadcast both ways."""
-    x, wanted = node.input(0), node.input(1).integers
-    if wanted is None:
-        return None
-    shape = np.broadcast_shapes(x.shape, wanted)
+    x = node.input(0)
+    shape = np.broadcast_shapes(x.shape, node.known_integers(1))
     return x if shape == x.shape else x.emit("expand", shape=tuple(int(size) for size in shape))
 
 
 @translates("Tile")
 def tile(node: OnnxNode) -> Translated:
     """Tile → reshape to [1,d0,1,d1,…], expand to [r0,d0,r1,d1,…], reshape."""
-    x, repeats = node.input(0), node.input(1).integers
-    if repeats is None or all(repeat == 1 for repeat in repeats):
-        return None if repeats is None else x
+    x, repeats = node.input(0), node.known_integers(1)
+    if all(repeat == 1 for repeat in repeats):
+        return x
     pairs = list(zip(repeats, x.shape, strict=True))
     final = tuple(size * repeat for repeat, size in pairs)
     if all(1 in pair for pair in pairs):

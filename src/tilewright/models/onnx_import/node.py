@@ -58,11 +58,6 @@ class Tensor:
         """The values when they are known, else None."""
         return self.builder.constants.get(self.name)
 
-    @property
-    def integers(self) -> tuple[int, ...] | None:
-        """The values of a constant integer tensor, flattened."""
-        return None if self.value is None else tuple(int(item) for item in self.value.reshape(-1))
-
     def emit(self, operator: str, *others: Tensor | float, **named: AttributeValue) -> Tensor:
         """Apply an operator to this tensor and others."""
         operands = [one if isinstance(one, Tensor) else self.filled(one) for one in others]
@@ -313,10 +308,19 @@ class OnnxNode:
         found = self.given(index)
         return None if found is None else found.value
 
-    def known(self, index: int, default: tuple[int, ...] = ()) -> tuple[int, ...] | None:
-        """The integers of an input, None when they are not known; `default` when left out."""
-        found = self.given(index)
-        return default if found is None else found.integers
+    def known(self, index: int) -> Array:
+        """The values of an input; CarriedAlong when they are not known."""
+        value = self.input(index).value
+        if value is None:
+            raise CarriedAlong
+        return value
+
+    def known_integers(self, index: int, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """The integers of an input, flattened, or the default when it is left out; CarriedAlong
+        when they are not known."""
+        if default is not None and self.given(index) is None:
+            return default
+        return tuple(int(item) for item in self.known(index).reshape(-1))
 
     def constant(self, array: Array) -> Tensor:
         """Add a generated constant."""
@@ -364,10 +368,10 @@ class OnnxNode:
         return replace(self, inputs=inputs, attributes=rest | given, proto=proto)
 
 
-Translated = Tensor | Sequence[Tensor | None] | OnnxNode | None
+Translated = Tensor | Sequence[Tensor | None] | OnnxNode
 Translate = Callable[[OnnxNode], Translated]
-"""Emits nodes and gives each output's tensor; or gives a node to be carried along in place of this
-one, or None for "as it is"."""
+"""Emits nodes and gives each output's tensor, or gives a node to be carried along in place of this
+one. Raises CarriedAlong for a node that is carried along as it is."""
 
 TRANSLATIONS: dict[str, Translate] = {}
 
@@ -380,6 +384,16 @@ def translates(*operators: str) -> Callable[[Translate], Translate]:
         return function
 
     return register
+
+
+class CarriedAlong(Exception):
+    """Raised by a translation that does not take its node: it becomes an opaque one as it is."""
+
+
+def only_if(condition: bool) -> None:
+    """Go on with the translation of a node if a condition holds, else carry the node along."""
+    if not condition:
+        raise CarriedAlong
 
 
 def training_refused() -> ModelError:

@@ -17,7 +17,7 @@ from tilewright.graph.inputs import IndexRange, IndexUse, indices_text
 from tilewright.graph.network import TensorType
 from tilewright.graph.operators import results_text
 from tilewright.models.onnx_import.node import OnnxNode, Tensor, indexed_shape, require_indices
-from tilewright.models.onnx_model import nested_graphs, static_type
+from tilewright.models.onnx_model import read_inside, static_type
 
 _EMBEDDED_ELEMENTS = 64
 _NEVER_EMBEDDED = ("Scatter", "ScatterElements")
@@ -154,29 +154,12 @@ def _result_types(
 
 def _refuse_captures(node: OnnxNode) -> None:
     """A subgraph that reads tensors around it cannot stand alone."""
-    for body in nested_graphs(node.proto):
-        outside = _read_from_outside(body, frozenset())
-        if outside is not None:
-            raise ModelError(
-                f"node {quoted(node.name)}: the body of {quoted(node.operator)} reads "
-                f"{quoted(outside)} from outside, which is not supported",
-                hint="Export the network with its conditions and loops decided, as tracing does.",
-            )
-
-
-def _read_from_outside(body: onnx.GraphProto, around: frozenset[str]) -> str | None:
-    """A tensor that a body reads and neither it nor a body around it writes, None without any."""
-    own = {value.name for value in (*body.input, *body.initializer)} | around | {""}
-    for inner in body.node:
-        for name in inner.input:
-            if name not in own:
-                return name
-        for nested in nested_graphs(inner):
-            found = _read_from_outside(nested, frozenset(own))
-            if found is not None:
-                return found
-        own.update(inner.output)
-    return next((value.name for value in body.output if value.name not in own), None)
+    for outside in read_inside(node.proto):
+        raise ModelError(
+            f"node {quoted(node.name)}: the body of {quoted(node.operator)} reads "
+            f"{quoted(outside)} from outside, which is not supported",
+            hint="Export the network with its conditions and loops decided, as tracing does.",
+        )
 
 
 def _along_axis(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:

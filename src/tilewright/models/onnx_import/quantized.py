@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from tilewright.graph.network import Array
-from tilewright.models.onnx_import.node import OnnxNode, Tensor, Translated, translates
+from tilewright.models.onnx_import.node import OnnxNode, Tensor, Translated, only_if, translates
 from tilewright.models.onnx_import.windows import convolved, read_window
 from tilewright.models.onnx_model import dtype_name
 
@@ -27,8 +27,7 @@ def quantize(node: OnnxNode) -> Translated:
     (x, scale), zero = node.several(2), node.given(2)
     wanted = node.integer("output_dtype", 0) or onnx.TensorProto.UINT8
     dtype = zero.dtype if zero else dtype_name(wanted, "a quantized tensor")
-    if not _simple(node, x, scale) or dtype not in _CODES:
-        return None
+    only_if(_simple(node, x, scale) and dtype in _CODES)
     x = x.cast("float32")
     return _saturated(node, (x / _along(node, scale, x)).emit("round"), zero, dtype)
 
@@ -37,8 +36,7 @@ def quantize(node: OnnxNode) -> Translated:
 def dequantize(node: OnnxNode) -> Translated:
     """DequantizeLinear → cast, subtract the zero point, multiply."""
     (x, scale), zero = node.several(2), node.given(2)
-    if not _simple(node, x, scale) or x.dtype not in (*_CODES, "int32"):
-        return None
+    only_if(_simple(node, x, scale) and x.dtype in (*_CODES, "int32"))
     value = x.cast("float32")
     if zero and not _all_zero(zero):
         value = value - _along(node, zero.cast("float32"), value)
@@ -54,16 +52,12 @@ def integer_convolution(node: OnnxNode) -> Translated:
 @translates("QLinearConv")
 def requantized_convolution(node: OnnxNode) -> Translated:
     """QLinearConv → conv2d, add, cast, multiply, round, add the zero point, clip, cast."""
-    scales = [node.value(index) for index in (1, 4, 6)]
-    given, bias, zero = node.given(8), node.value(8), node.input(7)
-    unknown = any(s is None for s in scales) or (given is not None and bias is None)
-    if unknown or zero.dtype not in _CODES:
-        return None
+    scales = [node.known(index).astype(np.float32).reshape(-1) for index in (1, 4, 6)]
+    (x_scale, w_scale, y_scale), zero = scales, node.input(7)
+    bias = node.known(8) if node.given(8) else None
+    only_if(zero.dtype in _CODES)
     operands, zeros = (node.input(0), node.input(3)), (node.given(2), node.given(5))
     sums = _sums(node, operands, zeros, bias)
-    if sums is None:
-        return None
-    x_scale, w_scale, y_scale = (np.asarray(s, np.float32).reshape(-1) for s in scales)
     scale = np.broadcast_to(x_scale * w_scale / y_scale, (sums.shape[1],)).reshape(-1, 1, 1)
     factor = node.constant(np.ascontiguousarray(scale, np.float32))
     codes = (sums.emit("cast", dtype="float32") * factor).emit("round")
@@ -106,14 +100,12 @@ def _sums(
     operands: tuple[Tensor, ...],
     zeros: tuple[Tensor | None, Tensor | None],
     bias: Array | None,
-) -> Tensor | None:
-    """Sums of (x - x_zero) (w - w_zero) in 32 bits; None for other than two spatial axes."""
+) -> Tensor:
+    """Sums of (x - x_zero) (w - w_zero) in 32 bits, over two spatial axes."""
     x, w = operands
-    if x.rank != 4:
-        return None
+    only_if(x.rank == 4)
     window = read_window(node, x.shape[2:], w.shape[2:])
-    if min(window.padding) < 0:
-        return None
+    only_if(min(window.padding) >= 0)
     zero = zeros[0].value if zeros[0] else np.zeros((), x.dtype)
     weights = _signed_weights(w, zeros[1])
     added: Any = np.zeros((), np.int64)

@@ -27,6 +27,7 @@ import onnx
 from onnx import NodeProto, helper
 
 from tilewright.graph.network import Array, TensorType
+from tilewright.models.onnx_model import read_inside
 
 _BYTES = ("int8", "uint8")
 _INDIFFERENT = ("MaxPool", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity")
@@ -48,14 +49,6 @@ def on_codes(
     return rewrite.rewritten(), rewrite.constants
 
 
-def _read_inside(graph: onnx.GraphProto) -> set[str]:
-    """Tensors that the branches and bodies inside nodes may read."""
-    inner = [a.g for n in graph.node for a in n.attribute if a.type == onnx.AttributeProto.GRAPH]
-    own = {name for g in inner for node in g.node for name in node.input}
-    returned = {value.name for g in inner for value in g.output}
-    return own.union(returned, *(_read_inside(g) for g in inner))
-
-
 def _attributes(node: NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
@@ -73,7 +66,8 @@ class _Rewrite:
         self.nodes = [deepcopy(node) for node in graph.node]
         self.weights: Mapping[str, Any] = weights
         self.types = types
-        self.outputs = {value.name for value in graph.output} | _read_inside(graph)
+        self.outputs = {value.name for value in graph.output}
+        self.outputs.update(*map(read_inside, graph.node))
         self.constants: dict[str, Array] = {}
         self.producers = {name: node for node in self.nodes for name in node.output}
         self.readers: dict[str, list[NodeProto]] = {}

@@ -13,6 +13,7 @@ from tilewright.models.onnx_import.node import (
     Tensor,
     Translated,
     axis_of,
+    only_if,
     training_refused,
     translates,
 )
@@ -63,29 +64,25 @@ def matrix_product(node: OnnxNode) -> Translated:
     return result.reshape([*batch, *([] if vector_a else [rows]), *([] if vector_b else [columns])])
 
 
-def _axes(node: OnnxNode) -> tuple[int, ...] | None:
-    """The axes, sorted, from attribute or input; all when none are given; None when unknown."""
-    rank, axes = node.input(0).rank, node.known(1, node.integers("axes"))
-    if axes == ():
-        return () if node.integer("noop_with_empty_axes", 0) else tuple(range(rank))
-    return None if axes is None else tuple(sorted(axis_of(a, rank, node.name) for a in axes))
+def _axes(node: OnnxNode) -> tuple[int, ...]:
+    """The axes, sorted, from attribute or input; all when none are given."""
+    rank, axes = node.input(0).rank, node.known_integers(1, node.integers("axes"))
+    if not axes and not node.integer("noop_with_empty_axes", 0):
+        return tuple(range(rank))
+    return tuple(sorted(axis_of(a, rank, node.name) for a in axes))
 
 
 @translates(*_PLAIN)
 def reduce(node: OnnxNode) -> Translated:
     """Sum, mean, maximum, minimum and product over axes."""
-    axes = _axes(node)
-    if axes is None or node.input(0).dtype == "bool":
-        return None
-    return _reduced(_PLAIN[node.operator], node.input(0), axes, node)
+    only_if(node.input(0).dtype != "bool")
+    return _reduced(_PLAIN[node.operator], node.input(0), _axes(node), node)
 
 
 @translates(*_CHAINS)
 def reduce_chain(node: OnnxNode) -> Translated:
     """Norms and logarithms of sums: elementwise operators around a sum, over no axis alone."""
     axes, x, operator = _axes(node), node.input(0), node.operator
-    if axes is None:
-        return None
     if operator in _ROOTS and "int" in x.dtype:
         raise ModelError(f"roots and logarithms of elements of type {x.dtype} are not supported")
     if operator == "ReduceLogSumExp":
@@ -134,11 +131,8 @@ def batch_normalization(node: OnnxNode) -> Translated:
     """
     if node.integer("training_mode", 0) or any(map(node.uses_output, range(1, 5))):
         raise training_refused()
-    x, parameters = node.input(0), [node.value(i) for i in range(1, 5)]
-    known = [array.astype(np.float64) for array in parameters if array is not None]
-    if len(known) < 4:
-        return None
-    scale, bias, mean, variance = known
+    x = node.input(0)
+    scale, bias, mean, variance = (node.known(i).astype(np.float64) for i in range(1, 5))
     factor = scale / np.sqrt(variance + _epsilon(node))
     spread, dtype = (-1, *(1 for _ in x.shape[2:])), np.dtype(x.dtype)
     product = x * node.constant(factor.astype(dtype).reshape(spread))
@@ -148,8 +142,7 @@ def batch_normalization(node: OnnxNode) -> Translated:
 @translates("LRN")
 def local_response(node: OnnxNode) -> Translated:
     """LRN."""
-    if node.input(0).rank != 4:
-        return None
+    only_if(node.input(0).rank == 4)
     return node.input(0).emit(
         "lrn",
         size=node.integer("size", 1),
@@ -163,7 +156,8 @@ def local_response(node: OnnxNode) -> Translated:
 def instance_normalization(node: OnnxNode) -> Translated:
     """InstanceNormalization → instance_norm."""
     x, scale, bias = node.several(3)
-    return x.emit("instance_norm", scale, bias, epsilon=_epsilon(node)) if x.rank > 2 else None
+    only_if(x.rank > 2)
+    return x.emit("instance_norm", scale, bias, epsilon=_epsilon(node))
 
 
 @translates("LayerNormalization")
@@ -206,8 +200,7 @@ def group_normalization(node: OnnxNode) -> Translated:
     """GroupNormalization → instance_norm over groups as channels, then scale and bias."""
     x, scale, bias = node.several(3)
     groups = node.integer("num_groups", 1)
-    if x.rank < 2 or x.shape[1] % groups:
-        return None
+    only_if(x.rank >= 2 and x.shape[1] % groups == 0)
     grouped = x.reshape((x.shape[0], groups, prod(x.shape[1:]) // groups))
     ones, zeros = (x.filled(fill, (groups,)) for fill in (1, 0))
     normal = grouped.emit("instance_norm", ones, zeros, epsilon=_epsilon(node)).reshape(x.shape)

@@ -201,7 +201,7 @@ def _axes(node: OnnxNode, shape: tuple[int, ...], coordinate: str) -> list[_Axis
     given = node.value(2 if late else 1)
     scaled: Any = node.attributes.get("scales", ()) if given is None else given.reshape(-1)
     named = [shortest(scale) for scale in scaled]
-    wanted = named or node.known(3)
+    wanted = named or (node.value(3) is not None and node.known_integers(3))
     if not wanted:
         raise ModelError("neither its scales nor its sizes are known ahead")
     for place, size in zip(places, wanted, strict=True):

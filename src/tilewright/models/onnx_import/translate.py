@@ -12,7 +12,13 @@ import onnx
 from tilewright.core.errors import ModelError, quoted
 from tilewright.graph.clean.simplify import FoldingAllowance, drop_unused
 from tilewright.graph.network import Array, Graph, Node, TensorType
-from tilewright.models.onnx_import.node import TRANSLATIONS, GraphBuilder, OnnxNode, Tensor
+from tilewright.models.onnx_import.node import (
+    TRANSLATIONS,
+    CarriedAlong,
+    GraphBuilder,
+    OnnxNode,
+    Tensor,
+)
 from tilewright.models.onnx_import.opaque import opaque
 from tilewright.models.onnx_import.quantized_pairs import on_codes
 
@@ -87,13 +93,15 @@ def _translate_node(node: OnnxNode, source: InferredModel, tensors: dict[str, st
     usual = node.proto.domain in ("", "ai.onnx")
     function = TRANSLATIONS.get(node.operator if usual else node.full_name)
     try:
-        results = None if function is None else function(node)
+        results = node if function is None else function(node)
+    except CarriedAlong:
+        results = node
     except ModelError as error:
         raise ModelError(f"{node.title}: {error.message}", hint=error.hint) from error
     except ValueError as error:
         raise ModelError(f"{node.title} is malformed: {error}") from error
-    if results is None or isinstance(results, OnnxNode):
-        results = node.carry(results or node)
+    if isinstance(results, OnnxNode):
+        results = node.carry(results)
     listed = (results,) if isinstance(results, Tensor) else results
     for output, result in zip(outputs, listed, strict=False):
         if not output or not result:

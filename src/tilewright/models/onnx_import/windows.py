@@ -14,6 +14,7 @@ from tilewright.models.onnx_import.node import (
     OnnxNode,
     Tensor,
     Translated,
+    only_if,
     require_indices,
     translates,
 )
@@ -138,14 +139,12 @@ def convolved(node: OnnxNode, x: Tensor, weight: Tensor, window: Window) -> Tens
 def convolution(node: OnnxNode) -> Translated:
     """Conv → conv2d, then add for the bias."""
     x, weight = node.several(2)
-    if x.rank not in (3, 4):
-        return None
+    only_if(x.rank in (3, 4))
     kernel, given = weight.shape[2:], node.integers("kernel_shape", weight.shape[2:])
     if given != kernel:
         raise ModelError(f"kernel_shape {[*given]} is not that of the weight, {[*kernel]}")
     window = read_window(node, x.shape[2:], kernel)
-    if min(window.padding) < 0:
-        return None
+    only_if(min(window.padding) >= 0)
     return _restored(_with_bias(convolved(node, x, weight, window), node.given(2)), x.rank)
 
 
@@ -155,8 +154,7 @@ def transposed_convolution(node: OnnxNode) -> Translated:
     `output_shape` that nothing reaches the end of, is zeros around it."""
     x, weight = node.several(2)
     rank = x.rank - 2
-    if rank not in (1, 2):
-        return None
+    only_if(rank in (1, 2))
     extra = node.integers("output_padding") or (0,) * rank
     padding = _transposed_padding(node, x.shape[2:], weight.shape[2:], extra)
     cut, grown = (
@@ -218,8 +216,7 @@ def pool(node: OnnxNode) -> Translated:
     window = read_window(node, x.shape[2:], node.integers("kernel_shape"))
     if x.rank not in (3, 4):
         return _resolved(node, window, x.shape[2:])
-    if min(window.padding) < 0:
-        return None
+    only_if(min(window.padding) >= 0)
     if node.operator == "MaxPool":
         result = _pooled("max_pool2d", as_2d(x), window, window.padding)
     else:
@@ -284,8 +281,7 @@ def region_pool(node: OnnxNode) -> Translated:
     if node.text("mode", "avg") == "max":
         raise ModelError("mode 'max' is not supported, only 'avg' is")
     scale = node.number("spatial_scale", 1.0)
-    if scale == 1:
-        return None
+    only_if(scale != 1)
     x, regions, batch = node.several(3)
     return node.altered((x, regions * scale, batch), spatial_scale=1.0)
 
@@ -302,7 +298,7 @@ def max_region_pool(node: OnnxNode) -> Translated:
     if regions.value is not None:
         last = IndexRange(lowest=0, highest=images - 1)
         require_indices(regions.value[:, :1].astype(np.int64), (last,))
-        return None
+        return node
     number = _columns(regions, rows, 0, 1).emit("cast", dtype="int64")
     number = number.emit("less", 0).emit("where", number.filled(images), number)
     image = node.constant(np.arange(images, dtype=regions.dtype)).emit("gather", number, axis=0)
