@@ -18,7 +18,7 @@ sync = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 
-WIDTHS, SCHEMES, PAGES = (1280, 390), ("light", "dark"), ("report", "searched")
+WIDTHS, SCHEMES, PAGES = (1280, 390), ("light", "dark"), ("report", "searched", "profile")
 SPLIT_WORDS = """() => {
   const found = [];
   const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
@@ -87,6 +87,14 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = replace(OPTIMIZED, model=f"hub:{name}", tasks=tasks, curve=CURVE, searches=searches)
     path.write_text(html.render(made), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a profile on the made-up CPU."""
+    folder = tmp_path_factory.mktemp("profile")
+    succeed(folder, "profile", "zoo:mlp", "--target", "simulated", "--out", "out")
+    return folder / "out" / "profile.html"
 
 
 @pytest.fixture(scope="module")

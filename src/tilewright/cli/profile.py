@@ -9,6 +9,9 @@ from cyclopts import Parameter
 from tilewright.cli.flags import ArtifactFlags, ChoiceFlags, MeteredFlags, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.work import working
+from tilewright.store.output import write_text
+
+PAGE = "profile.html"
 
 
 def profile(
@@ -28,17 +31,25 @@ def profile(
     artifact_flags: ArtifactFlags = ArtifactFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
-    """Show where a network's time goes, task by task, and what limits each."""
+    """Show where a network's time goes, task by task, and what limits each.
+
+    With --out a page with pictures is written as profile.html: the network call by call, the memory
+    that each call needs, each task beside the machine's limits.
+    """
     with working(flags, model_flags) as work:
         work.session.verify = artifact_flags.verify
-        work.tell(
-            "profile",
-            work.session.profile(
-                model,
-                options=model_flags.options(flags.seed),
-                settings=choice.settings,
-                max_error=choice.max_error,
-                meter=model_flags.meter_name,
-                memory=memory,
-            ),
+        result = work.session.profile(
+            model,
+            options=model_flags.options(flags.seed),
+            settings=choice.settings,
+            max_error=choice.max_error,
+            meter=model_flags.meter_name,
+            memory=memory,
         )
+        pages = []
+        if flags.out is not None:
+            from tilewright.report import html
+
+            write_text(flags.out / PAGE, html.render_profile(result))
+            pages = [f"Report: {flags.out / PAGE}"]
+        work.tell("profile", result, remarks=pages)

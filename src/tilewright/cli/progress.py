@@ -160,6 +160,8 @@ class LiveProgress:
             self._end_phase()
             self._tasks.clear()
             self._recent.clear()
+            if self._latest is not None and not self._latest.limit_s:
+                self._latest = None  # a budget in candidates says nothing about other phases
             self._phase = _Phase(name=_stage_line(event), began_s=self._clock())
         else:
             self._tasks[event.task] = self._latest = event

@@ -93,27 +93,39 @@ class NetworkResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ProfileResult(NetworkResult, Displayed):
-    """The result of `profile`: where a network's time goes.
+class TimedNetwork(NetworkResult):
+    """What every result tells of a network that ran: where its time and its memory go.
 
-    `energy` is None unless it was asked for; `memory` is planned, and measured where that was asked
-    for. `rest_s` is the part of the network's time that no task takes in place. The tasks' shares
-    and `rest_share` add up to 1.
+    `tasks_latency_s` is the sum of the tasks timed alone, 0 where one of them was not. The peaks
+    are those measured on the machine, 0 where they are unknown. `planned_memory_bytes` is the arena
+    of all intermediate tensors. `rest_s` is the part of the network's time that no task takes in
+    place; the tasks' shares and `rest_share` add up to 1.
     """
 
     tasks: tuple[TaskReport, ...]
-    network_latency_s: float
-    tasks_latency_s: float
-    peak_flop_per_s: float
-    peak_bytes_per_s: float
-    planned_memory_bytes: int
-    weight_bytes: int
-    explanation: str = ""
-    energy: EnergyUse | None = None
-    memory: MemoryUse | None = None
+    calls: tuple[CallReport, ...] = ()
+    tasks_latency_s: float = 0.0
     rest_s: float = 0.0
     rest_share: float = 0.0
-    calls: tuple[CallReport, ...] = ()
+    explanation: str = ""
+    peak_flop_per_s: float = 0.0
+    peak_bytes_per_s: float = 0.0
+    planned_memory_bytes: int = 0
+    weight_bytes: int = 0
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ProfileResult(TimedNetwork, Displayed):
+    """The result of `profile`: where a network's time goes.
+
+    `energy` is None unless it was asked for; `memory` is planned, and measured where that was asked
+    for.
+    """
+
+    network_latency_s: float
+    energy: EnergyUse | None = None
+    memory: MemoryUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,16 +219,15 @@ class TaskSearchReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class OptimizeResult(NetworkResult, Displayed):
+class OptimizeResult(TimedNetwork, Displayed):
     """The result of `optimize` and `tune`.
 
     *Baseline* is our default settings, *reference* is ONNX Runtime. `measurements` counts the
-    candidates that this run measured. `level` is op, subgraph or graph. `rest_s` is the part of the
-    network's time that no task takes in place; the tasks' shares and `rest_share` add up to 1.
-    Speed-ups are the other's time divided by ours, with bounds (`core.timings`), which are None
-    where the two were not timed in turn. Variations are those of the rounds that were timed:
-    (slowest − fastest) / median. `reference_untimed` says why the reference has no time; it is
-    empty where it has one. `last_run` is None at the first run.
+    candidates that this run measured. `level` is op, subgraph or graph. Speed-ups are the other's
+    time divided by ours, with bounds (`core.timings`), which are None where the two were not timed
+    in turn. Variations are those of the rounds that were timed: (slowest − fastest) / median.
+    `reference_untimed` says why the reference has no time; it is empty where it has one. `last_run`
+    is None at the first run.
     """
 
     latency_s: float
@@ -224,7 +235,6 @@ class OptimizeResult(NetworkResult, Displayed):
     reference_latency_s: float | None
     speedup_vs_reference: float | None
     max_abs_error: float | None
-    tasks: tuple[TaskReport, ...]
     measurements: int
     failures: int
     elapsed_s: float
@@ -232,22 +242,13 @@ class OptimizeResult(NetworkResult, Displayed):
     max_rel_error: float | None = None
     latency_spread: float = 0.0
     reference_spread: float = 0.0
-    tasks_latency_s: float = 0.0
-    peak_flop_per_s: float = 0.0
-    peak_bytes_per_s: float = 0.0
-    planned_memory_bytes: int = 0
-    weight_bytes: int = 0
     network_key: str = ""
-    explanation: str = ""
-    environment: dict[str, str] = field(default_factory=dict[str, str])
     warnings: tuple[str, ...] = ()
     seconds_by_phase: dict[str, float] = field(default_factory=dict[str, float])
     level: str = "subgraph"
     tuner: str = "default"
     curve: tuple[CurvePoint, ...] = ()
     searches: tuple[TaskSearchReport, ...] = ()
-    rest_s: float = 0.0
-    rest_share: float = 0.0
     speedup_vs_reference_low: float | None = None
     speedup_vs_reference_high: float | None = None
     speedup_vs_baseline: float | None = None
@@ -256,7 +257,6 @@ class OptimizeResult(NetworkResult, Displayed):
     latency_variation: float = 0.0
     reference_variation: float = 0.0
     reference_untimed: str = ""
-    calls: tuple[CallReport, ...] = ()
     rounds: tuple[RoundTimes, ...] = ()
     last_run: LastRun | None = None
 

@@ -20,7 +20,6 @@ from tilewright.deploy.reserve import FEW, PLAIN, LineUp, Reserve
 from tilewright.graph.plan_result import PlanResult
 from tilewright.hardware.device import is_local
 from tilewright.hardware.environment import (
-    environment_card,
     noise_warnings,
     read_environment,
 )
@@ -132,7 +131,7 @@ class _Work:
     def carry_out(self, made: Path) -> OptimizeResult:
         """Search, race, and put the winner with all that is told of it into the output folder, by
         way of the folder `made`."""
-        environment = read_environment()
+        before = read_environment()
         self._keep_back()
         with targeting.open_measurer(self.placement, seed=self.request.seed) as measurer:
             self.spent = measurer.spent
@@ -154,7 +153,7 @@ class _Work:
         result = replace(shipment.answer_about(race, peaks), last_run=last_run)
         shipment.record(race, result, self.store)
         elsewhere = not is_local(self.placement.device)
-        noise = [] if elsewhere else noise_warnings(environment, read_environment())
+        noise = [] if elsewhere else noise_warnings(before, read_environment())
         for message in noise:
             self.events(Note(message=message))
         self.close_run(self._converged if converged and self.request.level != "op" else "done")
@@ -169,7 +168,6 @@ class _Work:
             curve=self.search.tuner.curve,
             searches=self.search.tuner.searches(),
             seconds_by_phase=self.budget.seconds_by_phase,
-            environment=environment_card(environment, self.placement),
         )
         publishing.write_manifest(race, result)
         shipment.write_documents(race.folder, result)

@@ -26,6 +26,7 @@ from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import TaskKey
+from tilewright.hardware.environment import environment_card, read_environment
 from tilewright.models.drawing import write_drawing
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.models.source import readable_name
@@ -104,6 +105,7 @@ def times_of_tasks(
         "planned_memory_bytes": result.plan.arena_bytes,
         "weight_bytes": network.weight_bytes,
         "explanation": explain_difference(network_s, tasks_s, calls, rows) if complete else "",
+        "environment": environment_card(read_environment(), placement),
         "rest_s": rest_s,
         "rest_share": rest_share,
     }

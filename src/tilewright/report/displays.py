@@ -26,6 +26,7 @@ from tilewright.core.results import (
     ProfileResult,
     SolveResult,
     SubgraphStudyResult,
+    TimedNetwork,
     TunerStudyResult,
 )
 from tilewright.report import escape, forecasts, graph, noise, notebook, shown, tasks, views
@@ -158,7 +159,7 @@ def _since_last_run(result: OptimizeResult) -> tuple[str, ...]:
     return () if result.last_run is None else (sentence(result.last_run, result.latency_s),)
 
 
-def _sum_of_tasks(result: OptimizeResult | ProfileResult, network_s: float) -> tuple[str, ...]:
+def _sum_of_tasks(result: TimedNetwork, network_s: float) -> tuple[str, ...]:
     explained = noise.explain_difference(result.tasks_latency_s, network_s, result.explanation)
     return (explained,) if explained else ()
 

@@ -1,7 +1,4 @@
-"""`report.html`: one page that needs no network, with everything about an optimisation.
-
-A study of tuners has a page of the same kind.
-"""
+"""Pages that need no network: all about an optimisation, a profile, a study of tuners."""
 
 from __future__ import annotations
 
@@ -10,7 +7,13 @@ import re
 from datetime import date
 from typing import TYPE_CHECKING, Any, cast
 
-from tilewright.core.results import GraphTuneResult, OptimizeResult, TunerStudyResult
+from tilewright.core.results import (
+    GraphTuneResult,
+    OptimizeResult,
+    ProfileResult,
+    TimedNetwork,
+    TunerStudyResult,
+)
 from tilewright.report import (
     calls,
     graph,
@@ -27,7 +30,7 @@ from tilewright.report import (
     views,
 )
 from tilewright.report.escape import visible
-from tilewright.report.tables import Table
+from tilewright.report.tables import Table, facts_table
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -42,14 +45,60 @@ def render(result: OptimizeResult) -> str:
     Self-contained: no request, light and dark by the reader's preference. Every name
     that came from the model is escaped.
     """
+    planned = facts_table(
+        "",
+        (
+            ("Planned for activations", None, shown.size(result.planned_memory_bytes)),
+            ("Weights", None, shown.size(result.weight_bytes)),
+        ),
+    )
+    return _page(
+        "optimize.html.j2",
+        result,
+        result.latency_s,
+        subtitle=_subtitle("Optimized", result),
+        tiles=_tiles(result),
+        rounds=rounds.chart(result.rounds),
+        last_run=result.last_run and last_run.sentence(result.last_run, result.latency_s),
+        changes=last_run.CHANGES.of(result.last_run.changes if result.last_run else ()),
+        graph=_graph_tables(result),
+        watched=searching.watched(result),
+        warnings=noise.noise_warnings(result),
+        facts=(
+            ("Summary", views.optimize_summary(result)),
+            ("Budget by phase", views.phases_table(result.seconds_by_phase)),
+            ("Environment", views.environment_table(result.environment)),
+            ("Memory", planned),
+        ),
+    )
+
+
+def render_profile(result: ProfileResult) -> str:
+    """The page of a profile: as that of an optimisation, without what a search and a race tell."""
+    parts = [("Memory", result.memory and views.memory_table(result.memory))]
+    parts += [("Energy", result.energy and views.energy_table(result.energy))]
+    return _page(
+        "network.html.j2",
+        result,
+        result.network_latency_s,
+        subtitle=_subtitle("Profiled", result),
+        tiles=_profile_tiles(result),
+        warnings=noise.profile_warnings(result),
+        facts=(
+            ("Summary", views.profile_summary(result)),
+            *((title, table) for title, table in parts if table),
+            ("Environment", views.environment_table(result.environment)),
+        ),
+    )
+
+
+def _page(template: str, result: TimedNetwork, network_s: float, **more: object) -> str:
+    """A page about a network that ran, with what is shown of each."""
     return (
         environment()
-        .get_template("optimize.html.j2")
+        .get_template(template)
         .render(
             result=result,
-            subtitle=_subtitle(result),
-            tiles=_tiles(result),
-            summary=views.optimize_summary(result),
             tasks=tasks.task_records(result),
             roofline=roofline.chart(
                 result.tasks,
@@ -59,17 +108,10 @@ def render(result: OptimizeResult) -> str:
             shares=shares.chart(result.tasks, rest_s=result.rest_s, rest_share=result.rest_share),
             network=calls.chart(result.calls, result.tasks),
             memory=calls.memory_chart(result.calls, result.weight_bytes),
-            rounds=rounds.chart(result.rounds),
-            last_run=result.last_run and last_run.sentence(result.last_run, result.latency_s),
-            changes=last_run.CHANGES.of(result.last_run.changes if result.last_run else ()),
-            graph=_graph_tables(result),
-            watched=searching.watched(result),
-            phases=views.phases_table(result.seconds_by_phase),
-            environment=views.environment_table(result.environment),
-            warnings=noise.noise_warnings(result),
             parts_and_whole=noise.explain_difference(
-                result.tasks_latency_s, result.latency_s, result.explanation
+                result.tasks_latency_s, network_s, result.explanation
             ),
+            **more,
         )
     )
 
@@ -98,13 +140,16 @@ def _graph_tables(result: OptimizeResult) -> tuple[Table, ...]:
     )
 
 
-def _subtitle(result: OptimizeResult) -> str:
-    """On what the network runs, in words; its target where no more is known."""
+def _subtitle(done: str, result: TimedNetwork) -> str:
+    """On what the network runs, in words, and what it computes with."""
     device = result.environment.get("CPU") or result.target
-    return f"Optimized for {device}, {_threads(result)}. Written on {date.today():%d %B %Y}."
+    types = dict.fromkeys(call.dtype for call in result.calls if call.kind == "kernel")
+    precision = f", {' and '.join(types)}" if types else ""
+    written = f"Written on {date.today():%d %B %Y}."
+    return f"{done} for {device}, {_threads(result)}{precision}. {written}"
 
 
-def _threads(result: OptimizeResult) -> str:
+def _threads(result: TimedNetwork) -> str:
     return f"{result.threads} thread{'s' if result.threads > 1 else ''}"
 
 
@@ -135,6 +180,23 @@ def _tiles(result: OptimizeResult) -> tuple[tuple[str, str, str], ...]:
             "Largest error",
             shown.error(result.max_abs_error),
             f"{shown.error(result.max_rel_error)} of the largest value",
+        ),
+    )
+
+
+def _profile_tiles(result: ProfileResult) -> tuple[tuple[str, str, str], ...]:
+    kernels = [call for call in result.calls if call.kind == "kernel"]
+    alone = shown.seconds(result.tasks_latency_s) if result.tasks_latency_s else shown.MISSING
+    peak = None if result.memory is None else result.memory.planned_bytes
+    energy = result.energy
+    return (
+        ("Latency", shown.seconds(result.network_latency_s), _threads(result)),
+        ("Sum of the tasks", alone, f"{len(result.tasks)} tasks in {len(kernels)} calls"),
+        ("Memory", shown.size(peak), "planned at the peak"),
+        (
+            "Energy",
+            shown.joules(energy.energy_j if energy else None),
+            f"by {energy.method}" if energy else "not asked for",
         ),
     )
 

@@ -7,11 +7,10 @@ from dataclasses import fields
 from typing import Any
 
 from tilewright.core.artifacts import ArtifactResult
-from tilewright.core.results import OptimizeResult, ProfileResult, TaskReport
+from tilewright.core.results import TaskReport, TimedNetwork
 from tilewright.report import roofline, shares, shown
 from tilewright.report.tables import Column, Table, record_of
 
-_WithTasks = OptimizeResult | ProfileResult | ArtifactResult
 _FRACTIONS = ("peak_fraction", "roof_fraction")
 
 
@@ -38,14 +37,14 @@ _COLUMNS = (
 )
 
 
-def tasks_table(result: _WithTasks) -> Table:
+def tasks_table(result: TimedNetwork | ArtifactResult) -> Table:
     """The tasks by their share of time, with how much of the measured roof each reaches; at the end
     what lies outside them."""
     return Table(columns=_COLUMNS, records=task_records(result), title="Tasks")
 
 
 def task_records(
-    result: OptimizeResult | ProfileResult | ArtifactResult,
+    result: TimedNetwork | ArtifactResult,
 ) -> tuple[dict[str, Any], ...]:
     """All fields of the tasks, largest share first, with `peak_fraction` and `roof_fraction`.
 

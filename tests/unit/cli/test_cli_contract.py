@@ -252,6 +252,8 @@ def test_out_keeps_the_json(tilewright: Command, session: FakeSession, tmp_path:
     kept = json.loads((tmp_path / "kept" / "profile.json").read_text())
     assert kept["command"] == "profile"
     assert session.calls[1]["settings"] == "shipped"
+    assert "Report: kept/profile.html" in ran.out
+    assert "Profiled for" in (tmp_path / "kept" / "profile.html").read_text()
     (tmp_path / "file").write_text("")
     assert tilewright("profile", "m", "--out", "file").code == 4
 

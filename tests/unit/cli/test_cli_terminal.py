@@ -161,6 +161,10 @@ def test_phases_tell_how_much_of_the_budget_is_spent() -> None:
         now[0] += 150
         view(Stage(name="compile"))
         assert "50 % of the budget" in drawn(view, 100)[0], "a budget in time goes on"
+        view(replace(PROGRESS, task="conv", spent=1.0, remaining_s=None, remaining=0))
+        assert "100 % of the budget" in drawn(view, 100)[0]
+        view(Stage(name="check"))
+        assert drawn(view, 100) == ["check"], "a budget in candidates says nothing about it"
     told = screen.getvalue()
     assert "import (0:03)" in told and "tune: 24 tasks (2:30)" in told and "compile (0:00)" in told
 
@@ -191,8 +195,11 @@ def test_a_real_terminal_keeps_the_phases_only(monkeypatch: pytest.MonkeyPatch) 
         with progress_view() as view:
             view(Stage(name="tune", detail="2 tasks"))
             view(replace(PROGRESS, task="conv", spent=0.5))
+        stderr.write("END")
         stderr.flush()
-        shown = os.read(reader, 1 << 16).decode()
+        shown = ""
+        while not shown.endswith("END"):  # a terminal gives what has arrived so far
+            shown += os.read(reader, 1 << 16).decode()
     os.close(reader)
     assert "50 % of the budget" in shown
     assert "\x1b[?25h" in shown

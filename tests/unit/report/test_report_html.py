@@ -19,7 +19,9 @@ from helpers.records.report_results import (
     TRIALS,
     search,
 )
-from tilewright.core.results import OptimizeResult, ProfileResult
+from tilewright.core.accounts import CallReport
+from tilewright.core.records import EnergyUse
+from tilewright.core.results import MemoryUse, OptimizeResult, ProfileResult, TimedNetwork
 from tilewright.report import displays, html, shares, vega
 
 VOID = {"meta", "br", "wbr"}
@@ -226,21 +228,65 @@ def test_difference_between_parts_and_whole(tasks_s: float, explanation: str, wo
     assert words in Page(html.render(result)).text
 
 
+def profiled(result: OptimizeResult) -> ProfileResult:
+    """A profile of the same network."""
+    shared = {item.name: getattr(result, item.name) for item in fields(TimedNetwork)}
+    return ProfileResult(**shared, network_latency_s=0.005)
+
+
+def test_a_profile_has_a_page_without_search_and_race() -> None:
+    memory = MemoryUse(
+        planned_bytes=3 << 20,
+        weight_bytes=1 << 20,
+        arena_bytes=1 << 20,
+        workspace_bytes=1 << 20,
+        interface_bytes=0,
+        code_bytes=0,
+        reason="nobody asked",
+    )
+    energy = EnergyUse(method="constant:65", energy_j=0.325, power_w=65.0)
+    text = html.render_profile(replace(profiled(OPTIMIZED), memory=memory, energy=energy))
+    page = assert_harmless(text)
+    for wanted in (
+        "Profiled for",
+        "5 ms",
+        "4.9 ms",
+        "3 MiB",
+        "nobody asked",
+        "325 mJ",
+        "by constant:65",
+        "layer1.conv1",
+        "some CPU",
+        "The tasks add up to 4.9 ms, 2.00 % less than the network's 5 ms.",
+    ):
+        assert wanted in page.text, wanted
+    for unwanted in ("Optimized", "The race", "Since the last run", "Speed-ups", "ONNX Runtime"):
+        assert unwanted not in page.text, unwanted
+
+
+def test_the_subtitle_names_the_types_that_are_computed_with() -> None:
+    call = CallReport(
+        name="a",
+        task="t",
+        operator="conv2d",
+        implementation="conv2d_int8",
+        inputs=(),
+        layouts=("NCHW", "NCHW"),
+        dtype="int8",
+        shape=(1, 8, 4, 4),
+        latency_s=1e-5,
+        in_place_s=1e-5,
+        alive_bytes=128,
+    )
+    other = replace(call, name="b", dtype="float32")
+    result = replace(OPTIMIZED, calls=(call, other, call))
+    assert "2 threads, int8 and float32. Written on" in Page(html.render(result)).text
+
+
 def test_notebook_fragments_are_harmless() -> None:
     result = poisoned()
-    profile = ProfileResult(
-        model=EVIL,
-        target=EVIL,
-        threads=2,
-        tasks=result.tasks,
-        network_latency_s=0.005,
-        tasks_latency_s=0.0049,
-        peak_flop_per_s=1e9,
-        peak_bytes_per_s=1e9,
-        planned_memory_bytes=1,
-        weight_bytes=1,
-        explanation=EVIL,
-    )
+    profile = profiled(result)
+    assert_harmless(html.render_profile(profile))
     compared = replace(COMPARED, skipped={EVIL: EVIL})
     for text in (
         shown(result),
