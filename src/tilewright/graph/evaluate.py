@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -37,13 +36,6 @@ _ROUNDINGS = 8
 _BOUNDLESS = 1e30
 
 _SAME_AS = {"subtract": "add", "minimum": "maximum", "reduce_min": "reduce_max"}
-
-_SLOPE = {
-    "relu": 1.0, "sigmoid": 0.25, "tanh": 1.0, "negative": 1.0, "abs": 1.0, "erf": 1.13,
-    "sin": 1.0, "cos": 1.0, "softplus": 1.0, "silu": 1.1, "gelu": 1.13, "hard_swish": 1.5,
-    "clip": 1.0,
-}  # fmt: skip
-"""The steepest slope of an operator (its Lipschitz constant)."""
 
 
 def run_workload(
@@ -144,10 +136,9 @@ def _step_size(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], valu
     named = step.named
     if name in _LINEAR:
         return OPERATORS[name].reference(_one_type(sizes), named)
-    if name in _SLOPE:
-        return sizes[0] * _SLOPE[name]
-    if name in ("leaky_relu", "elu", "selu", "hard_sigmoid"):
-        return sizes[0] * _steepest(named)
+    slope = OPERATORS[name].slope
+    if slope is not None:
+        return sizes[0] * (slope(**named) if callable(slope) else slope)
     if name == "divide":
         bottom: Any = np.abs(inputs[1])
         return np.fmax(sizes[0] / bottom * (sizes[1] / bottom), _sway(step, inputs, sizes))
@@ -189,11 +180,6 @@ def _sway(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...]) -> Any:
 
 def _one_type(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(size.astype(np.result_type(*sizes), copy=False) for size in sizes)
-
-
-def _steepest(named: dict[str, AttributeValue]) -> float:
-    sizes = (abs(float(v)) for v in named.values() if isinstance(v, int | float))
-    return prod(max(1.0, size) for size in sizes)
 
 
 def _largest(size: Any) -> Any:

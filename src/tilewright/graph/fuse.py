@@ -91,11 +91,11 @@ _MOST_READS = 16
 each other multiply, and what is between them is computed anew for each."""
 _MOST_COSTLY = 2
 """Transcendental steps behind one anchor: more of them make the compiler very slow."""
-_COSTLY = frozenset(
-    {"sigmoid", "tanh", "exp", "log", "erf", "softplus", "silu", "gelu", "elu", "selu"}
-    | {"power", "sin", "cos"}
-)
 _BYTES = ("int8", "uint8")
+
+
+def _costly(node: Node) -> bool:
+    return OPERATORS[node.operator].transcendental > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class _Grouping:
                 and result.shape == kind.shape
                 and (result == types[last] or whole or (reduced and result.dtype in _BYTES))
                 and (_INTEGER if whole else _USUAL).allow(longer)
-                and sum(node.operator in _COSTLY for node in longer) <= _MOST_COSTLY
+                and sum(map(_costly, longer)) <= _MOST_COSTLY
             )
             if not fits:
                 return chain

@@ -10,18 +10,12 @@ import numpy as np
 from tilewright.core.records import Candidate, Failure, KernelCheck, NetworkCheck
 from tilewright.graph import evaluate, inputs
 from tilewright.graph.network import Array
+from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.measure.base import Measurer
 
 _NO_MEMORY = "out of memory"
-_JUMPS = frozenset(
-    {
-        "floor", "ceil", "round", "sign", "modulo", "remainder", "equal", "less", "greater",
-        "less_equal", "greater_equal", "thresholded_relu",
-    }
-)  # fmt: skip
-"""Operators whose result may jump where an operand changes by one rounding."""
 
 
 def sample_arguments(workload: Workload, seed: int) -> list[Array]:
@@ -88,7 +82,7 @@ def numpy_reference(workload: Workload, arrays: Sequence[Array]) -> tuple[Array,
     """What numpy computes, and sum |w||x|; halves in single precision, rounded at the end, unless a
     step jumps: then what it reads has to be rounded as the kernel does."""
     dtype = np.dtype(workload.result.dtype)
-    if not any(step.operator in _JUMPS for step in workload.steps):
+    if not any(OPERATORS[step.operator].jumps for step in workload.steps):
         workload = evaluate.in_single(workload)
         wide = [argument.type.dtype for argument in workload.arguments]
         arrays = [a.astype(kind, copy=False) for a, kind in zip(arrays, wide, strict=True)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
+from pathlib import Path
 from unittest import SkipTest
 
 import numpy as np
@@ -11,8 +13,10 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from helpers.networks.onnx_models import model_of
+from helpers.plugins.documented import toys
 from tilewright.core.errors import TargetError
-from tilewright.measure.peers.base import PEERS, EngineRefused
+from tilewright.measure.peers.base import PEERS, EngineRefused, ProcessPeer
 from tilewright.testing import peers as suite
 from tilewright.testing.peers import PeerConformance
 
@@ -27,6 +31,25 @@ def test_others_keep_every_promise_where_they_are(name: str) -> None:
         suite.check_peer(PEERS.named(name))
     except SkipTest as error:
         pytest.skip(str(error))
+
+
+def test_the_engine_of_the_documentation_is_a_peer_in_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with toys(tmp_path) as folder:
+        monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+        peer = ProcessPeer(name="slow", package="onnx", module="toys.onnx_python_engine")
+        path = tmp_path / "m.onnx"
+        onnx.save(model_of([onnx.helper.make_node("Relu", ["x"], ["y"])], {"x": (1, 2)}), path)
+        with pytest.raises(EngineRefused, match="slow failed: ValueError: it computes in one"):
+            peer.start(path, 2, (0, 1))
+        peer.start(path, 1, (0,))
+        try:
+            x = np.array([[-1.0, 2.0]], np.float32)
+            np.testing.assert_array_equal(peer.run({"x": x})["y"], [[0.0, 2.0]])
+            assert len(peer.time({"x": x}, 3, 1)) == 3 and peer.precision == "fp32"
+        finally:
+            peer.stop()
 
 
 class Slow:

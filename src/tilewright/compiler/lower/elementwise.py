@@ -10,6 +10,7 @@ from tvm import tirx
 
 from tilewright.compiler.lower import mathematics
 from tilewright.core.element_types import element_type
+from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Step
 
 Expr = tirx.Expr
@@ -219,13 +220,13 @@ TVM binds no vectors of booleans."""
 
 _IN_SINGLE = frozenset(
     {
-        "sigmoid", "tanh", "exp", "erf", "log", "sqrt", "rsqrt", "sin", "cos", "softplus", "silu",
-        "gelu", "elu", "selu", "power", "floor", "ceil", "round", "modulo", "remainder",
-        "hard_swish", "hard_sigmoid", "isnan", "maximum", "minimum",
+        "sqrt", "rsqrt", "floor", "ceil", "round", "modulo", "remainder", "hard_swish",
+        "hard_sigmoid", "isnan", "maximum", "minimum",
     }
+    | {name for name, operator in OPERATORS.items() if operator.transcendental}
 )  # fmt: skip
-"""Operators computed in single precision where the type is float16; with bfloat16, which TVM does
-not take everywhere, all are that compute something."""
+"""Operators computed in single precision where the type is float16, all transcendental ones among
+them; with bfloat16, which TVM does not take everywhere, all are that compute something."""
 
 _MOVES_BITS = frozenset({"identity", "cast"})
 

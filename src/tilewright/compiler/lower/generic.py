@@ -37,10 +37,6 @@ from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.metaschedule import SPEC, TRACE, packed_weight
 
-_COST = {
-    "softplus": 2, "sigmoid": 1, "tanh": 1, "exp": 1, "erf": 1, "log": 1, "silu": 1, "gelu": 1,
-    "elu": 1, "selu": 1,
-}  # fmt: skip
 _ROUNDING = dict.fromkeys(("identity", "reshape", "transpose", "slice", "expand", "gather"), 0)
 """What bfloat16 adds: its rounding takes several mentions of what is rounded, not of what moves."""
 _DEEPEST = 2
@@ -93,7 +89,7 @@ def compute_all(program: Program) -> list[str]:
             compute_anchor(program)
             depth.append(0)
             continue
-        cost = _COST.get(step.operator, 0)
+        cost = OPERATORS[step.operator].transcendental
         if workload.types[arguments + index].dtype == "bfloat16":
             cost = max(cost, _ROUNDING.get(step.operator, 1))
         if cost + max((depth[i] for i in step.inputs), default=0) > _DEEPEST:

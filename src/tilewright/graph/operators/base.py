@@ -31,6 +31,12 @@ class Operator:
     computed in single. `work` tells the floating-point operations (a multiply-add counts two) from
     the types of inputs and result, or is the number of them for each element of the result. All
     three get the attributes by name.
+
+    `slope` bounds how much more the result changes than the first operand (its Lipschitz constant),
+    a number or a function of the attributes; None where nothing bounds it, or where
+    `graph.evaluate` knows better. `transcendental` counts the functions such as exp in one element:
+    they are costly to compute and to compile, and computed in single precision where the type is
+    float16. `jumps` where the result may jump when an operand changes by one rounding.
     """
 
     name: str
@@ -41,6 +47,9 @@ class Operator:
     sums: bool = False
     anchor: bool = False
     elementwise: bool = False
+    slope: float | Callable[..., float] | None = None
+    transcendental: int = 0
+    jumps: bool = False
 
     @property
     def movement(self) -> bool:

@@ -6,8 +6,8 @@ counts none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from math import sqrt
+from collections.abc import Callable
+from math import prod, sqrt
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +16,7 @@ from tilewright.core.element_types import is_element_type
 from tilewright.graph.network import TensorType
 from tilewright.graph.operators.base import Operator, Types, broadcast, common_dtype, expect
 
+_Formula = Callable[[Any], Any] | Callable[[Any, Any], Any] | Callable[[Any, Any, Any], Any]
 _select = cast(Callable[..., Any], np.where)
 _SMALL_TOP = (1.85777706184603153e-1, 3.16112374387056560, 1.13864154151050156e2,
               3.77485237685302021e2, 3.20937758913846947e3)  # fmt: skip
@@ -72,34 +73,6 @@ def _shift_right(x: Any, bits: Any) -> Any:
     )
 
 
-_UNARY: Mapping[str, Callable[[Any], Any]] = {
-    "relu": lambda x: np.maximum(x, 0),
-    "sigmoid": _sigmoid,
-    "tanh": np.tanh,
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "negative": np.negative,
-    "abs": np.abs,
-    "erf": erf,
-    "sin": np.sin,
-    "cos": np.cos,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.rint,
-    "sign": np.sign,
-    "reciprocal": lambda x: 1 / x,
-    "softplus": lambda x: np.logaddexp(x, np.zeros((), x.dtype)),
-    "silu": lambda x: x * _sigmoid(x),
-    "gelu": lambda x: 0.5 * x * (1 + erf(x / sqrt(2))),
-    "hard_swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
-    "identity": lambda x: x,
-    "not": np.logical_not,
-    "isnan": np.isnan,
-}
-
-
 def _elu(x: Any, alpha: float) -> Any:
     return _select(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
 
@@ -120,46 +93,6 @@ def _clip(x: Any, minimum: float | str, maximum: float | str) -> Any:
     return np.minimum(np.maximum(x, low), high)
 
 
-_WITH_ALPHA: Mapping[str, Callable[[Any, float], Any]] = {
-    "leaky_relu": lambda x, alpha: _select(x < 0, alpha * x, x),
-    "elu": _elu,
-    "thresholded_relu": lambda x, alpha: np.where(x > alpha, x, 0),
-}
-
-_PARAMETRIC: Mapping[str, Callable[..., Any]] = {
-    **_WITH_ALPHA,
-    "clip": _clip,
-    "selu": _selu,
-    "hard_sigmoid": _hard_sigmoid,
-}
-
-_BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "divide": _divide,
-    "power": np.power,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "modulo": np.mod,
-    "remainder": np.fmod,
-    "shift_left": _shift_left,
-    "shift_right": _shift_right,
-    "prelu": lambda x, slope: _select(x < 0, x * slope, x),
-    "equal": np.equal,
-    "less": np.less,
-    "greater": np.greater,
-    "less_equal": np.less_equal,
-    "greater_equal": np.greater_equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-}
-
-_LOGICAL = frozenset(
-    {"not", "isnan", "equal", "less", "greater", "less_equal", "greater_equal", "and", "or"}
-)
-
-
 def _where_type(types: Types) -> TensorType:
     expect(types[0].dtype == "bool", f"the condition is {types[0]}, no bool")
     return TensorType(broadcast([kind.shape for kind in types]), common_dtype(types[1:]))
@@ -175,9 +108,16 @@ def _cast(x: Any, dtype: str) -> Any:
         return x.astype(np.dtype(dtype))
 
 
-def _operator(name: str, compute: Callable[..., Any], arity: int) -> Operator:
-    """An operator whose result has the type of its first operand, or tells true from false."""
-    logical = name in _LOGICAL
+def _steepest(**named: float) -> float:
+    """A slope where parameters are factors, or 1 where they are less."""
+    return prod(max(1.0, abs(value)) for value in named.values())
+
+
+def _operator(
+    name: str, compute: _Formula, arity: int = 1, *, logical: bool = False, **facts: Any
+) -> Operator:
+    """An operator whose result has the type of its first operand, or is `logical`: true or false.
+    `facts` are fields of `Operator`."""
 
     def result_type(types: Types, **_named: object) -> TensorType:
         dtype = types[0].dtype if name == "power" else common_dtype(types)
@@ -185,7 +125,7 @@ def _operator(name: str, compute: Callable[..., Any], arity: int) -> Operator:
 
     def reference(*arrays: Any, **named: Any) -> Any:
         with np.errstate(all="ignore"):
-            value = compute(*arrays, **named)
+            value = cast(Callable[..., Any], compute)(*arrays, **named)
         return np.asarray(value, np.bool_ if logical else arrays[0].dtype)
 
     return Operator(
@@ -195,14 +135,67 @@ def _operator(name: str, compute: Callable[..., Any], arity: int) -> Operator:
         compute=reference,
         arity=arity,
         elementwise=True,
+        **facts,
     )
 
 
 ELEMENTWISE = (
-    *(_operator(name, compute, 1) for name, compute in {**_UNARY, **_PARAMETRIC}.items()),
-    *(_operator(name, compute, 2) for name, compute in _BINARY.items()),
+    _operator("identity", lambda x: x),
+    _operator("relu", lambda x: np.maximum(x, 0), slope=1.0),
+    _operator("sigmoid", _sigmoid, slope=0.25, transcendental=1),
+    _operator("tanh", np.tanh, slope=1.0, transcendental=1),
+    _operator("exp", np.exp, transcendental=1),
+    _operator("log", np.log, transcendental=1),
+    _operator("sqrt", np.sqrt),
+    _operator("rsqrt", lambda x: 1 / np.sqrt(x)),
+    _operator("negative", np.negative, slope=1.0),
+    _operator("abs", np.abs, slope=1.0),
+    _operator("erf", erf, slope=1.13, transcendental=1),
+    _operator("sin", np.sin, slope=1.0, transcendental=1),
+    _operator("cos", np.cos, slope=1.0, transcendental=1),
+    _operator("floor", np.floor, jumps=True),
+    _operator("ceil", np.ceil, jumps=True),
+    _operator("round", np.rint, jumps=True),
+    _operator("sign", np.sign, jumps=True),
+    _operator("reciprocal", lambda x: 1 / x),
+    _operator(
+        "softplus",
+        lambda x: np.logaddexp(x, np.zeros((), x.dtype)),
+        slope=1.0,
+        transcendental=2,
+    ),
+    _operator("silu", lambda x: x * _sigmoid(x), slope=1.1, transcendental=1),
+    _operator("gelu", lambda x: 0.5 * x * (1 + erf(x / sqrt(2))), slope=1.13, transcendental=1),
+    _operator("hard_swish", lambda x: x * np.clip(x / 6 + 0.5, 0, 1), slope=1.5),
+    _operator("not", np.logical_not, logical=True),
+    _operator("isnan", np.isnan, logical=True),
+    _operator("leaky_relu", lambda x, alpha: _select(x < 0, alpha * x, x), slope=_steepest),
+    _operator("elu", _elu, slope=_steepest, transcendental=1),
+    _operator("selu", _selu, slope=_steepest, transcendental=1),
+    _operator("thresholded_relu", lambda x, alpha: np.where(x > alpha, x, 0), jumps=True),
+    _operator("hard_sigmoid", _hard_sigmoid, slope=_steepest),
+    _operator("clip", _clip, slope=1.0),
+    Operator(name="cast", result_type=_cast_type, work=1, compute=_cast, elementwise=True),
+    _operator("add", np.add, 2),
+    _operator("subtract", np.subtract, 2),
+    _operator("multiply", np.multiply, 2),
+    _operator("divide", _divide, 2),
+    _operator("power", np.power, 2, transcendental=1),
+    _operator("maximum", np.maximum, 2),
+    _operator("minimum", np.minimum, 2),
+    _operator("modulo", np.mod, 2, jumps=True),
+    _operator("remainder", np.fmod, 2, jumps=True),
+    _operator("shift_left", _shift_left, 2),
+    _operator("shift_right", _shift_right, 2),
+    _operator("prelu", lambda x, slope: _select(x < 0, x * slope, x), 2),
+    _operator("equal", np.equal, 2, logical=True, jumps=True),
+    _operator("less", np.less, 2, logical=True, jumps=True),
+    _operator("greater", np.greater, 2, logical=True, jumps=True),
+    _operator("less_equal", np.less_equal, 2, logical=True, jumps=True),
+    _operator("greater_equal", np.greater_equal, 2, logical=True, jumps=True),
+    _operator("and", np.logical_and, 2, logical=True),
+    _operator("or", np.logical_or, 2, logical=True),
     Operator(
         name="where", result_type=_where_type, work=1, compute=_select, arity=3, elementwise=True
     ),
-    Operator(name="cast", result_type=_cast_type, work=1, compute=_cast, elementwise=True),
 )

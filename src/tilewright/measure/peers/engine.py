@@ -19,11 +19,12 @@ class Engine(ABC):
 
     @abstractmethod
     def load(self, model_path: str, threads: int, precision: str) -> str:
-        """Load a model; returns the precision that it is computed in."""
+        """Load a model; returns the precision that it is computed in. Whatever is raised here
+        becomes an `EngineRefused` with its type and text, and leaves the peer out for the model."""
 
     @abstractmethod
     def bind(self, inputs: Arrays) -> Callable[[], Any]:
-        """A call on these inputs, which are converted ahead."""
+        """A call on these inputs, which are converted ahead: it alone is timed."""
 
     @abstractmethod
     def outputs(self, result: Any) -> Arrays:
