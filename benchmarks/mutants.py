@@ -14,6 +14,7 @@ when fewer than 85 % of the changes are seen.
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import json
 import os
@@ -25,11 +26,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from mutation import Mutant, mutants
+from coverage import CoverageData
+
+from mutation import Mutant, functions, mutants
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "tilewright"
@@ -80,31 +83,42 @@ def _verdicts(drawn: Sequence[Mutant]) -> dict[str, Row]:
 def _looked_at(path: Path) -> Row:
     """Which functions a test file calls, in its own and other processes, and how long it takes."""
     with tempfile.TemporaryDirectory() as scratch:
-        config, made = Path(scratch) / "coveragerc", Path(scratch) / "functions.json"
+        config = Path(scratch) / "coveragerc"
         config.write_text(
             f"[run]\nsource = {SOURCES}\nparallel = true\npatch = subprocess, fork, _exit\n"
             f"data_file = {scratch}/data\n"
         )
         began_s = time.monotonic()
-        ran = ["run", "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(path)]
-        codes: list[int] = []
-        for words in (ran, ["combine"], ["json", "-o", str(made)]):
-            command = [sys.executable, "-m", "coverage", words[0], f"--rcfile={config}", *words[1:]]
-            codes.append(subprocess.run(command, cwd=ROOT, capture_output=True).returncode)
-        files = json.loads(made.read_text())["files"] if made.exists() else {}
-    called = {
-        (ROOT / name).resolve().relative_to(SOURCES).as_posix(): sorted(
-            function for function, part in found["functions"].items() if part["executed_lines"]
-        )
-        for name, found in files.items()
-    }
+        command = [sys.executable, "-m", "coverage", "run", f"--rcfile={config}", "-m", "pytest"]
+        command += ["-q", "-n", "0", "-p", "no:cacheprovider", str(path)]
+        passed = subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 0
+        took_s = time.monotonic() - began_s
+        called: dict[str, set[str]] = {}
+        for part in Path(scratch).glob("data*"):
+            data = CoverageData(str(part))
+            data.read()
+            for file in map(Path, data.measured_files()):
+                owners = _owners(file)
+                names = {owners[line] for line in data.lines(str(file)) or () if line in owners}
+                called.setdefault(file.relative_to(SOURCES).as_posix(), set()).update(names)
     return {
         "test": _name(path),
         "digest": _digest(path),
-        "passed": codes[0] == 0,
-        "seconds": round(time.monotonic() - began_s, 1),
-        "functions": {file: names for file, names in called.items() if any(names)},
+        "passed": passed,
+        "seconds": round(took_s, 1),
+        "functions": {file: sorted(names) for file, names in called.items() if names},
     }
+
+
+@cache
+def _owners(file: Path) -> Mapping[int, str]:
+    """The innermost function that each line of code belongs to; its first line counts for what
+    surrounds it."""
+    owners: dict[int, str] = {}
+    for name, owner in functions(ast.parse(file.read_text(encoding="utf-8"))):
+        lines = range(owner.body[0].lineno, (owner.end_lineno or 0) + 1)
+        owners |= dict.fromkeys(lines, name)
+    return owners
 
 
 def _open(verdict: Row, called: Sequence[Row]) -> bool:

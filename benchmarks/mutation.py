@@ -80,7 +80,7 @@ def _hash(*parts: object) -> str:
 
 def _of_file(file: str, source: str) -> Iterator[Mutant]:
     lines = source.encode().splitlines()
-    for name, owner in _functions(ast.parse(source), ""):
+    for name, owner in functions(ast.parse(source)):
         for node in _expressions(owner):
             after = _flipped(node)
             if after is not None and node.end_lineno == node.lineno:
@@ -96,7 +96,7 @@ def _of_file(file: str, source: str) -> Iterator[Mutant]:
                 )
 
 
-def _functions(node: ast.AST, within: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+def functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
     """Every function with its dotted name, as coverage names it: classes and outer functions are
     part of the name."""
     for child in ast.iter_child_nodes(node):
@@ -104,9 +104,9 @@ def _functions(node: ast.AST, within: str) -> Iterator[tuple[str, ast.FunctionDe
             name = f"{within}{child.name}"
             if isinstance(child, ast.FunctionDef):
                 yield name, child
-            yield from _functions(child, f"{name}.")
+            yield from functions(child, f"{name}.")
         else:
-            yield from _functions(child, within)
+            yield from functions(child, within)
 
 
 def _expressions(owner: ast.FunctionDef) -> Iterator[ast.expr]:
