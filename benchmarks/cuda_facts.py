@@ -35,7 +35,7 @@ from tilewright.hardware.target import parse_gpu
 from tilewright.insight.cuda_explaining import CudaExplainer, kernel_facts, roofline_of_gpu_s
 from tilewright.measure.kernels import CudaInspector
 from tilewright.models import ModelOptions
-from tilewright.predict.metrics import rank_correlation
+from tilewright.predict.base import rank_correlation
 
 TARGET = "cuda -model=H100"
 _SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"

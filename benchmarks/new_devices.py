@@ -22,10 +22,9 @@ from tilewright.core.errors import UsageError
 from tilewright.core.events import discard
 from tilewright.core.records import PlacementKey
 from tilewright.hardware.device import local_placement
-from tilewright.predict.collected import family_of
-from tilewright.predict.device_classes import Lenders, Samples, classes_of
+from tilewright.insight.evaluating import Lenders, Samples, classes_of
+from tilewright.predict.collected import family_of, shipped_data
 from tilewright.predict.modelling import Predictors, predictors_of
-from tilewright.predict.shipped import shipped_data
 from tilewright.store import open_store
 
 COUNTS = (0, 10, 20, 50, 100)

@@ -28,7 +28,7 @@ from tilewright.core.records import Placement
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.plan import NetworkPlan
 from tilewright.hardware.device import local_placement
-from tilewright.insight.thread_counts import best_count, counts_to_measure
+from tilewright.insight.studies import best_count, counts_to_measure
 from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare

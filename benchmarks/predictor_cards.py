@@ -25,9 +25,9 @@ from tilewright.core.events import discard
 from tilewright.core.predictions import EvaluateResult
 from tilewright.core.records import Placement
 from tilewright.insight.evaluating import evaluate_kernels
+from tilewright.predict.collected import shipped_data
 from tilewright.predict.evaluation import EvaluateRequest, Evaluation, Split
 from tilewright.predict.modelling import Predictors, predictors_of
-from tilewright.predict.shipped import shipped_data
 from tilewright.report import cards
 from tilewright.report.formats import to_markdown
 from tilewright.report.predictor_cards import write_pictures

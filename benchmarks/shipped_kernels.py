@@ -20,8 +20,7 @@ import numpy as np
 from tilewright.core.records import Candidate, PlacementKey
 from tilewright.cost.floors import Peaks
 from tilewright.hardware.device import local_placement
-from tilewright.predict.collected import family_of, rows_of
-from tilewright.predict.shipped import write_rows
+from tilewright.predict.collected import family_of, rows_of, write_rows
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 

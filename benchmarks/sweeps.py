@@ -26,8 +26,7 @@ from tilewright.measure.circumstances import kernel_protocol
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
-from tilewright.search.sweeps.files import sweep_text
-from tilewright.search.sweeps.sweep import Sweep
+from tilewright.search.sweeps.sweep import Sweep, sweep_text
 
 FOLDER = Path(__file__).parents[1] / "src/tilewright/search/sweeps"
 MOST = 1500

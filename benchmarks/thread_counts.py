@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
-from tilewright.insight.thread_counts import best_count, counts_to_measure
+from tilewright.insight.studies import best_count, counts_to_measure
 
 Curve = Mapping[int, float]
 

@@ -13,11 +13,10 @@ from helpers.commands.command_line import call, rows, succeed
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import parse_target
-from tilewright.insight import subgraphs
+from tilewright.insight import studies
 from tilewright.kernels.knobs import split
 from tilewright.kernels.search_space import KnobSpace
-from tilewright.search.sweeps.files import parse_sweep, sweep_text
-from tilewright.search.sweeps.sweep import Sweep, listed_part
+from tilewright.search.sweeps.sweep import Sweep, listed_part, parse_sweep, sweep_text
 
 SHARES = [0.01, 0.02, 0.05, 0.1]
 WORKLOAD = Workload(
@@ -133,7 +132,7 @@ def test_nonsense_writes_nothing(tmp_path: Path, words: tuple[str, ...], said: s
 
 @pytest.mark.slow
 def test_subgraphs_with_the_int8_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subgraphs, "_CASE_MEASUREMENTS", 4)
+    monkeypatch.setattr(studies, "_CASE_MEASUREMENTS", 4)
     model = "op:conv2d[n=1,c=16,h=14,w=14,k=3,out=16,pad=1]"
     words = ("study", "subgraph", model, "--budget", "4", "--tuner", "random")
     done = call(tmp_path, *words, "--format", "json")

@@ -16,8 +16,7 @@ from itertools import chain, islice
 
 from tilewright.collect.design import CollectRequest
 from tilewright.collect.family_plan import Batches, FamilyPlan, Feedback, is_operator
-from tilewright.collect.planned import journal_of
-from tilewright.collect.schedule_settings import candidates_of
+from tilewright.collect.planned import candidates_of, journal_of
 from tilewright.core.budget import Budget
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage, TuningProgress

@@ -19,8 +19,7 @@ from itertools import chain, islice
 import numpy as np
 
 from tilewright.collect.design import CollectRequest
-from tilewright.collect.planned import Batch, Journal, Planned
-from tilewright.collect.schedule_settings import candidates_of
+from tilewright.collect.planned import Batch, Journal, Planned, candidates_of
 from tilewright.core.codec import canonical_json, digest
 from tilewright.core.errors import ModelError
 from tilewright.core.events import EventSink, Note, Stage, discard
@@ -126,14 +125,13 @@ class Feedback:
     def misses(self, planned: Sequence[Planned]) -> list[tuple[Planned, Kernel]]:
         """The kernels that were predicted badly and have no neighbours yet, the worst first."""
         done = {entry.source for entry in planned}
-        found = [
+        found = (
             (error, entry, kernel)
             for entry in planned
             for kernel, error in self._errors([entry])
             if error > TOLERATED and kernel not in done
-        ]
-        found.sort(key=lambda miss: -miss[0])
-        return [(entry, kernel) for _, entry, kernel in found]
+        )
+        return [(entry, kernel) for _, entry, kernel in sorted(found, key=lambda miss: -miss[0])]
 
     def _errors(self, planned: Sequence[Planned]) -> Iterator[tuple[Kernel, float]]:
         for batch in (batch for entry in planned for batch in entry.batches[:1]):
@@ -286,8 +284,8 @@ class FamilyPlan:
 
     def _prepared(self, numbers: Numbers) -> list[Task]:
         text = configurations_of(self.name).text(numbers)
-        tasks = list(prepare_outline(text, self.request.options, self.placement).tasks.values())
-        tasks.sort(key=lambda task: not is_operator(task.workload))
+        found = prepare_outline(text, self.request.options, self.placement).tasks.values()
+        tasks = sorted(found, key=lambda task: not is_operator(task.workload))
         return tasks if tasks and is_operator(tasks[0].workload) else []
 
     def _batch(self, task: Task, candidates: Sequence[Candidate]) -> Batch:

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import StoreError, UsageError
 from tilewright.core.records import Placement
 from tilewright.core.results import ImportResult, SkippedLine
+from tilewright.graph.workload import Workload
 from tilewright.store import open_store
 from tilewright.store.base import Store, archive_of
 from tilewright.store.interchange.kinds import METASCHEDULE, TABLES, export_kind, import_kind
 from tilewright.store.interchange.lines import Line, device_entry
-
-if TYPE_CHECKING:
-    from tilewright.graph.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,24 +16,25 @@ from tilewright.core.forms import PLAIN
 from tilewright.core.predictions import ExplainResult, FactDifference, Factor, TurningPoint
 from tilewright.insight.single_operators import (
     Measurers,
+    Sweep,
     along,
+    confirmed,
     default_kernel,
     kernel_times,
     main_task,
     numbers_of,
+    turning_points,
 )
-from tilewright.insight.turning_points import Sweep, confirmed, turning_points
 from tilewright.kernels.search_space import Numbers
 from tilewright.kernels.spaces import TaskSpace, default_candidate, spaces
 from tilewright.measure.targeting import open_measurer
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import collecting
-from tilewright.predict.base import Features, Floats, Integers
+from tilewright.predict.base import Features, Floats, Integers, rank_correlation
 from tilewright.predict.collected import family_of
 from tilewright.predict.family_models import FamilyModel
 from tilewright.predict.forecasting import Forecaster
 from tilewright.predict.kernel_features import Kernel
-from tilewright.predict.metrics import rank_correlation
 from tilewright.predict.modelling import Predictors
 from tilewright.store.known_candidates import own, ranked
 
@@ -114,12 +115,10 @@ class Explainer:
                 )
             task = main_task(name, self.options, placement)
             workload, forms = task.workload, task.forms
-        best = ranked(own(store.outcomes(workload.key, placement.key)))
-        for measurement in best:
-            if forms is None or measurement.candidate.forms == forms:
-                return workload, measurement.candidate
+        measured = ranked(own(store.outcomes(workload.key, placement.key)))
+        known = (m.candidate for m in measured if forms is None or m.candidate.forms == forms)
         plain = forms or (PLAIN,) * (len(workload.arguments) + 1)
-        return workload, default_candidate(workload, plain, placement)[0]
+        return workload, next(known, None) or default_candidate(workload, plain, placement)[0]
 
     def _times(self, model: FamilyModel, kernels: Sequence[Kernel]) -> Floats:
         return model.predict(self.predictors.features(kernels, model)).predicted
@@ -169,13 +168,13 @@ class Explainer:
     def _sweeps(self, name: str) -> dict[str, Sweep]:
         """The operator's kernels along each of its numbers; values that make no operator are left
         out, numbers with a single value, too."""
-        found: dict[str, Sweep] = {}
         made = partial(default_kernel, options=self.options, placement=self.predictors.placement)
-        for parameter, value in numbers_of(name).items():
-            kernels = along(name, parameter, value, made)
-            if len(kernels) > 1:
-                found[parameter] = Sweep(values=list(kernels), kernels=list(kernels.values()))
-        return found
+        every = {p: along(name, p, value, made) for p, value in numbers_of(name).items()}
+        return {
+            parameter: Sweep(values=list(kernels), kernels=list(kernels.values()))
+            for parameter, kernels in every.items()
+            if len(kernels) > 1
+        }
 
     def _versus(
         self, kernel: Kernel, versus: str, model: FamilyModel
@@ -318,13 +317,16 @@ def differences(model: FamilyModel, features: Features) -> tuple[float, tuple[Fa
             parts[int(column)] += float(said[step + 1] - said[step]) / _ORDERS
     named = [(model.names[column], *values[:, column], part) for column, part in parts.items()]
     named.append(("roofline time", *features.scale, float(scale[0] - scale[1])))
-    shares = [part / gap if abs(gap) > _ALIKE else 0.0 for *_, part in named]
-    found = [
-        FactDifference(fact=name, first=_number(first), second=_number(second), share=share)
-        for (name, first, second, _), share in zip(named, shares, strict=True)
-    ]
-    order = sorted(range(len(found)), key=lambda place: -abs(shares[place]))
-    return float(np.exp(gap)), tuple(found[place] for place in order)
+    found = (
+        FactDifference(
+            fact=name,
+            first=_number(first),
+            second=_number(second),
+            share=part / gap if abs(gap) > _ALIKE else 0.0,
+        )
+        for name, first, second, part in named
+    )
+    return float(np.exp(gap)), tuple(sorted(found, key=lambda each: -abs(each.share or 0.0)))
 
 
 def _number(value: float) -> float | None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from tilewright.core import records, solutions
 from tilewright.core.forms import PLAIN, Form, form_texts, in_channel_blocks, parse_form
+from tilewright.core.grouping import grouped
 from tilewright.graph.arrange import (
     is_concatenation,
     is_view,
@@ -114,13 +115,15 @@ class NetworkProblem:
     def _own_forms(self) -> dict[str, list[Form]]:
         """Forms that an implementation offers at a port of a tensor and that are neither plain nor
         in blocks of channels: in another layout, or in another element type."""
-        found: dict[str, list[Form]] = {}
-        for call in self.network.calls:
-            for ports in self._offered(call):
-                for tensor, form in zip((*call.inputs, call.output), ports, strict=True):
-                    if not in_channel_blocks(form):
-                        found.setdefault(tensor, []).append(form)
-        return found
+        return grouped(
+            [
+                (tensor, form)
+                for call in self.network.calls
+                for ports in self._offered(call)
+                for tensor, form in zip((*call.inputs, call.output), ports, strict=True)
+                if not in_channel_blocks(form)
+            ]
+        )
 
     def _offered(self, call: TaskCall) -> list[Ports]:
         """The forms of ports that implementations offer for a call."""
@@ -145,15 +148,15 @@ class NetworkProblem:
         tables: list[Table] = []
         for call in self.network.calls:
             chosen = self.choices[call.name]
-            variables.append(
+            variables += [
                 Variable(
                     name=_choice_name(call),
                     kind="choice",
                     values=tuple(c.value for c in chosen),
                     subject=call.name,
-                )
-            )
-            variables.append(_layout(call.output, self.options[call.output]))
+                ),
+                _layout(call.output, self.options[call.output]),
+            ]
             tables += self._tables(call, chosen)
         return Problem(
             variables=tuple(variables), tables=tuple(tables), name=self.name, default=self._default
@@ -196,9 +199,7 @@ class NetworkProblem:
             for ports in alike
             if self._in_place(call, ports)
         ]
-        for ports in self._ports(call):
-            if self._in_place(call, ports):
-                continue
+        for ports in (each for each in self._ports(call) if not self._in_place(call, each)):
             view = is_view(self.network, call, ports[0], ports[-1])
             times = {VIEW: free} if view else self.times.kernels(call.workload, ports)
             found += [Choice(implementation=n, ports=ports, time=t) for n, t in times.items()]

@@ -16,8 +16,7 @@ from tilewright.core.plugins import Offers, PluginError
 from tilewright.graph.arrange import arrange
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.plan_result import PlanResult
-from tilewright.graph.tasks import TaskKey
-from tilewright.kernels import plans, ports
+from tilewright.kernels import plans
 from tilewright.plan.assignment.solution import Solver
 from tilewright.plan.assignment.solving import SOLVERS, solve
 from tilewright.plan.network_problem import NetworkProblem
@@ -109,14 +108,19 @@ def planned(problem: NetworkProblem, assignment: Mapping[str, str]) -> NetworkPl
     """The plan that an assignment of a network's problem means."""
     network, forms = problem.network, problem.forms_of(assignment)
     chosen = problem.choices_of(assignment)
-    wanted: dict[str, ports.Ports] = {}
-    implementations: dict[TaskKey, str] = {}
-    for call in network.calls:
-        choice = chosen[call.name]
-        implementations[call.workload.key, choice.ports] = choice.implementation
-        read = tuple(forms.get(tensor, PLAIN) for tensor in call.inputs)
-        if choice.ports[:-1] != read:
-            wanted[call.name] = choice.ports[:-1]
+    implementations = {
+        (call.workload.key, chosen[call.name].ports): chosen[call.name].implementation
+        for call in network.calls
+    }
+    lying = {
+        call.name: tuple(forms.get(tensor, PLAIN) for tensor in call.inputs)
+        for call in network.calls
+    }
+    wanted = {
+        name: choice.ports[:-1]
+        for name, choice in chosen.items()
+        if choice.ports[:-1] != lying[name]
+    }
     arranged = arrange(network, {**problem.usual, **forms}, wanted)
     candidates = {
         key: problem.times.candidate(task.workload, task.forms, implementations.get(key))

@@ -1,15 +1,23 @@
-"""What a family of operators is to a predictor: its columns, its target, its features."""
+"""What a family of operators is to a predictor: its columns, its target, its features, and what a
+datasheet says of a device; and what judging predictors rests on: splits that do not leak, rank
+correlation, and how wide intervals must be."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import isfinite
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.predict.datasheets import Datasheet
+from tilewright.core.errors import ModelError
+from tilewright.core.input_files import require_regular
+from tilewright.cost.floors import Peaks
+from tilewright.hardware.gpus import known_capability
 from tilewright.predict.regressors import Forest, Trees
 
 Floats = npt.NDArray[np.float64]
@@ -75,6 +83,56 @@ class Features:
         return np.column_stack([known.get(name, nothing) for name in names])
 
 
+_GIGA, _MEGA, _MEBI = 1e9, 1e6, 2.0**20
+_FIELDS = {
+    "memory_bandwidth_gb_s": ("bytes_per_s", _GIGA),
+    "peak_fp32_gflop_s": ("flop_per_s", _GIGA),
+    "multiprocessors": ("multiprocessors", 1.0),
+    "l2_cache_mb": ("l2_bytes", _MEBI),
+    "clock_mhz": ("clock_hz", _MEGA),
+}
+"""By the file's names ours, and what turns the value into SI units."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Datasheet:
+    """A device's peaks. `capability` is NVIDIA's compute capability, 0 where there is none."""
+
+    device: str
+    bytes_per_s: float
+    flop_per_s: float
+    multiprocessors: float
+    l2_bytes: float
+    clock_hz: float
+    capability: float = 0.0
+
+    @property
+    def peaks(self) -> Peaks:
+        """A datasheet says nothing of what caches give: they count like memory."""
+        return Peaks(
+            flop_per_s=self.flop_per_s,
+            bytes_per_s=self.bytes_per_s,
+            cache_bytes_per_s=self.bytes_per_s,
+        )
+
+    @property
+    def ridge(self) -> float:
+        """FLOP per byte at which compute and memory take equally long."""
+        return self.flop_per_s / self.bytes_per_s
+
+
+def nominal(device: str) -> Datasheet:
+    """A stand-in for a device without datasheet. Its peaks scale the target and nothing else."""
+    return Datasheet(
+        device=device,
+        bytes_per_s=500e9,
+        flop_per_s=8e12,
+        multiprocessors=28,
+        l2_bytes=4 * _MEBI,
+        clock_hz=1.5e9,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """Operators of one kind.
@@ -109,3 +167,87 @@ def features_of(named: Mapping[str, Any], scale: Floats) -> Features:
     columns = [np.broadcast_to(value, len(scale)) for value in named.values()]
     values = np.column_stack(columns).astype(np.float64)
     return Features(names=tuple(named), values=values, scale=scale)
+
+
+def read_datasheets(path: Path) -> dict[str, Datasheet]:
+    """Datasheets by device from a JSON list of objects.
+
+    Each has `device`, `memory_bandwidth_gb_s`, `peak_fp32_gflop_s`, `multiprocessors`,
+    `l2_cache_mb`, `clock_mhz`, and may have `compute_capability`. Raises ModelError for a file
+    that is missing or something else, naming the entry and the field.
+    """
+    try:
+        require_regular(path)
+        entries: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path} is no JSON: {error}") from error
+    if not isinstance(entries, list):
+        raise ModelError(f"{path} is no list of datasheets")
+    sheets: dict[str, Datasheet] = {}
+    for number, entry in enumerate(cast("list[Any]", entries)):
+        sheet = _sheet(entry, f"entry {number} of {path}")
+        if sheet.device in sheets:
+            raise ModelError(f"{path} has two datasheets of {sheet.device}")
+        sheets[sheet.device] = sheet
+    return sheets
+
+
+def _sheet(entry: Any, where: str) -> Datasheet:
+    fields = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+    device = fields.get("device")
+    if not isinstance(device, str):
+        raise ModelError(f"{where} is no object with a device")
+    values = {own: _number(fields, name, where) * si for name, (own, si) in _FIELDS.items()}
+    capability = known_capability(device)
+    if "compute_capability" in fields:
+        capability = _number(fields, "compute_capability", where)
+    return Datasheet(device=device, capability=capability, **values)
+
+
+def _number(entry: Mapping[str, Any], name: str, where: str) -> float:
+    value = entry.get(name)
+    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+    if not isfinite(number) or number <= 0:
+        raise ModelError(f"{where} has no {name} above zero")
+    return float(number)
+
+
+_COVERAGE = 0.9
+"""The share of rows that an interval is made to hold."""
+
+
+def rank_correlation(first: Floats, second: Floats) -> float | None:
+    """Spearman's, ties sharing their mean rank; None where one side is constant."""
+    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return None
+    from scipy import stats
+
+    return float(cast(Any, stats).spearmanr(first, second).statistic)
+
+
+def conformal_reach(residuals: Floats) -> float:
+    """The half width that holds 90 % of new residuals drawn like these; infinite when there are
+    too few to tell.
+
+    Split conformal prediction: Vovk, Gammerman & Shafer 2005, "Algorithmic Learning in a Random
+    World", chapter 2.
+    """
+    place = int(np.ceil((len(residuals) + 1) * _COVERAGE))
+    return float(np.sort(np.abs(residuals))[place - 1]) if place <= len(residuals) else np.inf
+
+
+def configuration_groups(columns: Columns, names: Sequence[str]) -> Integers:
+    """A number per row, the same for rows that agree in all these columns, from 0 without gaps."""
+    codes = [np.unique(columns[name], return_inverse=True)[1].ravel() for name in names]
+    table = np.column_stack(codes)
+    return np.unique(table, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
+
+
+def folds_of(groups: Integers, folds: int, seed: int) -> Integers:
+    """A fold per row: groups are dealt out at random, so that each fold has as many as the others
+    or one more."""
+    count = int(groups.max()) + 1 if len(groups) else 0
+    dealt = np.random.default_rng(seed).permutation(count) % folds
+    return dealt[groups].astype(np.int64)

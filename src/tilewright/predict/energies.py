@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from math import expm1, isfinite
 from statistics import median
 
@@ -61,8 +60,11 @@ class EnergyPredictors:
 
     @cached_property
     def _measured_j(self) -> dict[tuple[str, Candidate], float | None]:
-        rows = chain.from_iterable(self._rows.values())
-        return {(row.workload.key, row.candidate): row.energy_j for row in rows}
+        return {
+            (row.workload.key, row.candidate): row.energy_j
+            for rows in self._rows.values()
+            for row in rows
+        }
 
     def families(self) -> list[str]:
         """The families that energy was measured of."""

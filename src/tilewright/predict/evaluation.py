@@ -17,6 +17,7 @@ from tilewright.core.arguments import count_of, path_or_none, text_of
 from tilewright.core.codec import digest
 from tilewright.core.errors import ModelError, TilewrightError, UsageError, close_matches
 from tilewright.core.events import EventSink, Note
+from tilewright.core.grouping import grouped
 from tilewright.core.predictions import (
     Covered,
     EvaluatePick,
@@ -25,9 +26,8 @@ from tilewright.core.predictions import (
     PredictorCard,
 )
 from tilewright.hardware.environment import own_version
-from tilewright.predict.base import Floats, Integers
+from tilewright.predict.base import Floats, Integers, folds_of, rank_correlation
 from tilewright.predict.family_models import FamilyModel, Predictions, TrainingSet
-from tilewright.predict.metrics import folds_of, rank_correlation
 
 ALL = "all"
 """Every family, or every row."""
@@ -282,11 +282,7 @@ def card(
 ) -> PredictorCard:
     """The card of a predictor, or of those of several device classes as one, whose errors are
     `rows`."""
-    covers: dict[str, Covered] = {}
-    for one in (one for part in learnt for one in part.covers):
-        known = covers.get(one.name, one)
-        low, high = min(one.low, known.low), max(one.high, known.high)
-        covers[one.name] = Covered(name=one.name, low=low, high=high)
+    covers = grouped([(one.name, one) for part in learnt for one in part.covers])
     hashes = [part.data.data_hash for part in learnt]
     days = [part.measured for part in learnt if part.measured is not None]
     known_days = len(days) == len(learnt)
@@ -302,7 +298,10 @@ def card(
         split=request.split,
         folds=request.folds,
         seed=request.seed,
-        covers=tuple(covers.values()),
+        covers=tuple(
+            Covered(name=name, low=min(c.low for c in same), high=max(c.high for c in same))
+            for name, same in covers.items()
+        ),
         limits=(*dict.fromkeys(limit for part in learnt for limit in part.limits), *_limits(rows)),
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         version=own_version(),
@@ -312,9 +311,7 @@ def card(
 def _limits(rows: Sequence[EvaluateRow]) -> Iterator[str]:
     """What the errors themselves warn of, group by group."""
     everything = next((row for row in rows if row.group == ALL), None)
-    for row in rows:
-        if row.group == OPERATOR_ALONE:
-            continue
+    for row in (row for row in rows if row.group != OPERATOR_ALONE):
         if row.n < _FEW and row is not everything:
             yield f"{row.group}: only {row.n} rows, so that its errors are rough."
             continue

@@ -24,8 +24,7 @@ from tilewright.core.errors import ModelError
 from tilewright.core.forks import calls_native
 from tilewright.cost.floors import Peaks
 from tilewright.models.configurations import collecting
-from tilewright.predict.base import Features, Floats, Integers
-from tilewright.predict.metrics import conformal_reach, folds_of
+from tilewright.predict.base import Features, Floats, Integers, conformal_reach, folds_of
 from tilewright.predict.regressors import Boosted, Forest, Trees
 
 LEAST_ROWS = 40
@@ -96,7 +95,7 @@ class FamilyModel:
     and `highest` bound the features that training saw, `margins` what it was to say; `peaks` are
     the origin's, on which its rooflines rest. With a `base`, the model of another class, the
     members say what differs from it; without one, from the implementation's own estimate.
-    `slowdown` is what this machine takes of the time that was learnt (see `predict.similarity`); it
+    `slowdown` is what this machine takes of the time that was learnt (see `predict.collected`); it
     is not kept. Of a model of energies joules are `power_w` times the seconds that it predicts.
     """
 
@@ -260,18 +259,14 @@ def from_json(found: Mapping[str, Any]) -> FamilyModel:
     """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
     import xgboost
 
-    members: list[Boosted] = []
-    for stored in found["members"]:
-        booster = xgboost.Booster()
-        booster.load_model(_unpacked(stored))
-        members.append(Boosted(booster=booster))
+    boosters = (xgboost.Booster(model_file=_unpacked(stored)) for stored in found["members"])
     return FamilyModel(
         family=str(found["family"]),
         device_class=str(found["device_class"]),
         origin=str(found["origin"]),
         peaks=Peaks(**found["peaks"]) if found["peaks"] else None,
         names=tuple(found["names"]),
-        members=tuple(members),
+        members=tuple(Boosted(booster=booster) for booster in boosters),
         reach=float(_wide([found["reach"]])[0]),
         lowest=_wide(found["lowest"], -np.inf),
         highest=_wide(found["highest"]),

@@ -3,14 +3,16 @@ compiled or measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from math import exp, inf, sqrt
 
 import numpy as np
 
 from tilewright.core.events import EventSink, Note
 from tilewright.core.forms import Form
+from tilewright.core.grouping import grouped
 from tilewright.core.predictions import METRICS, NetworkForecast, OperatorForecast, PredictResult
 from tilewright.core.records import Candidate, Placement
 from tilewright.cost.floors import floor_s
@@ -149,9 +151,8 @@ class Forecaster:
         return energies_j, why_none(kernels, energies_j)
 
     def _peak_bytes(self, plan: NetworkPlan, metrics: Sequence[str]) -> int | None:
-        if "memory" not in metrics:
-            return None
-        return planned_memory(plan, self.predictors.placement.target).peak_bytes
+        target = self.predictors.placement.target
+        return planned_memory(plan, target).peak_bytes if "memory" in metrics else None
 
     def kernels(self, kernels: Sequence[Kernel]) -> list[Estimate]:
         """The best answer there is for each: this very kernel measured, its neighbours in size, the
@@ -164,9 +165,7 @@ class Forecaster:
     def modelled(self, kernels: Sequence[Kernel]) -> list[Estimate]:
         """What the models say, or the roofline, also of kernels that were measured; those of one
         family are answered together."""
-        families: dict[str, list[int]] = {}
-        for number, (workload, _) in enumerate(kernels):
-            families.setdefault(family_of(workload), []).append(number)
+        families = grouped([(family_of(kernel[0]), n) for n, kernel in enumerate(kernels)])
         found: dict[int, Estimate] = {}
         for family, numbers in families.items():
             mine = [kernels[number] for number in numbers]
@@ -302,34 +301,25 @@ _CONSIDERED = 256
 _GUESSES = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class BestGuesses:
-    """The best settings of a task by the family's model; none where no model knows this class.
-    Models that are not there yet are made with `fitting` only."""
+def best_guesses(
+    predictors: Predictors, max_error: float = inf, *, fitting: bool = True
+) -> Callable[[Workload, tuple[Form, ...]], tuple[Candidate, ...]]:
+    """What gives the best settings of a workload in layouts by its family's model, a few, the most
+    promising first; none where no model knows this class. Models that are not there yet are made
+    with `fitting` only."""
 
-    predictors: Predictors
-    max_error: float = inf
-    fitting: bool = True
-    _found: dict[tuple[str, tuple[Form, ...]], tuple[Candidate, ...]] = field(
-        default_factory=dict[tuple[str, tuple[Form, ...]], tuple[Candidate, ...]]
-    )
-
-    def __call__(self, workload: Workload, forms: tuple[Form, ...]) -> tuple[Candidate, ...]:
-        """A few candidates, the most promising first."""
-        key = (workload.key, forms)
-        if key not in self._found:
-            self._found[key] = self._guessed(workload, forms)
-        return self._found[key]
-
-    def _guessed(self, workload: Workload, forms: tuple[Form, ...]) -> tuple[Candidate, ...]:
-        fitting = self.fitting and self.predictors.lender is None
-        model = self.predictors.model(family_of(workload), fitting=fitting)
-        if model is None or model.origin != str(self.predictors.placement.key):
+    @cache
+    def guesses(workload: Workload, forms: tuple[Form, ...]) -> tuple[Candidate, ...]:
+        made = fitting and predictors.lender is None
+        model = predictors.model(family_of(workload), fitting=made)
+        if model is None or model.origin != str(predictors.placement.key):
             return ()
         kernels: list[Kernel] = []
-        for space in spaces(workload, forms, self.predictors.placement, self.max_error):
+        for space in spaces(workload, forms, predictors.placement, max_error):
             first = np.argsort(space.estimates_s, kind="stable")[:_CONSIDERED]
             kernels += [(workload, space.part.candidate(int(space.numbers[n]))) for n in first]
-        said = model.predict(self.predictors.features(kernels, model))
+        said = model.predict(predictors.features(kernels, model))
         order = np.argsort(said.predicted, kind="stable")[:_GUESSES]
         return tuple(kernels[int(number)][1] for number in order)
+
+    return guesses

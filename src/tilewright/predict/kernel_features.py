@@ -10,7 +10,7 @@ or a measurement.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from math import log2
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.core.forms import Form, channel_block, in_channel_blocks
+from tilewright.core.grouping import grouped
 from tilewright.core.records import Candidate, KnobValue, Placement, Settings
 from tilewright.core.targets import Target
 from tilewright.cost import floors
@@ -81,10 +82,12 @@ def kernel_table(kernels: Sequence[Kernel], placement: Placement, peaks: Peaks) 
 
 def _alike(kernels: Sequence[Kernel]) -> dict[tuple[str, tuple[Form, ...]], list[int]]:
     """The kernels of each implementation with its layouts."""
-    groups: dict[tuple[str, tuple[Form, ...]], list[int]] = {}
-    for number, (_, candidate) in enumerate(kernels):
-        groups.setdefault((candidate.implementation, candidate.forms), []).append(number)
-    return groups
+    return grouped(
+        [
+            ((candidate.implementation, candidate.forms), number)
+            for number, (_, candidate) in enumerate(kernels)
+        ]
+    )
 
 
 def _knobs(settings: Sequence[Settings]) -> Columns:
@@ -162,11 +165,9 @@ def _vectors(settings: Sequence[Settings], registers: Floats) -> Columns:
 def spread(parts: Iterable[Part], count: int) -> Columns:
     """Columns of so many rows from parts, each the numbers of rows with what is known of these; NaN
     where no part knows anything."""
-    columns: Columns = {}
+    columns: Columns = defaultdict(lambda: np.full(count, np.nan))
     for rows, known in parts:
         for name, values in known.items():
-            if name not in columns:
-                columns[name] = np.full(count, np.nan)
             columns[name][rows] = values
     return columns
 
@@ -226,9 +227,12 @@ def _sizes(workload: Workload) -> tuple[int, ...]:
 
 def _steps(workloads: Sequence[Workload]) -> list[Part]:
     """How many steps there are of each operator; most workloads are chains like another one's."""
-    chains: dict[tuple[str, ...], list[int]] = {}
-    for row, workload in enumerate(workloads):
-        chains.setdefault(tuple(step.operator for step in workload.steps), []).append(row)
+    chains = grouped(
+        [
+            (tuple(step.operator for step in workload.steps), row)
+            for row, workload in enumerate(workloads)
+        ]
+    )
     return [
         (rows, {f"steps_{operator}": count for operator, count in Counter(operators).items()})
         for operators, rows in chains.items()
@@ -249,23 +253,26 @@ def _of_the_anchor(workload: Workload) -> dict[str, float]:
     if index is None or anchor is None:
         return _of_movement(workload)
     inputs, output = workload.step_types(index)
-    facts = _inputs(inputs[0].shape) | {
-        "depth": log2(max(1.0, workload.flop / (2 * max(1, output.elements))))
+    windows = {
+        f"{name}_{n}": float(part)
+        for name, value in anchor.attributes
+        if name in _WINDOWED and isinstance(value, tuple)
+        for n, part in enumerate(value)
     }
-    for name, value in anchor.attributes:
-        if name in _WINDOWED and isinstance(value, tuple):
-            facts |= {f"{name}_{n}": float(part) for n, part in enumerate(value)}
-    return facts
+    depth = log2(max(1.0, workload.flop / (2 * max(1, output.elements))))
+    return {**_inputs(inputs[0].shape), "depth": depth, **windows}
 
 
 def _of_movement(workload: Workload) -> dict[str, float]:
     """Where the innermost axis comes from decides how data moves."""
-    facts = _inputs(workload.arguments[0].type.shape)
     moves = [step for step in workload.steps if OPERATORS[step.operator].movement]
-    for name, value in moves[0].attributes if moves else ():
-        if isinstance(value, tuple) and name in ("permutation", "axes", "perm"):
-            facts |= {f"axis_{n}": float(part) for n, part in enumerate(value[::-1])}
-    return facts
+    axes = {
+        f"axis_{n}": float(part)
+        for name, value in (moves[0].attributes if moves else ())
+        if isinstance(value, tuple) and name in ("permutation", "axes", "perm")
+        for n, part in enumerate(value[::-1])
+    }
+    return _inputs(workload.arguments[0].type.shape) | axes
 
 
 def _inputs(shape: tuple[int, ...]) -> dict[str, float]:

@@ -19,7 +19,18 @@ from tilewright.hardware.environment import own_version
 from tilewright.hardware.legacy import folder_of, name_of_before
 from tilewright.models.cache import PREDICTORS, mark_used
 from tilewright.predict.base import Features
-from tilewright.predict.collected import MeasuredKernels, Row, by_family, rows_of, training_set
+from tilewright.predict.collected import (
+    MeasuredKernels,
+    Row,
+    ShippedData,
+    by_family,
+    enough,
+    nearest,
+    rows_of,
+    shipped_data,
+    slowdown,
+    training_set,
+)
 from tilewright.predict.family_models import (
     DEFAULT_TREES,
     LEAST_ROWS,
@@ -32,8 +43,6 @@ from tilewright.predict.family_models import (
     to_json,
 )
 from tilewright.predict.kernel_features import Kernel, kernel_table
-from tilewright.predict.shipped import ShippedData, shipped_data
-from tilewright.predict.similarity import enough, nearest, slowdown
 from tilewright.store.base import Store
 from tilewright.store.output import write_text
 
@@ -281,17 +290,13 @@ class Predictors:
         return folder_of(self.folder, self.placement) / name
 
 
-def models_folder(database: Path) -> Path:
-    """Where the models that go with a database are kept: `tilewright.db` → `tilewright.models`."""
-    return database.with_suffix(".models")
-
-
 def predictors_of(placement: Placement, store: Store, events: EventSink) -> Predictors:
-    """The predictors that go with a database."""
+    """The predictors that go with a database, whose models are beside it: `tilewright.db` →
+    `tilewright.models`."""
     return Predictors(
         placement=placement,
         store=store,
-        folder=models_folder(store.path),
+        folder=store.path.with_suffix(".models"),
         cache=read_settings().cache,
         events=events,
     )

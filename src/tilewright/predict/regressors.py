@@ -119,8 +119,6 @@ class Forest:
     modes, and their middle is no good answer.
     """
 
-    trees: int = 100
-    least_rows: int = 2
     members: int = 8
     threads: int = 1
 
@@ -129,7 +127,7 @@ class Forest:
         from sklearn.ensemble import ExtraTreesRegressor
 
         forest = ExtraTreesRegressor(
-            self.trees, min_samples_leaf=self.least_rows, random_state=seed, n_jobs=self.threads
+            n_estimators=100, min_samples_leaf=2, random_state=seed, n_jobs=self.threads
         ).fit(values, margin, weight)
         return FittedForest(forest=forest, leaves=forest.apply(values), known=margin)
 

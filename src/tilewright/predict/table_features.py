@@ -14,8 +14,7 @@ import numpy as np
 
 from tilewright.cost.demand import Numbers
 from tilewright.cost.floors import Peaks, Work, roofline_s
-from tilewright.predict.base import Columns, Features, Floats, features_of
-from tilewright.predict.datasheets import Datasheet
+from tilewright.predict.base import Columns, Datasheet, Features, Floats, features_of
 
 _FLOAT_BYTES = 4.0
 ACTIVATIONS = ("none", "relu", "sigmoid", "tanh")

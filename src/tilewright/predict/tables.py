@@ -21,13 +21,16 @@ from tilewright.core.predictions import Covered, EvaluatePick
 from tilewright.predict.base import (
     Column,
     Columns,
+    Datasheet,
     Family,
     Features,
     Floats,
     Integers,
     Target,
+    configuration_groups,
+    nominal,
+    read_datasheets,
 )
-from tilewright.predict.datasheets import Datasheet, nominal, read_datasheets
 from tilewright.predict.evaluation import (
     ALL,
     Assessment,
@@ -42,7 +45,6 @@ from tilewright.predict.evaluation import (
 )
 from tilewright.predict.families import FAMILIES, family_named
 from tilewright.predict.family_models import Predictions, TrainingSet, fit_model
-from tilewright.predict.metrics import configuration_groups
 from tilewright.predict.transfer import (
     Forecast,
     calibrated,
@@ -137,9 +139,8 @@ def measured(table: polars.DataFrame, family: Family, target: Target) -> Measure
     type or a text that no choice allows."""
     columns = {column.name: _values(table, column) for column in family.operands}
     values = _values(table, target.column) * target.si
-    names = np.full(len(table), ONLY, dtype=object)
-    if DEVICE in table.columns:
-        names = np.array(["" if n is None else str(n) for n in table[DEVICE]], dtype=object)
+    named = table[DEVICE] if DEVICE in table.columns else [ONLY] * len(table)
+    names = np.array(["" if name is None else str(name) for name in named], dtype=object)
     fine = np.array(names != "", dtype=bool)
     for column in family.operands:
         fine &= _usable(columns[column.name], column)
@@ -217,8 +218,10 @@ def evaluate_table(
         found = read_table(table)
         for target in targets_in(found, family):
             rows = measured(found, family, target)
-            for reason, count in rows.dropped.items():
-                notes.append(f"{target.column.name}: {count} rows left out: {reason}.")
+            notes += [
+                f"{target.column.name}: {count} rows left out: {reason}."
+                for reason, count in rows.dropped.items()
+            ]
             case = _TableCase(path=table, family=family, target=target, rows=rows, sheets=sheets)
             assess = case.by_device if request.split == "device" else case.by_configuration
             cases.append((family.name, partial(assess, request)))

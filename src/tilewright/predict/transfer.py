@@ -21,9 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.predict.base import Columns, Family, Features, Floats, Integers
-from tilewright.predict.datasheets import Datasheet
-from tilewright.predict.metrics import conformal_reach
+from tilewright.predict.base import (
+    Columns,
+    Datasheet,
+    Family,
+    Features,
+    Floats,
+    Integers,
+    conformal_reach,
+)
 from tilewright.predict.processes import Inputs, Prior, most_telling, regression
 
 _SEEDS = 2
@@ -51,9 +57,7 @@ class MeasuredDevice:
 
 def learn(family: Family, sheet: Datasheet, features: Features, target: Floats) -> MeasuredDevice:
     """Fit a device's models; what the overhead hides teaches them nothing."""
-    overhead = 0.0
-    if family.roofed:
-        overhead = float(np.quantile(target, _LEAST_TIMES)) * _BELOW
+    overhead = float(np.quantile(target, _LEAST_TIMES)) * _BELOW if family.roofed else 0.0
     work, share = work_of(target, overhead)
     margin = np.log(features.scale / work)
     models = [
@@ -123,9 +127,8 @@ def forecast(
 ) -> Forecast:
     """Predict the rows of a device from other devices; `margins` is what each of these says of each
     row, rows × devices."""
-    weights = np.full(len(known), 1 / len(known))
-    if family.roofed:
-        weights = device_weights(new, [device.sheet for device in known])
+    sheets = [device.sheet for device in known]
+    weights = device_weights(new, sheets) if family.roofed else np.full(len(known), 1 / len(known))
     most = 0.0 if family.roofed else _MOST_MARGIN
     return Forecast(
         margins=margins,
@@ -150,16 +153,13 @@ def coordinates(family: Family, columns: Columns, features: Features, forecast: 
     """Where rows lie: by the known devices, the forecast, the operands, and the trend."""
     own = forecast.margins - forecast.margins.mean(1, keepdims=True)
     near = [own, forecast.margin]
-    for operand in family.operands:
-        values = columns[operand.name]
-        if operand.text or np.ptp(values) == 0:
-            continue
-        if family.roofed:
-            near.append(_OPERANDS_COUNT * np.log2(values + 1 if operand.signed else values))
-        else:
-            near.append((values - values.mean()) / (2 * values.std()))
+    varied = [o for o in family.operands if not o.text and np.ptp(columns[o.name]) != 0]
     if family.roofed:
+        near += [_OPERANDS_COUNT * np.log2(columns[o.name] + o.signed) for o in varied]
         near += [2 * _work_share(forecast), _OPERANDS_COUNT * np.log2(forecast.scale)]
+    else:
+        values = [columns[operand.name] for operand in varied]
+        near += [(each - each.mean()) / (2 * each.std()) for each in values]
     trend = np.log2(features.aligned(family.trend)) if family.trend else np.empty((len(own), 0))
     near = np.column_stack([*near, _TREND_COUNTS * trend])
     linear = np.column_stack([forecast.margins, _TREND_SLOPE * trend])

@@ -13,6 +13,7 @@ from math import exp, inf, log
 from statistics import fmean, median
 
 from tilewright.core.forms import Form
+from tilewright.core.grouping import grouped
 from tilewright.core.records import Candidate, Outcome, Placement
 from tilewright.graph import arrange, network, plan_result
 from tilewright.graph.workload import Workload
@@ -58,11 +59,11 @@ class InNetworkFactors:
     """
 
     def __init__(self, seen: Iterable[Timed] = ()) -> None:
-        self._sums: dict[tuple[object, ...], tuple[float, float]] = {}
-        for kernel, alone_s, in_network_s in seen:
-            for kind in _kinds(*kernel):
-                alone, in_network = self._sums.get(kind, (0.0, 0.0))
-                self._sums[kind] = (alone + alone_s, in_network + in_network_s)
+        timed = grouped([(kind, each) for each in seen for kind in _kinds(*each[0])])
+        self._sums = {
+            kind: (sum(alone_s for _, alone_s, _ in same), sum(there_s for _, _, there_s in same))
+            for kind, same in timed.items()
+        }
 
     def factor(self, workload_key: str, ports: Ports, implementation: str) -> float:
         """Time in a network / time alone; 1 where nothing was seen."""
@@ -152,9 +153,11 @@ class LayoutCosts:
         measured = self._known.get(workload.key, {}).get(ports, {})
         times = {name: (seconds, True) for name, (_, seconds) in measured.items()}
         if key not in self._searched and (self.guessing or (not times and key in self._needed)):
-            for name, (_, guess) in self._guess(workload, ports).items():
-                guessed_s = self.doubt * guess * self._correction(workload, ports, name)
-                times.setdefault(name, (guessed_s, False))
+            times |= {
+                name: (self.doubt * guess * self._correction(workload, ports, name), False)
+                for name, (_, guess) in self._guess(workload, ports).items()
+                if name not in times
+            }
         return {
             name: Time(seconds=alone_s * self.in_network.factor(*key, name), measured=known)
             for name, (alone_s, known) in times.items()
@@ -211,12 +214,13 @@ class LayoutCosts:
 
     def _ratios(self, workload: Workload, name: str) -> dict[Ports, float]:
         """Measured time / estimate of an implementation in all layouts where both are known."""
-        found: dict[Ports, float] = {}
-        for ports, measured in self._known.get(workload.key, {}).items():
-            guess = self._guess(workload, ports).get(name) if name in measured else None
-            if guess and guess[1]:
-                found[ports] = measured[name][1] / guess[1]
-        return found
+        timed = {p: m for p, m in self._known.get(workload.key, {}).items() if name in m}
+        guesses = {ports: self._guess(workload, ports).get(name) for ports in timed}
+        return {
+            ports: timed[ports][name][1] / guess[1]
+            for ports, guess in guesses.items()
+            if guess and guess[1]
+        }
 
 
 def _believed(time: Time) -> tuple[bool, float]:
@@ -228,7 +232,5 @@ def stored_by_forms(
     workload: Workload, store: base.Store, placement: Placement
 ) -> dict[Ports, list[Outcome]]:
     """All that the store knows of a workload on a device of this class, by port layouts."""
-    found: dict[Ports, list[Outcome]] = {}
-    for outcome in known_candidates.own(store.outcomes(workload.key, placement.key)):
-        found.setdefault(outcome.candidate.forms, []).append(outcome)
-    return found
+    outcomes = known_candidates.own(store.outcomes(workload.key, placement.key))
+    return grouped([(outcome.candidate.forms, outcome) for outcome in outcomes])

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from tilewright.core import arguments, errors, forms, records
 from tilewright.core.budget import Limit
+from tilewright.core.grouping import grouped
 from tilewright.graph.tasks import Task, TaskKey, bare_anchor
 from tilewright.kernels.spaces import search_space
 from tilewright.models import ModelOptions
@@ -82,12 +83,11 @@ def bare_task(task: Task) -> Task:
 
 def bare_tasks(tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:
     """The distinct bare tasks of a network, their counts added up."""
-    found: dict[TaskKey, Task] = {}
-    for task in tasks.values():
-        bare = bare_task(task)
-        known = found.get(bare.key)
-        found[bare.key] = bare if known is None else replace(known, count=known.count + bare.count)
-    return found
+    alike = grouped([(bare.key, bare) for bare in map(bare_task, tasks.values())])
+    return {
+        key: replace(found[0], count=sum(bare.count for bare in found))
+        for key, found in alike.items()
+    }
 
 
 def carried_over(

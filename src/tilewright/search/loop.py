@@ -22,6 +22,7 @@ from statistics import fmean
 from msgspec import structs
 
 from tilewright.core import events, results
+from tilewright.core.grouping import grouped
 from tilewright.core.records import Candidate, Measurement, Outcome
 from tilewright.graph.tasks import Task
 from tilewright.kernels.search_space import SearchSpace
@@ -157,11 +158,9 @@ class TuningLoop:
         self.curve: list[results.CurvePoint] = []
         self._context = context
         self._scale = EstimateScale()
-        groups: dict[str, list[TaskState]] = defaultdict(list)
         for task in self.tasks:
             self._scale.learn(task)
-            groups[task.group].append(task)
-        for group, members in groups.items():
+        for group, members in grouped([(task.group, task) for task in self.tasks]).items():
             leader = max(members, key=lambda member: member.task.count * member.floor_s)
             for member in members if group else ():
                 member.leader = None if member is leader else leader

@@ -20,7 +20,7 @@ from tilewright.predict import forecasting, modelling
 from tilewright.search import graph_search, layout_costs, levels
 from tilewright.search.context import SearchContext
 from tilewright.search.tuning import Known, NetworkTuner
-from tilewright.search.winners import LAST, TUNED, FinalistCheck, measured_last
+from tilewright.search.winners import LAST, TUNED, FinalistCheck
 from tilewright.store.known_candidates import candidates_of, defaults, plan_of, ranked, shipping_key
 
 SHIPPED_BEFORE = "shipped before"
@@ -58,11 +58,9 @@ class NetworkSearch:
         nothing may be measured they are made."""
         context = self.context
         if access_to(context.placement.device).here:
-            context.guess = forecasting.BestGuesses(
-                predictors=modelling.predictors_of(
-                    context.placement, context.store, context.events
-                ),
-                max_error=context.max_error,
+            context.guess = forecasting.best_guesses(
+                modelling.predictors_of(context.placement, context.store, context.events),
+                context.max_error,
                 fitting=context.budget.nothing,
             )
 
@@ -91,7 +89,7 @@ class NetworkSearch:
             believed = self.graph.known | tuner.known
             for proposal in self.proposals if self.rivals else self.proposals[:1]:
                 name, plan = proposal.name, proposal.plan
-                known = _known_of(plan.tasks, believed)
+                known = {key: list(believed.get(key, ())) for key in plan.tasks}
                 found.append(self._decided(name, plan, known, again=name == graph_search.CHOSEN))
         found.append(self._shipped_before())
         return [plan for plan in found if plan is not None], converged
@@ -101,8 +99,10 @@ class NetworkSearch:
         context, budget, tuner = self.context, self.context.budget, self.tuner
         spent, before = context.measurer.spent, replace(context.measurer.spent)
         context.events(events.Stage(name="tune", detail=f"{len(tuner.tasks)} tasks"))
-        last = measured_last(context.level, len(self.network.tasks), budget)
-        budget.expect(LAST, measurements=last)
+        # At the operator level each winner is timed once more, in its fused kernel. Half of what is
+        # left is kept for that at most, so that a small budget is searched with too.
+        last = int(min(len(self.network.tasks), budget.remaining_count / 2))
+        budget.expect(LAST, measurements=last if context.level == "op" else 0)
         with signals.graceful_interrupt() as interruption, budget.phase("search"):
             context.stop = interruption
             with budget.keeping(_GRAPH_SHARE if self.with_graph else 0.0):
@@ -229,14 +229,13 @@ class NetworkSearch:
         return any(o.candidate == candidate and o.created_at <= moment for o in known)
 
 
-def _known_of(
-    tasks: Tasks, known: Known, wanted: Callable[[TaskKey, Candidate], bool] | None = None
-) -> Known:
+def _known_of(tasks: Tasks, known: Known, wanted: Callable[[TaskKey, Candidate], bool]) -> Known:
     """What is known of `tasks`: outcomes of wanted candidates only, where one of these was
     measured right, else all."""
-    found = {key: list(known.get(key, ())) for key in tasks}
-    if wanted is not None:
-        for key, every in found.items():
-            chosen = [outcome for outcome in every if wanted(key, outcome.candidate)]
-            found[key] = chosen if ranked(chosen) else every
-    return found
+    chosen = {
+        key: [outcome for outcome in known.get(key, ()) if wanted(key, outcome.candidate)]
+        for key in tasks
+    }
+    return {
+        key: found if ranked(found) else list(known.get(key, ())) for key, found in chosen.items()
+    }

@@ -1,26 +1,32 @@
 """Tuning a network's tasks within a budget, at the operator or the subgraph level, from those
-outcomes on that today's templates would still make."""
+outcomes on that today's templates would still make; and transfer: what was measured on similar
+tasks, as a tuner of a new task can use it."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from math import inf
 
-from tilewright.core.records import Candidate, KnobValue, Measurement, Outcome
+import numpy as np
+
+from tilewright.core.grouping import grouped
+from tilewright.core.records import Candidate, KnobValue, Measurement, Outcome, Placement
 from tilewright.core.results import CurvePoint, TaskSearchReport, Trial
 from tilewright.core.timings import speedup_apart
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
 from tilewright.kernels.estimates import task_floor_s
 from tilewright.kernels.search_space import SearchSpace
+from tilewright.kernels.spaces import search_space
+from tilewright.measure.circumstances import is_usual
 from tilewright.search.context import SearchContext
 from tilewright.search.levels import anchor_group, bare_tasks
 from tilewright.search.loop import TaskState, TuningLoop
-from tilewright.search.transfer import best_elsewhere, neighbours_in_store, prior_trials
 from tilewright.search.tuners import base, registry
-from tilewright.store.known_candidates import known_outcomes, own
+from tilewright.store.base import Store
+from tilewright.store.known_candidates import known_outcomes, own, ranked
 
 Hashes = Callable[[Sequence[tuple[Workload, Candidate]]], Sequence[str | None]]
 
@@ -38,11 +44,14 @@ def without_outdated(
     measured is never among them: its kernel was not ours.
     """
     kept = {key: own(outcomes) for key, outcomes in known.items()}
-    groups: dict[tuple[TaskKey, str], list[Measurement]] = defaultdict(list)
-    for key, outcomes in kept.items():
-        for outcome in sorted(outcomes, key=lambda outcome: outcome.created_at):
-            if isinstance(outcome, Measurement):
-                groups[key, outcome.candidate.implementation].append(outcome)
+    groups = grouped(
+        [
+            ((key, outcome.candidate.implementation), outcome)
+            for key, outcomes in kept.items()
+            for outcome in sorted(outcomes, key=lambda outcome: outcome.created_at)
+            if isinstance(outcome, Measurement)
+        ]
+    )
     low, probes = dict.fromkeys(groups, 0), dict.fromkeys(groups, 0)
     high = {group: len(found) for group, found in groups.items()}
     while probes:
@@ -237,6 +246,115 @@ def _search_report(key: TaskKey, state: TaskState, *, converged: bool) -> TaskSe
 
 def _brief(value: KnobValue) -> KnobValue:
     """A long text, a schedule's trace say, cut: the database has it whole."""
-    if isinstance(value, str) and len(value) > _LONGEST:
-        return f"{value[:_LONGEST]}…"
-    return value
+    return f"{value[:_LONGEST]}…" if isinstance(value, str) and len(value) > _LONGEST else value
+
+
+_TASKS = 6
+_LEAST = 8
+_STORED = 12
+_ROWS = 24
+_GUESSES = 2
+
+
+def prior_trials(
+    task: Task,
+    space: SearchSpace,
+    known: Mapping[TaskKey, Sequence[Outcome]],
+    tasks: Iterable[Task],
+    placement: Placement,
+) -> tuple[base.PriorTrials, ...]:
+    """What was measured on the neighbours of a task: same anchor and element type, most similar
+    amount of work first."""
+    others = sorted(
+        (
+            other
+            for other in tasks
+            if other.key != task.key and _kind(other.workload) == _kind(task.workload)
+        ),
+        key=lambda other: (_doublings(task.workload, other.workload), other.key),
+    )
+    measured = ((other, ranked(list(known.get(other.key, ())))) for other in others)
+    found = (_in_features(space, *each, placement) for each in measured)
+    return tuple(islice((trials for trials in found if trials is not None), _TASKS))
+
+
+def best_elsewhere(task: Task, store: Store, placement: Placement) -> tuple[Candidate, ...]:
+    """The settings that were fastest for this very task elsewhere, on other devices or with other
+    resources, in this task's layouts: worth a try here, their times are worth nothing."""
+    elsewhere = grouped(
+        [
+            (str(one.placement_key), one)
+            for one in store.stored_measurements(workload_key=task.workload.key)
+            if one.placement_key != placement.key
+            and is_usual(one.device_class)
+            and one.candidate.forms == task.forms
+        ]
+    )
+    best = (m.candidate for found in elsewhere.values() for m in ranked(found)[:_GUESSES])
+    return tuple(dict.fromkeys(best))[: 2 * _GUESSES]
+
+
+def neighbours_in_store(
+    tasks: Mapping[TaskKey, Task], store: Store, placement: Placement
+) -> dict[TaskKey, tuple[Task, list[Outcome]]]:
+    """Measured tasks of other networks with the same anchors and element types, those with similar
+    work first.
+
+    Their times serve as hints only, so they are not checked against today's templates.
+    """
+    own = {task.workload.key for task in tasks.values()}
+    kinds = grouped(
+        [(_kind(task.workload), task.workload) for task in tasks.values() if task.workload.anchor]
+    )
+    others = grouped([(_kind(w), w) for w in store.workloads() if w.key not in own])
+    near = [
+        sorted(others.get(kind, ()), key=lambda w: (min(_doublings(m, w) for m in mine), w.key))
+        for kind, mine in kinds.items()
+    ]
+    measured = grouped(
+        [
+            ((workload, outcome.candidate.forms), outcome)
+            for similar in near
+            for workload in similar[:_STORED]
+            for outcome in store.outcomes(workload.key, placement.key)
+        ]
+    )
+    return {
+        (w.key, forms): (
+            Task(key=(w.key, forms), name=w.key, workload=w, forms=forms, count=1, nodes=()),
+            outcomes,
+        )
+        for (w, forms), outcomes in measured.items()
+    }
+
+
+def _kind(workload: Workload) -> tuple[str, str]:
+    """What tasks that say something of each other have in common: anchor and element type."""
+    return workload.anchor_name, workload.element_type
+
+
+def _doublings(one: Workload, other: Workload) -> float:
+    """How many doublings of work lie between two workloads."""
+    return abs(float(np.log2(max(1, other.flop) / max(1, one.flop))))
+
+
+def _in_features(
+    space: SearchSpace, other: Task, measured: Sequence[Measurement], placement: Placement
+) -> base.PriorTrials | None:
+    """Measurements of another task in the features of this one's space, where they have a place;
+    None where these are too few."""
+    own = search_space(other.workload, other.forms, placement)
+    read = [
+        (space.encode(m.candidate), own.number(m.candidate), m.latency_s)
+        for m in measured[:: max(1, -(-len(measured) // _ROWS))]
+    ]
+    rows = [(row, n, seconds) for row, n, seconds in read if row is not None and n is not None]
+    if len(rows) < _LEAST:
+        return None
+    estimates = own.estimates_s([number for _, number, _ in rows])
+    times = np.array([seconds for _, _, seconds in rows])
+    return base.PriorTrials(
+        features=np.stack([row for row, _, _ in rows]),
+        relative=times / times.min(),
+        estimated=None if estimates is None else estimates / estimates.min(),
+    )

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
-from tilewright.core.budget import Budget
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.records import (
     Candidate,
@@ -40,12 +39,6 @@ Checks = Mapping[TaskKey, tuple[Candidate, KernelCheck]]
 _CLOSE = 1.06
 _AGAIN = 3
 _SHARE = 3e-3
-
-
-def measured_last(level: levels.Level, tasks: int, budget: Budget) -> int:
-    """Measurements kept back at the operator level: each winner is timed once in its fused
-    kernel. Half of what is left at most, so that a small budget is searched with too."""
-    return int(min(tasks, budget.remaining_count / 2)) if level == "op" else 0
 
 
 def in_default_settings(tuned: PlanResult, placement: Placement, max_error: float) -> PlanResult:

@@ -32,7 +32,7 @@ from tilewright.core.predictions import (
 )
 from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.gpus import is_cuda
-from tilewright.insight import cuda_explaining, evaluating, explaining, thread_counts
+from tilewright.insight import cuda_explaining, evaluating, explaining, studies
 from tilewright.measure.targeting import placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
@@ -192,12 +192,12 @@ class ForecastVerbs(Opened):
         """
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         argument = self._given(model, said).argument
-        return thread_counts.study_threads(
+        return studies.study_threads(
             argument,
             lambda count: parse_target(self._target, count),
             self.placement.resources.threads,
             partial(
-                thread_counts.network_time_s,
+                studies.network_time_s,
                 model=argument,
                 options=said,
                 store=self.records,

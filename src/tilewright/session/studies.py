@@ -15,7 +15,7 @@ from tilewright.core.arguments import (
 from tilewright.core.budget import parse_budget
 from tilewright.core.predictions import SweepResult
 from tilewright.core.results import SubgraphStudyResult, TunerStudyResult
-from tilewright.insight import single_operators, subgraphs, tuner_study
+from tilewright.insight import single_operators, studies
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model
 from tilewright.models.loaded import options_of
@@ -43,7 +43,7 @@ class StudyVerbs(Opened):
         `out`, where one is given.
         """
         folder = path_or_none(out, "out")
-        result = tuner_study.study_tuners(
+        result = studies.study_tuners(
             texts_of(tuners, "tuners"),
             path_or_none(sweep, "sweep"),
             seeds=count_of(seeds, "seeds"),
@@ -51,7 +51,7 @@ class StudyVerbs(Opened):
             events=self.events,
         )
         if folder is not None:
-            tuner_study.write_page(folder, result)
+            studies.write_page(folder, result)
         return result
 
     def study_subgraph(
@@ -69,7 +69,7 @@ class StudyVerbs(Opened):
         total = parse_budget("4m" if budget is None else budget)
         tuner_factory(text_of(tuner, "tuner"))
         said = options_of(options, self.seed)
-        return subgraphs.SubgraphStudy(
+        return studies.SubgraphStudy(
             placement=self.placement,
             store=self.store,
             events=self.events,

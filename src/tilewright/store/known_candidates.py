@@ -10,7 +10,7 @@ plan follows once the network is at hand:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Literal, cast
 
@@ -70,7 +70,7 @@ def own(outcomes: Iterable[Outcome]) -> list[Outcome]:
     return [outcome for outcome in outcomes if not outcome.kernel_hash.startswith(IMPORTED)]
 
 
-def ranked(outcomes: list[Outcome]) -> list[Measurement]:
+def ranked(outcomes: Sequence[Outcome]) -> list[Measurement]:
     """Measured candidates, fastest first, those with wrong results left out.
 
     A candidate that was measured again counts with its newest median: the second look is the one

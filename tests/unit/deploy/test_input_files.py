@@ -16,9 +16,9 @@ from tilewright.core.input_files import require_regular
 from tilewright.deploy.manifest import MANIFEST, read_manifest
 from tilewright.models.loading import load
 from tilewright.plan.assignment.problem_file import read_problem
-from tilewright.predict.datasheets import read_datasheets
+from tilewright.predict.base import read_datasheets
 from tilewright.predict.tables import read_table
-from tilewright.search.sweeps.files import read_sweeps
+from tilewright.search.sweeps.sweep import read_sweeps
 from tilewright.store.interchange.kinds import import_kind
 
 pytestmark = pytest.mark.regression

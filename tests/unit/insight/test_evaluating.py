@@ -23,7 +23,7 @@ from tilewright.insight.evaluating import evaluate_kernels, members_of, operator
 from tilewright.insight.single_operators import default_kernel
 from tilewright.models import ModelOptions
 from tilewright.models.zoo import names
-from tilewright.predict import device_classes, evaluation
+from tilewright.predict import evaluation
 from tilewright.predict.evaluation import EvaluateRequest, Split
 from tilewright.predict.family_models import TrainingSet, fit_kernels
 from tilewright.predict.modelling import Predictors, predictors_of
@@ -156,7 +156,7 @@ def test_no_network_is_known(predictors: Predictors, monkeypatch: pytest.MonkeyP
 def test_a_device_class_is_predicted_by_the_nearest_other(
     predictors: Predictors, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_classes, "shipped_data", tuple)
+    monkeypatch.setattr(evaluating, "shipped_data", tuple)
     with pytest.raises(UsageError, match="two device classes") as caught:
         evaluate_kernels(predictors, question("device"))
     assert str(PLACEMENT.key) in caught.value.message

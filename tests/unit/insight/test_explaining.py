@@ -20,10 +20,10 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.insight.explaining import Explainer
 from tilewright.insight.single_operators import swept
-from tilewright.insight.thread_counts import study_threads
+from tilewright.insight.studies import study_threads
 from tilewright.kernels.spaces import search_space
 from tilewright.models import ModelOptions
-from tilewright.predict.forecasting import BestGuesses
+from tilewright.predict.forecasting import best_guesses
 from tilewright.predict.modelling import Predictors
 
 Truth = Callable[[Workload, Candidate], float | None]
@@ -130,7 +130,7 @@ def test_what_cannot_be_explained(explainer: Explainer) -> None:
 def test_guesses_are_settings_of_the_space(predictors: Predictors) -> None:
     workload = rows_of_convolutions()[0].workload
     forms = (PLAIN,) * (len(workload.arguments) + 1)
-    guesses = BestGuesses(predictors=predictors)(workload, forms)
+    guesses = best_guesses(predictors)(workload, forms)
     assert 1 <= len(guesses) <= 3
     space = search_space(workload, forms, PLACEMENT)
     assert all(space.number(candidate) is not None for candidate in guesses)
@@ -140,12 +140,12 @@ def test_no_guess_without_a_model_of_this_class(predictors: Predictors) -> None:
     workload = rows_of_convolutions()[0].workload
     forms = (PLAIN,) * (len(workload.arguments) + 1)
     bare = replace(predictors, _loaded={})
-    unfitted = BestGuesses(predictors=bare, fitting=False)
+    unfitted = best_guesses(bare, fitting=False)
     assert unfitted(workload, forms) == ()
     model = predictors.model("conv2d")
     assert model is not None
     borrowed = replace(predictors, _loaded={"conv2d": replace(model, origin="another")})
-    assert BestGuesses(predictors=borrowed)(workload, forms) == ()
+    assert best_guesses(borrowed)(workload, forms) == ()
 
 
 def sweeping(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.insight.thread_counts import best_count, counts_to_measure
+from tilewright.insight.studies import best_count, counts_to_measure
 
 
 @given(st.integers(1, 512))

@@ -10,10 +10,9 @@ from helpers.fakes.levels import relu
 from helpers.fakes.measuring import PLACEMENT
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Note
-from tilewright.insight.tuner_study import study_tuners
+from tilewright.insight.studies import study_tuners
 from tilewright.kernels.knobs import split
-from tilewright.search.sweeps.files import sweep_text
-from tilewright.search.sweeps.sweep import Sweep, listed_part
+from tilewright.search.sweeps.sweep import Sweep, listed_part, sweep_text
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from helpers.fakes.placements import altered
 from helpers.records.predictor_rows import fitted, known_store, rows_of_convolutions
 from tilewright.collect.collector import Collector, known_candidates
 from tilewright.collect.design import Design, circumstances_of, collect_request
-from tilewright.collect.schedule_settings import best_known
+from tilewright.collect.planned import best_known
 from tilewright.core.budget import parse_budget
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import discard
@@ -32,7 +32,7 @@ from tilewright.measure.circumstances import Circumstances, is_usual
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
 from tilewright.predict.modelling import predictors_of
-from tilewright.search.transfer import best_elsewhere
+from tilewright.search.tuning import best_elsewhere
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 from tilewright.store.known_candidates import known_outcomes, ranked

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.predict.base import Family, Features
-from tilewright.predict.datasheets import nominal
+from tilewright.predict.base import Family, Features, nominal
 from tilewright.predict.families import FAMILIES
 from tilewright.predict.transfer import Forecast, calibrated, choose, coordinates
 

@@ -9,8 +9,7 @@ import pytest
 from tilewright.core.element_types import element_types
 from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.predict.collected import family_of
-from tilewright.predict.shipped import shipped_data
+from tilewright.predict.collected import family_of, shipped_data
 
 WINDOW = attributes(strides=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1), groups=1)
 DEPTHWISE = tuple((name, 8 if name == "groups" else value) for name, value in WINDOW)

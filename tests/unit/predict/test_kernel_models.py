@@ -21,7 +21,7 @@ from helpers.records.predictor_kernels import (
     score,
 )
 from tilewright.core.errors import ModelError
-from tilewright.predict.collected import family_of, training_set
+from tilewright.predict.collected import family_of, shipped_data, training_set
 from tilewright.predict.evaluation import cross_validated
 from tilewright.predict.family_models import (
     FamilyModel,
@@ -31,7 +31,6 @@ from tilewright.predict.family_models import (
     to_json,
 )
 from tilewright.predict.kernel_features import Kernel, kernel_table, operator_columns
-from tilewright.predict.shipped import shipped_data
 
 
 @pytest.fixture(scope="module")

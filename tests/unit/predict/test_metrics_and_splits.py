@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from helpers.records.predictor_kernels import score
-from tilewright.predict.metrics import (
+from tilewright.predict.base import (
     configuration_groups,
     conformal_reach,
     folds_of,

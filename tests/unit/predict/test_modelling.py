@@ -15,12 +15,12 @@ from helpers.fakes.placements import altered
 from helpers.records.predictor_rows import PEAKS, fitted, known_store, rows_of_convolutions
 from tilewright.core.errors import ModelError, OutputError, UsageError
 from tilewright.core.events import Event, Note, discard
-from tilewright.predict import shipped
+from tilewright.predict import collected
 from tilewright.predict.energies import fit_metrics
 from tilewright.predict.modelling import (
     Predictors,
     load_model,
-    models_folder,
+    predictors_of,
     save_model,
 )
 from tilewright.store import open_store
@@ -76,13 +76,13 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.fixture
 def came_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The rows of convolutions came with the package, of the fake device."""
-    monkeypatch.setattr(shipped, "DATA", tmp_path / "data")
+    monkeypatch.setattr(collected, "DATA", tmp_path / "data")
     (tmp_path / "data").mkdir()
     path = tmp_path / "data" / f"{PLACEMENT.key}.parquet"
-    shipped.write_rows(path, rows_of_convolutions(), PLACEMENT, PEAKS)
-    shipped.shipped_data.cache_clear()
+    collected.write_rows(path, rows_of_convolutions(), PLACEMENT, PEAKS)
+    collected.shipped_data.cache_clear()
     yield
-    shipped.shipped_data.cache_clear()
+    collected.shipped_data.cache_clear()
 
 
 @pytest.mark.usefixtures("came_along")
@@ -170,7 +170,8 @@ def test_what_came_along_goes_at_the_pace_of_this_machine(
 
 
 def test_models_lie_beside_their_database(tmp_path: Path) -> None:
-    assert models_folder(tmp_path / "t.db") == tmp_path / "t.models"
+    with known_store(tmp_path / "t.db") as store:
+        assert predictors_of(PLACEMENT, store, discard).folder == tmp_path / "t.models"
 
 
 def test_fit_tells_of_families_with_too_few_rows(tmp_path: Path) -> None:

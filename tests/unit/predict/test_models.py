@@ -11,8 +11,7 @@ import pytest
 
 from helpers.records.predictor_tables import SHEETS, write_sheets
 from tilewright.core.errors import ModelError
-from tilewright.predict.base import Features
-from tilewright.predict.datasheets import known_capability, read_datasheets
+from tilewright.predict.base import Features, known_capability, read_datasheets
 from tilewright.predict.processes import Inputs, Prior, regression
 from tilewright.predict.regressors import Trees
 from tilewright.predict.transfer import device_weights, likely_overhead, regret, work_of

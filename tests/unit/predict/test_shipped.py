@@ -14,15 +14,15 @@ from helpers.fakes.placements import altered
 from helpers.records.predictor_kernels import PEAKS, rows
 from tilewright.core.errors import ModelError
 from tilewright.core.events import discard
-from tilewright.predict import shipped
+from tilewright.predict import collected
+from tilewright.predict.collected import read_rows, shipped_data, write_rows
 from tilewright.predict.modelling import predictors_of
-from tilewright.predict.shipped import read_rows, shipped_data, write_rows
 from tilewright.store import open_store
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(shipped, "DATA", tmp_path)
+    monkeypatch.setattr(collected, "DATA", tmp_path)
     shipped_data.cache_clear()
     yield tmp_path
     shipped_data.cache_clear()

@@ -12,9 +12,9 @@ from helpers.fakes.measuring import PLACEMENT
 from helpers.fakes.placements import altered, with_cache
 from helpers.records.predictor_kernels import PEAKS, rows
 from helpers.records.predictor_rows import fitted, rows_of_convolutions
-from tilewright.predict.collected import Row
-from tilewright.predict.similarity import (
+from tilewright.predict.collected import (
     LEAST_PROBES,
+    Row,
     enough,
     nearest,
     slowdown,

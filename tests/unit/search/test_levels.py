@@ -19,7 +19,7 @@ from tilewright.core.errors import UsageError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.tasks import Task, bare_anchor
-from tilewright.insight.subgraphs import int8_tasks
+from tilewright.insight.studies import int8_tasks
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.spaces import search_space

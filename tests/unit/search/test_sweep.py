@@ -17,8 +17,15 @@ from tilewright.core.records import Candidate, Failure, Measurement, Settings
 from tilewright.core.targets import Binding
 from tilewright.kernels.knobs import choice, split
 from tilewright.kernels.search_space import KnobSpace, Part
-from tilewright.search.sweeps.files import parse_sweep, read_sweeps, sweep_text
-from tilewright.search.sweeps.sweep import Sweep, compare_tuners, listed_part, regret_curve
+from tilewright.search.sweeps.sweep import (
+    Sweep,
+    listed_part,
+    parse_sweep,
+    read_sweeps,
+    regret_curve,
+    replayed,
+    sweep_text,
+)
 from tilewright.search.tuners.base import TuningTask
 from tilewright.search.tuners.default import DefaultTuner
 from tilewright.search.tuners.unguided import RandomTuner
@@ -93,13 +100,11 @@ def test_a_tuner_that_repeats_itself_gains_nothing() -> None:
 
 
 def test_the_default_beats_random_on_a_smooth_sweep() -> None:
-    rows = compare_tuners(
-        [("default", DefaultTuner), ("random", RandomTuner)],
-        [made_up()],
-        seeds=5,
-        shares=(0.15, 0.25),
-    )
-    regret = {(row.tuner, row.measured_share): row.regret_median for row in rows}
+    regret = {
+        (row.tuner, row.measured_share): row.regret_median
+        for name, factory in (("default", DefaultTuner), ("random", RandomTuner))
+        for row in replayed(name, factory, made_up(), seeds=5, shares=(0.15, 0.25))
+    }
     assert regret["default", 0.25] <= regret["random", 0.25]
     assert regret["default", 0.25] < 0.05
 

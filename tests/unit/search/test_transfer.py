@@ -13,9 +13,9 @@ from tilewright.graph.network import TensorType
 from tilewright.graph.tasks import Task
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.kernels.spaces import search_space
-from tilewright.search.transfer import prior_trials
 from tilewright.search.tuners.base import TuningTask
 from tilewright.search.tuners.default import DefaultTuner
+from tilewright.search.tuning import prior_trials
 
 NEW = task(convolution("add", "relu"))
 NEAR = task(convolution("add", "relu", extent=12))

@@ -194,7 +194,7 @@ def test_explain_for_a_gpu_opens_no_database(
 def test_evaluate_and_threads(session: tw.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     judged, studied = Asked(type("Evaluation", (), {"result": "judged"})), Asked()
     monkeypatch.setattr(forecasts.evaluating, "judge", judged)
-    monkeypatch.setattr(forecasts.thread_counts, "study_threads", studied)
+    monkeypatch.setattr(forecasts.studies, "study_threads", studied)
     assert session.evaluate("t.csv", folds=3) == "judged"
     request = judged.arguments[0]
     assert (request.table, request.folds, request.shots) == (Path("t.csv"), 3, 0)
@@ -242,9 +242,9 @@ def test_measurements_are_asked_for(session: tw.Session, monkeypatch: pytest.Mon
 def test_studies(session: tw.Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     studied, written, worker = Asked(), Asked(), Worker()
     study = Asked(worker)
-    monkeypatch.setattr(studies.tuner_study, "study_tuners", studied)
-    monkeypatch.setattr(studies.tuner_study, "write_page", written)
-    monkeypatch.setattr(studies.subgraphs, "SubgraphStudy", study)
+    monkeypatch.setattr(studies.studies, "study_tuners", studied)
+    monkeypatch.setattr(studies.studies, "write_page", written)
+    monkeypatch.setattr(studies.studies, "SubgraphStudy", study)
     session.study_tuners()
     assert studied.arguments == [(), None] and not written.arguments
     assert (studied.named["seeds"], studied.named["processes"]) == (5, 2)
@@ -263,7 +263,7 @@ def test_a_study_takes_the_cores_that_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     studied, swept = Asked(), Asked()
-    monkeypatch.setattr(studies.tuner_study, "study_tuners", studied)
+    monkeypatch.setattr(studies.studies, "study_tuners", studied)
     monkeypatch.setattr(studies.single_operators, "swept", swept)
     session = tw.open(db=tmp_path / "a.db", target="simulated")
     session.study_tuners()

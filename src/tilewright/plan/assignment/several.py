@@ -16,8 +16,7 @@ import numpy as np
 
 from tilewright.core.errors import UsageError
 from tilewright.core.solutions import Solution
-from tilewright.plan.assignment.elimination import cheapest_order, eliminate
-from tilewright.plan.assignment.factors import at, possible_network
+from tilewright.plan.assignment.factors import at, cheapest_order, eliminate, possible_network
 from tilewright.plan.assignment.problem import FORBIDDEN, Problem, VariableKind
 from tilewright.plan.assignment.solution import NothingFound, TooWide, allowed, infeasible
 from tilewright.plan.assignment.solvers.eliminating import QUICK

@@ -11,7 +11,7 @@ from time import perf_counter
 
 from tilewright.core import plugins, results
 from tilewright.core.solutions import PICOSECONDS, Solution
-from tilewright.plan.assignment import elimination, problem_file
+from tilewright.plan.assignment import factors, problem_file
 from tilewright.plan.assignment.problem import Problem
 from tilewright.plan.assignment.solution import (
     Found,
@@ -54,8 +54,8 @@ class Auto:
         found: list[tuple[int, str, Sequence[int]]] = []
         with suppress(TooWide):
             attempt = milp.attempt(problem)
-            bound = attempt.bound_ps
-            if attempt.places is not None:
+            bound = attempt.bound_ps or 0
+            if attempt.places:
                 found.append((problem.cost_at(attempt.places), milp.name, attempt.places))
         for solver in _OTHERS:
             if found and min(found)[0] == bound:
@@ -109,7 +109,7 @@ def solve(problem: Problem, solver: str | Solver = DEFAULT) -> Solution:
     bound = found.bound_ps or 0
     if bound < objective:
         network, order = reduced(problem, most_work=CHEAP_WORK)
-        bound = max(bound, elimination.eliminate(network, order.variables, _BOUND_CELLS).least)
+        bound = max(bound, factors.eliminate(network, order.variables, _BOUND_CELLS).least)
     return Solution(
         solver=found.solver or chosen.name,
         assignment=assignment,

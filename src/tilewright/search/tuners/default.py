@@ -224,15 +224,15 @@ def _scaled(space: SearchSpace, numbers: Numbers) -> Floats:
     how often two divides each size, what vector widths and memory lines care about; and sums of two
     sizes' logarithms, since it is their product that fills a register file, a block or a cache."""
     digits = space.digits(numbers)
-    twos: list[Floats] = []
-    logs: list[Floats] = []
-    for column, knob in enumerate(space.knobs, start=1):
-        if knob.kind == "split":
-            sizes = [split_sizes(value)[-1] for value in knob.values]
-            # the last place is for parts that lack the knob
-            places = np.array([*((size & -size).bit_length() - 1.0 for size in sizes), 0.0])
-            twos.append(places[digits[:, column]])
-            logs.append(np.array([*np.log2(sizes), 0.0])[digits[:, column]])
+    splits = {
+        column: [split_sizes(value)[-1] for value in knob.values]
+        for column, knob in enumerate(space.knobs, start=1)
+        if knob.kind == "split"
+    }
+    # the last place is for parts that lack the knob
+    powers = {c: [(n & -n).bit_length() - 1.0 for n in sizes] for c, sizes in splits.items()}
+    twos = [np.array([*found, 0.0])[digits[:, column]] for column, found in powers.items()]
+    logs = [np.array([*np.log2(found), 0.0])[digits[:, c]] for c, found in splits.items()]
     pairs = [logs[i] + logs[j] for i in range(len(logs)) for j in range(i)][:_PAIRS]
     features = np.column_stack([space.features(numbers), *twos, *pairs])
     span = np.ptp(features, axis=0)

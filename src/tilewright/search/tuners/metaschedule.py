@@ -81,11 +81,10 @@ class MetaScheduleTuner:
         while self._process is not None and self._restarts <= _MOST_RESTARTS:
             began = time.perf_counter()
             try:
-                for trace in self._generate(self._process):
-                    settings = ((TRACE, trace),)
-                    self._queue.append(
-                        Candidate(implementation=NAME, settings=settings, forms=self._forms)
-                    )
+                self._queue.extend(
+                    Candidate(implementation=NAME, settings=((TRACE, trace),), forms=self._forms)
+                    for trace in self._generate(self._process)
+                )
                 return bool(self._queue)
             except SearchFailed as error:
                 self.problem = str(error)

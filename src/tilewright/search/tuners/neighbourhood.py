@@ -72,9 +72,11 @@ class NeighbourhoodTuner(NumberTuner):
     def _ranked(self, count: int, taken: set[int]) -> list[int]:
         """The best unseen settings by corrected estimate, kept apart from each other."""
         pool, estimates = self._considered
-        ranking = np.arange(len(pool))
-        if estimates is not None:
-            ranking = np.argsort(estimates * self._correction(len(pool)), kind="stable")
+        ranking = (
+            np.arange(len(pool))
+            if estimates is None
+            else np.argsort(estimates * self._correction(len(pool)), kind="stable")
+        )
         known = self.known.seen | taken
         free = [int(row) for row in ranking if int(pool[row]) not in known][: 4 * count]
         if len(free) > count:

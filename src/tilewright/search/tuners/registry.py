@@ -8,10 +8,10 @@ from tilewright.search.tuners import (
     base,
     default,
     droplet,
-    genetic,
     metaschedule,
     neighbourhood,
     unguided,
+    walking,
     xgb,
 )
 
@@ -21,7 +21,7 @@ _BUILT_IN: dict[str, base.TunerFactory] = {
     DEFAULT: default.DefaultTuner,
     "grid": unguided.GridTuner,
     "random": unguided.RandomTuner,
-    "genetic": genetic.GeneticTuner,
+    "genetic": walking.GeneticTuner,
     "droplet": droplet.DropletTuner,
     "neighbourhood": neighbourhood.NeighbourhoodTuner,
     **xgb.XGB_TUNERS,

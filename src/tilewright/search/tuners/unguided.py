@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from tilewright.search.tuners.base import NumberTuner, TuningTask
 
 
@@ -23,12 +25,8 @@ class GridTuner(NumberTuner):
 
     def propose(self, count: int) -> list[int]:
         """The first numbers that were not seen."""
-        found: list[int] = []
-        position = self._next
-        while len(found) < count and position < self.space.range_length:
-            if position not in self.known.seen and self.space.valid(position):
-                found.append(position)
-            elif not found:
-                self._next = position + 1
-            position += 1
+        numbers = range(self._next, self.space.range_length)
+        fresh = (n for n in numbers if n not in self.known.seen and self.space.valid(n))
+        found = list(islice(fresh, count))
+        self._next = found[0] if found else numbers.stop
         return found

@@ -146,10 +146,11 @@ class XgbTuner(NumberTuner):
             groups.append((trials.features, 1.0 / trials.relative, weight))
         self._model.fit(groups)
         explored = int(self.rng.binomial(count, _RANDOM_SHARE))
-        if self.features == "knob":
-            planned = self._ranked(count)
-        else:
-            planned = self._refined(self._ranked(_SHORTLIST * count), count)
+        planned = (
+            self._ranked(count)
+            if self.features == "knob"
+            else self._refined(self._ranked(_SHORTLIST * count), count)
+        )
         return [*planned[: count - explored], *self.unseen(count)]
 
     def _outcomes(self) -> tuple[Numbers, Floats]:

@@ -9,8 +9,15 @@ from hypothesis import given, settings
 
 from helpers.problems.assignment_problems import problems, ranked, table, variable
 from helpers.problems.synthetic_problems import headed_network, residual_network, tangled_network
-from tilewright.plan.assignment.elimination import Order, cheapest_order, eliminate
-from tilewright.plan.assignment.factors import Network, drop_beaten, network_of, propagate
+from tilewright.plan.assignment.factors import (
+    Network,
+    Order,
+    cheapest_order,
+    drop_beaten,
+    eliminate,
+    network_of,
+    propagate,
+)
 from tilewright.plan.assignment.problem import FORBIDDEN, Problem
 
 

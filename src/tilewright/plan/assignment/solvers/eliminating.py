@@ -22,21 +22,19 @@ from math import prod
 
 import numpy as np
 
-from tilewright.plan.assignment.elimination import (
+from tilewright.plan.assignment.factors import (
     Buckets,
     Neighbours,
-    Order,
-    cheapest_order,
-    eliminate,
-    join_neighbours,
-    neighbours_of,
-)
-from tilewright.plan.assignment.factors import (
     Network,
+    Order,
     at,
+    cheapest_order,
     decide,
     drop_beaten,
+    eliminate,
+    join_neighbours,
     least_costs,
+    neighbours_of,
     network_of,
     network_over,
     possible_network,
@@ -124,12 +122,11 @@ class DynamicProgram:
 
     def _order(self, problem: Problem, network: Network) -> list[int]:
         """The variables as they are resolved, each with the last table over it."""
-        last: dict[int, int] = {}
+        scopes = [factor.scope for factor in network.factors]
+        last = [max((scopes[n][-1] for n in touching), default=0) for touching in network.touching]
         arriving: list[set[int]] = [set() for _ in network.values]
-        for factor in network.factors:
-            arriving[factor.scope[-1]].update(factor.scope)
-            for variable in factor.scope:
-                last[variable] = max(last.get(variable, 0), factor.scope[-1])
+        for scope in scopes:
+            arriving[scope[-1]].update(scope)
         order: list[int] = []
         unresolved: set[int] = set()
         for variable, scope in enumerate(arriving):

@@ -28,15 +28,6 @@ _RELATIVE_TOLERANCE, _TOLERANCE = 1e-9, 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """`places` is None when no assignment was found; `bound_ps` is a lower bound anyway."""
-
-    places: tuple[int, ...] | None
-    bound_ps: int
-    finished: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Milp:
     """Proves a bound, and the optimum if `time_limit_s` lets it; TooWide above `most_columns`."""
 
@@ -46,19 +37,18 @@ class Milp:
 
     def find(self, problem: Problem) -> Found:
         """The best assignment HiGHS finds in its time."""
-        attempt = self.attempt(problem)
-        if attempt.places is None:
+        found = self.attempt(problem)
+        if not found.places:
             raise nothing_found(problem, self.name)
-        note = "" if attempt.finished else f"stopped after {self.time_limit_s:g} s"
-        return Found(places=attempt.places, bound_ps=attempt.bound_ps, note=note)
+        return found
 
-    def attempt(self, problem: Problem) -> Attempt:
-        """What HiGHS finds and proves in its time, be it a bound alone."""
+    def attempt(self, problem: Problem) -> Found:
+        """What HiGHS finds and proves in its time, be it a bound alone, without places."""
         network, _ = reduced(problem)
         if not network.factors:
             if not allowed(network.constant):
                 raise infeasible(problem)
-            return Attempt(places=network.places({}), bound_ps=network.constant)
+            return Found(places=network.places({}), bound_ps=network.constant)
         program = _program(network)
         if program is None or len(program.costs) > self.most_columns:
             raise TooWide(f"{problem.title} has too many combinations for the milp solver.")
@@ -66,7 +56,7 @@ class Milp:
         result = _optimized(program, unit_ps, self.time_limit_s)
         if result.status in (_INFEASIBLE, _UNBOUNDED):
             raise infeasible(problem)
-        places, bound = None, network.constant + program.offset_ps
+        places, bound = (), network.constant + program.offset_ps
         if result.mip_dual_bound is not None and isfinite(result.mip_dual_bound):
             # no assignment costs a fraction of a picosecond
             value = result.mip_dual_bound * unit_ps
@@ -78,8 +68,9 @@ class Milp:
             }
             places = network.places(chosen)
             if not allowed(problem.cost_at(places)):
-                places = None
-        return Attempt(places=places, bound_ps=bound, finished=result.status == 0)
+                places = ()
+        note = f"stopped after {self.time_limit_s:g} s" if result.status else ""
+        return Found(places=places, bound_ps=bound, note=note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

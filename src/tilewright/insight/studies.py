@@ -1,23 +1,43 @@
-"""`study subgraph`: does tuning the fused subgraph beat tuning its bare anchor?
+"""Experiments on this device: `study subgraph`, `study tuners`, and `explain --threads`.
 
-Both levels are tuned from nothing, each with half of the budget, a second look at the finalists
-included. Then every task's two winners are timed again in turn, in the fused kernel, and both
-networks are built and timed in turn. The case of an integer convolution whose epilogue narrows its
-result is always part of it.
+`study subgraph`: does tuning the fused subgraph beat tuning its bare anchor? Both levels are tuned
+from nothing, each with half of the budget, a second look at the finalists included. Then every
+task's two winners are timed again in turn, in the fused kernel, and both networks are built and
+timed in turn. The case of an integer convolution whose epilogue narrows its result is always part
+of it.
+
+`study tuners`: regret of every tuner on stored sweeps, against the share that was measured.
+
+`explain --threads`: the best number of threads of a network, from at most five measurements. Times
+fall with the threads until they share a core, a memory channel or a barrier too many; where that
+happens nobody knows beforehand, but it is rarely below half of the cores. So all of them and four
+shares of them down to a half are measured, and the fastest measured one is taken: by what was
+measured it is never worse than using all, whatever the curve.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
+from multiprocessing import get_context
+from pathlib import Path
 from statistics import median
 
 from tilewright.core.budget import Budget, Limit
-from tilewright.core.events import EventSink, Stage
+from tilewright.core.errors import UsageError
+from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.predictions import ThreadsResult, ThreadTime
 from tilewright.core.records import Candidate, Measurement, Placement
-from tilewright.core.results import SubgraphStudyResult, SubgraphStudyRow
+from tilewright.core.results import (
+    SubgraphStudyResult,
+    SubgraphStudyRow,
+    TunerStudyResult,
+    TunerStudyRow,
+)
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.signals import graceful_interrupt
 from tilewright.core.timings import Speedup, speedup
@@ -33,11 +53,13 @@ from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.search.context import SearchContext
 from tilewright.search.levels import LEVELS, Level, bare_task, carried_over
-from tilewright.search.tuners.registry import DEFAULT, tuner_factory
+from tilewright.search.sweeps.sweep import read_sweeps, replayed, shipped_sweeps
+from tilewright.search.tuners.registry import DEFAULT, replayable, tuner_factory
 from tilewright.search.tuning import NetworkTuner
 from tilewright.search.winners import FinalistCheck
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import ranked
+from tilewright.store.known_candidates import SettingsName, choose_plan, ranked
+from tilewright.store.output import write_text
 
 _TURNS = 3
 _CASE_MEASUREMENTS = 48
@@ -62,7 +84,6 @@ class SubgraphStudy:
     def run(self, model: str, options: ModelOptions, limit: Limit) -> SubgraphStudyResult:
         """Tune at both levels and compare; raises what `optimize` raises for bad input."""
         began_s = time.monotonic()
-        tuner_factory(self.tuner)
         self.events(Stage(name="import", detail=model))
         network = prepare(model, options, self.placement)
         cases = int8_tasks(self.placement)
@@ -195,3 +216,108 @@ def int8_tasks(placement: Placement) -> dict[TaskKey, Task]:
             nodes=(),
         )
     return found
+
+
+PAGE = "study-tuners.html"
+
+
+def study_tuners(
+    names: Sequence[str], sweep: Path | None, *, seeds: int, processes: int, events: EventSink
+) -> TunerStudyResult:
+    """Replay stored sweeps (those of the package without a file) by tuners (all that need no
+    compiler without names). Raises UsageError for unknown tuners and no seeds, ModelError for no
+    sweep."""
+    if seeds < 1:
+        raise UsageError(f"--seeds must be at least 1, not {seeds}.")
+    factories = {name: tuner_factory(name) for name in names or replayable()}
+    sweeps = shipped_sweeps() if sweep is None else read_sweeps(sweep)
+    for name, factory in factories.items():
+        # Where nothing can be lowered a tuner may not be what its name promises.
+        problem = getattr(factory(sweeps[0].task(0)), "problem", "")
+        if problem:
+            events(Note(message=f"{name}: {problem}"))
+    events(Stage(name="replay", detail=f"{len(factories)} tuners on {len(sweeps)} sweeps"))
+    jobs = [(name, index) for index in range(len(sweeps)) for name in factories]
+    work = partial(_replay, sweep=sweep, seeds=seeds)
+    if processes == 1:
+        found = [work(job) for job in jobs]
+    else:
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            found = list(pool.map(work, jobs))
+    return TunerStudyResult(rows=tuple(row for rows in found for row in rows))
+
+
+def write_page(folder: Path, result: TunerStudyResult) -> None:
+    """Write the figures as `study-tuners.html` into a folder."""
+    from tilewright.report.html import render_tuner_study
+
+    write_text(folder / PAGE, render_tuner_study(result))
+
+
+def _replay(job: tuple[str, int], *, sweep: Path | None, seeds: int) -> list[TunerStudyRow]:
+    name, index = job
+    sweeps = shipped_sweeps() if sweep is None else read_sweeps(sweep)
+    return replayed(name, tuner_factory(name), sweeps[index], seeds=seeds)
+
+
+SHARES = (1.0, 7 / 8, 3 / 4, 5 / 8, 1 / 2)
+_REPEATS, _WARMUP = 15, 2
+
+Timer = Callable[[Placement], float]
+"""Seconds of the network at a placement, that is, with its number of threads."""
+
+
+def network_time_s(
+    placement: Placement,
+    *,
+    model: str,
+    options: ModelOptions,
+    store: Store,
+    settings: SettingsName,
+    max_error: float,
+) -> float:
+    """Compile a network for a placement and time it alone."""
+    network = prepare(model, options, placement)
+    plan = choose_plan(network, store, placement, settings, max_error=max_error)
+    with scratch_folder() as folder, targeting.open_networks(placement) as worker:
+        worker.compile(plan, network.graph.constants, folder)
+        worker.load("network", folder, plan.constant_names)
+        inputs = network.sample_inputs(options.seed)
+        return median(worker.time("network", inputs, repeats=_REPEATS, warmup=_WARMUP))
+
+
+def study_threads(
+    model: str,
+    placement_with: Callable[[int], Placement],
+    most: int,
+    timer: Timer,
+    events: EventSink,
+) -> ThreadsResult:
+    """Measure `most` threads and up to four fewer, and pick the fastest measured."""
+    times_s: dict[int, float] = {}
+    for count in counts_to_measure(most):
+        events(Stage(name="time", detail=f"{model} with {count} threads"))
+        times_s[count] = timer(placement_with(count))
+    best = best_count(times_s)
+    return ThreadsResult(
+        model=model,
+        measured=tuple(ThreadTime(threads=n, latency_s=s) for n, s in times_s.items()),
+        best_threads=best,
+        loss_of_all=times_s[most] / times_s[best] - 1,
+    )
+
+
+def counts_to_measure(most: int) -> tuple[int, ...]:
+    """At most five numbers of threads, `most` first, falling: 16 → (16, 14, 12, 10, 8).
+
+    Raises ValueError for less than one.
+    """
+    if most < 1:
+        raise ValueError(f"{most} threads")
+    return tuple(dict.fromkeys(max(1, round(share * most)) for share in SHARES))
+
+
+def best_count(times_s: Mapping[int, float]) -> int:
+    """The number of threads with the least time, the smaller of two equal ones. `times_s` are
+    seconds by number of threads, at least one."""
+    return min(times_s, key=lambda count: (times_s[count], count))
