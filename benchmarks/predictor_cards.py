@@ -48,21 +48,23 @@ WHOLE = ("all", "operator facts alone")
 LEAST_SHOWN = 100
 INTRODUCTION = """# Cards of the shipped predictors: {device_class}
 
-Made by `python benchmarks/predictor_cards.py` from the kernels that come with tilewright; nothing \
-is timed. `tilewright evaluate --out FOLDER` makes such a page from what your database knows, \
-too. Errors are |predicted ÷ measured − 1|; every prediction is by a model that saw no kernel of \
-that configuration (below), or of that network's operators (at the end). In the pictures both axes \
-are logarithmic, the dashed lines are 10 % off, the band is the 90 % interval of the middle row, \
-and at most 400 rows are drawn. What the errors come from is in \
-[accuracy of kernels](benchmarks-predictors/kernels.md). Cards are there of {others}, too.
+Made by `python benchmarks/predictor_cards.py` from the kernels that ship with tilewright; \
+nothing is timed. `tilewright evaluate --out FOLDER` makes such a page from the kernels of your \
+database. Errors are |predicted ÷ measured − 1|. Every prediction is made by a model that was \
+fitted without any kernel of that configuration, or at the end of the page without any kernel of \
+that network's operators. In the pictures both axes are logarithmic, the dashed lines are 10 % \
+off, the band is the median 90 % interval, and at most 400 rows are drawn. [Accuracy of \
+kernels](benchmarks-predictors/kernels.md) discusses the causes of the errors. There are also \
+cards of {others}.
 """
 NETWORKS = """## Unseen networks
 
 Networks are kept aside in five parts, with every kernel of their operators, whatever is fused to \
-them and wherever else it occurs. These rows are kernels of single operators in default and random \
-settings that a network of the zoo happens to contain: the networks themselves were not collected. \
-They are few, and near what was learnt: `collect` varies the sizes of such networks' operators, so \
-that neighbours in size stay. Families that are missing have no such kernel.
+them and wherever else it occurs. These rows are kernels of single operators in default and \
+random settings that a network of the zoo happens to contain: the networks themselves were not \
+collected. They are few, and similar to the training rows: `collect` varies the sizes of such \
+networks' operators, so that operators of similar sizes are not kept aside. Families without such \
+a kernel are missing.
 """
 
 

@@ -137,7 +137,7 @@ class TestBeforeItRuns:
     def test_operators_and_why(self, before: Walk) -> None:
         printed = before.to("explain")
         assert printed[2].count("op:") == 3
-        assert "Factors, all others as they are" in printed[3] and "because of" in printed[3]
+        assert "Factors, one varied at a time" in printed[3] and "because of" in printed[3]
 
     def test_how_good_it_is(self, before: Walk) -> None:
         assert "within the intervals: " in before.to_the_end()[5]

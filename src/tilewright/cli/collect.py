@@ -26,38 +26,48 @@ class DesignFlags:
     settings: Annotated[
         int,
         Parameter(
-            help="Random settings per configuration, beside its default and best known ones."
+            help="Random settings measured per configuration, in addition to its default and best "
+            "known settings."
         ),
     ] = 3
     adaptive: Annotated[
         bool,
-        Parameter(help="Spend part of the samples near what was predicted badly.", negative=""),
+        Parameter(
+            help="Spend part of the samples on kernels similar to those predicted badly.",
+            negative="",
+        ),
     ] = False
     informative: Annotated[
         bool,
         Parameter(
-            help="On a new device: first measure what the others can be predicted from best.",
+            help="For a new device: measure those configurations first from which the others can "
+            "be predicted best.",
             negative="",
         ),
     ] = False
     threads: Annotated[
         str | None,
-        Parameter(help="Threads of a kernel; several with commas [default: all physical cores]."),
+        Parameter(
+            help="Threads of a kernel, or several numbers separated by commas [default: all "
+            "physical cores]."
+        ),
     ] = None
 
     dtype: Annotated[
-        str, Parameter(help="Types to compute in: float32, int8, or both, with a comma.")
+        str, Parameter(help="Element types: float32, int8, or both, separated by a comma.")
     ] = "float32"
     cache: Annotated[
         str,
         Parameter(
-            help="States of the caches: usual (as in a network), warm, cold; several with commas."
+            help="States of the caches: usual (as in a network), warm, cold, or several separated "
+            "by commas."
         ),
     ] = "usual"
     neighbours: Annotated[
         str,
         Parameter(
-            help="Copies of the kernel that run on other cores meanwhile; several with commas."
+            help="Number of copies of the kernel that run on other cores meanwhile, or several "
+            "numbers separated by commas."
         ),
     ] = "0"
 
@@ -92,11 +102,11 @@ def values(flag: str, text: str, kind: Callable[[str], _Value]) -> tuple[_Value,
 
 
 def collect(
-    *models: Annotated[str, Parameter(help="Networks whose own tasks are measured.")],
+    *models: Annotated[str, Parameter(help="Networks whose tasks are measured.")],
     op: Annotated[
         tuple[str, ...],
         Parameter(
-            help="Family of operators, conv2d say; repeat for several, or `all`.",
+            help="Family of operators, such as conv2d, or `all`; may be repeated.",
             negative="",
             consume_multiple=False,
             show_default=False,
@@ -105,7 +115,10 @@ def collect(
     samples: Annotated[int, Parameter(help="Candidates to measure per family.")] = 200,
     budget: Annotated[
         str,
-        Parameter(help="Total of this command, earlier runs included: 90s, 10m, or a number."),
+        Parameter(
+            help="Total for this command, including earlier runs of it: a time (90s, 10m) or a "
+            "number of measurements."
+        ),
     ] = "10m",
     design_flags: DesignFlags = DesignFlags(),
     model_flags: MeteredFlags = MeteredFlags(),
@@ -113,9 +126,9 @@ def collect(
 ) -> None:
     """Measure operators in many configurations and settings, for predictors to learn from.
 
-    Results are written to the database; those with other threads, caches or neighbours are kept
-    apart. With --power each kernel also runs in a loop for some seconds while a meter is read. The
-    same command again goes on where the last one stopped.
+    Results are written to the database; those with another number of threads, state of the caches
+    or number of neighbours are kept apart. With --power each kernel also runs in a loop for some
+    seconds while a meter is read. A repeated command continues where the last one stopped.
     """
     if not models and not op:
         raise UsageError(

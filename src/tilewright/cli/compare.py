@@ -37,25 +37,25 @@ def compare(
     peers: Annotated[
         str,
         Parameter(
-            help="Whom to compare with, separated by commas; missing ones are skipped. There is "
-            "torch_compiled, too, which compiles for tens of seconds; doctor lists all."
+            help="Engines to compare with, separated by commas; missing ones are skipped. "
+            "torch_compiled is another one, which compiles for tens of seconds; doctor lists all."
         ),
     ] = DEFAULT_PEERS,
     choice: ChoiceFlags = ChoiceFlags(),
     baseline: Annotated[
-        Path | None, Parameter(help="What an earlier `compare --format json` printed.")
+        Path | None, Parameter(help="Output of an earlier `compare --format json`, as a file.")
     ] = None,
     fail_below: Annotated[
         float | None,
         Parameter(
-            help="Exit with 1 when the geometric mean of the speed-ups is below this; with "
-            "--baseline, when that mean divided by the earlier one is."
+            help="Exit with 1 if the geometric mean of the speed-ups is below this number; with "
+            "--baseline, if that mean divided by the earlier one is below it."
         ),
     ] = None,
     model_flags: ModelOrArtifactFlags = ModelOrArtifactFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
-    """Time networks side by side with other engines: in turn, same cores, same threads."""
+    """Time networks in turn with other engines, on the same cores with as many threads."""
     from tilewright.deploy.comparing import require_models
 
     require_models(models)

@@ -18,7 +18,7 @@ from tilewright.store.interchange import kinds
 
 db = App(
     name="db",
-    help="Look into, copy, merge and clean the database of measurements.",
+    help="Inspect, copy, merge and clean the database of measurements.",
     group=RECORDS,
     sort_key=9,
 )
@@ -26,7 +26,7 @@ db = App(
 
 @db.command(help_epilogue=examples("db info"))
 def info(*, flags: StoredFlags = StoredFlags()) -> None:
-    """Say what the database holds, and how large the cache of models is."""
+    """Show what is in the database, and how large the cache of models is."""
     from tilewright.store.archive import describe
 
     with working(flags) as work:
@@ -42,9 +42,9 @@ def export(
         str | None,
         Parameter(
             name=("--kind", "--as"),
-            help=f"{', '.join(kinds.EXPORTS)} [default: by the file's ending]. jsonl and json hold "
-            "everything, autotvm and t4 all outcomes, csv, parquet and metaschedule the "
-            "measurements.",
+            help=f"{', '.join(kinds.EXPORTS)} [default: by the file's ending]. jsonl and json "
+            "contain everything, autotvm and t4 measurements and failures, csv, parquet and "
+            "metaschedule only measurements.",
         ),
     ] = None,
     flags: PlacedFlags = PlacedFlags(),
@@ -67,15 +67,18 @@ def import_(
         Parameter(help=f"{', '.join(kinds.IMPORTS)} [default: by the content and the ending]."),
     ] = None,
     task: Annotated[
-        str | None, Parameter(help="The task a foreign t4 file is about, by its key.")
+        str | None, Parameter(help="For a t4 file of another program: the key of its task.")
     ] = None,
     target: Annotated[
         str | None,
-        Parameter(help="The device a foreign t4 file was made on; llvm is this machine."),
+        Parameter(
+            help="For a t4 file of another program: the device it was measured on; llvm is this "
+            "machine."
+        ),
     ] = None,
     flags: PlacedFlags = PlacedFlags(),
 ) -> None:
-    """Take in records of another database or program; those known already are skipped."""
+    """Import records of another database or program; those in the database already are skipped."""
     kinds.checked_kind(kind, kinds.IMPORTS)
     with working(flags) as work:
         work.tell("db import", work.session.import_file(path, kind, task=task, target=target))
@@ -88,11 +91,11 @@ def merge(
     /,
     *,
     into: Annotated[
-        Path | None, Parameter(help="Leave A as it is and put both into this database.")
+        Path | None, Parameter(help="Write both into this database, and do not change A.")
     ] = None,
     flags: AnswerFlags = AnswerFlags(),
 ) -> None:
-    """Put the records of two databases together; none is there twice afterwards."""
+    """Put the records of two databases together; records that are in both are kept once."""
     from tilewright.collect import interchanging
 
     with working(flags) as work:
@@ -105,28 +108,28 @@ def gc(
     keep_version: Annotated[
         tuple[str, ...],
         Parameter(
-            help="Keep outdated measurements of this version; repeatable.",
+            help="Keep outdated measurements of this version of tilewright; may be repeated.",
             negative="",
             consume_multiple=False,
             show_default=False,
         ),
     ] = (),
     failures_older_than: Annotated[
-        str | None, Parameter(help="Also remove failures older than this, e.g. 720h.")
+        str | None, Parameter(help="Also remove failures older than this time, e.g. 720h.")
     ] = None,
     cache_limit: Annotated[
         str | None,
         Parameter(
-            help="Remove models of the cache until they take so much at most, e.g. 2GB; 0 removes "
-            "all that no process uses [default: TILEWRIGHT_CACHE_LIMIT, else 10GiB]."
+            help="Remove models from the cache until the rest has at most this size, e.g. 2GB; 0 "
+            "removes all that no process uses [default: TILEWRIGHT_CACHE_LIMIT, else 10GiB]."
         ),
     ] = None,
     flags: StoredFlags = StoredFlags(),
 ) -> None:
-    """Remove measurements of kernels that have changed since, and shrink the file.
+    """Remove measurements of kernels whose code has changed since, and shrink the file.
 
-    Where the cache of models is larger than its limit, the models that were not used for longest
-    are removed, too.
+    If the cache of models is larger than its limit, the least recently used models are removed
+    too.
     """
     from tilewright.store.archive import clean_up
 

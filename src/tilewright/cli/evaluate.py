@@ -26,13 +26,14 @@ class SplitFlags:
         Literal["configuration", "network", "device"],
         Parameter(
             group=_SPLIT,
-            help="What is kept aside: configuration, some of the configurations, whole; network, "
-            "all operators of a network (not for a table); device, one device after the other.",
+            help="What is kept aside and predicted. configuration: a part of the configurations, "
+            "with all their rows; network: all operators of some networks (not for a table); "
+            "device: one device after the other.",
         ),
     ] = "configuration"
     folds: Annotated[
         int,
-        Parameter(group=_SPLIT, help="Into how many parts configurations or networks are divided."),
+        Parameter(group=_SPLIT, help="Number of parts of the configurations or networks."),
     ] = 5
     specs: Annotated[
         Path | None, Parameter(group=_SPLIT, help="Datasheets of the devices, a .json list.")
@@ -41,7 +42,7 @@ class SplitFlags:
         int,
         Parameter(
             group=_SPLIT,
-            help="How many rows of the device kept aside may be learned from.",
+            help="How many rows of the device kept aside the predictor may learn from.",
         ),
     ] = 0
 
@@ -51,15 +52,15 @@ def evaluate(
     family: Annotated[
         str,
         Parameter(
-            help=f"What a table's rows are: {FAMILIES}. Without a table a family of predictors "
-            "(chains of relu, add, … are `elementwise`), or all of them."
+            help=f"With a table, the kind of its rows: {FAMILIES}. Without a table, a family of "
+            "predictors (chains of relu, add, … are `elementwise`), or all of them."
         ),
     ] = "all",
     table: Annotated[
         Path | None,
         Parameter(
-            help="Measurements of operators, .parquet or .csv [default: the kernels known of this "
-            "device class with so many threads]."
+            help="Measurements of operators, .parquet or .csv [default: the known kernels of this "
+            "device class with this number of threads]."
         ),
     ] = None,
     split_flags: SplitFlags = SplitFlags(),
@@ -67,10 +68,10 @@ def evaluate(
 ) -> None:
     """Judge a predictor on measurements that it was not fitted to.
 
-    Without --table these are the kernels known of this machine's class. With --out a card for each
-    predictor (data, split, errors, limits, a plot of predicted against measured) is written as
-    predictors.html and predictors.md. With --table, --threads is how many threads fit the
-    predictor.
+    Without --table, the measurements are the known kernels of this machine's class. With --out, a
+    card for each predictor (data, split, errors, limits, a plot of predicted against measured) is
+    written to predictors.html and predictors.md. With --table, --threads is the number of threads
+    that fit the predictor.
     """
     with working(flags) as work:
         from tilewright.predict.evaluation import EvaluateRequest

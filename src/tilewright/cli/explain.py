@@ -18,7 +18,7 @@ def explain(
     /,
     *,
     versus: Annotated[
-        str | None, Parameter(help="Another operator or task: what sets the two apart?")
+        str | None, Parameter(help="Another operator or task, to be compared with the first.")
     ] = None,
     confirm: Annotated[
         bool,
@@ -31,7 +31,8 @@ def explain(
         Parameter(
             name="--thread-counts",
             negative="",
-            help="The same as --threads without a number. With `--threads 8` up to 8 are tried.",
+            help="Find the best number of threads, as --threads without a number does; with "
+            "`--threads 8` at most 8 are tried.",
         ),
     ] = False,
     model_flags: ModelFlags = ModelFlags(),
@@ -39,12 +40,12 @@ def explain(
 ) -> None:
     """Say which settings an operator's time depends on, and at which sizes it jumps.
 
-    Answers come from the predictors; only --confirm, and --threads without a number, measure.
-    Factors are settings, each with its part of the variance of the predicted times. Turning points
+    Times are predicted; only --confirm, and --threads without a number, measure. Factors are
+    settings, each with its share of the variance of the predicted times. Turning points
     are sizes from which on vectors or rounds of threads are no longer full, or data no longer fits
-    a cache. `explain MODEL --threads` names the best number of threads for a network. With
+    a cache. `explain MODEL --threads` finds the best number of threads for a network. With
     `--target 'cuda -model=H100'` the facts are those of the CUDA kernels that TVM's default
-    schedules make.
+    schedules generate.
     """
     threads = thread_counts or flags.asks_for_threads
     options = model_flags.options(flags.seed)

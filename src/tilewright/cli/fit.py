@@ -15,7 +15,7 @@ def fit(
     metric: Annotated[
         tuple[str, ...],
         Parameter(
-            help="latency, energy, or both with a comma between [default: both].",
+            help="latency, energy, or both separated by a comma [default: both].",
             negative="",
             consume_multiple=False,
             show_default=False,
@@ -24,10 +24,10 @@ def fit(
     target_flag: TargetFlag = TargetFlag(),
     flags: PlacedFlags = PlacedFlags(),
 ) -> None:
-    """Learn predictors of kernels' times and energies from what was measured on this device class.
+    """Fit predictors of kernels' times and energies to measurements of this device class.
 
-    They learn from the rows that come with tilewright and from the database; `predict` uses them,
-    and fits by itself those that are not there yet.
+    They are fitted to the measurements that ship with tilewright and to those in the database.
+    `predict` uses them, and fits by itself those that are missing.
     """
     with working(flags, target_flag) as work:
         work.tell("fit", work.session.fit(families, metric))

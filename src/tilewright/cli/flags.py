@@ -34,16 +34,16 @@ MaxError = Annotated[
     float,
     Parameter(
         validator=_positive,
-        help="Allowed error of the outputs, relative to the largest value of each. "
+        help="Largest error allowed in an output, relative to its largest value. "
         "Implementations with a larger error bound are not used.",
     ),
 ]
 Budget = Annotated[
     str,
     Parameter(
-        help="Total for this network, target, threads and database, earlier runs included: "
+        help="Total for this network, target, threads and database, including earlier runs: "
         "a time (90s, 10m, 1h30m) or a number of measurements. 0 searches nothing: it "
-        "compiles from what is known, checks, and races the networks."
+        "compiles from what is known, checks the outputs, and times the networks."
     ),
 ]
 _LEAST = {"threads": 1, "seed": 0, "batch": 1}
@@ -68,7 +68,7 @@ class AnswerFlags(_Checked):
 
     out: Annotated[
         Path | None,
-        Parameter(group=_SHARED, help="Folder for what the verb writes."),
+        Parameter(group=_SHARED, help="Folder for the files that the command writes."),
     ] = None
     format: Annotated[Format, Parameter(group=_SHARED, help="How data is printed on stdout.")] = (
         "table"
@@ -87,7 +87,8 @@ class ThreadedFlags(AnswerFlags):
     """What verbs take that need cores, but neither a database nor anything random."""
 
     threads: Annotated[
-        int | None, Parameter(group=_SHARED, help="Threads [default: all physical cores].")
+        int | None,
+        Parameter(group=_SHARED, help="Number of threads [default: all physical cores]."),
     ] = None
 
 
@@ -100,8 +101,8 @@ class StoredFlags(AnswerFlags):
         str | None,
         Parameter(
             group=_SHARED,
-            help="Database of measurements: a file; memory: for none that stays; or another "
-            "package's store, SCHEME:REST [default: user's data folder].",
+            help="Database of measurements: a file; `memory:`, which is deleted after the command; "
+            "or a store of another package, SCHEME:REST [default: user's data folder].",
         ),
     ] = None
 
@@ -140,8 +141,8 @@ class SharedFlagsOfExplain(CommonFlags):
             group=_SHARED,
             negative="",
             consume_multiple=True,
-            help="Without a number: which number of threads is best for the network? At most five "
-            "are measured. With one: threads [default: all physical cores].",
+            help="With a number, the number of threads [default: all physical cores]. Without a "
+            "number, at most five are measured to find the best one for the network.",
         ),
     ] = None
 
@@ -169,7 +170,9 @@ class TargetFlag(_Checked):
 
     target: Annotated[
         str,
-        Parameter(group=_MODEL, help="llvm is this CPU; or a TVM target string; or rpc:KEY."),
+        Parameter(
+            group=_MODEL, help="llvm (this CPU), a TVM target string, or rpc:KEY (remote boards)."
+        ),
     ] = "llvm"
     tracker: Annotated[
         str | None,
@@ -184,9 +187,7 @@ class ArtifactFlags:
 
     verify: Annotated[
         bool,
-        Parameter(
-            group=_MODEL, help="Of an artifact, check the content of its files by their hashes."
-        ),
+        Parameter(group=_MODEL, help="Check the files of an artifact by their hashes."),
     ] = True
 
 
@@ -244,8 +245,9 @@ class MeteredFlags(ModelFlags):
     meter: Annotated[
         str | None,
         Parameter(
-            help="With --power: auto, powercap, hwmon, nvml, none, command:CMD, which prints "
-            "watts or joules, or another package's (see doctor) [default: auto]."
+            help="With --power, the meter: auto, powercap, hwmon, nvml, none, command:CMD (a "
+            "program that prints watts or joules), or one of another package (see doctor) "
+            "[default: auto]."
         ),
     ] = None
 
@@ -266,7 +268,10 @@ class ChoiceFlags:
     """Which candidates a network is made of."""
 
     settings: Annotated[
-        Settings, Parameter(help="Our defaults, the best known per task, or what shipped.")
+        Settings,
+        Parameter(
+            help="Settings of the kernels: our defaults, the best known per task, or those shipped."
+        ),
     ] = "best"
     max_error: MaxError = 1e-4
 
@@ -277,7 +282,10 @@ class ForecastChoiceFlags(ChoiceFlags):
     """The same with our defaults unless something else is asked for."""
 
     settings: Annotated[
-        Settings, Parameter(help="Our defaults, the best known per task, or what shipped.")
+        Settings,
+        Parameter(
+            help="Settings of the kernels: our defaults, the best known per task, or those shipped."
+        ),
     ] = "default"
 
 

@@ -9,7 +9,7 @@ from tilewright.report.views import TARGETS
 
 
 def doctor(*, flags: StoredFlags = StoredFlags()) -> int:
-    """Check this machine and this installation; exit with 1 when something will not work."""
+    """Check this machine and this installation; exit with 1 if something will not work."""
     with working(flags) as work:
         result = work.session.doctor()
         work.tell("doctor", result)
@@ -17,7 +17,7 @@ def doctor(*, flags: StoredFlags = StoredFlags()) -> int:
 
 
 def targets(*, flags: ThreadedFlags = ThreadedFlags()) -> None:
-    """List what --target takes on this machine."""
+    """List what --target accepts on this machine."""
     with working(flags) as work:
         rows = work.session.targets()
         work.answer = Answer(command="targets", data={"targets": rows}, rows=TARGETS.of(rows))

@@ -39,9 +39,9 @@ from tilewright.core import errors, signals
 
 HELP = (
     "Make deep-learning inference faster with Apache TVM, and see why it is as fast as it is.\n\n"
-    "Data goes to stdout, progress and warnings to stderr. Exit codes: 0 fine, 1 a verdict that "
-    "was asked for is negative, 2 usage, 3 target or peer not usable, 4 bad model or file, "
-    "5 database problem, 70 a bug of tilewright, 130 interrupted (Ctrl-C, SIGTERM, "
+    "Data goes to stdout, progress and warnings go to stderr. Exit codes: 0 success, 1 a check "
+    "that was asked for failed, 2 wrong usage, 3 a target or peer cannot be used, 4 a bad model or "
+    "file, 5 a database problem, 70 a bug of tilewright, 130 interrupted (Ctrl-C, SIGTERM, "
     "SIGHUP)."
 )
 

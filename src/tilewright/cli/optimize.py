@@ -27,7 +27,7 @@ def optimize(
     """Make a network faster: tune its tasks, compile it, check it, time it.
 
     Writes the compiled network, a manifest and report.html to --out, by default
-    ./tilewright-out/NAME. The same command again goes on where the last one stopped.
+    ./tilewright-out/NAME. A repeated command continues where the last one stopped.
     """
     with working(flags, model_flags) as work:
         outcome = work.session.optimize(
@@ -48,8 +48,9 @@ class SearchFlags:
     level: Annotated[
         Literal["op", "subgraph", "graph"],
         Parameter(
-            help="Tune each bare operator and carry its setting over; or the fused subgraph; or "
-            "subgraphs, then layouts and algorithms over the whole graph."
+            help="op tunes each bare operator and uses its setting in the fused subgraph; subgraph "
+            "tunes the fused subgraph; graph does that and then chooses layouts and algorithms "
+            "over the whole graph."
         ),
     ] = "subgraph"
     tuner: Annotated[
@@ -90,9 +91,10 @@ def tune(
 ) -> None:
     """Search settings with a tuner of your choice, then compile, check and time as `optimize`.
 
-    Shows per task the best, the gain, the failures and the time left; the report has the tuning
-    curves, how much each knob matters, and all trials. With --level graph and --budget 0 nothing
-    is built: layouts and algorithms are chosen from what is stored and modelled.
+    Shows the best time, the gain and the failures of each task, and the time left. The report has
+    the tuning curves, how much each knob matters, and all trials. With --level graph and
+    --budget 0 nothing is built: layouts and algorithms are chosen from stored measurements and
+    estimates.
     """
     with working(flags, model_flags) as work:
         from tilewright.search.levels import GraphLevel

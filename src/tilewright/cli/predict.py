@@ -19,13 +19,15 @@ def predict(
     *,
     table: Annotated[
         Path | None,
-        Parameter(help="Instead: operators, a .csv or .parquet with op:… in a column `operator`."),
+        Parameter(
+            help="Predict operators instead: a .csv or .parquet with op:… in a column `operator`."
+        ),
     ] = None,
     choice: ForecastChoiceFlags = ForecastChoiceFlags(),
     metric: Annotated[
         tuple[str, ...],
         Parameter(
-            help="latency, power, energy, memory, with commas between [default: all].",
+            help="latency, power, energy, memory, or several separated by commas [default: all].",
             negative="",
             consume_multiple=False,
             show_default=False,
@@ -34,10 +36,10 @@ def predict(
     model_flags: ModelFlags = ModelFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
-    """Say how long a network will take, and its power, energy and memory, without compiling it.
+    """Predict a network's time, power, energy and memory without compiling it.
 
-    Each kernel's answer says where it comes from: exact (it was measured), interpolated (its
-    neighbours in size were), model, or roofline (a lower bound)."""
+    Each kernel's time has a source: exact (this kernel was measured), interpolated (kernels of
+    similar sizes were measured), model (a fitted model), or roofline (a lower bound)."""
     if (model is None) == (table is None):
         raise UsageError(
             "predict takes a model or --table FILE.", hint="tilewright predict zoo:resnet50"

@@ -22,7 +22,7 @@ def profile(
     memory: Annotated[
         bool,
         Parameter(
-            help="Also measure peak memory, in a process of its own.",
+            help="Also measure peak memory, in a separate process.",
             negative="",
             show_default=False,
         ),

@@ -42,7 +42,7 @@ def run(
         tuple[str, ...],
         Parameter(
             help="An array file, x.npy, or NAME=x.npy; repeat for several inputs. Without names "
-            "the order is the model's.",
+            "they are given in the model's order.",
             negative="",
             consume_multiple=False,
             show_default=False,
@@ -53,8 +53,8 @@ def run(
 ) -> None:
     """Run a compiled network on arrays from files and keep its outputs as .npy files.
 
-    They go to --out, by default ./tilewright-out/NAME/outputs. What was made for rpc:KEY runs on
-    such a board with the same --target and --tracker.
+    The outputs go to --out, by default ./tilewright-out/NAME/outputs. An artifact made for rpc:KEY
+    runs on such a board with the same --target and --tracker.
     """
     if not input:
         raise errors.UsageError(

@@ -38,9 +38,10 @@ def show(
     target_flag: TargetOrArtifactFlags = TargetOrArtifactFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
-    """Show what a task or a model became: its graph, its loops, its machine code.
+    """Show the kernels of a task or a model as a graph, as loops, or as machine code.
 
-    Of an artifact, without a view: what it is, made from what, for which machine.
+    For an artifact without --graph, --tir or --asm, show what it is: the network it was made from,
+    its machine, its tasks and its files.
     """
     from tilewright.deploy.manifest import is_artifact
 

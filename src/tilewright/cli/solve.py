@@ -24,6 +24,6 @@ def solve(
     ] = "auto",
     flags: AnswerFlags = AnswerFlags(),
 ) -> None:
-    """Solve a saved layout and implementation problem; measures nothing and needs no compiler."""
+    """Choose the cheapest layouts and implementations of a saved problem; nothing is measured."""
     with working(flags) as work:
         work.tell("solve", work.session.solve(file, solver))

@@ -14,7 +14,7 @@ from tilewright.core.errors import UsageError
 
 study = App(
     name="study",
-    help="Experiments about tuning: which tuner finds good settings soonest, what subgraphs gain.",
+    help="Run experiments: compare tuners, levels of tuning, or sizes of one operator.",
     group=help_pages.EXPERIMENTS,
     sort_key=9,
 )
@@ -34,7 +34,7 @@ def tuners(
     tuner: Annotated[
         tuple[str, ...],
         Parameter(
-            help="Compare these only; repeatable.",
+            help="Compare only this tuner; may be repeated.",
             negative="",
             consume_multiple=False,
             show_default=False,
@@ -42,7 +42,7 @@ def tuners(
     ] = (),
     flags: ThreadedFlags = ThreadedFlags(),
 ) -> None:
-    """Replay stored exhaustive sweeps: regret of each tuner against the share it measured."""
+    """Compare tuners on stored exhaustive sweeps: each one's regret after 1 to 10 % of a space."""
     figures = [f"Figures: {flags.out / 'study-tuners.html'}"] if flags.out else []
     with working(flags) as work:
         work.tell(
@@ -60,13 +60,14 @@ def subgraph(
     budget: Annotated[
         str, Parameter(help="A time or a number of measurements for both levels together.")
     ] = "4m",
-    tuner: Annotated[str, Parameter(help="Which tuner searches.")] = "default",
+    tuner: Annotated[str, Parameter(help="The tuner of both levels.")] = "default",
     model_flags: ModelFlags = ModelFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
     """Tune bare operators and fused subgraphs, each with half of the budget, and compare.
 
-    An int8 convolution whose epilogue narrows its int32 sums to int8 is always part of it.
+    Two int8 convolutions, each fused with the operators that narrow its int32 sums to int8, are
+    always part of the study.
     """
     options = model_flags.options(flags.seed)
     with working(flags, model_flags) as work:
@@ -81,15 +82,17 @@ def padding(
     operator: Annotated[str, Parameter(help="op:conv2d[...] or any other single operator.")],
     /,
     *,
-    parameter: Annotated[str, Parameter(help="Which of its numbers changes: pad, h, c, …")] = "pad",
+    parameter: Annotated[str, Parameter(help="The parameter that is varied: pad, h, c, …")] = "pad",
     values: Annotated[
-        str, Parameter(help="Its values, 0,1,2 say [default: 0 to 3, or around the given one].")
+        str,
+        Parameter(help="Its values, such as 0,1,2 [default: 0 to 3, or around the given value]."),
     ] = "",
     model_flags: ModelFlags = ModelFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
-    """Measure an operator along one parameter, padding say, beside the prediction and the facts
-    that change with it, in default settings."""
+    """Measure and predict an operator while one parameter, such as padding, varies.
+
+    It has default settings. The facts that change with the parameter are shown too."""
     options = model_flags.options(flags.seed)
     steps = read_steps(values)
     with working(flags, model_flags) as work:

@@ -139,8 +139,8 @@ def collector_of(
         return Collector(places=places, store=store, events=events)
     if any(place.neighbours for place in places):
         raise UsageError(
-            "a meter reads the whole machine, and so the copies of a kernel beside it.",
-            hint="--power goes with --neighbours 0.",
+            "a meter measures the whole machine, including the copies that --neighbours runs.",
+            hint="Use --power with --neighbours 0.",
         )
     found = named_meter(meter)
     measurers = partial(open_measurer_under, meter=found)

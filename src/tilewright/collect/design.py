@@ -27,10 +27,10 @@ class Design:
 
     A configuration is measured in its default settings, in the best known ones, and in `settings`
     random ones. `adaptive` spends part of the samples on configurations near those that were
-    predicted badly. `informative` measures first the configurations from which the others can be
-    predicted best, by what a known device class says of them, instead of in the order of drawing.
-    Everything is measured with each number of `threads` (none: that of the session), in each state
-    of `caches`, in each element type of `dtypes`, and beside each number of `neighbours`, copies of
+    predicted badly. `informative` first measures the configurations from which the others can be
+    predicted best, judged by the models of a known device class, instead of random ones. Everything
+    is measured with each number of `threads` (none: that of the session), in each state of
+    `caches`, in each element type of `dtypes`, and beside each number of `neighbours`, copies of
     the kernel that run on other cores meanwhile.
     """
 
@@ -147,7 +147,7 @@ def circumstances_of(placements: Sequence[Placement], design: Design) -> tuple[C
             raise TargetError(
                 f"{place.neighbours} copies beside a kernel of {threads} threads need "
                 f"{needed} logical CPUs; this process is allotted {there}",
-                hint="Fewer --neighbours, or fewer --threads.",
+                hint="Use fewer --neighbours, or fewer --threads.",
             )
         if place.special and not access_to(usual.device).here:
             raise UsageError(

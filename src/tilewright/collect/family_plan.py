@@ -219,7 +219,7 @@ class FamilyPlan:
         model = predictors.model(families.pop()) if len(families) == 1 else None
         if model is None:
             message = (
-                f"{self.name} was measured on no device class, so nothing says which "
+                f"{self.name} was measured on no device class, so it is not known which "
                 "configurations are informative: they are measured in the order of drawing"
             )
             predictors.events(Note(message=message))

@@ -28,7 +28,7 @@ class TilewrightError(Exception):
 
 
 class NegativeVerdict(TilewrightError):
-    """A verdict that was asked for is negative, or nothing valid was found."""
+    """A check that was asked for failed, or nothing valid was found."""
 
     exit_code = 1
 
@@ -66,7 +66,7 @@ class DamagedArtifact(ModelError):
 
 
 class InputError(TilewrightError):
-    """The values given to a network are none that it takes, such as an index outside a table."""
+    """Values given to a network are not valid inputs of it, such as an index outside a table."""
 
     exit_code = 4
 

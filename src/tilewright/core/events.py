@@ -44,7 +44,7 @@ class TuningProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A warning worth telling and keeping in the report, e.g. about noise."""
+    """A warning that is shown and kept in the report, e.g. about noise."""
 
     message: str
 

@@ -33,9 +33,10 @@ class CollectRound:
 class CollectResult(Displayed):
     """`tilewright collect`.
 
-    `samples` were measured now and `known` before; `beside` counts what was tried besides: the
-    copies between layouts that an operator needs, and probes of the machine's own speed.
-    `complete` says that nothing of what was asked for is left. `rounds` are those of `--adaptive`.
+    `samples` were measured by this command and `known` before; `beside` counts what was measured in
+    addition: the copies between layouts that an operator needs, and probes of the machine's own
+    speed. `complete` says that everything that was asked for has been measured. `rounds` are those
+    of `--adaptive`.
     """
 
     samples: int
@@ -49,9 +50,9 @@ class CollectResult(Displayed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedFamily:
-    """One predictor of a `metric`, latency or energy: `rows` measured kernels taught it; `reach` is
-    the half width of its 90 % interval as a factor less 1; `error` a reason where it could not be
-    fitted."""
+    """One predictor of a `metric`, latency or energy. It was fitted to `rows` measured kernels;
+    `reach` is the half width of its 90 % interval, as a factor minus 1; `error` says why it could
+    not be fitted."""
 
     family: str
     rows: int
@@ -73,9 +74,9 @@ class FitResult(Displayed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorForecast:
-    """One distinct kernel of a network: seconds of one of its `count` calls, alone, and the
-    interval that holds 90 % of such; joules of a call, None where unknown or not asked for. Power
-    and peak memory only of the operators of a table, each of which runs alone."""
+    """One distinct kernel of a network: the seconds of one of its `count` calls, timed alone, and
+    the interval that contains 90 % of such times; joules of a call, None where unknown or not asked
+    for. Only operators of a table, each of which runs alone, have power and peak memory."""
 
     name: str
     family: str
@@ -92,7 +93,7 @@ class OperatorForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkForecast:
-    """The whole network. What nothing is known of is None, and so is what was not asked for."""
+    """The whole network. Values that are unknown or were not asked for are None."""
 
     latency_s: float | None
     latency_low_s: float | None
@@ -139,12 +140,13 @@ class SweepResult(Displayed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """What a choice does to an operator's predicted time over its settings: the part of the
-    variance of log time between its values, Spearman's correlation (None where values have no
-    order), and the mean time of each value over the best value's. While all other choices stay:
-    `permutation_importance`, the mean relative change of the time where the choice is exchanged for
-    another setting's, and `partial_dependence`, the time of each value over the best one's; None
-    and nothing for the implementation, whose settings mean nothing to another one."""
+    """How a choice affects an operator's predicted time over its settings: `importance` is the
+    share of the variance of log time that lies between its values, `rank_correlation` Spearman's
+    correlation (None if values have no order), `effects` the mean time of each value ÷ that of the
+    best. These vary all choices at once. Two others vary only this one: `permutation_importance` is
+    the mean relative change of the time if the choice is replaced by that of another setting,
+    `partial_dependence` the time of each value ÷ that of the best. They are None and empty for the
+    implementation, whose settings do not apply to another one."""
 
     name: str
     importance: float
@@ -156,11 +158,11 @@ class Factor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurningPoint:
-    """A value of an operator's parameter from which on `fact` is another one: full vectors or
-    rounds of threads end, a working set leaves a cache. `ratio` is the predicted time per FLOP
-    there over that right before. `measured_ratio` is the step that was measured there, None where
-    it was not or too few values could be; `confirmed` says that it is the largest step around,
-    stands out of the noise, and goes the way that was predicted."""
+    """A value of an operator's parameter from which on `fact` changes: vectors or rounds of threads
+    are no longer full, or a working set no longer fits a cache. `ratio` is the predicted time per
+    FLOP there divided by that right before. `measured_ratio` is the step that was measured there,
+    None if it was not measured or too few values could be; `confirmed` says that it is the largest
+    step around, is larger than the noise, and has the predicted direction."""
 
     parameter: str
     value: int
@@ -174,8 +176,8 @@ class TurningPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactDifference:
-    """A fact in which two kernels differ, and its part of the predicted gap; parts add up to 1. No
-    model says the parts of CUDA kernels: they are None."""
+    """A fact in which two kernels differ, and its part of the predicted gap; parts add up to 1.
+    There is no model for CUDA kernels, so their parts are None."""
 
     fact: str
     first: float | str | None
@@ -188,9 +190,9 @@ class ExplainResult(Displayed):
     """`tilewright explain`. `facts` are those of the explained kernel; `ratio` is its predicted
     time over the other's, None without one.
 
-    Of a CUDA target `facts` are those of the main function, `functions` of each, in their order;
-    the time is the roofline's, None for a GPU without a known datasheet, and `reason` says why the
-    compiler's part of the facts is missing, where it is.
+    For a CUDA target `facts` are those of the main function, `functions` those of each function, in
+    their order. The time is that of the roofline, None for a GPU without a known datasheet. If
+    facts from the compiler are missing, `reason` says why.
     """
 
     name: str
@@ -250,9 +252,9 @@ class EvaluateRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatePick:
-    """A search by prediction: after `shots` samples the `verified` best guesses are measured.
-
-    `regret` is how much slower the best of all these is than the best there is, as a fraction.
+    """A search by prediction: after `shots` samples, the `verified` settings with the least
+    predicted times are looked up. `regret` is how much slower the best of all these is than the
+    best setting of the table, as a fraction.
     """
 
     group: str
@@ -277,7 +279,8 @@ class EvaluateResult(Displayed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Covered:
-    """The range of a number of the operators that were learnt from, least and greatest."""
+    """The least and the greatest value of one number of the operators that a predictor was fitted
+    to."""
 
     name: str
     low: float

@@ -200,7 +200,7 @@ class TaskSearchReport:
     """What one run's search found for a task.
 
     `first_s` is the time of our default settings; `gain` is that time divided by the best one. The
-    bounds of `gain` consider that the two were timed on two occasions
+    bounds of `gain` take into account that the two were not timed in turn
     (`core.timings.speedup_apart`), and that the fastest of many candidates is also a lucky one.
     `trials` are those of this run, in the order of measuring.
     """
@@ -278,7 +278,7 @@ class AssignmentRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceRow:
-    """What the graph tuner chose at one call of the network.
+    """What the graph tuner chose for one call of the network.
 
     `layouts` are those of the arguments and of the result, `changed` the arguments that are copied
     into another layout first. `kernel_s` is the time of the kernel, `change_s` that of those
@@ -305,10 +305,10 @@ class GraphTuneResult(OptimizeResult):
     it, `gap` their relative distance. `operators` counts the calls of the network, `candidates` the
     kernels that may be chosen for all of them together, `transforms` the copies between layouts
     that the chosen network makes. `assignments` are the networks that were raced: default, tuned
-    (in default layouts), uniform, history_best and chosen, then reconsidered, which was solved
-    again with times as they are inside a network. `shipped` is the name of the one whose network
-    lies in the folder, "shipped before" for the network of an earlier run, empty where nothing was
-    built. `choices` is the chosen assignment, call by call.
+    (in default layouts), uniform, history_best and chosen, then reconsidered, which the solver
+    chose with times that kernels took inside the networks of the race. `shipped` is the name of the
+    one whose network lies in the folder, "shipped before" for the network of an earlier run, empty
+    where nothing was built. `choices` is the chosen assignment, call by call.
     """
 
     solver: str
@@ -407,7 +407,7 @@ class CleanUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedLine:
-    """One line (row, record) of a file that was not taken in, and why."""
+    """One line (row, record) of a file that was not imported, and why."""
 
     line: int
     reason: str

@@ -138,6 +138,6 @@ def parse_resources(text: str) -> Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """Where exactly something ran: the logical CPUs it might use, one per physical core first."""
+    """The logical CPUs on which something could run, one per physical core first."""
 
     cpus: tuple[int, ...] = ()

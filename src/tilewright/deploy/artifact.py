@@ -152,8 +152,8 @@ def refuse_other_machine(
     hint = f"Run `tilewright optimize` for {where}."
     if where == "this machine":
         hint = (
-            "Run `tilewright optimize` on this machine. What was made for a board runs there: copy "
-            "the folder, or give `tilewright run` its --target rpc:KEY and --tracker."
+            "Run `tilewright optimize` on this machine. An artifact made for a board runs there: "
+            "copy the folder, or give `tilewright run` its --target rpc:KEY and --tracker."
         )
     if machine.architecture != target.architecture:
         raise TargetError(
@@ -239,6 +239,6 @@ def require_valid_indices(name: str, array: Array, ranges: Sequence[IndexRange])
     place = np.unravel_index(int(row) * len(ranges) + int(column), array.shape)
     raise InputError(
         f"input {name!r} is {columns[row, column]} at {[int(i) for i in place]}; "
-        f"the network takes its values for indices, which are {ranges[column]} there",
+        f"the network uses its values as indices, which must be {ranges[column]} there",
         hint="Negative indices count from the end.",
     )

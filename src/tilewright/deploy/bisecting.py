@@ -32,7 +32,7 @@ def name_culprit(
     Each probe compiles the plan up to one call and compares that call's result with numpy.
     """
     if any(step.operator == "opaque" for call in plan.calls for step in call.workload.steps):
-        return "the first wrong task cannot be told: the network has operators without a reference"
+        return "the first wrong task cannot be found: the network has operators without a reference"
     probe = _Probe(
         plan=plan,
         constants=constants,
@@ -50,7 +50,7 @@ def name_culprit(
             else:
                 wrong = middle
         if probe.agrees(worker, wrong):
-            return "no truncated network is wrong: the fault lies between the tasks"
+            return "the network is right up to every single task: the fault lies between the tasks"
     return f"the first wrong task is {_described(plan.calls[wrong])}"
 
 

@@ -49,9 +49,9 @@ class OpenedArtifact:
         known = [(port.name, port.shape, port.dtype) for port in manifest.inputs]
         outputs = tuple(port.name for port in manifest.outputs)
         if inputs != known or network.model.outputs != outputs:
-            raise self._other_network("its inputs and outputs are others now")
+            raise self._other_network("its inputs and outputs are different now")
         if manifest.network_key and manifest.network_key != network.key:
-            raise self._other_network("its operators are others now")
+            raise self._other_network("its operators are different now")
         return network
 
     def plan(self, network: PreparedNetwork, placement: Placement) -> NetworkPlan:
@@ -84,7 +84,7 @@ class OpenedArtifact:
 
     def _other_network(self, reason: str) -> errors.ModelError:
         return errors.ModelError(
-            f"{str(self.folder)!r} is not what {self.manifest.source.model!r} becomes: {reason}",
+            f"{str(self.folder)!r} no longer fits {self.manifest.source.model!r}: {reason}",
             hint="Run `tilewright optimize` again.",
         )
 
@@ -111,7 +111,7 @@ def open_model(
         return prepare(model, options, placement), None
     if options.batch is not None or options.shapes:
         raise errors.UsageError(
-            f"{model!r} was compiled for its shapes: it takes no other batch and no shapes",
+            f"{model!r} was compiled for fixed shapes, which --batch and --shape cannot change",
             hint="Leave --batch and --shape out, or give the model it was made from.",
         )
     artifact = open_artifact(Path(model), verify=verify)

@@ -53,7 +53,7 @@ def optimize(
     access = access_to(placement.device)
     if not access.runs_networks:
         raise TargetError(
-            f"whole networks do not run on devices that are reached by {access.name!r}",
+            f"devices that are reached by {access.name!r} cannot run whole networks",
             hint="Kernels can be looked at: `tilewright show op:... --asm --target ...`.",
         )
     _check_places(request)
@@ -218,7 +218,7 @@ class _Work:
         takes too much of the budget."""
         self.line_up = self.reserve.line_up(with_graph=self.with_graph)
         if self.line_up is FEW:
-            message = "The budget is too short to race the rivals of the chosen assignment, too."
+            message = "The budget is too short to race other assignments than the chosen one."
             self.events(Note(message=message))
         self.budget.expect("finish", seconds=self.reserve.all_s(self.line_up))
         self.budget.expect("finalists", seconds=self.reserve.looks_s(self.line_up))

@@ -146,7 +146,7 @@ class Profiler:
             workspace_bytes=planned.workspace_bytes,
             interface_bytes=planned.interface_bytes,
             code_bytes=planned.code_bytes,
-            reason="It was not measured; --memory does.",
+            reason="It was not measured; --memory measures it.",
         )
         if not self.memory:
             return use

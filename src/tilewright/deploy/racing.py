@@ -176,8 +176,9 @@ class Race:
             except EngineRefused as error:
                 raise ModelError(
                     f"{model.name!r} cannot be checked: {error}",
-                    hint="A network is checked against ONNX Runtime and ships only where that "
-                    "runs it; element types that it lacks, a MatMul in bfloat16 say, must be cast.",
+                    hint="A network ships only after it was compared with ONNX Runtime, which must "
+                    "therefore be able to run it. Cast element types that it does not support, for "
+                    "example those of a MatMul in bfloat16.",
                 ) from error
             theirs = [reference.expected[name] for name in model.outputs]
             outputs = self.network.graph.outputs
@@ -252,7 +253,7 @@ class Race:
         right = check.max_rel_error <= self.request.max_error
         if not right and not self._in_default_layouts(entry):
             off = _described(check)
-            message = f"The plan {entry.name!r} gives wrong results ({off}); left out."
+            message = f"The plan {entry.name!r} gives wrong results ({off}); it is left out."
             self.events(Note(message=message))
         return right
 
@@ -266,7 +267,7 @@ class Race:
         )
         if check.max_rel_error <= bisecting.ROUNDING:
             return NegativeVerdict(
-                f"{off}; rounding in single precision alone may do that. Nothing was shipped.",
+                f"{off}; rounding in single precision can cause this. Nothing was shipped.",
                 hint="Raise --max-error.",
             )
         self.events(Stage(name="bisect", detail="looking for the task that is wrong"))

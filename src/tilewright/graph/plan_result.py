@@ -43,7 +43,7 @@ NOTHING = CallResult()
 
 @dataclass(frozen=True, kw_only=True)
 class PlanResult:
-    """What is known of `plan`, which goes by `name` among others of its network.
+    """What is known of `plan`, which is called `name` among the plans of its network.
 
     `calls` are by name of call. `solution` is what a solver said where it came from one, and
     `measured` whether all costs in it were; `check` and `timing` are of the compiled network.

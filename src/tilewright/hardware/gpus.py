@@ -173,7 +173,7 @@ def gpu_of(target: Mapping[str, Any], library: Any = None) -> Gpu:
     unknown = sorted(set(target) - {"kind", "arch", "model"})
     if unknown:
         raise TargetError(
-            f"{unknown[0]!r} is nothing a cuda target is asked for here",
+            f"a cuda target has no option {unknown[0]!r} here",
             hint="Known: arch, as in sm_90, and model, as in H100.",
         )
     given = {key: str(target[key]) for key in ("arch", "model") if key in target}
@@ -190,7 +190,8 @@ def gpu_of(target: Mapping[str, Any], library: Any = None) -> Gpu:
     arch = given.get("arch") or own
     if own and arch.rstrip("a") != own:
         raise TargetError(
-            f"the {model} is of {own}, not of {arch}", hint="Leave one of the two out."
+            f"the architecture of the {model} is {own}, not {arch}",
+            hint="Give only the model, or only its architecture.",
         )
     return _described(model, arch)
 

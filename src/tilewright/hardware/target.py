@@ -91,7 +91,7 @@ def read_target(text: str) -> dict[str, Any]:
 def _way_out(kind: str) -> str:
     """What helps who asked for another kind; the names of all targets are not known here."""
     if kind == "cuda":
-        return "What a CUDA kernel tells before it runs: tilewright explain op:... --target cuda"
+        return "Facts of CUDA kernels before they run: tilewright explain op:... --target cuda"
     listing = "`tilewright targets` lists what can be used here."
     return "Did you mean llvm?" if near_names(kind, ["llvm"]) else listing
 

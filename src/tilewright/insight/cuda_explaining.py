@@ -187,7 +187,7 @@ class CudaExplainer:
         ModelError where TVM makes no code.
         """
         if confirm:
-            raise UsageError("--confirm measures, and nothing of a CUDA target can be measured yet")
+            raise UsageError("--confirm needs measurements; CUDA kernels cannot be measured yet")
         workloads = [self.workload(text) for text in (name, *([versus] if versus else []))]
         with CudaInspector(self.gpu) as inspector:
             self.events(Stage(name="compile", detail=name))
@@ -220,7 +220,7 @@ class CudaExplainer:
         """The fused subgraph of an `op:…` text; raises UsageError for any other."""
         if not name.startswith("op:"):
             raise UsageError(
-                f"{name!r} is no operator: of a CUDA target single operators can be explained",
+                f"{name!r} is no operator: for a CUDA target only single operators are explained",
                 hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]' --target "
                 "'cuda -model=H100'",
             )

@@ -146,7 +146,7 @@ def _families(classes: Sequence[Predictors], request: EvaluateRequest) -> list[s
         return known
     if request.family not in known:
         raise UsageError(
-            f"nothing was measured of a family {request.family!r}",
+            f"no kernels of a family {request.family!r} were measured",
             hint=close_matches(request.family, [*known, ALL]),
         )
     return [request.family]
@@ -183,7 +183,7 @@ def _by_network(classes: Sequence[Predictors], family: str, request: EvaluateReq
     members = members_of(kernels, predictors)
     if not members:
         raise ModelError(
-            f"no kernel of {family} is known to be a network's own",
+            f"no known kernel of {family} belongs to a network",
             hint="`tilewright collect zoo:resnet50 zoo:googlenet` measures networks' kernels.",
         )
     found = unseen_networks(data, members, operators_of(kernels), fit_kernels, request)

@@ -67,8 +67,8 @@ class Explainer:
         single = name.startswith("op:")
         if confirm and not single:
             raise UsageError(
-                f"{name!r} has no turning points to confirm: they are of op:… texts, "
-                "whose numbers can be changed",
+                f"{name!r} has no turning points to confirm: only operators given as op:… have "
+                "numbers that can be varied",
                 hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]' --confirm",
             )
         kernel = self._kernel(name)
@@ -76,7 +76,7 @@ class Explainer:
         model = self.predictors.model(family)
         if model is None:
             raise ModelError(
-                f"too little is known of {family} to explain it",
+                f"too few kernels of {family} were measured to explain it",
                 hint=collecting(family, "--samples 500"),
             )
         (estimate,) = Forecaster(predictors=self.predictors).kernels([kernel])
@@ -109,9 +109,8 @@ class Explainer:
             if not name.startswith("op:"):
                 raise UsageError(
                     f"{name!r} is neither an operator nor a task that was measured",
-                    hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'; of "
-                    f"a network the best number of threads: tilewright explain {name} "
-                    "--threads",
+                    hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'; for the best "
+                    f"number of threads of a network: tilewright explain {name} --threads",
                 )
             task = main_task(name, self.options, placement)
             workload, forms = task.workload, task.forms
@@ -183,7 +182,8 @@ class Explainer:
         families = family_of(kernel[0]), family_of(other[0])
         if families[0] != families[1]:
             raise UsageError(
-                f"a {families[0]} and a {families[1]} have no model in common to compare them by"
+                f"{families[0]} and {families[1]} have no model in common, so they cannot be "
+                "compared"
             )
         return differences(model, self.predictors.features([kernel, other], model))
 

@@ -45,11 +45,11 @@ def _shapes(value: object) -> dict[str, tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """What a model does not say by itself: its batch, its shapes, the seed of its weights.
+    """Options of a model: its batch, its shapes, the seed of its weights.
 
     `batch` replaces the first axis of the inputs; `shapes` gives whole input shapes by name and
     wins over `batch`; `seed` makes the weights of zoo models and single operators. Lists and
-    numpy's numbers are taken, too. Raises `UsageError` for other kinds.
+    numpy's numbers are accepted too. Raises `UsageError` for other kinds.
     """
 
     batch: int | None = None

@@ -217,7 +217,7 @@ def _integer_convolution(draft: _Draft) -> str:
     """Bytes times signed bytes: bare sums of 32 bits, or with bias and requantized to bytes."""
     signed, requantize = draft.numbers("signed", "requantize")
     if signed and not requantize:
-        raise draft.refusal("bare sums are of unsigned data (signed=0)")
+        raise draft.refusal("requantize=0 is only for unsigned data (signed=0)")
     channels, filters, groups = _channels(draft)
     draft.inputs["x"] = _image(draft)
     draft.taken = TensorProto.INT8 if signed else TensorProto.UINT8

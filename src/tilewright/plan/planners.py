@@ -33,8 +33,8 @@ class Planner(Protocol):
         ...
 
     def plan(self, problem: NetworkProblem, name: str) -> PlanResult:
-        """A plan that goes by `name`, with the solution that it comes from: an assignment of the
-        network's problem, its cost, and the least cost that is proven.
+        """A plan called `name`, with the solution that it comes from: an assignment of the
+        network's problem, its cost, and a proven lower bound of the cost.
 
         Raises what solvers raise: Infeasible, NothingFound, TooWide.
         """

@@ -40,7 +40,7 @@ def known_metrics(texts: Sequence[str], known: Sequence[str] = METRICS) -> tuple
         if name not in known:
             hint = close_matches(name, known)
             if name in METRICS:
-                hint = "Power is energy over latency, and memory is planned: neither has a model."
+                hint = "Power is energy ÷ latency, and memory is planned: neither has a model."
             raise UsageError(f"there is no metric {name!r}", hint=hint)
     return tuple(dict.fromkeys(names)) or tuple(known)
 
@@ -117,7 +117,7 @@ def fit_energies(
     ]
     if not known:
         raise ModelError(
-            f"no energy was measured of {family}",
+            f"no energy of {family} was measured",
             hint=collecting(family, "--power"),
         )
     power_w = median(energy_j / row.latency_s for row, energy_j in known)
@@ -133,8 +133,8 @@ def why_none(kernels: Sequence[Kernel], energies_j: Sequence[float | None]) -> s
     if not missing:
         return ""
     return (
-        f"no meter has measured enough of {', '.join(missing)} on this device class; "
-        "tilewright collect --power does"
+        f"too few energies of {', '.join(missing)} were measured on this device class; "
+        "tilewright collect --power measures them"
     )
 
 
@@ -160,7 +160,8 @@ def fit_metrics(
         for name in families:
             if name not in known:
                 raise UsageError(
-                    f"nothing was measured of a family {name!r}", hint=close_matches(name, known)
+                    f"no kernels of a family {name!r} were measured",
+                    hint=close_matches(name, known),
                 )
         fitted += [_fitted(predictors.fit, name, "latency") for name in families or known]
     if "energy" in wanted:

@@ -37,10 +37,11 @@ Split = Literal["configuration", "network", "device"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateRequest:
-    """One `evaluate` command: which predictors are judged, and what they have not seen. Without a
-    `table` the predictors of kernels, those of `all` families or of one; `specs` are datasheets for
-    a table. `folds` is for splits by configuration and network; `shots` for the one by device:
-    samples of the device left out that may be learnt from. A session judges with its own `seed`."""
+    """One `evaluate` command: which predictors are judged, and on what they have not seen. Without
+    a `table` these are the predictors of kernels, of `all` families or of one; `specs` are
+    datasheets for a table. `folds` is for splits by configuration and network; `shots` is for the
+    split by device: the number of samples of the device left out from which the predictor may
+    learn. A session judges with its own `seed`."""
 
     table: Path | None = None
     family: str = ALL

@@ -146,7 +146,7 @@ def require_rows(data: TrainingSet, base: FamilyModel | None = None) -> None:
     least = (LEAST_ROWS, DEFAULT_TREES.members) if base is None else (LEAST_SAMPLES, 2)
     if len(data) < least[0] or count < least[1]:
         raise ModelError(
-            f"{len(data)} rows of {count} configurations teach nothing about {data.family}",
+            f"{len(data)} rows of {count} configurations are too few for a model of {data.family}",
             hint=collecting(data.family, "--samples 500"),
         )
 

@@ -207,8 +207,8 @@ class Forecaster:
         outside = sum(estimate.outside for estimate in estimates)
         if roofs:
             self._note(
-                f"{roofs} tasks are of families of which nothing was measured: their times are the "
-                "roofline's, which are lower bounds"
+                f"{roofs} tasks are of families that were never measured: their times are those of "
+                "the roofline, which are lower bounds"
             )
         if outside:
             self._note(
@@ -218,8 +218,8 @@ class Forecaster:
         moved = ", ".join(f"{name} {factor:.2f}" for name, factor in self.predictors.slowdowns())
         if moved:
             self._note(
-                "kernels of this machine take longer or shorter than those that came along for its "
-                f"class: predictions are multiplied by {moved}"
+                "kernels on this machine are slower or faster than in the shipped measurements of "
+                f"its class: predictions are multiplied by {moved}"
             )
         lender, probes = self.predictors.lender, self.predictors.probes
         if lender is None:
@@ -231,8 +231,9 @@ class Forecaster:
             )
         elif probes:
             self._note(
-                f"predictions start from the device class {lender.placement.key}: its times are "
-                f"most alike of the known ones, by {probes} kernels that were measured on both"
+                f"predictions start from the device class {lender.placement.key}: of the known "
+                "classes its times are most similar to this one's, judged by "
+                f"{probes} kernels that were measured on both"
             )
 
 

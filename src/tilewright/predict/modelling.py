@@ -119,7 +119,7 @@ class Predictors:
         if self.shipped is not None:
             return self.shipped.peaks
         raise ModelError(
-            f"nothing is known of {self.placement.key}",
+            f"no kernels of {self.placement.key} were measured",
             hint="`tilewright collect --op all` measures it.",
         )
 
@@ -258,7 +258,7 @@ class Predictors:
         if cached is not None:
             return cached
         if self.shipped is None:
-            raise ModelError(f"no kernels of {family} came along")
+            raise ModelError(f"no kernels of {family} ship with tilewright")
         model = self._learnt(_shipped_set(self.shipped, family))
         try:
             save_model(model, self._cache_path(family))

@@ -130,7 +130,7 @@ def targets_in(table: polars.DataFrame, family: Family) -> list[Target]:
     if lacking:
         names = ", ".join(f"{c.name} ({c.unit})" if c.unit else c.name for c in lacking)
         hint = close_matches(lacking[0].name, there) if there else None
-        raise UsageError(f"The table lacks {names}, which {family.name} wants.", hint=hint)
+        raise UsageError(f"The table lacks {names}, which {family.name} needs.", hint=hint)
     return found
 
 
@@ -200,7 +200,7 @@ def evaluate_table(
     """
     if request.split == "network":
         raise UsageError(
-            "--split network is for our own kernels: the rows of a table are of no network.",
+            "--split network is for our own kernels: the rows of a table belong to no network.",
             hint="--split configuration keeps equal configurations together.",
         )
     if request.family == ALL:

@@ -48,7 +48,7 @@ _FACTOR_COLUMNS = (
     Column(field="name", label="factor"),
     Column(field="importance", label="importance", show=shown.percent, number=True),
     Column(field="rank_correlation", label="rank correlation", show=shown.number, number=True),
-    Column(field="effects", label="time of each value over the best", show=shown.pairs),
+    Column(field="effects", label="time of each value ÷ the best", show=shown.pairs),
 )
 _EXCHANGE_COLUMNS = (
     Column(field="name", label="factor"),
@@ -160,7 +160,7 @@ def explained_tables(found: ExplainResult) -> tuple[Table, ...]:
                 for record in records_of(found.factors)
                 if record["partial_dependence"]
             ),
-            title="Factors, all others as they are",
+            title="Factors, one varied at a time",
         ),
         Table(
             columns=(*_TURNING_COLUMNS, *(_CONFIRMED_COLUMNS if measured else ())),

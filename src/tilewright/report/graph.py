@@ -32,9 +32,9 @@ def assignments_table(result: GraphTuneResult) -> Table:
         Column(field="name", label="assignment"),
         Column(field="predicted_s", label="predicted", show=shown.seconds, number=True),
         Column(field="measured_s", label="measured", show=shown.seconds, number=True),
-        Column(field="surplus", label="beyond the sum", show=shown.percent, number=True),
-        Column(field="corrected_s", label="corrected by place", show=shown.seconds, number=True),
-        Column(field="left", label="still beyond", show=shown.percent, number=True),
+        Column(field="surplus", label="above predicted", show=shown.percent, number=True),
+        Column(field="corrected_s", label="in the network", show=shown.seconds, number=True),
+        Column(field="left", label="above that", show=shown.percent, number=True),
     )
     records = tuple(
         {

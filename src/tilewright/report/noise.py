@@ -40,8 +40,8 @@ def noise_warnings(result: OptimizeResult) -> tuple[str, ...]:
     if noisy:
         share = shown.percent(sum(task.share or 0.0 for task in noisy))
         found.append(
-            f"{len(noisy)} tasks with {share} of the time varied by more than "
-            f"{shown.percent(NOISY_TASK)} while they were measured."
+            f"The times of {len(noisy)} tasks, which take {share} of the network's time, varied by "
+            f"more than {shown.percent(NOISY_TASK)} while they were measured."
         )
     found += far_more_than_kernels(result.latency_s, result.tasks_latency_s, result.tasks)
     return tuple(dict.fromkeys(found))
@@ -70,15 +70,15 @@ def far_more_than_kernels(
         return ()
     text = (
         f"The network takes {shown.seconds(network_s)}, {shown.ratio(network_s / kernels_s)} the "
-        f"sum of its kernels timed {'alone' if tasks_s else 'in place'} "
+        f"sum of its kernels timed {'alone' if tasks_s else 'in the network'} "
         f"({shown.seconds(kernels_s)})"
     )
     if tasks_s and in_place_s:
-        text += f"; in place they take {shown.seconds(in_place_s)}"
+        text += f"; in the network they take {shown.seconds(in_place_s)}"
     return (
-        f"{text}. Settings of single kernels hardly change that: other programs or too many "
-        "threads disturb the run, or the network is so small that what lies between the kernels "
-        "counts.",
+        f"{text}. Settings of single kernels hardly change that. Either other programs or too many "
+        "threads disturb the run, or the network is so small that the time between its kernels "
+        "matters.",
     )
 
 

@@ -120,7 +120,9 @@ class GraphSearch:
         try:
             found = plan_with(self.solver, problem, RECONSIDERED)
         except errors.TilewrightError as error:
-            self.context.events(Note(message=f"The choice is not reconsidered: {error.message}"))
+            self.context.note(
+                f"The choice is not made again with the times of the race: {error.message}"
+            )
             return None
         return found if found.measured else None
 
@@ -200,7 +202,7 @@ def proposals_of(problem: NetworkProblem, planner: str, events: EventSink) -> li
     except (NothingFound, TooWide) as error:
         if planner == AUTO:
             raise
-        events(Note(message=f"{error.message} The solver {AUTO} takes over."))
+        events(Note(message=f"{error.message} The solver {AUTO} is used instead."))
         found = [plan_with(AUTO, problem, CHOSEN)]
     for name in RIVALS:
         try:

@@ -76,7 +76,8 @@ class NetworkSearch:
         searches = not budget.exhausted and not settled
         if not (searches or settled or budget.nothing or any(tuner.known.values())):
             context.note(
-                "The budget leaves no time to measure, finishing takes all of it: raise --budget."
+                "The budget is too short to measure anything, because compiling and checking the "
+                "network need all of it: raise --budget."
             )
         converged = self._searched() if searches else settled
         if self.with_graph and not searches:

@@ -119,7 +119,10 @@ class NetworkTuner:
             context.measurer.current_hashes,
         )
         if self.outdated:
-            context.note(f"{self.outdated} tasks have new templates; old times are not used")
+            context.note(
+                f"{self.outdated} tasks have kernels that are generated differently now; old times "
+                "are not used"
+            )
         self._tell_of_other_spaces(known)
         known |= {key: list(given[key]) for key in every if key in given}
         return {key: context.exact_enough(every[key], found) for key, found in known.items()}
@@ -136,7 +139,7 @@ class NetworkTuner:
             )
         if strange:
             self._context.note(
-                f"{strange} records are of settings that today's spaces lack; tuners skip them"
+                f"{strange} records have settings that are no longer searched; tuners skip them"
             )
 
     def run(self) -> bool:

@@ -24,7 +24,7 @@ class Session(NetworkVerbs, ForecastVerbs, StudyVerbs, RecordVerbs):
     line (`"zoo:resnet50"`, `"op:relu[shape=1x64]"`), a path, an `onnx.ModelProto`, a
     `torch.nn.Module`, or a pair of a module and its example inputs. None stands for the default of
     any argument. Set `meter` to the name of a meter, `"auto"` say, and `collect` measures energy,
-    too. Set `verify` to False and files of artifacts are not compared with their hashes.
+    too. If `verify` is False, files of artifacts are not compared with their hashes.
 
     Every method raises `UsageError` for an argument of another kind, `ModelError` for a model that
     is missing, broken or not supported, `TargetError` for a device that cannot be used, and

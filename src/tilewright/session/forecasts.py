@@ -66,9 +66,8 @@ class ForecastVerbs(Opened):
         `families` are names such as "conv2d", or "all"; `models` are networks whose own tasks are
         measured; one of the two must be given. `samples` candidates are measured per family.
         `design` says which threads, types and states of the caches are varied, and how
-        configurations are chosen.
-        `budget` is the total of this collection, earlier runs included, as for `optimize`. The same
-        call again goes on where the last one stopped.
+        configurations are chosen. `budget` is the total of this collection, including earlier runs,
+        as for `optimize`. A repeated call continues where the last one stopped.
         """
         said = options_of(options, self.seed)
         request = collect_request(
@@ -91,7 +90,8 @@ class ForecastVerbs(Opened):
         ).run(request)
 
     def fit(self, families: Names = (), metrics: Names = ()) -> FitResult:
-        """Fit predictors to what was measured on this class of device and to what comes along.
+        """Fit predictors to measurements of this class of device and to those that ship with
+        tilewright.
 
         `families` are those of operators, by default all; `metrics` are "latency" and "energy", by
         default both. `predict` fits by itself what is missing.
@@ -117,8 +117,9 @@ class ForecastVerbs(Opened):
 
         `settings` is "default", "best" or "shipped"; `metrics` are among "latency", "power",
         "energy" and "memory", by default all. Implementations whose error bound is above
-        `max_error` are not used. Each kernel's row says where its time comes from: exact (it was
-        measured), interpolated (its neighbours in size were), model, or roofline (a lower bound).
+        `max_error` are not used. Each kernel's time has a source: exact (this kernel was measured),
+        interpolated (kernels of similar sizes were measured), model (a fitted model), or roofline
+        (a lower bound).
         """
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), energies.known_metrics(texts_of(metrics, "metrics"))
@@ -159,9 +160,9 @@ class ForecastVerbs(Opened):
     ) -> ExplainResult:
         """Say which settings an operator's time depends on, and at which sizes it jumps.
 
-        `name` is an `op:…` text or a task's key; `versus` another operator, for what tells the two
-        apart. Times are predicted; with `confirm` they are measured, too. On a session with
-        `target="cuda …"` the answer is about TVM's default CUDA kernels, and nothing is measured.
+        `name` is an `op:…` text or a task's key; `versus` is another operator to compare it with.
+        Times are predicted; with `confirm` some are measured too. On a session with `target="cuda
+        …"` the answer is about TVM's default CUDA kernels, and nothing is measured.
         """
         first, other = text_of(name, "name"), text_or_none(versus, "versus")
         measured, said = truth_of(confirm, "confirm"), options_of(options, self.seed)
@@ -222,8 +223,8 @@ class ForecastVerbs(Opened):
         The rows are those of `table` (.csv or .parquet, with the columns of `family` in
         docs/reference/evaluate.md), or without one the kernels known of this class of device.
         `split` says what is kept aside: "configuration", "device", or of our kernels "network".
-        `folds` is into how many parts configurations are divided, `shots` how many rows of the
-        device kept aside may be learned from, `specs` a JSON file with the datasheets of devices.
+        `folds` is the number of parts of the configurations, `shots` how many rows of the device
+        kept aside the predictor may learn from, `specs` a JSON file with the datasheets of devices.
         Errors are |predicted ÷ measured − 1|, as fractions.
         """
         return self.judge(

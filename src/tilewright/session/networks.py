@@ -67,7 +67,7 @@ class NetworkVerbs(Opened):
         "10m", "1h30m") or a number of measurements (500), "10m" by default, 0 to search nothing;
         `out`: the folder for the artifact, by default tilewright-out/NAME; `options`: batch, shapes
         and seed of the model; `max_error`: the allowed error of the outputs, relative to the
-        largest value of each, 1e-4 by default. The same call again goes on where the last one
+        largest value of each, 1e-4 by default. A repeated call continues where the last one
         stopped. Raises `NegativeVerdict` where no network gives right results, and `OutputError`
         where the folder cannot be written.
         """

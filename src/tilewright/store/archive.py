@@ -207,8 +207,7 @@ def _lines(path: Path, receiver: Connections) -> Generator[Line]:
     except StoreError as error:
         raise StoreError(
             error.message,
-            hint=f"Nothing was taken from {path}. {receiver.path}, where it should have gone, is "
-            "as it was.",
+            hint=f"Nothing was imported from {path}. The database {receiver.path} is unchanged.",
         ) from error
 
 

@@ -177,7 +177,8 @@ class Archive(Protocol):
         ...
 
     def take_in(self, lines: Iterable[Line], path: Path, kind: str) -> ImportResult:
-        """Take in what a reader of another layer made of the file at `path`: for `db import`."""
+        """Add the records that a reader of another layer made of the file at `path`: for `db
+        import`."""
         ...
 
     def merge(self, other: Path) -> ImportResult:

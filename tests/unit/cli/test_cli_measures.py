@@ -98,12 +98,12 @@ def test_memory_is_planned_and_measured_where_it_is_asked_for(
         workspace_bytes=4 << 20,
         interface_bytes=1 << 19,
         code_bytes=1 << 19,
-        reason="--memory does.",
+        reason="--memory measures it.",
     )
     session.profiled = replace(PROFILED, memory=planned)
     out = tilewright("profile", "m").out
     assert session.calls[-1]["memory"] is False
-    assert "149 MiB" in out and "--memory does." in out
+    assert "149 MiB" in out and "--memory measures it." in out
     measured = replace(planned, measured_bytes=151 << 20, method="VmHWM", reason="")
     session.profiled = replace(PROFILED, memory=measured)
     out = tilewright("profile", "m", "--memory").out

@@ -161,7 +161,11 @@ def test_bad_flags(tilewright: Command, tmp_path: Path) -> None:
         (2, "--shots goes with", ("--table", "t.parquet", "--family", "softmax", "--shots", "9")),
         (2, "at least 5", ("--table", "t.parquet", *device, "--shots", "3")),
         (2, "--table needs --family", ("--table", "t.parquet")),
-        (2, "of no network", ("--table", "t.parquet", "--family", "softmax", "--split", "network")),
+        (
+            2,
+            "belong to no network",
+            ("--table", "t.parquet", "--family", "softmax", "--split", "network"),
+        ),
         (2, "--split device", ("--family", "softmax", "--shots", "9")),
         (2, "at least 10", ("--family", "softmax", "--split", "device", "--shots", "9")),
         (2, "--specs goes with --table", ("--family", "softmax", "--specs", "sheets.json")),

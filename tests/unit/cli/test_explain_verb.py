@@ -30,7 +30,7 @@ def test_threads_without_a_number_are_the_question(
 
 def test_factors_are_told_with_what_exchanging_them_does(tilewright: Command) -> None:
     shown = tilewright("explain", "op:conv2d[c=64]").out
-    _, alone = shown.split("Factors, all others as they are")
+    _, alone = shown.split("Factors, one varied at a time")
     assert "42.0 %" in alone
     assert "1=2.5" in alone
     assert "implementation" not in alone.split("Turning points")[0]

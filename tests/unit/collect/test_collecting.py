@@ -205,7 +205,7 @@ def test_no_meter_of_this_machine_tells_of_another() -> None:
 
 def test_a_meter_would_read_neighbours_as_well(store: SqliteStore) -> None:
     crowded = (Circumstances(usual=PLACEMENT, neighbours=1),)
-    with pytest.raises(UsageError, match="copies of a kernel"):
+    with pytest.raises(UsageError, match="including the copies"):
         collector_of(crowded, store, discard, "none")
 
 

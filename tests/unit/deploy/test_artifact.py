@@ -117,5 +117,5 @@ def test_other_shapes_are_refused_before_anything_is_read(
     (tmp_path / FILE).write_text("{}")
     with tw.open(db=tmp_path / "a.db") as session:
         for verb in (session.profile, session.compare):
-            with pytest.raises(UsageError, match="compiled for its shapes"):
+            with pytest.raises(UsageError, match="compiled for fixed shapes"):
                 verb(tmp_path, options=options)

@@ -110,7 +110,7 @@ def test_a_beginning_ends_with_the_suspect_and_a_copy_in_plain_form(
 def test_a_fault_between_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker(None)
     said, _ = culprit(chain(*FILTERS), tmp_path, monkeypatch, worker)
-    assert said == "no truncated network is wrong: the fault lies between the tasks"
+    assert said == "the network is right up to every single task: the fault lies between the tasks"
     assert len(worker.plans[-1].calls) == len(FILTERS) + 1, "the whole network was looked at"
 
 

@@ -205,7 +205,7 @@ def test_who_races_depends_on_the_budget(
     assert (search.with_graph, search.rivals) == (with_graph, rivals)
     too_short = not with_graph and "level" not in wishes
     assert ("too short for the graph tuner" in bench.notes) is too_short
-    assert ("too short to race the rivals" in bench.notes) is (line_up is FEW)
+    assert ("too short to race other assignments" in bench.notes) is (line_up is FEW)
     reserve = optimizing.Reserve(
         tasks=2,
         weight_bytes=search.network.weight_bytes,

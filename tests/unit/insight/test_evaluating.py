@@ -148,7 +148,7 @@ def of_run(store: SqliteStore, model: str, workload: Workload, candidate: Candid
 
 def test_no_network_is_known(predictors: Predictors, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluating, "zoo_tasks", dict[str, frozenset[str]])
-    with pytest.raises(ModelError, match="a network's own") as caught:
+    with pytest.raises(ModelError, match="belongs to a network") as caught:
         evaluate_kernels(predictors, question("network"))
     assert "collect zoo:" in (caught.value.hint or "")
 
@@ -197,12 +197,12 @@ def test_all_families_with_a_note_on_those_too_little_is_known_of(store: SqliteS
     assert {row.family for row in found.result.rows} == {"conv2d"}
     assert found.result.family == "all"
     (note,) = found.result.notes
-    assert note.startswith("elementwise: ") and "teach nothing" in note
+    assert note.startswith("elementwise: ") and "are too few for a model of" in note
     assert [event.message for event in heard if isinstance(event, Note)] == [note]
 
 
 def test_what_cannot_be_asked(predictors: Predictors) -> None:
-    with pytest.raises(UsageError, match="nothing was measured of a family 'conv9d'") as caught:
+    with pytest.raises(UsageError, match="no kernels of a family 'conv9d'") as caught:
         evaluate_kernels(predictors, question("configuration", "conv9d"))
     assert "conv2d" in (caught.value.hint or "")
     with pytest.raises(UsageError, match="no split 'row'"):

@@ -117,10 +117,10 @@ def test_a_task_by_its_key(explainer: Explainer) -> None:
 def test_what_cannot_be_explained(explainer: Explainer) -> None:
     with pytest.raises(UsageError, match="neither an operator nor a task"):
         explainer.explain("nonsense")
-    with pytest.raises(ModelError, match="too little is known of softmax") as caught:
+    with pytest.raises(ModelError, match="too few kernels of softmax") as caught:
         explainer.explain("op:softmax[shape=8x8]")
     assert "collect --op softmax" in (caught.value.hint or "")
-    with pytest.raises(ModelError, match="too little is known of elementwise") as caught:
+    with pytest.raises(ModelError, match="too few kernels of elementwise") as caught:
         explainer.explain("op:relu[shape=1x8x8x8]")
     assert "collect --op relu --op sigmoid" in (caught.value.hint or "")
     with pytest.raises(UsageError, match="no model in common"):

@@ -236,7 +236,7 @@ def test_a_solver_that_finds_nothing_is_stood_in_for(
     proposals = searched.run()
     assert proposals[0].name == CHOSEN and solution_of(proposals[0]).solver == "exact"
     notes = [event.message for event in searched.events if isinstance(event, Note)]
-    assert any("auto takes over" in note for note in notes)
+    assert any("auto is used instead" in note for note in notes)
 
 
 def test_a_search_that_was_cut_short_has_not_converged(store: SqliteStore) -> None:

@@ -72,8 +72,8 @@ class Builder(Protocol):
     def identify(
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
     ) -> str:
-        """The hash of a kernel, without building it: equal ones are the same kernel, and one that
-        changes makes old measurements those of another kernel."""
+        """The hash of a kernel, without building it. Equal hashes mean the same kernel; if the hash
+        changes, old measurements are no longer used for it."""
 
     def build(
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources

@@ -23,7 +23,7 @@ MOST_W = 20_000.0
 
 
 class MeterLost(TargetError):
-    """A sensor is missing, may not be read, does not answer any more, or says what cannot be.
+    """A sensor is missing, may not be read, no longer answers, or gives an impossible value.
 
     Meters hand it around as a value, too; the hint says what would help.
     """
@@ -63,7 +63,7 @@ class Meter(Protocol):
 
     @property
     def update_s(self) -> float:
-        """Seconds from one value of the sensor to the next; a window must be long against it."""
+        """Seconds from one value of the sensor to the next; a window must be much longer."""
         ...
 
     def unavailable(self) -> MeterLost | None:
@@ -216,7 +216,7 @@ class PollingMeter(_SensorMeter):
             energy_j = integrated_j([*inside, (end_s, self._samples[-1][1])])
             if energy_j > 0:
                 return Reading(energy_j=energy_j, window_s=window_s)
-            self._reason = f"{self.method} told no power for {window_s:.3g} s."
+            self._reason = f"{self.method} gave no power for {window_s:.3g} s."
         return Reading(energy_j=None, window_s=window_s, reason=self._reason)
 
     def _poll(self) -> None:

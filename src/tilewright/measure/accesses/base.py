@@ -15,10 +15,11 @@ _TIMEOUT_S = 60.0
 
 
 class Access(Protocol):
-    """A way to reach devices. A device names the one that it is reached by.
+    """A way to reach devices. Each device names its access.
 
-    `here` says that kernels run on this machine: then its meters, the state of its caches and what
-    runs beside a kernel can be had. `runs_networks` says that whole networks run there, too.
+    `here` says that kernels run on this machine; only then can its meters be read, the state of its
+    caches be set, and other kernels be run beside a kernel. `runs_networks` says that whole
+    networks run there, too.
     """
 
     name: str
@@ -26,7 +27,7 @@ class Access(Protocol):
     here: bool
     runs_networks: bool
     note: str
-    """What people should know of every answer from there; empty for nothing."""
+    """A sentence that is shown with every answer from there; may be empty."""
 
     def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement | None:
         """The placement that `--target`, `--tracker` and `--threads` mean, None where the target is

@@ -37,7 +37,7 @@ class _Simulated:
     runs_networks = True
     note = (
         "This is a made-up device: nothing is built and times are estimates, "
-        "but what they are compared with is real."
+        "but other engines really run on this machine."
     )
 
     def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement | None:

@@ -90,7 +90,7 @@ def optional(node: OnnxNode) -> Translated:
     if node.operator == "OptionalHasElement":
         return node.constant(np.array(node.given(0) is not None))
     if node.given(0) is None:
-        raise ModelError("nothing is given to be taken out")
+        raise ModelError("its optional has no element")
     return node.input(0)
 
 
@@ -98,7 +98,7 @@ def optional(node: OnnxNode) -> Translated:
 def dropout(node: OnnxNode) -> Translated:
     """Dropout in inference: the same tensor, and a mask of ones where it is asked for."""
     if node.given(2) and node.value(2) is None:
-        raise ModelError("whether it trains depends on the data", hint=TRAINING_HINT)
+        raise ModelError("whether it is in training mode depends on the data", hint=TRAINING_HINT)
     if any(node.known_integers(2, ())):
         raise training_refused()
     x = node.input(0)

@@ -57,8 +57,9 @@ def opaque(
     if not inputs:
         raise ModelError(
             f"node {quoted(node.name)}: the result of operator {quoted(node.full_name)} depends "
-            "on nothing that the network is given, and could not be computed ahead",
-            hint="Random numbers are not supported; a constant result: put it into the model.",
+            "on no input of the network, and could not be computed in advance",
+            hint="Random numbers are not supported. If the result is constant, put it into the "
+            "model.",
         )
     kinds = _result_types(node, model, known)
     outputs = [index for index, name in enumerate(node.proto.output) if name]

@@ -79,7 +79,7 @@ def resize(node: OnnxNode) -> Translated:
     if mode != "nearest":
         result = _interpolated(node, axes, coordinate)
     elif node.integer("antialias", 0):
-        raise ModelError("antialias of nearest neighbours means nothing")
+        raise ModelError("antialias has no meaning for nearest neighbours")
     elif coordinate == _CROP:
         result = _picked(x, axes, rounding)
     else:
@@ -203,7 +203,7 @@ def _axes(node: OnnxNode, shape: tuple[int, ...], coordinate: str) -> list[_Axis
     named = [shortest(scale) for scale in scaled]
     wanted = named or (node.value(3) is not None and node.known_integers(3))
     if not wanted:
-        raise ModelError("neither its scales nor its sizes are known ahead")
+        raise ModelError("neither its scales nor its sizes are constant")
     for place, size in zip(places, wanted, strict=True):
         whole = floor(size * shape[place]) if named else int(size)
         scales[place], sizes[place] = size if named else size / shape[place], whole
@@ -225,8 +225,8 @@ def _refuse_fractions(shape: tuple[int, ...], sizes: list[int], scales: list[flo
     for before, after, scale in zip(shape, sizes, scales, strict=True):
         if abs(scale * before - after) > _FRACTION:
             raise ModelError(
-                f"{before} elements times {shortest(scale)} are no whole number, and what is "
-                "matched are the corners: engines do not agree what that means",
+                f"{before} elements times {shortest(scale)} is no whole number, for which engines "
+                "disagree if corners are aligned",
                 hint="Give sizes in place of scales.",
             )
 
@@ -250,7 +250,7 @@ def _parts(node: OnnxNode, places: list[int], rank: int) -> list[tuple[float, fl
     """The part of each axis that is taken: `roi` holds all starts, then all ends."""
     region = node.value(1)
     if region is None or region.size != 2 * len(places):
-        raise ModelError("its region of interest is not known ahead")
+        raise ModelError("its region of interest is not constant")
     starts, ends = ([shortest(value) for value in half] for half in region.reshape(2, len(places)))
     parts: list[tuple[float, float] | None] = [(0.0, 1.0)] * rank
     for place, start, end in zip(places, starts, ends, strict=True):

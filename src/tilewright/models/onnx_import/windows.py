@@ -210,7 +210,7 @@ def pool(node: OnnxNode) -> Translated:
     x = node.input(0)
     if node.uses_output(1):
         raise ModelError(
-            "the second output, where the largest elements lie, is not supported",
+            "the second output, the places of the largest elements, is not supported",
             hint="Cut the network before the node that reads it, or export it without.",
         )
     window = read_window(node, x.shape[2:], node.integers("kernel_shape"))

@@ -19,7 +19,7 @@ class NothingFound(NegativeVerdict):
 
 
 class TooWide(NegativeVerdict):
-    """The tables a solver would have to make do not fit into its limits."""
+    """The tables that a solver would need are larger than its limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

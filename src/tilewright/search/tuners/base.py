@@ -169,7 +169,7 @@ class LateTuner:
         return self._tuner.ask(count)
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
-        """Tell the tuner, or keep for later."""
+        """Tell the tuner, or keep the outcomes until it is made."""
         if self._tuner is None:
             self._told += outcomes
         else:

@@ -126,7 +126,7 @@ class XgbTuner(NumberTuner):
         self.features, self.problem = kind, ""
         if kind != "knob" and task.featurizer is None:
             self.features = "knob"
-            self.problem = f"no compiler to make {kind} features with; knob features are used"
+            self.problem = f"no compiler is there to make {kind} features; knob features are used"
         self._model = BoostedTrees(objective, task.seed)
         self._finer = BoostedTrees(objective, task.seed)
         self._rows: dict[int, Floats] = {}
