@@ -40,8 +40,8 @@ def noise_warnings(result: OptimizeResult) -> tuple[str, ...]:
     if noisy:
         share = shown.percent(sum(task.share or 0.0 for task in noisy))
         found.append(
-            f"The times of {len(noisy)} tasks, which take {share} of the network's time, varied by "
-            f"more than {shown.percent(NOISY_TASK)} while they were measured."
+            f"{len(noisy)} of the tasks, with {share} of the network's time, varied by more than "
+            f"{shown.percent(NOISY_TASK)} while they were measured."
         )
     found += far_more_than_kernels(result.latency_s, result.tasks_latency_s, result.tasks)
     return tuple(dict.fromkeys(found))
