@@ -285,7 +285,7 @@ def test_a_reference_that_varies_widens_the_claim() -> None:
 @pytest.mark.parametrize(
     ("network_s", "tasks_s", "in_place_s", "words"),
     [
-        (0.0101, 0.005, 0.009, "2.02× the sum of its kernels timed alone (5 ms); in the network they"),
+        (0.0101, 0.005, 0.009, "2.02× the sum of its kernels timed alone (5 ms); in the network"),
         (0.0101, 0.0, 0.005, "2.02× the sum of its kernels timed in the network (5 ms)"),
         (0.0099, 0.005, 0.009, ""),
         (0.0101, 0.0, 0.009, ""),
