@@ -196,8 +196,8 @@ def _without_peers(skipped: Mapping[str, str]) -> TargetError:
     told = "; ".join(f"{', '.join(those)}: {reason}" for reason, those in names.items())
     return TargetError(
         f"no peer can be used: {told}",
-        hint="Name another with --peers (onnxruntime comes along), or install one where the "
-        "networks run: pip install 'tilewright[openvino]'.",
+        hint="Name another with --peers (onnxruntime is installed with tilewright), or install one "
+        "where the networks run: pip install 'tilewright[openvino]'.",
     )
 
 

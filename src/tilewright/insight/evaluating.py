@@ -278,8 +278,8 @@ def unseen_classes(
             f"--split device needs kernels of {family} of two device classes of one architecture, "
             f"{LEAST_ROWS} of each; known are {names}.",
             hint=f"`{collecting(family, '--threads 1')}` measures another class on the same "
-            "machine; `tilewright db merge` brings in another machine's; --table takes "
-            "anybody's.",
+            "machine; `tilewright db merge` adds another machine's; --table evaluates "
+            "measurements of other programs.",
         )
     return found
 
