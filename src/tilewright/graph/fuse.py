@@ -41,7 +41,7 @@ class TaskCall:
     workload: Workload
     inputs: tuple[str, ...]
     output: str
-    nodes: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
     kind: CallKind = "kernel"
 
 

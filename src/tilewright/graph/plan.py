@@ -29,7 +29,7 @@ from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import Resources
-from tilewright.graph.fuse import CallKind
+from tilewright.graph.fuse import TaskCall
 from tilewright.graph.network import TensorType
 from tilewright.graph.tasks import Task, TaskKey, counted
 from tilewright.graph.workload import Workload
@@ -77,17 +77,11 @@ class PlannedTensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedCall:
-    """A kernel's call. `constants` names the packed constant of each operand that is one, by
-    argument index; `nodes` are the graph's nodes that the call covers."""
+class PlannedCall(TaskCall):
+    """A kernel's call: what computes it, in which lane, and what it waits for. `constants` names
+    the packed constant of each operand that is one, by argument index."""
 
-    name: str
-    workload: Workload
     candidate: Candidate
-    inputs: tuple[str, ...]
-    output: str
-    nodes: tuple[str, ...] = ()
-    kind: CallKind = "kernel"
     lane: str = MAIN
     after: tuple[str, ...] = ()
     constants: Mapping[int, str] = field(default_factory=dict[int, str])

@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from operator import index
 from pathlib import Path
-from typing import SupportsIndex, cast
 
-from tilewright.core.arguments import one_of
-from tilewright.core.errors import InternalError, UsageError, quoted
+from tilewright.core.arguments import count_of, counts_of, named_of, one_of
+from tilewright.core.errors import InternalError, quoted
 from tilewright.core.scratch import FolderInUse, PrivateFolder
 from tilewright.graph.network import Graph, TensorType
-
-
-def _whole(value: object, name: str, least: int) -> int:
-    """A whole number, numpy's too. Raises UsageError for others and for smaller ones."""
-    try:
-        number = index(cast("SupportsIndex", value))
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise UsageError(f"{name} must be a whole number, not {value!r}.")
-    if number < least:
-        raise UsageError(f"a {name} of {number} is not possible")
-    return number
-
-
-def _shapes(value: object) -> dict[str, tuple[int, ...]]:
-    """Shapes by name, each a tuple. Raises UsageError for anything else."""
-    hint = "ModelOptions(shapes={'input': (1, 3, 224, 224)})"
-    if not isinstance(value, Mapping):
-        raise UsageError(f"shapes must be a dictionary, not {value!r}.", hint=hint)
-    found: dict[str, tuple[int, ...]] = {}
-    for name, shape in cast("Mapping[object, object]", value).items():
-        if not isinstance(name, str):
-            raise UsageError(f"shapes has {name!r} where a name must be.", hint=hint)
-        if isinstance(shape, (str, bytes, Mapping)) or not isinstance(shape, Iterable):
-            raise UsageError(f"the shape of {quoted(name)} is {shape!r}, no list.", hint=hint)
-        sizes = cast("Iterable[object]", shape)
-        found[name] = tuple(_whole(size, f"size of {quoted(name)}", 1) for size in sizes)
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +26,14 @@ class ModelOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "seed", _whole(self.seed, "seed", 0))
+        object.__setattr__(self, "seed", count_of(self.seed, "seed"))
         if self.batch is not None:
-            object.__setattr__(self, "batch", _whole(self.batch, "batch", 1))
-        object.__setattr__(self, "shapes", _shapes(self.shapes))
+            object.__setattr__(self, "batch", count_of(self.batch, "batch", 1))
+        shapes = {
+            name: counts_of(shape, f"the shape of {quoted(name)}", 1)
+            for name, shape in named_of(self.shapes, "shapes").items()
+        }
+        object.__setattr__(self, "shapes", shapes)
 
 
 def options_of(value: object, seed: int) -> ModelOptions:

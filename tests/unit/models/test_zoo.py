@@ -13,6 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from helpers.networks.zoo_outlines import zoo_outline
 from tilewright.models import zoo
 from tilewright.models.zoo._builder import Convolution, GraphBuilder, ssd_anchors
 from tilewright.models.zoo._description import append_network, parse_sections, zoo_sections
@@ -80,7 +81,7 @@ def feeds(name: str, batch: int) -> dict[str, np.ndarray]:
     entry = zoo.entry(name)
     rng = np.random.default_rng(1)
     arrays: dict[str, np.ndarray] = {}
-    model = entry.outline(batch=batch)
+    model = zoo_outline(name, batch)
     for info, shape in zip(model.graph.input, entry.input_shapes, strict=True):
         full = (batch, *shape[1:])
         if entry.integer_limit is None:
@@ -132,7 +133,7 @@ def test_batch_below_one_is_refused() -> None:
 @pytest.mark.parametrize("name", zoo.names())
 def test_parameters_are_exact(name: str) -> None:
     entry = zoo.entry(name)
-    assert parameter_count(entry.outline()) == PUBLISHED[name][0]
+    assert parameter_count(zoo_outline(name)) == PUBLISHED[name][0]
     assert entry.parameters == PUBLISHED[name][0]
 
 
@@ -143,14 +144,14 @@ def test_multiply_adds_are_within_one_percent(name: str) -> None:
         assert entry.multiply_adds is None
         return
     assert entry.multiply_adds == published
-    assert multiply_adds(entry.outline()) == pytest.approx(published, rel=0.01)
+    assert multiply_adds(zoo_outline(name)) == pytest.approx(published, rel=0.01)
 
 
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("name", zoo.names())
 def test_shapes_follow_the_batch(name: str, batch: int) -> None:
     entry = zoo.entry(name)
-    model = entry.outline(batch=batch)
+    model = zoo_outline(name, batch)
     shapes = inferred_shapes(model)
     assert all(extent > 0 for shape in shapes.values() for extent in shape)
     for infos, expected in (
@@ -163,7 +164,7 @@ def test_shapes_follow_the_batch(name: str, batch: int) -> None:
 
 @pytest.mark.parametrize("name", zoo.names())
 def test_node_names_are_unique_and_nothing_dangles(name: str) -> None:
-    graph = zoo.entry(name).outline().graph
+    graph = zoo_outline(name).graph
     names = [node.name for node in graph.node]
     assert len(names) == len(set(names))
     read = {value for node in graph.node for value in node.input}
@@ -221,7 +222,7 @@ def test_weights_are_the_same_in_every_process() -> None:
 
 
 def test_names_follow_the_modules() -> None:
-    graph = zoo.entry("resnet18").outline().graph
+    graph = zoo_outline("resnet18").graph
     nodes = {node.name for node in graph.node}
     assert {"conv1", "layer1.0.conv2", "layer2.0.downsample.1", "fc"} <= nodes
     assert "layer4.1.bn2.running_var" in {tensor.name for tensor in graph.initializer}
@@ -302,7 +303,7 @@ STRUCTURES = {
 
 @pytest.mark.parametrize("name", zoo.names())
 def test_networks_stay_as_they_are(name: str) -> None:
-    assert structure(zoo.entry(name).outline(batch=2)) == STRUCTURES[name]
+    assert structure(zoo_outline(name, 2)) == STRUCTURES[name]
 
 
 def test_every_section_is_named_once() -> None:

@@ -7,8 +7,10 @@ even after some of them were replaced in the same pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,6 +24,25 @@ from tilewright.graph.network import (
     fresh_name,
 )
 from tilewright.graph.operators import OPERATORS
+
+_Value = TypeVar("_Value")
+
+
+class NotApplicable(Exception):
+    """Raised by a rule that does not apply to its node, which then stays as it is."""
+
+
+def only_if(condition: bool) -> None:
+    """Go on with a rule if a condition holds; NotApplicable otherwise."""
+    if not condition:
+        raise NotApplicable
+
+
+def found(value: _Value | None) -> _Value:
+    """What was looked for; NotApplicable where there is none."""
+    if value is None:
+        raise NotApplicable
+    return value
 
 
 class Edit:
@@ -161,7 +182,7 @@ Rewrite = Callable[[Graph], Graph]
 
 def rewrite(*operators: str) -> Callable[[Rule], Rewrite]:
     """Make a rewrite of a whole graph of a rule, which is given one node after the other: those of
-    some operators, or all of them."""
+    some operators, or all of them. A rule changes nothing where it raises NotApplicable."""
 
     def decorate(rule: Rule) -> Rewrite:
         @wraps(rule)
@@ -169,7 +190,8 @@ def rewrite(*operators: str) -> Callable[[Rule], Rewrite]:
             edit = Edit(graph)
             for node in graph.nodes:
                 if not operators or node.operator in operators:
-                    rule(edit, node)
+                    with suppress(NotApplicable):
+                        rule(edit, node)
             return edit.finish()
 
         return rewritten

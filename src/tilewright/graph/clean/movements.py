@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from tilewright.core.errors import ModelError
-from tilewright.graph.clean.edit import Edit, rewrite
+from tilewright.graph.clean.edit import Edit, found, only_if, rewrite
 from tilewright.graph.network import Graph, Node, TensorType, attributes
 from tilewright.graph.operators import OPERATORS
 
@@ -48,8 +48,7 @@ def drop_expansions(edit: Edit, node: Node) -> None:
     after:  add(x[8,1,1], y[8,7,7])
     """
     operator = OPERATORS[node.operator]
-    if not operator.elementwise or len(node.inputs) < 2:
-        return
+    only_if(operator.elementwise and len(node.inputs) > 1)
     inputs = node.inputs
     for port, tensor in enumerate(node.inputs):
         inner = edit.producer(tensor, "expand")
@@ -75,12 +74,10 @@ def merge_padding(edit: Edit, node: Node) -> None:
     Maximum pooling takes a padding with -inf, or with 0 behind a relu when no window lies in the
     padding alone; average pooling one with 0 when it has no other padding, then counting it.
     """
-    pad = edit.producer(node.inputs[0], "pad")
-    if pad is None or pad.attribute("mode") != "constant":
-        return
+    pad = found(edit.producer(node.inputs[0], "pad"))
     before, after = pad.integers("before"), pad.integers("after")
-    if len(before) != 4 or any((*before[:2], *after[:2])):
-        return
+    only_if(pad.attribute("mode") == "constant" and len(before) == 4)
+    only_if(not any((*before[:2], *after[:2])))
     named, added = node.named, (*before[2:], *after[2:])
     padding = tuple(a + b for a, b in zip(node.integers("padding"), added, strict=True))
     if _may_pad(edit, node, pad, padding):
@@ -139,15 +136,12 @@ def sink_reshapes(edit: Edit, node: Node) -> None:
     operators let them pass when their other operands are single constants or constants along the
     last axis. A reshape behind another movement stays: the two merge.
     """
-    ports = [port for port, name in enumerate(node.inputs) if name not in edit.constants]
-    if node.operator == "dense":
-        ports = [0]
-    elif not OPERATORS[node.operator].elementwise or len(ports) != 1:
-        return
-    (port,) = ports
-    reshape = edit.producer(node.inputs[port], "reshape")
-    if reshape is None or not edit.read_once(reshape.output):
-        return
+    dense = node.operator == "dense"
+    data = [port for port, name in enumerate(node.inputs) if name not in edit.constants]
+    only_if(dense or (OPERATORS[node.operator].elementwise and len(data) == 1))
+    port = 0 if dense else data[0]
+    reshape = found(edit.producer(node.inputs[port], "reshape"))
+    only_if(edit.read_once(reshape.output))
     source = reshape.inputs[0]
     before = edit.producers.get(source)
     moved = before is not None and OPERATORS[before.operator].movement

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.graph.clean.edit import Edit, rewrite
+from tilewright.graph.clean.edit import Edit, NotApplicable, found, only_if, rewrite
 from tilewright.graph.network import Node
 from tilewright.graph.operators.base import broadcast
 
@@ -22,8 +22,7 @@ def recognize_activations(edit: Edit, node: Node) -> None:
     The factors may come in any order; `x * clip(x + 3, 0, 6) / 6` is `hard_swish` too.
     """
     scale, factors = _factors(edit, node, depth=3)
-    if len(factors) != 2:
-        return
+    only_if(len(factors) == 2)
     for x, other in (factors, factors[::-1]):
         name = _activation(edit, x, other, scale)
         if name is not None and edit.types[x] == edit.types[node.output]:
@@ -88,10 +87,8 @@ def recognize_layer_norm(edit: Edit, node: Node) -> None:
     after:  layer_norm(x, 1, 0)
     """
     centred, root = _quotient(edit, node)
-    difference = edit.producer(centred, "subtract")
-    total = None if root is None else edit.producer(root.inputs[0], "add")
-    if difference is None or total is None:
-        return
+    difference = found(edit.producer(centred, "subtract"))
+    total = found(edit.producer(root.inputs[0], "add"))
     x, mean = difference.inputs
     kind = edit.types[x]
     for variance, c in (total.inputs, total.inputs[::-1]):
@@ -110,17 +107,17 @@ def recognize_layer_norm(edit: Edit, node: Node) -> None:
             break
 
 
-def _quotient(edit: Edit, node: Node) -> tuple[str | None, Node | None]:
+def _quotient(edit: Edit, node: Node) -> tuple[str, Node]:
     """d of `d / sqrt(s)`, also written with a reciprocal root, and the node of the root."""
     if node.operator == "divide":
-        return node.inputs[0], edit.producer(node.inputs[1], "sqrt")
+        return node.inputs[0], found(edit.producer(node.inputs[1], "sqrt"))
     for centred, factor in (node.inputs, node.inputs[::-1]):
         inverse = edit.producer(factor, "reciprocal")
         root = edit.producer(inverse.inputs[0], "sqrt") if inverse else None
         root = root or edit.producer(factor, "rsqrt")
         if root is not None:
             return centred, root
-    return None, None
+    raise NotApplicable
 
 
 def _mean_axes(edit: Edit, tensor: str, source: str | None = None) -> tuple[int, ...] | None:
@@ -151,13 +148,11 @@ def _fold_into_norm(edit: Edit, node: Node, norm: Node, c: Any) -> None:
     x, scale, bias = norm.inputs
     kind = edit.types[x]
     part = kind.shape[norm.integer("axis") :]
-    s: Any = edit.constants.get(scale)
-    b: Any = edit.constants.get(bias)
+    s: Any = found(edit.constants.get(scale))
+    b: Any = found(edit.constants.get(bias))
     rest = c.shape[max(0, c.ndim - len(part)) :]
-    if s is None or b is None or kind != edit.types[node.output] or prod(rest) != c.size:
-        return
-    if broadcast((part, rest)) != part:
-        return
+    only_if(kind == edit.types[node.output] and prod(rest) == c.size)
+    only_if(broadcast((part, rest)) == part)
     value: Any = c.reshape(rest)
     if node.operator == "multiply":
         scale = edit.constant(f"{scale}.scaled", np.asarray(np.broadcast_to(s * value, part)))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.graph.clean.edit import Edit, rewrite
+from tilewright.graph.clean.edit import Edit, found, only_if, rewrite
 from tilewright.graph.network import Node
 
 _FLOATS = ("float16", "float32", "float64")
@@ -33,9 +33,8 @@ def normalize_arithmetic(edit: Edit, node: Node) -> None:
     last bit may give another code.
     """
     x, c = node.inputs
-    value: Any = edit.constants.get(c)
-    if edit.types[node.output].dtype not in _FLOATS or value is None or x in edit.constants:
-        return
+    value: Any = found(edit.constants.get(c))
+    only_if(edit.types[node.output].dtype in _FLOATS and x not in edit.constants)
     if node.operator == "subtract":
         edit.turn(node, "add", (x, edit.constant(f"{c}.negative", np.asarray(-value))))
     elif node.operator == "divide":
@@ -69,30 +68,25 @@ def merge_arithmetic(edit: Edit, node: Node) -> None:
     before: (x * a) * b      (x + a) + b      (x * a + b) * c
     after:  x * (a * b)      x + (a + b)      x * (a * c) + b * c
     """
-    outer = _term(edit, node)
+    outer = found(_term(edit, node))
     inner = _inner(edit, outer, node.operator)
-    if outer is not None and inner is not None:
-        merged = _combined(edit, node.operator, inner, outer)
-        if merged is not None:
-            edit.rewire(node, (inner.data, merged))
+    if inner is not None:
+        edit.rewire(node, (inner.data, _combined(edit, node.operator, inner, outer)))
         return
-    shifted = _inner(edit, outer, "add")
-    scaled = _inner(edit, shifted, "multiply")
-    if outer is None or shifted is None or scaled is None:
-        return
+    shifted = found(_inner(edit, outer, "add"))
+    scaled = found(_inner(edit, shifted, "multiply"))
     factor = _combined(edit, "multiply", scaled, outer)
-    bias = None if factor is None else _combined(edit, "multiply", shifted, outer)
-    if factor is not None and bias is not None:
-        product = edit.rewritten(scaled.node, (scaled.data, factor))
-        edit.turn(node, "add", (product.output, bias), [product])
+    bias = _combined(edit, "multiply", shifted, outer)
+    product = edit.rewritten(scaled.node, (scaled.data, factor))
+    edit.turn(node, "add", (product.output, bias), [product])
 
 
-def _combined(edit: Edit, operator: str, first: _Term, second: _Term) -> str | None:
-    """The sum or product of two constants, unless it grows or leaves the type's range."""
+def _combined(edit: Edit, operator: str, first: _Term, second: _Term) -> str:
+    """The sum or product of two constants; NotApplicable where it grows or leaves the type's
+    range."""
     a: Any = edit.constants[first.constant].astype(np.float64)
     b: Any = edit.constants[second.constant].astype(np.float64)
-    if np.broadcast(a, b).size > max(a.size, b.size):
-        return None
+    only_if(np.broadcast(a, b).size <= max(a.size, b.size))
     merged: Any = a * b if operator == "multiply" else a + b
     return _stored(edit, f"{second.constant}.merged", merged, second.constant)
 
@@ -106,18 +100,15 @@ def distribute_scales(edit: Edit, node: Node) -> None:
 
     This is how two tensors of codes are added.
     """
-    outer = _term(edit, node)
-    if outer is None or not edit.read_once(outer.data):
-        return
-    total, factor = edit.producer(outer.data, "add"), edit.scalar(outer.constant)
-    if total is None or factor is None or abs(frexp(factor)[0]) != 0.5:
-        return
+    outer = found(_term(edit, node))
+    only_if(edit.read_once(outer.data))
+    total = found(edit.producer(outer.data, "add"))
+    only_if(abs(frexp(found(edit.scalar(outer.constant)))[0]) == 0.5)
     new: list[Node] = []
     for tensor in total.inputs:
-        term = _term(edit, edit.producer(tensor, "multiply")) if edit.read_once(tensor) else None
-        merged = None if term is None else _combined(edit, "multiply", outer, term)
-        if term is None or merged is None:
-            return
+        only_if(edit.read_once(tensor))
+        term = found(_term(edit, edit.producer(tensor, "multiply")))
+        merged = _combined(edit, "multiply", outer, term)
         new.append(edit.rewritten(term.node, (term.data, merged)))
     last = edit.node("add", [n.output for n in new], name=total.name, output=node.output)
     edit.replace(node, *new, last)
@@ -132,27 +123,22 @@ def fold_scales(edit: Edit, node: Node) -> None:
 
     This is how batch norms go. Scales before a convolution stay.
     """
-    outer = _term(edit, node)
-    if outer is None or not edit.read_once(outer.data):
-        return
+    outer = found(_term(edit, node))
+    only_if(edit.read_once(outer.data))
     shifted = _inner(edit, outer, "add")
     source = outer.data if shifted is None else shifted.data
-    weighted = edit.producer(source, "conv2d", "conv2d_transpose", "dense")
-    if weighted is None or weighted.inputs[1] not in edit.constants or not edit.read_once(source):
-        return
-    weight = _scaled_weight(edit, weighted, outer.constant)
-    if weight is None:
-        return
-    inputs = weighted.inputs[0], weight
+    weighted = found(edit.producer(source, "conv2d", "conv2d_transpose", "dense"))
+    only_if(weighted.inputs[1] in edit.constants and edit.read_once(source))
+    inputs = weighted.inputs[0], _scaled_weight(edit, weighted, outer.constant)
     if shifted is None:
         edit.replace(node, edit.rewritten(weighted, inputs, node.output))
-    elif _per_channel(edit, weighted, shifted.constant) is not None:
-        factor: Any = edit.constants[outer.constant]
-        product: Any = edit.constants[shifted.constant].astype(np.float64) * factor
-        bias = _stored(edit, f"{shifted.constant}.scaled", product, shifted.constant)
-        if bias is not None:
-            scaled = replace(edit.rewritten(weighted, inputs), name=weighted.name)
-            edit.turn(node, "add", (scaled.output, bias), [scaled])
+        return
+    only_if(_per_channel(edit, weighted, shifted.constant) is not None)
+    factor: Any = edit.constants[outer.constant]
+    product: Any = edit.constants[shifted.constant].astype(np.float64) * factor
+    bias = _stored(edit, f"{shifted.constant}.scaled", product, shifted.constant)
+    scaled = replace(edit.rewritten(weighted, inputs), name=weighted.name)
+    edit.turn(node, "add", (scaled.output, bias), [scaled])
 
 
 def _term(edit: Edit, node: Node | None) -> _Term | None:
@@ -169,11 +155,10 @@ def _term(edit: Edit, node: Node | None) -> _Term | None:
     return _Term(node, data, constant) if fits else None
 
 
-def _inner(edit: Edit, outer: _Term | None, operator: str) -> _Term | None:
+def _inner(edit: Edit, outer: _Term, operator: str) -> _Term | None:
     """The term of an operator whose result a term reads as its data, and nobody else does."""
-    if outer is None or not edit.read_once(outer.data):
-        return None
-    return _term(edit, edit.producer(outer.data, operator))
+    alone = edit.read_once(outer.data)
+    return _term(edit, edit.producer(outer.data, operator)) if alone else None
 
 
 def _per_channel(edit: Edit, weighted: Node, constant: str) -> Any:
@@ -185,10 +170,9 @@ def _per_channel(edit: Edit, weighted: Node, constant: str) -> Any:
     return array.reshape(-1) if prod(shape) == shape[axis] else None
 
 
-def _scaled_weight(edit: Edit, weighted: Node, constant: str) -> str | None:
-    scale, name = _per_channel(edit, weighted, constant), weighted.inputs[1]
-    if scale is None:
-        return None
+def _scaled_weight(edit: Edit, weighted: Node, constant: str) -> str:
+    """A weight times a constant, as `_stored`; NotApplicable where this is not one per channel."""
+    scale, name = found(_per_channel(edit, weighted, constant)), weighted.inputs[1]
     wide: Any = edit.constants[name].astype(np.float64)
     if weighted.operator == "dense":
         product = wide * scale
@@ -202,8 +186,9 @@ def _scaled_weight(edit: Edit, weighted: Node, constant: str) -> str | None:
     return _stored(edit, f"{name}.scaled", product, name)
 
 
-def _stored(edit: Edit, name: str, value: Any, like: str) -> str | None:
-    """A constant of another one's element type, unless a value leaves the type's range."""
+def _stored(edit: Edit, name: str, value: Any, like: str) -> str:
+    """A constant of another one's element type; NotApplicable where a value leaves its range."""
     with np.errstate(all="ignore"):
         array = np.asarray(value).astype(edit.constants[like].dtype)
-    return edit.constant(name, array) if np.isfinite(array).all() else None
+    only_if(bool(np.isfinite(array).all()))
+    return edit.constant(name, array)

@@ -7,12 +7,12 @@ from math import inf, isfinite, prod
 import numpy as np
 
 from tilewright.core.errors import ModelError
+from tilewright.graph.clean.edit import only_if
 from tilewright.graph.clean.simplify import FOLDED_BYTES
 from tilewright.models.onnx_import.node import (
     TRAINING_HINT,
     OnnxNode,
     Translated,
-    only_if,
     training_refused,
     translates,
 )

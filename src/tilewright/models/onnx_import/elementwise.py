@@ -8,11 +8,11 @@ import numpy as np
 import onnx
 
 from tilewright.core.errors import ModelError, quoted
+from tilewright.graph.clean.edit import only_if
 from tilewright.models.onnx_import.node import (
     OnnxNode,
     Tensor,
     Translated,
-    only_if,
     shortest,
     translates,
 )

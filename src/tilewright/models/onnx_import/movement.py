@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from tilewright.core.errors import ModelError, quoted
+from tilewright.graph.clean.edit import only_if
 from tilewright.graph.clean.simplify import FOLDED_BYTES
 from tilewright.graph.inputs import IndexRange
 from tilewright.models.onnx_import.node import (
@@ -15,7 +16,6 @@ from tilewright.models.onnx_import.node import (
     Translated,
     axis_of,
     indexed_shape,
-    only_if,
     require_indices,
     translates,
 )

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
 import onnx
 
 from tilewright.core.errors import ModelError, quoted
+from tilewright.graph.clean.edit import found
 from tilewright.graph.clean.simplify import FoldingAllowance
 from tilewright.graph.inputs import IndexRange
 from tilewright.graph.network import Array, AttributeValue, Node, TensorType, attributes, fresh_name
@@ -63,17 +65,10 @@ class Tensor:
         operands = [one if isinstance(one, Tensor) else self.filled(one) for one in others]
         return self.builder.emit(operator, self, *operands, **named)
 
-    def __add__(self, other: Tensor | float) -> Tensor:
-        return self.emit("add", other)
-
-    def __sub__(self, other: Tensor | float) -> Tensor:
-        return self.emit("subtract", other)
-
-    def __mul__(self, other: Tensor | float) -> Tensor:
-        return self.emit("multiply", other)
-
-    def __truediv__(self, other: Tensor | float) -> Tensor:
-        return self.emit("divide", other)
+    __add__ = partialmethod(emit, "add")
+    __sub__ = partialmethod(emit, "subtract")
+    __mul__ = partialmethod(emit, "multiply")
+    __truediv__ = partialmethod(emit, "divide")
 
     def filled(self, value: float, shape: Sequence[int] = ()) -> Tensor:
         """A tensor of one value and of this one's element type."""
@@ -309,14 +304,11 @@ class OnnxNode:
         return None if found is None else found.value
 
     def known(self, index: int) -> Array:
-        """The values of an input; CarriedAlong when they are not known."""
-        value = self.input(index).value
-        if value is None:
-            raise CarriedAlong
-        return value
+        """The values of an input; NotApplicable when they are not known."""
+        return found(self.input(index).value)
 
     def known_integers(self, index: int, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """The integers of an input, flattened, or the default when it is left out; CarriedAlong
+        """The integers of an input, flattened, or the default when it is left out; NotApplicable
         when they are not known."""
         if default is not None and self.given(index) is None:
             return default
@@ -371,7 +363,7 @@ class OnnxNode:
 Translated = Tensor | Sequence[Tensor | None] | OnnxNode
 Translate = Callable[[OnnxNode], Translated]
 """Emits nodes and gives each output's tensor, or gives a node to be carried along in place of this
-one. Raises CarriedAlong for a node that is carried along as it is."""
+one. Raises NotApplicable for a node that is carried along as it is."""
 
 TRANSLATIONS: dict[str, Translate] = {}
 
@@ -384,16 +376,6 @@ def translates(*operators: str) -> Callable[[Translate], Translate]:
         return function
 
     return register
-
-
-class CarriedAlong(Exception):
-    """Raised by a translation that does not take its node: it becomes an opaque one as it is."""
-
-
-def only_if(condition: bool) -> None:
-    """Go on with the translation of a node if a condition holds, else carry the node along."""
-    if not condition:
-        raise CarriedAlong
 
 
 def training_refused() -> ModelError:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from tilewright.graph.clean.edit import only_if
 from tilewright.graph.network import Array
-from tilewright.models.onnx_import.node import OnnxNode, Tensor, Translated, only_if, translates
+from tilewright.models.onnx_import.node import OnnxNode, Tensor, Translated, translates
 from tilewright.models.onnx_import.windows import convolved, read_window
 from tilewright.models.onnx_model import dtype_name
 

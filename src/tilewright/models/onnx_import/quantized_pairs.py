@@ -134,13 +134,11 @@ class _Rewrite:
 
     def _limits(self, node: NodeProto) -> tuple[float, float] | None:
         """Between which values an activation hands its input on."""
-        given = [self.weights.get(name) for name in node.input[1:3] if name]
-        if node.op_type not in ("Relu", "Clip") or any(value is None for value in given):
+        pairs = zip(("min", "max"), node.input[1:3], strict=False)
+        given: dict[str, Any] = {name: self.weights.get(limit) for name, limit in pairs if limit}
+        named = _attributes(node) | given
+        if node.op_type not in ("Relu", "Clip") or any(value is None for value in named.values()):
             return None
-        named = _attributes(node)
-        for name, limit in zip(("min", "max"), node.input[1:3], strict=False):
-            if limit:
-                named[name] = self.weights[limit]
         lowest = 0.0 if node.op_type == "Relu" else -np.inf
         return float(named.get("min", lowest)), float(named.get("max", np.inf))
 

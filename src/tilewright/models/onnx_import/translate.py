@@ -10,11 +10,11 @@ from importlib import import_module
 import onnx
 
 from tilewright.core.errors import ModelError, quoted
+from tilewright.graph.clean.edit import NotApplicable
 from tilewright.graph.clean.simplify import FoldingAllowance, drop_unused
 from tilewright.graph.network import Array, Graph, Node, TensorType
 from tilewright.models.onnx_import.node import (
     TRANSLATIONS,
-    CarriedAlong,
     GraphBuilder,
     OnnxNode,
     Tensor,
@@ -94,7 +94,7 @@ def _translate_node(node: OnnxNode, source: InferredModel, tensors: dict[str, st
     function = TRANSLATIONS.get(node.operator if usual else node.full_name)
     try:
         results = node if function is None else function(node)
-    except CarriedAlong:
+    except NotApplicable:
         results = node
     except ModelError as error:
         raise ModelError(f"{node.title}: {error.message}", hint=error.hint) from error

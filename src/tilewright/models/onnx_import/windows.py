@@ -9,12 +9,12 @@ from math import prod
 import numpy as np
 
 from tilewright.core.errors import ModelError
+from tilewright.graph.clean.edit import only_if
 from tilewright.graph.inputs import IndexRange
 from tilewright.models.onnx_import.node import (
     OnnxNode,
     Tensor,
     Translated,
-    only_if,
     require_indices,
     translates,
 )

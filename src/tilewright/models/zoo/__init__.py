@@ -42,7 +42,7 @@ class ZooEntry(Struct, frozen=True, kw_only=True):
     source: str
     integer_limit: int | None = None
 
-    def build(self, *, batch: int = 1, seed: int = 0, weights: bool = True) -> onnx.ModelProto:
+    def build(self, *, batch: int = 1, seed: int = 0) -> onnx.ModelProto:
         """The network as an ONNX model, opset 17, with random weights and a fixed batch.
 
         Equal seeds give equal weights at any batch. Raises ValueError if `batch` is below 1.
@@ -50,17 +50,10 @@ class ZooEntry(Struct, frozen=True, kw_only=True):
         from tilewright.models.zoo._builder import GraphBuilder
         from tilewright.models.zoo._description import append_network, zoo_sections
 
-        graph = GraphBuilder(self.name, batch=batch, seed=seed, weights=weights)
+        graph = GraphBuilder(self.name, batch=batch, seed=seed)
         append_network(graph, self.description, zoo_sections(), quantized=self.quantized)
         graph.model.graph.doc_string = self.source
         return graph.model
-
-    def outline(self, *, batch: int = 1) -> onnx.ModelProto:
-        """The network with the shapes of its weights and none of their data.
-
-        Enough for shape inference and counting; it cannot run.
-        """
-        return self.build(batch=batch, weights=False)
 
 
 @cache

@@ -93,17 +93,14 @@ class GraphBuilder:
     PyTorch state; everything else that is fixed is a Constant node. An initializer's values
     depend on the seed and its own name alone.
 
-    `model` is finished once the network has declared its outputs. With `weights=False` the
-    parameters carry shapes and no data (they claim to lie in an external file): enough for shape
-    inference, at no cost.
+    `model` is finished once the network has declared its outputs.
     """
 
-    def __init__(self, name: str, *, batch: int = 1, seed: int = 0, weights: bool = True) -> None:
+    def __init__(self, name: str, *, batch: int = 1, seed: int = 0) -> None:
         if batch < 1:
             raise ValueError(f"batch must be at least 1, not {batch}")
         self.batch = batch
         self._seed = seed
-        self.weights = weights
         self.scopes: list[str] = []
         self._taken: set[str] = set()
         self._types: dict[str, onnx.TypeProto] = {}
@@ -169,26 +166,19 @@ class GraphBuilder:
 
     # Parameters
 
-    def parameter(
-        self, path: str, array: NDArray[Any] | None, shape: Shape, dtype: str = "float32"
-    ) -> str:
-        """An initializer of known values; without them it only claims to lie in a file."""
-        tensor = self._graph.initializer.add()
-        tensor.name = path
-        tensor.data_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-        tensor.dims.extend(shape)
-        if array is None:
-            tensor.data_location = TensorProto.EXTERNAL
-        else:
-            tensor.raw_data = array.astype(dtype, copy=False).tobytes()
+    def parameter(self, path: str, array: NDArray[Any], dtype: str = "float32") -> str:
+        """An initializer of known values."""
+        tensor = numpy_helper.from_array(array.astype(dtype, copy=False), path)
+        self._graph.initializer.append(tensor)
         self._taken.add(path)
-        self._types[path] = helper.make_tensor_type_proto(tensor.data_type, shape)
+        self._types[path] = helper.make_tensor_type_proto(tensor.data_type, array.shape)
         return path
 
-    def drawn_normal(self, path: str, shape: Shape, std: float) -> NDArray[Any]:
-        """What `normal` stores under this full path, of mean 0."""
+    def drawn_normal(self, path: str, shape: Shape, std: float, mean: float = 0.0) -> NDArray[Any]:
+        """What `normal` stores under this full path."""
         array = self._generator(path).standard_normal(shape, dtype=np.float32)
         array *= np.float32(std)
+        array += np.float32(mean)
         return array
 
     def drawn_uniform(self, path: str, shape: Shape, low: float, high: float) -> NDArray[Any]:
@@ -205,10 +195,7 @@ class GraphBuilder:
     def normal(self, shape: Shape, std: float, mean: float = 0.0, *, name: str) -> str:
         """A parameter drawn from a normal distribution."""
         path = self.path(name)
-        array = self.drawn_normal(path, shape, std) if self.weights else None
-        if array is not None and mean:
-            array += np.float32(mean)
-        return self.parameter(path, array, shape)
+        return self.parameter(path, self.drawn_normal(path, shape, std, mean))
 
     def weights_of(self, shape: Shape, fan_in: int, gain: float = 1.0, *, name: str) -> str:
         """A parameter of variance `gain` / `fan_in`."""
@@ -217,8 +204,7 @@ class GraphBuilder:
     def uniform(self, shape: Shape, low: float, high: float, *, name: str) -> str:
         """A parameter drawn from a uniform distribution."""
         path = self.path(name)
-        array = self.drawn_uniform(path, shape, low, high) if self.weights else None
-        return self.parameter(path, array, shape)
+        return self.parameter(path, self.drawn_uniform(path, shape, low, high))
 
     # Constants
 

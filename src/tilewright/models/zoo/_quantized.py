@@ -69,17 +69,15 @@ class QuantizedBuilder:
         conv, norm, *relu = name.split("+")
         weights, folded = g.path(conv), g.path(norm)
         shape = spec.weight_shape(g.shape(x.tensor)[1])
-        arrays = None
-        if g.weights:
-            std = math.sqrt(spec.gain / math.prod(shape[1:]))
-            weight = g.drawn_normal(f"{weights}.weight", shape, std)
-            scale = g.drawn_uniform(f"{folded}.weight", (channels,), 0.5, 1.5)
-            shift = g.drawn_normal(f"{folded}.bias", (channels,), _NORM_SHIFT)
-            mean = g.drawn_normal(f"{folded}.running_mean", (channels,), _NORM_SHIFT)
-            variance = g.drawn_uniform(f"{folded}.running_var", (channels,), 0.5, 1.5)
-            factor: NDArray[Any] = scale / np.sqrt(variance + np.float32(_EPSILON))
-            arrays = weight * factor.reshape(-1, 1, 1, 1), shift - mean * factor
-        operands = self._weights(weights, shape, arrays, x)
+        std = math.sqrt(spec.gain / math.prod(shape[1:]))
+        weight = g.drawn_normal(f"{weights}.weight", shape, std)
+        scale = g.drawn_uniform(f"{folded}.weight", (channels,), 0.5, 1.5)
+        shift = g.drawn_normal(f"{folded}.bias", (channels,), _NORM_SHIFT)
+        mean = g.drawn_normal(f"{folded}.running_mean", (channels,), _NORM_SHIFT)
+        variance = g.drawn_uniform(f"{folded}.running_var", (channels,), 0.5, 1.5)
+        factor: NDArray[Any] = scale / np.sqrt(variance + np.float32(_EPSILON))
+        arrays = weight * factor.reshape(-1, 1, 1, 1), shift - mean * factor
+        operands = self._weights(weights, *arrays, x)
         result = g.convolve(self._decoded(x), spec, operands, conv)
         square = _NORM_SQUARE * (spec.gain * x.square + _NORM_SHIFT**2) + _NORM_SHIFT**2
         return self._quantized(result, square / 2 if relu else square, signed=not relu)
@@ -108,11 +106,9 @@ class QuantizedBuilder:
         """A fully connected layer on [rows, columns], with weights [out, in]."""
         g, path = self.graph, self.graph.path(name)
         columns = g.shape(x.tensor)[1]
-        shape, arrays = (features, columns), None
-        if g.weights:
-            weight = g.drawn_normal(f"{path}.weight", shape, math.sqrt(1 / columns))
-            arrays = weight, g.drawn_normal(f"{path}.bias", (features,), 0.05)
-        operands = self._decoded(x), *self._weights(path, shape, arrays, x)
+        weight = g.drawn_normal(f"{path}.weight", (features, columns), math.sqrt(1 / columns))
+        bias = g.drawn_normal(f"{path}.bias", (features,), 0.05)
+        operands = self._decoded(x), *self._weights(path, weight, bias, x)
         result = g.node("Gemm", *operands, name=name, transB=1)
         return self._quantized(result, x.square, signed=True)
 
@@ -127,8 +123,8 @@ class QuantizedBuilder:
     def _coded(self, x: str, power: int, zero: int, square: float) -> Codes:
         """QuantizeLinear."""
         g = self.graph
-        scale = g.parameter(f"{x}_scale", np.asarray(math.ldexp(1.0, power)), ())
-        point = g.parameter(f"{x}_zero_point", np.asarray(zero), (), "uint8")
+        scale = g.parameter(f"{x}_scale", np.asarray(math.ldexp(1.0, power)))
+        point = g.parameter(f"{x}_zero_point", np.asarray(zero), "uint8")
         name = x.rpartition(".")[-1] + "_quantized"
         codes = g.node("QuantizeLinear", x, scale, point, name=name)
         return Codes(codes, (scale, point), power, zero, square)
@@ -138,25 +134,17 @@ class QuantizedBuilder:
         name = x.tensor.rpartition(".")[-1].replace("_quantized", "") + "_dequantized"
         return self.graph.node("DequantizeLinear", x.tensor, *x.parameters, name=name)
 
-    def _weights(
-        self,
-        name: str,
-        shape: Shape,
-        arrays: tuple[NDArray[Any], NDArray[Any]] | None,
-        x: Codes,
-    ) -> list[str]:
-        """Weights and bias as codes with their DequantizeLinear; none of the data for outlines."""
-        g, channels = self.graph, shape[:1]
-        codes = _as_codes(*arrays, x.power) if arrays is not None else (None,) * len(_PARTS)
-        extents = {"weight": shape}
+    def _weights(self, name: str, weight: NDArray[Any], bias: NDArray[Any], x: Codes) -> list[str]:
+        """Weights and bias as codes with their DequantizeLinear."""
+        g = self.graph
         stored = {
-            part: g.parameter(f"{name}.{part}", array, extents.get(part, channels), _PARTS[part])
-            for part, array in zip(_PARTS, codes, strict=True)
+            part: g.parameter(f"{name}.{part}", array, _PARTS[part])
+            for part, array in zip(_PARTS, _as_codes(weight, bias, x.power), strict=True)
         }
         operands: list[str] = []
-        zeros, ending = np.zeros(channels, np.int32), name.rsplit(".", 1)[-1]
+        zeros, ending = np.zeros(len(weight), np.int32), name.rsplit(".", 1)[-1]
         for part in ("weight", "bias"):
-            zero = g.parameter(f"{name}.{part}_zero_point", zeros, channels, _PARTS[part])
+            zero = g.parameter(f"{name}.{part}_zero_point", zeros, _PARTS[part])
             inputs = stored[part], stored[f"{part}_scale"], zero
             label = f"{ending}_{part}_dequantized"
             operands.append(g.node("DequantizeLinear", *inputs, name=label, axis=0))
