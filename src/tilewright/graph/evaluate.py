@@ -139,21 +139,24 @@ def _step_size(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], valu
     slope = OPERATORS[name].slope
     if slope is not None:
         return sizes[0] * (slope(**named) if callable(slope) else slope)
-    if name == "divide":
-        bottom: Any = np.abs(inputs[1])
-        return np.fmax(sizes[0] / bottom * (sizes[1] / bottom), _sway(step, inputs, sizes))
-    if name == "where":
-        return OPERATORS[name].reference((inputs[0], *_one_type(sizes[1:])), named)
-    if name == "prelu":
-        return sizes[0] * np.maximum(1.0, sizes[1])
-    if name in ("gather", "interpolate"):
-        return OPERATORS[name].reference((sizes[0], inputs[1], *sizes[2:]), named)
-    if name == "cast" and value.dtype.kind == "f":
-        return sizes[0]
-    if name == "exp":
-        return sizes[0] * np.abs(value)
-    sways = OPERATORS[name].elementwise and value.dtype.kind == "f"
-    return np.fmax(_largest(_absolute(value)), _sway(step, inputs, sizes) if sways else 0.0)
+    real = value.dtype.kind == "f"
+    match name:
+        case "divide":
+            bottom: Any = np.abs(inputs[1])
+            return np.fmax(sizes[0] / bottom * (sizes[1] / bottom), _sway(step, inputs, sizes))
+        case "where":
+            return OPERATORS[name].reference((inputs[0], *_one_type(sizes[1:])), named)
+        case "prelu":
+            return sizes[0] * np.maximum(1.0, sizes[1])
+        case "gather" | "interpolate":
+            return OPERATORS[name].reference((sizes[0], inputs[1], *sizes[2:]), named)
+        case "cast" if real:
+            return sizes[0]
+        case "exp":
+            return sizes[0] * np.abs(value)
+        case _:
+            sway = _sway(step, inputs, sizes) if real and OPERATORS[name].elementwise else 0.0
+            return np.fmax(_largest(_absolute(value)), sway)
 
 
 def _sway(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...]) -> Any:

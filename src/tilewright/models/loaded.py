@@ -45,7 +45,7 @@ def options_of(value: object, seed: int) -> ModelOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnnxReference:
-    """The ONNX file with the final input shapes, before any optimisation.
+    """An ONNX file, that of a model with the final input shapes before any optimisation.
 
     `keeper` keeps the file as long as this object lives: a temporary folder, removed with it, or a
     hold on a model of the cache; None when `path` is the user's own file.

@@ -63,18 +63,20 @@ def load(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
     missing, broken or not supported, TargetError where a package is missing that the form needs.
     """
     source = parse_source(argument)
-    if source.kind == "file":
-        return _load_file(Path(source.text), options)
-    if source.kind == "url":
-        settings = read_settings()
-        path, held = download(source.text, settings.cache)
-        shrink(settings.cache, settings.cache_limit_bytes)
-        return _load_file(path, options, held)
-    if source.kind == "operator":
-        return _load_operator(source, options, outline=False)
-    if source.kind == "zoo":
-        return _load_zoo(source.text, options)
-    return _load_exported(source, options)
+    match source.kind:
+        case "file":
+            return _load_file(Path(source.text), options)
+        case "url":
+            settings = read_settings()
+            path, held = download(source.text, settings.cache)
+            shrink(settings.cache, settings.cache_limit_bytes)
+            return _load_file(path, options, held)
+        case "operator":
+            return _load_operator(source, options, outline=False)
+        case "zoo":
+            return _load_zoo(source.text, options)
+        case _:
+            return _load_exported(source, options)
 
 
 def load_outline(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
@@ -141,9 +143,9 @@ def _load_exported(source: Source, options: ModelOptions) -> LoadedModel:
         name, request = made(source.text, options)
     settings = read_settings()
     exported = export(request, settings.cache)
-    if exported.folder is None:
+    if isinstance(exported.keeper, FolderInUse):
         shrink(settings.cache, settings.cache_limit_bytes)
-        return replace(_load_file(exported.path, options, exported.use), name=name)
+        return replace(_load_file(exported.path, options, exported.keeper), name=name)
     return load_model(read_onnx(exported.path), name, options)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from helpers.networks.graph_arrangement import arranged
 from helpers.networks.graph_builder import Builder
 from tilewright.core.forms import parse_form
 from tilewright.core.targets import parse_resources
-from tilewright.graph.plan import MAIN, Lane, NetworkPlan, PlannedCall, PlannedTensor
+from tilewright.graph.plan import MAIN, Lane, NetworkPlan, PlannedTensor
 from tilewright.graph.plan_fields import plan_fields, read_plan
 from tilewright.kernels.plans import with_candidates
 
@@ -44,8 +45,8 @@ def two_lanes() -> NetworkPlan:
         tensors=tensors,
         calls=(
             first,
-            _changed(second, lane="far", kind="transfer", after=(first.name,)),
-            _changed(third, kind="transfer", after=(second.name,)),
+            replace(second, lane="far", kind="transfer", after=(first.name,)),
+            replace(third, kind="transfer", after=(second.name,)),
         ),
         lanes=lanes,
     )
@@ -57,11 +58,6 @@ def _chain() -> Any:
     for _ in range(3):
         x = b.add("softmax", x, axis=1)
     return b.graph(x)
-
-
-def _changed(call: PlannedCall, **fields: Any) -> PlannedCall:
-    known = {name: getattr(call, name) for name in PlannedCall.__slots__}
-    return PlannedCall(**known | fields)
 
 
 PLANS = {"branches": branches, "two lanes": two_lanes}

@@ -11,6 +11,7 @@ from onnx import helper
 
 from helpers.networks.onnx_models import model_of
 from tilewright.core.errors import ModelError, TargetError, UsageError
+from tilewright.core.scratch import FolderInUse
 from tilewright.models import ModelOptions
 from tilewright.models.exported import conversion
 from tilewright.models.exported.conversion import ExportRequest, export
@@ -122,7 +123,7 @@ def test_shapes_batch_and_seed_reach_the_request() -> None:
     for shapes in ({"x": (1, 2)}, {"input_ids": (1, 2, 3)}, {"input_ids": (0, 2)}):
         with pytest.raises(UsageError):
             transformer_request("bert", ModelOptions(shapes=shapes))
-    with pytest.raises(UsageError, match="batch of 0"):
+    with pytest.raises(UsageError, match="batch must be a whole number from 1"):
         transformer_request("bert", ModelOptions(batch=0))
 
 
@@ -236,7 +237,7 @@ def test_the_process_that_exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     _exporter_module(tmp_path, body, monkeypatch)
     made = export(_request(content={"a": "text"}), tmp_path / "cache")
     assert made.path.read_text() == "text"
-    assert made.folder is None
+    assert isinstance(made.keeper, FolderInUse)
 
 
 @pytest.mark.parametrize(

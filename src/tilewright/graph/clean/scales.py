@@ -35,30 +35,34 @@ def normalize_arithmetic(edit: Edit, node: Node) -> None:
     x, c = node.inputs
     value: Any = found(edit.constants.get(c))
     only_if(edit.types[node.output].dtype in _FLOATS and x not in edit.constants)
-    if node.operator == "subtract":
-        edit.turn(node, "add", (x, edit.constant(f"{c}.negative", np.asarray(-value))))
-    elif node.operator == "divide":
-        with np.errstate(all="ignore"):
-            inverse = np.asarray((1 / value.astype(np.float64)).astype(value.dtype))
-        exact = bool((np.frexp(value)[0] == 0.5).all())
-        rounded = any(reader.operator == "round" for reader in edit.readers.get(node.output, ()))
-        usable = np.isfinite(value).all() and np.isfinite(inverse).all() and inverse.all()
-        if usable and (exact or not rounded):
+    match node.operator:
+        case "subtract":
+            edit.turn(node, "add", (x, edit.constant(f"{c}.negative", np.asarray(-value))))
+        case "divide":
+            with np.errstate(all="ignore"):
+                inverse = np.asarray((1 / value.astype(np.float64)).astype(value.dtype))
+            exact = bool((np.frexp(value)[0] == 0.5).all())
+            readers = edit.readers.get(node.output, ())
+            only_if(exact or all(reader.operator != "round" for reader in readers))
+            usable = np.isfinite(value).all() and np.isfinite(inverse).all() and inverse.all()
+            only_if(bool(usable))
             edit.turn(node, "multiply", (x, edit.constant(f"{c}.inverse", inverse)))
-    elif edit.types[x] == edit.types[node.output]:
-        _expand_power(edit, node, edit.scalar(c))
+        case _:
+            only_if(edit.types[x] == edit.types[node.output])
+            _expand_power(edit, node, edit.scalar(c))
 
 
 def _expand_power(edit: Edit, node: Node, exponent: float | None) -> None:
     x = node.inputs[0]
-    unary = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
-    if exponent == 2:
-        edit.turn(node, "multiply", (x, x))
-    elif exponent == 3:
-        square = edit.node("multiply", (x, x), name=f"{node.name}.square")
-        edit.turn(node, "multiply", (square.output, x), [square])
-    elif exponent in unary:
-        edit.turn(node, unary[exponent], (x,))
+    match exponent:
+        case 2.0:
+            edit.turn(node, "multiply", (x, x))
+        case 3.0:
+            square = edit.node("multiply", (x, x), name=f"{node.name}.square")
+            edit.turn(node, "multiply", (square.output, x), [square])
+        case _:
+            unary = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
+            edit.turn(node, found(unary.get(found(exponent))), (x,))
 
 
 @rewrite("multiply", "add")

@@ -106,16 +106,18 @@ def drop_identities(edit: Edit, node: Node) -> None:
 def _does_nothing(edit: Edit, node: Node) -> bool:
     if node.operator == "opaque" or edit.types[node.inputs[0]] != edit.types[node.output]:
         return False
-    if node.operator in ("identity", "reshape", "expand", "pad", "cast"):
-        return True
-    if node.operator == "concat":
-        return len(node.inputs) == 1
-    if node.operator == "transpose":
-        return list(node.integers("permutation")) == sorted(node.integers("permutation"))
-    if node.operator == "slice":
-        return all(step == 1 for step in node.integers("steps"))
-    wanted = _NEUTRAL.get(node.operator)
-    return wanted is not None and edit.scalar(node.inputs[1]) == wanted
+    match node.operator:
+        case "identity" | "reshape" | "expand" | "pad" | "cast":
+            return True
+        case "concat":
+            return len(node.inputs) == 1
+        case "transpose":
+            return list(node.integers("permutation")) == sorted(node.integers("permutation"))
+        case "slice":
+            return all(step == 1 for step in node.integers("steps"))
+        case _:
+            wanted = _NEUTRAL.get(node.operator)
+            return wanted is not None and edit.scalar(node.inputs[1]) == wanted
 
 
 def fold_constants(graph: Graph) -> Graph:

@@ -161,19 +161,21 @@ def source_position(
     """
     before, after = extents
     half_pixel = (position + 0.5) / scale - 0.5
-    if coordinate == "half_pixel":
-        return half_pixel
-    if coordinate == "half_pixel_symmetric":
-        return half_pixel + before / 2 * (1 - after / (scale * before))
-    if coordinate == "pytorch_half_pixel":
-        return half_pixel if after > 1 else 0.0
-    if coordinate == "align_corners":
-        return position * (before - 1) / (after - 1) if after > 1 else 0.0
-    if coordinate == "asymmetric":
-        return position / scale
-    if coordinate == "tf_half_pixel_for_nn":
-        return (position + 0.5) / scale
-    raise ModelError(f"unknown coordinate transformation {coordinate}")
+    match coordinate:
+        case "half_pixel":
+            return half_pixel
+        case "half_pixel_symmetric":
+            return half_pixel + before / 2 * (1 - after / (scale * before))
+        case "pytorch_half_pixel":
+            return half_pixel if after > 1 else 0.0
+        case "align_corners":
+            return position * (before - 1) / (after - 1) if after > 1 else 0.0
+        case "asymmetric":
+            return position / scale
+        case "tf_half_pixel_for_nn":
+            return (position + 0.5) / scale
+        case _:
+            raise ModelError(f"unknown coordinate transformation {coordinate}")
 
 
 def _interpolate_type(types: Types, axis: int) -> TensorType:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,9 +21,10 @@ from typing import Any
 
 from tilewright.core.codec import digest
 from tilewright.core.errors import ModelError, TargetError, UsageError, quoted
-from tilewright.core.scratch import FolderInUse, PrivateFolder, remove_unused, scratch_folder
+from tilewright.core.scratch import PrivateFolder, remove_unused, scratch_folder
 from tilewright.core.settings import child_environment
 from tilewright.models.cache import EXPORTS, PARTIAL, use
+from tilewright.models.loaded import OnnxReference
 
 FORMAT = 1
 """Rises when the same request is exported to another file, so that older ones are not taken."""
@@ -50,16 +51,7 @@ class ExportRequest:
     lasting: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
-    """An ONNX file: `folder` removes it with this object, or `use` holds it in the cache."""
-
-    path: Path
-    folder: PrivateFolder | None = field(default=None, repr=False)
-    use: FolderInUse | None = field(default=None, repr=False)
-
-
-def export(request: ExportRequest, cache: Path) -> Exported:
+def export(request: ExportRequest, cache: Path) -> OnnxReference:
     """Export, or find what was exported before by the same versions.
 
     Raises TargetError where a package is missing, what the exporter raised, and ModelError where
@@ -73,7 +65,7 @@ def export(request: ExportRequest, cache: Path) -> Exported:
     run_exporter({**request.content, "argument": request.argument}, folder.path)
     if request.lasting and keep(folder.path, kept, MODEL) and (found := _kept_export(kept)):
         return found
-    return Exported(path=folder.path / MODEL, folder=folder)
+    return OnnxReference(path=folder.path / MODEL, keeper=folder)
 
 
 def require_packages(request: ExportRequest) -> None:
@@ -152,10 +144,10 @@ def _version(package: str) -> str:
     return "unknown"
 
 
-def _kept_export(kept: Path) -> Exported | None:
+def _kept_export(kept: Path) -> OnnxReference | None:
     """An earlier export, held from now on; None where it is not there or not whole."""
     held = use(kept)
-    return Exported(path=kept / MODEL, use=held) if held and _whole(kept, MODEL) else None
+    return OnnxReference(path=kept / MODEL, keeper=held) if held and _whole(kept, MODEL) else None
 
 
 def _whole(kept: Path, model: str) -> bool:

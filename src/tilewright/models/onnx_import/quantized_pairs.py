@@ -19,6 +19,7 @@ integers, as in any runtime that does this. An activation goes where saturation 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -26,6 +27,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper
 
+from tilewright.graph.clean.edit import NotApplicable, found, only_if
 from tilewright.graph.network import Array, TensorType
 from tilewright.models.onnx_model import read_inside
 
@@ -55,7 +57,8 @@ def _attributes(node: NodeProto) -> dict[str, Any]:
 
 class _Rewrite:
     """A QuantizeLinear or DequantizeLinear stands for its tensor of codes: its second and third
-    inputs are their scale and zero point."""
+    inputs are their scale and zero point. Methods raise NotApplicable where nodes are others than
+    they ask for."""
 
     def __init__(
         self,
@@ -82,11 +85,11 @@ class _Rewrite:
         replaced: dict[str, list[NodeProto]] = {}
         gone: set[str] = set()
         for node in self.nodes:
-            between = self._follow(node) if node.op_type in makers else []
-            new = makers[node.op_type](node, between[-1]) if between else []
-            if new:
+            with suppress(NotApplicable):
+                make = found(makers.get(node.op_type))
+                between = self._follow(node)
+                replaced[between[-1].output[0]] = make(node, between[-1])
                 gone.update(n.output[0] for n in (node, *between[:-1]))
-                replaced[between[-1].output[0]] = new
         if not replaced:
             return self.nodes
         kept: list[NodeProto] = []
@@ -115,30 +118,31 @@ class _Rewrite:
 
     def _follow(self, node: NodeProto) -> list[NodeProto]:
         """The sole readers from `node` to a QuantizeLinear of bytes, with at most an activation
-        between that saturation makes needless; none where it is not like that."""
-        first = self._only_reader(node) if node.domain in ("", "ai.onnx") else None
-        if first is None or self._written(first):
-            return [first] if first is not None else []
-        last, limits = self._written(self._only_reader(first)), self._limits(first)
-        if last is None or limits is None:
-            return []
+        between that saturation makes needless."""
+        only_if(node.domain in ("", "ai.onnx"))
+        first = found(self._only_reader(node))
+        if self._written(first):
+            return [first]
+        last = found(self._written(self._only_reader(first)))
+        limits = self._limits(first)
         scale, zero = (self.weights[name].reshape(-1)[0] for name in last.input[1:3])
         bounds = np.iinfo(zero.dtype)
         low, high = ((bound - int(zero)) * float(scale) for bound in (bounds.min, bounds.max))
-        return [first, last] if limits[0] <= low and high <= limits[1] else []
+        only_if(limits[0] <= low and high <= limits[1])
+        return [first, last]
 
     def _only_reader(self, node: NodeProto) -> NodeProto | None:
         readers = [r for name in node.output[:1] for r in self.readers.get(name, ())]
         alone = len(readers) == 1 and node.output[0] not in self.outputs
         return readers[0] if alone else None
 
-    def _limits(self, node: NodeProto) -> tuple[float, float] | None:
+    def _limits(self, node: NodeProto) -> tuple[float, float]:
         """Between which values an activation hands its input on."""
         pairs = zip(("min", "max"), node.input[1:3], strict=False)
         given: dict[str, Any] = {name: self.weights.get(limit) for name, limit in pairs if limit}
         named = _attributes(node) | given
-        if node.op_type not in ("Relu", "Clip") or any(value is None for value in named.values()):
-            return None
+        only_if(node.op_type in ("Relu", "Clip"))
+        only_if(all(value is not None for value in named.values()))
         lowest = 0.0 if node.op_type == "Relu" else -np.inf
         return float(named.get("min", lowest)), float(named.get("max", np.inf))
 
@@ -166,38 +170,35 @@ class _Rewrite:
         """A node, if it quantizes to bytes of one scale."""
         return self._bytes(self._coded(node, "QuantizeLinear"))
 
-    def _operands(self, node: NodeProto, axis: int) -> list[str] | None:
+    def _operands(self, node: NodeProto, axis: int) -> list[str]:
         """Data and weights, each with scale and zero point, and the bias if there is one."""
-        data, weight = self._bytes(self._read(node.input[0])), self._read(node.input[1])
-        values = None if weight is None else self.weights.get(weight.input[0])
-        if data is None or weight is None or values is None or values.dtype.name not in _BYTES:
-            return None
+        data = found(self._bytes(self._read(node.input[0])))
+        weight = found(self._read(node.input[1]))
+        values: Any = found(self.weights.get(weight.input[0]))
         scale = self.weights[weight.input[1]]
-        if scale.size > 1 and _attributes(weight).get("axis", 1) % values.ndim != axis:
-            return None
+        only_if(values.dtype.name in _BYTES)
+        only_if(scale.size == 1 or _attributes(weight).get("axis", 1) % values.ndim == axis)
         zero = "".join(weight.input[2:3])
-        zero = zero or self._new("zero_point", node, np.zeros((), values.dtype.name))
+        zero = zero or self._new("zero_point", node, np.zeros((), str(values.dtype)))
         operands = [*data.input[:3], *weight.input[:2], zero]
         if len(node.input) > 2 and node.input[2]:
             sums_scale = self.weights[data.input[1]].reshape(-1) * scale
             operands.append(self._bias(node.input[2], sums_scale))
-        return operands if all(operands) else None
+        return operands
 
     def _bias(self, tensor: str, sums_scale: Any) -> str:
-        """The codes of a bias at the scale of the sums; empty where it is not like that."""
-        bias = self._read(tensor)
-        codes = None if bias is None else self.weights.get(bias.input[0])
-        if bias is None or codes is None or codes.dtype != np.int32 or codes.ndim != 1:
-            return ""
+        """The codes of a bias at the scale of the sums."""
+        bias = found(self._read(tensor))
+        codes = found(self.weights.get(bias.input[0]))
+        only_if(codes.dtype == np.int32 and codes.ndim == 1)
         centred = not any(self.weights[zero].any() for zero in bias.input[2:3] if zero)
         scale = self.weights[bias.input[1]]
-        near = centred and np.allclose(scale, sums_scale, rtol=_BIAS_TOLERANCE, atol=0)
-        return bias.input[0] if near else ""
+        only_if(centred and np.allclose(scale, sums_scale, rtol=_BIAS_TOLERANCE, atol=0))
+        return bias.input[0]
 
     def _convolution(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
         operands = self._operands(node, 0)
-        if operands is None or self.weights[operands[3]].ndim != 4:
-            return []
+        only_if(self.weights[operands[3]].ndim == 4)
         new = _linear_convolution(node, operands, quantize)
         new.attribute.extend(node.attribute)
         return [new]
@@ -206,10 +207,10 @@ class _Rewrite:
         named = _attributes(node)
         transposed = bool(named.get("transB", 0))
         plain = named.get("alpha", 1.0) == named.get("beta", 1.0) == 1 and not named.get("transA")
-        operands = self._operands(node, 0 if transposed else 1) if plain else None
-        kind = self.types.get(node.input[0])
-        if operands is None or kind is None or len(kind.shape) != 2:
-            return []
+        only_if(plain)
+        operands = self._operands(node, 0 if transposed else 1)
+        kind = found(self.types.get(node.input[0]))
+        only_if(len(kind.shape) == 2)
         codes, matrix, (rows, columns) = operands[0], self.weights[operands[3]], kind.shape
         matrix = np.ascontiguousarray(matrix if transposed else matrix.T)
         image, result = f"{node.output[0]}/image", f"{node.output[0]}/result"
@@ -228,13 +229,11 @@ class _Rewrite:
         ]
 
     def _moved(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
-        read = self._bytes(self._read(node.input[0]))
-        if read is None or len(node.output) > 1 or self._only_reader(node) is not quantize:
-            return []
+        read = found(self._bytes(self._read(node.input[0])))
+        only_if(len(node.output) == 1 and self._only_reader(node) is quantize)
         for one, other in zip(read.input[1:3], quantize.input[1:3], strict=True):
             a, b = self.weights[one], self.weights[other]
-            if a.dtype != b.dtype or a.item() != b.item():
-                return []
+            only_if(a.dtype == b.dtype and a.item() == b.item())
         new = deepcopy(node)
         new.input[0] = read.input[0]
         new.output[0] = quantize.output[0]
