@@ -57,14 +57,6 @@ def parse_budget(text: str | float) -> Limit:
     return Limit(measurements=count)
 
 
-@dataclass(slots=True)
-class _Phase:
-    """A phase that runs: since when, and seconds that count for phases inside it."""
-
-    began_s: float
-    others_s: float = 0.0
-
-
 class Budget:
     """What a command may spend, opened once, and where it went.
 
@@ -96,7 +88,8 @@ class Budget:
         self._earlier = [*earlier]
         self._kept: dict[object, Limit] = {}
         self._seconds = defaultdict[str, float](float)
-        self._open: list[_Phase] = []
+        # of each phase that runs, outermost first: seconds that count for phases inside it
+        self._inner_s: list[float] = []
 
     def charge(self, earlier: Iterable[Run]) -> None:
         """Count what earlier runs spent of the same limit."""
@@ -115,17 +108,16 @@ class Budget:
         """Count the block's wall clock for a phase, whatever happens inside; what was expected of
         it is free now. `keep` is as in `keeping`."""
         self._kept.pop(name, None)
-        phase = _Phase(self._clock())
-        self._open.append(phase)
+        began_s = self._clock()
+        self._inner_s.append(0.0)
         try:
             with self.keeping(keep):
                 yield
         finally:
-            self._open.pop()
-            whole_s = self._clock() - phase.began_s
-            self._seconds[name] += max(0.0, whole_s - phase.others_s)
-            if self._open:
-                self._open[-1].others_s += whole_s
+            whole_s = self._clock() - began_s
+            self._seconds[name] += max(0.0, whole_s - self._inner_s.pop())
+            if self._inner_s:
+                self._inner_s[-1] += whole_s
 
     @contextmanager
     def keeping(self, share: float) -> Generator[None]:
@@ -144,8 +136,8 @@ class Budget:
     def credit(self, name: str, seconds: float) -> None:
         """Count seconds of the phase that runs for another one: what a part of it says it took."""
         self._seconds[name] += seconds
-        if self._open:
-            self._open[-1].others_s += seconds
+        if self._inner_s:
+            self._inner_s[-1] += seconds
 
     @property
     def seconds_by_phase(self) -> dict[str, float]:
@@ -168,15 +160,22 @@ class Budget:
     @property
     def remaining_s(self) -> float:
         """Seconds left for measuring."""
-        spent_s = self.elapsed_s + sum(run.spent_s for run in self._earlier)
-        return self.limit.seconds - spent_s - sum(kept.seconds for kept in self._kept.values())
+        kept_s = sum(kept.seconds for kept in self._kept.values())
+        return self.limit.seconds - self._spent.seconds - kept_s
 
     @property
     def remaining_count(self) -> float:
         """Measurements left."""
-        spent = self.count + sum(run.measurements + run.failures for run in self._earlier)
         kept = sum(kept.measurements for kept in self._kept.values())
-        return self.limit.measurements - spent - kept
+        return self.limit.measurements - self._spent.measurements - kept
+
+    @property
+    def _spent(self) -> Limit:
+        """What this run and earlier ones took of the limit."""
+        return Limit(
+            seconds=self.elapsed_s + sum(run.spent_s for run in self._earlier),
+            measurements=self.count + sum(run.measurements + run.failures for run in self._earlier),
+        )
 
     @property
     def told(self) -> dict[str, Any]:
@@ -194,9 +193,8 @@ class Budget:
         """The part of the limit that is spent, from 0 to 1, earlier runs included."""
         if self.nothing:
             return 1.0
-        spent_s = self.elapsed_s + sum(run.spent_s for run in self._earlier)
-        count = self.count + sum(run.measurements + run.failures for run in self._earlier)
-        return min(1.0, max(spent_s / self.limit.seconds, count / self.limit.measurements))
+        took, limit = self._spent, self.limit
+        return min(1.0, max(took.seconds / limit.seconds, took.measurements / limit.measurements))
 
     @property
     def exhausted(self) -> bool:

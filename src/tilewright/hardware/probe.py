@@ -51,13 +51,10 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 def cpuinfo_blocks(root: Path) -> list[dict[str, str]]:
     """One dict of fields per logical CPU of /proc/cpuinfo; fields outside blocks are dropped."""
-    blocks: list[dict[str, str]] = []
-    for chunk in (read_text(root / "proc/cpuinfo") or "").split("\n\n"):
-        pairs = (line.partition(":") for line in chunk.splitlines())
-        fields = {key.strip(): value.strip() for key, _, value in pairs}
-        if fields.get("processor", "").isdecimal():
-            blocks.append(fields)
-    return blocks
+    chunks = (read_text(root / "proc/cpuinfo") or "").split("\n\n")
+    lines = ([line.partition(":") for line in chunk.splitlines()] for chunk in chunks)
+    blocks = ({name.strip(): text.strip() for name, _, text in each} for each in lines)
+    return [block for block in blocks if block.get("processor", "").isdecimal()]
 
 
 def online_cpus(root: Path) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import platform
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.core.errors import TargetError, UsageError
+from tilewright.core.errors import InternalError, TargetError, UsageError
 from tilewright.core.records import Device, Placement
 from tilewright.core.targets import Binding, threads_alone
 from tilewright.hardware.device import class_key
@@ -77,10 +77,10 @@ def read_tracker(text: str | None) -> tuple[str, int]:
     return host, int(port)
 
 
-def remote_place(device: Device) -> tuple[str, str, int] | None:
-    """Key, host and port of the tracker a device is reached by; None for one that is not remote."""
+def remote_place(device: Device) -> tuple[str, str, int]:
+    """Key, host and port of the tracker that a remote device is reached by."""
     if not device.instance.startswith(PREFIX):
-        return None
+        raise InternalError(f"{device.instance!r} names no tracker")
     key, _, address = device.instance[len(PREFIX) :].rpartition("/")
     return (key, *read_tracker(address))
 

@@ -159,14 +159,13 @@ def import_database(
         "scan", folder, [workload.text for workload in workloads], placement
     )
     ours = _read_side_file(folder / SIDE_FILE)
-    found: list[Measurement] = []
-    skipped: list[tuple[int, str]] = []
-    for record in scanned:
-        taken = record.problem or _measurement(record, ours.get(record.line), workloads, placement)
-        if isinstance(taken, str):
-            skipped.append((record.line, taken))
-        else:
-            found.append(taken)
+    told = [
+        each.problem or _measurement(each, ours.get(each.line), workloads, placement)
+        for each in scanned
+    ]
+    found = [measured for measured in told if isinstance(measured, Measurement)]
+    lines = zip(scanned, told, strict=True)
+    skipped = [(each.line, reason) for each, reason in lines if isinstance(reason, str)]
     return found, len(scanned), skipped
 
 

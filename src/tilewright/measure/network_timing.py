@@ -93,11 +93,8 @@ def time_in_turn(
 
     A runner times itself once more with each call and must leave nothing spinning behind.
     """
-    rounds_s: dict[str, list[tuple[float, ...]]] = {name: [] for name in runners}
-    for _ in range(rounds):
-        for name, runner in runners.items():
-            rounds_s[name].append(tuple(runner()))
-    return rounds_s
+    taken = [{name: tuple(run()) for name, run in runners.items()} for _ in range(rounds)]
+    return {name: [samples_s[name] for samples_s in taken] for name in runners}
 
 
 def _repeats(runner: Runner, round_s: float) -> int:

@@ -79,6 +79,5 @@ def open_reference(
             there.start(model, placement.resources.threads, placement.binding.cpus)
         except errors.TargetError as error:
             reason = error.message
-    if reason is not None:
-        return Reference(expected=expected, timed=None, untimed=reason)
-    return Reference(expected=expected, timed=there)
+    timed = there if reason is None else None
+    return Reference(expected=expected, timed=timed, untimed=reason or "")

@@ -198,7 +198,7 @@ def test_without_a_sensor_times_are_enough_and_the_reason_is_told(store: SqliteS
 
 def test_no_meter_of_this_machine_tells_of_another() -> None:
     elsewhere = altered(PLACEMENT, instance="rpc:box/127.0.0.1:9190")
-    assert remote_place(elsewhere.device) is not None
+    assert remote_place(elsewhere.device) == ("box", "127.0.0.1", 9190)
     with pytest.raises(UsageError, match="--power"):
         open_measurer_under(Circumstances(usual=elsewhere), 0, cast("Meter", Sensor()))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.core import errors, records, results
+from tilewright.core import records, results
 from tilewright.hardware.meters import KernelEnergy
 from tilewright.hardware.remote import read_remote, read_tracker, remote_place, remote_placement
 from tilewright.measure import base, remote_networks
@@ -50,10 +50,7 @@ class _Rpc(BuiltByTvm):
 
 def _tracker(placement: records.Placement) -> tuple[Tracker, str]:
     """The tracker that knows a placement's devices, and their key there."""
-    place = remote_place(placement.device)
-    if place is None:
-        raise errors.InternalError(f"{placement.device.instance!r} names no tracker")
-    key, host, port = place
+    key, host, port = remote_place(placement.device)
     return Tracker(host, port), key
 
 

@@ -102,13 +102,8 @@ class TorchEngine(Engine):
         arrays = [np.ascontiguousarray(value.numpy()) for value in result]
         return dict(zip(self._graph.outputs, arrays, strict=True))
 
-    def run(self, inputs: Arrays) -> Arrays:
-        with torch.inference_mode():
-            return super().run(inputs)
-
-    def time(self, inputs: Arrays, repeats: int, warmup: int) -> list[float]:
-        with torch.inference_mode():
-            return super().time(inputs, repeats, warmup)
+    run = torch.inference_mode()(Engine.run)
+    time = torch.inference_mode()(Engine.time)
 
 
 if __name__ == "__main__":

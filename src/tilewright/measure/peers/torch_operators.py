@@ -1,4 +1,4 @@
-"""Our operator vocabulary in eager torch: each entry makes a function of tensors."""
+"""Our operator vocabulary in eager torch: each operator becomes a function of tensors."""
 
 # torch is an extra without types here; the lambdas below take its tensors
 # pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false
@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from math import prod
 from typing import Any, cast
@@ -103,22 +104,16 @@ def _product(x: Any, axes: Sequence[int], *, keepdim: bool) -> Any:
     return x
 
 
-def _reduction(function: Call) -> Callable[[Named], Call]:
-    def make(named: Named) -> Call:
-        axes, keep = tuple(named["axes"]), bool(named["keepdims"])
-        return lambda x: function(x, axes, keepdim=keep) if axes else x
-
-    return make
+def _reduced(function: Call, named: Named, x: Any) -> Any:
+    axes = tuple(named["axes"])
+    return function(x, axes, keepdim=bool(named["keepdims"])) if axes else x
 
 
-def _layer_norm(named: Named) -> Call:
-    def call(x: Any, scale: Any, bias: Any) -> Any:
-        shape = tuple(x.shape[named["axis"] :])
-        return functional.layer_norm(
-            x, shape, scale.expand(shape), bias.expand(shape), float(named["epsilon"])
-        )
-
-    return call
+def _layer_norm(named: Named, x: Any, scale: Any, bias: Any) -> Any:
+    shape = tuple(x.shape[named["axis"] :])
+    return functional.layer_norm(
+        x, shape, scale.expand(shape), bias.expand(shape), float(named["epsilon"])
+    )
 
 
 def _lrn(named: Named) -> Call:
@@ -151,110 +146,97 @@ def _pad(named: Named) -> Call:
     return lambda x: functional.pad(x, widths, value=named["value"])
 
 
-def _gather(named: Named) -> Call:
+def _gather(named: Named, x: Any, indices: Any) -> Any:
     axis = named["axis"]
-
-    def call(x: Any, indices: Any) -> Any:
-        size = x.shape[axis]
-        flat = torch.where(indices < 0, indices + size, indices).reshape(-1)
-        shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
-        return x.index_select(axis, flat).reshape(shape)
-
-    return call
+    flat = torch.where(indices < 0, indices + x.shape[axis], indices).reshape(-1)
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    return x.index_select(axis, flat).reshape(shape)
 
 
-def _resize_nearest(named: Named) -> Call:
-    after, scales = named["shape"], named["scales"]
-
-    def call(x: Any) -> Any:
-        for axis, (size, scale) in enumerate(zip(after, scales, strict=True)):
-            before = x.shape[axis]
-            if before != size or scale != 1:
-                order = [nearest_index(i, before, size, scale, named) for i in range(size)]
-                x = x.index_select(axis, torch.tensor(order))
-        return x
-
-    return call
+def _resize_nearest(named: Named, x: Any) -> Any:
+    for axis, (size, scale) in enumerate(zip(named["shape"], named["scales"], strict=True)):
+        before = x.shape[axis]
+        if before != size or scale != 1:
+            order = [nearest_index(i, before, size, scale, named) for i in range(size)]
+            x = x.index_select(axis, torch.tensor(order))
+    return x
 
 
-def _interpolate(named: Named) -> Call:
+def _interpolate(named: Named, x: Any, indices: Any, weights: Any) -> Any:
     axis = named["axis"]
-
-    def call(x: Any, indices: Any, weights: Any) -> Any:
-        spread = (-1, *(1 for _ in x.shape[axis + 1 :]))
-        taps = zip(indices, weights, strict=True)
-        return sum(x.index_select(axis, index) * w.reshape(spread) for index, w in taps)
-
-    return call
+    spread = (-1, *(1 for _ in x.shape[axis + 1 :]))
+    taps = zip(indices, weights, strict=True)
+    return sum(x.index_select(axis, index) * w.reshape(spread) for index, w in taps)
 
 
-def _shift(name: str) -> Call:
+def _shift_left(_named: Named, a: Any, bits: Any) -> Any:
     """Torch gives no meaning to shifts by a negative number of bits, or by all of them."""
-
-    def call(a: Any, bits: Any) -> Any:
-        last = torch.iinfo(a.dtype).bits - 1
-        inside = (bits >= 0) & (bits <= last)
-        if name == "shift_right":
-            return torch.bitwise_right_shift(a, torch.where(inside, bits, last))
-        return torch.where(inside, torch.bitwise_left_shift(a, bits.clamp(0, last)), 0)
-
-    return call
+    last = torch.iinfo(a.dtype).bits - 1
+    shifted = torch.bitwise_left_shift(a, bits.clamp(0, last))
+    return torch.where((bits >= 0) & (bits <= last), shifted, 0)
 
 
-def _divide(a: Any, b: Any) -> Any:
+def _shift_right(_named: Named, a: Any, bits: Any) -> Any:
+    last = torch.iinfo(a.dtype).bits - 1
+    return torch.bitwise_right_shift(a, torch.where((bits >= 0) & (bits <= last), bits, last))
+
+
+def _divide(_named: Named, a: Any, b: Any) -> Any:
     return a / b if a.dtype.is_floating_point else torch.div(a, b, rounding_mode="trunc")
 
 
-_MAKERS: dict[str, Callable[[Named], Call]] = {
+_BOUND: dict[str, Callable[[Named], Call]] = {
     "conv2d": _conv2d,
     "conv2d_transpose": _conv2d_transpose,
-    "dense": lambda _n: lambda x, w, bias=None: functional.linear(x, w.t(), bias),
-    "batch_matmul": lambda n: (
-        lambda a, b: torch.matmul(a, b.transpose(-1, -2) if n["transpose_b"] else b)
-    ),
     "max_pool2d": _max_pool2d,
     "avg_pool2d": _avg_pool2d,
-    "reduce_sum": _reduction(torch.sum),
-    "reduce_mean": _reduction(torch.mean),
-    "reduce_max": _reduction(torch.amax),
-    "reduce_min": _reduction(torch.amin),
-    "reduce_prod": _reduction(_product),
-    "softmax": lambda n: lambda x: torch.softmax(x, n["axis"]),
-    "log_softmax": lambda n: lambda x: torch.log_softmax(x, n["axis"]),
-    "layer_norm": _layer_norm,
     "lrn": _lrn,
-    "instance_norm": lambda n: (
-        lambda x, scale, bias: functional.instance_norm(
-            x, weight=scale, bias=bias, eps=n["epsilon"]
-        )
-    ),
-    "softplus": lambda _n: functional.softplus,
-    "silu": lambda _n: functional.silu,
-    "gelu": lambda _n: functional.gelu,
-    "hard_swish": lambda _n: functional.hardswish,
-    "identity": lambda _n: lambda x: x,
-    "clip": lambda n: lambda x: x.clamp(float(n["minimum"]), float(n["maximum"])),
-    "leaky_relu": lambda n: lambda x: functional.leaky_relu(x, n["alpha"]),
-    "elu": lambda n: lambda x: functional.elu(x, n["alpha"]),
-    "thresholded_relu": lambda n: lambda x: functional.threshold(x, n["alpha"], 0.0),
-    "selu": lambda n: lambda x: n["gamma"] * functional.elu(x, n["alpha"]),
-    "hard_sigmoid": lambda n: lambda x: (n["alpha"] * x + n["beta"]).clamp(0, 1),
-    "cast": lambda n: lambda x: x.to(getattr(torch, n["dtype"])),
-    "divide": lambda _n: _divide,
-    "shift_left": lambda _n: _shift("shift_left"),
-    "shift_right": lambda _n: _shift("shift_right"),
-    "prelu": lambda _n: lambda x, slope: torch.where(x < 0, x * slope, x),
-    "where": lambda _n: torch.where,
-    "reshape": lambda n: lambda x: x.reshape(n["shape"]),
-    "transpose": lambda n: lambda x: x.permute(n["permutation"]),
+    "softplus": lambda _: functional.softplus,
+    "silu": lambda _: functional.silu,
+    "gelu": lambda _: functional.gelu,
+    "hard_swish": lambda _: functional.hardswish,
+    "where": lambda _: torch.where,
     "slice": _slice,
-    "concat": lambda n: lambda *xs: torch.cat(xs, n["axis"]),
     "pad": _pad,
-    "expand": lambda n: lambda x: x.expand(n["shape"]),
+}
+"""What makes a function of tensors out of attributes: operators that prepare something, or that
+refuse some attributes."""
+
+_CALLED: dict[str, Call] = {
+    "dense": lambda _, x, w, bias=None: functional.linear(x, w.t(), bias),
+    "batch_matmul": lambda n, a, b: torch.matmul(a, b.transpose(-1, -2) if n["transpose_b"] else b),
+    "reduce_sum": partial(_reduced, torch.sum),
+    "reduce_mean": partial(_reduced, torch.mean),
+    "reduce_max": partial(_reduced, torch.amax),
+    "reduce_min": partial(_reduced, torch.amin),
+    "reduce_prod": partial(_reduced, _product),
+    "softmax": lambda n, x: torch.softmax(x, n["axis"]),
+    "log_softmax": lambda n, x: torch.log_softmax(x, n["axis"]),
+    "layer_norm": _layer_norm,
+    "instance_norm": lambda n, x, scale, bias: functional.instance_norm(
+        x, weight=scale, bias=bias, eps=n["epsilon"]
+    ),
+    "identity": lambda _, x: x,
+    "clip": lambda n, x: x.clamp(float(n["minimum"]), float(n["maximum"])),
+    "leaky_relu": lambda n, x: functional.leaky_relu(x, n["alpha"]),
+    "elu": lambda n, x: functional.elu(x, n["alpha"]),
+    "thresholded_relu": lambda n, x: functional.threshold(x, n["alpha"], 0.0),
+    "selu": lambda n, x: n["gamma"] * functional.elu(x, n["alpha"]),
+    "hard_sigmoid": lambda n, x: (n["alpha"] * x + n["beta"]).clamp(0, 1),
+    "cast": lambda n, x: x.to(getattr(torch, n["dtype"])),
+    "divide": _divide,
+    "shift_left": _shift_left,
+    "shift_right": _shift_right,
+    "prelu": lambda _, x, slope: torch.where(x < 0, x * slope, x),
+    "reshape": lambda n, x: x.reshape(n["shape"]),
+    "transpose": lambda n, x: x.permute(n["permutation"]),
+    "concat": lambda n, *xs: torch.cat(xs, n["axis"]),
+    "expand": lambda n, x: x.expand(n["shape"]),
     "gather": _gather,
     "resize_nearest": _resize_nearest,
     "interpolate": _interpolate,
 }
+"""Functions of attributes and tensors."""
 
 
 def torch_call(operator: str, attributes: Named) -> Call:
@@ -265,6 +247,8 @@ def torch_call(operator: str, attributes: Named) -> Call:
     """
     if operator in _NAMES:
         return cast(Call, getattr(torch, _NAMES[operator]))
-    if operator not in _MAKERS:
+    if operator in _CALLED:
+        return partial(_CALLED[operator], attributes)
+    if operator not in _BOUND:
         raise NotImplementedError(f"operator {operator}")
-    return _MAKERS[operator](attributes)
+    return _BOUND[operator](attributes)
