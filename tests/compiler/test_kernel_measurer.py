@@ -20,9 +20,8 @@ from tilewright.hardware.device import local_placement
 from tilewright.kernels import registry
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure import base as base_module
-from tilewright.measure.beside import CrowdedMeasurer
 from tilewright.measure.checking import check_kernel
-from tilewright.measure.kernels import KernelMeasurer
+from tilewright.measure.kernels import CrowdedMeasurer, KernelMeasurer
 from tilewright.store import open_store
 
 PLACEMENT = local_placement(2)

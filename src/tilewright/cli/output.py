@@ -14,11 +14,11 @@ import msgspec
 
 from tilewright.cli.flags import AnswerFlags, Format
 from tilewright.cli.streams import write_data
+from tilewright.core.scratch import replacing
 from tilewright.core.settings import read_settings
 from tilewright.report.escape import visible
 from tilewright.report.formats import to_csv, to_markdown
 from tilewright.report.tables import Table
-from tilewright.store.output import replacing
 
 SCHEMA_VERSION = 1
 

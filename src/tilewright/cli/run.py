@@ -13,9 +13,9 @@ from tilewright.cli.flags import TargetOrArtifactFlags, ThreadedFlags
 from tilewright.cli.output import Answer
 from tilewright.cli.work import working
 from tilewright.core import errors, input_files
+from tilewright.core.scratch import replacing
 from tilewright.report import shown
 from tilewright.report.tables import Column, Table
-from tilewright.store.output import replacing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,6 +12,7 @@ from tilewright.core.errors import TargetError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement, Run
 from tilewright.core.results import OptimizeResult
+from tilewright.core.scratch import check_place
 from tilewright.cost.floors import Peaks
 from tilewright.deploy import graph_account, publishing, shipment
 from tilewright.deploy.manifest import MANIFEST
@@ -36,7 +37,6 @@ from tilewright.search.network_search import NetworkSearch
 from tilewright.search.tuners.registry import DEFAULT, tuner_factory
 from tilewright.search.winners import DEFAULT as DEFAULT_SETTINGS
 from tilewright.store.base import Store
-from tilewright.store.output import check_place
 
 _ENOUGH_KERNELS = 16
 """So many kernels tell how long those of a network take to build."""

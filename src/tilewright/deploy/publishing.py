@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tilewright.core.errors import OutputError
 from tilewright.core.results import OptimizeResult
-from tilewright.core.scratch import PrivateFolder
+from tilewright.core.scratch import PrivateFolder, undone_folders, write_text
 from tilewright.deploy.hashes import file_sha256, sealed
 from tilewright.deploy.manifest import (
     LIBRARY,
@@ -28,7 +28,6 @@ from tilewright.graph.inputs import input_ranges
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.models.source import is_model_file
-from tilewright.store.output import undone_folders, write_text
 
 REPORT = "report.html"
 DRAWING = "layouts.onnx"

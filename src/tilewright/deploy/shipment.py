@@ -17,6 +17,7 @@ from tilewright.core.accounts import KernelChange, LastRun, RoundTimes
 from tilewright.core.codec import digest
 from tilewright.core.forms import form_texts
 from tilewright.core.results import GraphTuneResult, OptimizeResult
+from tilewright.core.scratch import replacing, write_text
 from tilewright.core.timings import Speedup, Timing
 from tilewright.cost.floors import Peaks
 from tilewright.deploy.artifact import Artifact, load
@@ -41,7 +42,6 @@ from tilewright.report.task_rows import (
 from tilewright.search.winners import DEFAULT
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import plan_of, shipping_key
-from tilewright.store.output import replacing, write_text
 
 _OVER_BASELINE = "speedup_vs_baseline"
 _IN_PLACE = "in_place:"

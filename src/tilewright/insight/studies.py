@@ -38,7 +38,7 @@ from tilewright.core.results import (
     TunerStudyResult,
     TunerStudyRow,
 )
-from tilewright.core.scratch import scratch_folder
+from tilewright.core.scratch import scratch_folder, write_text
 from tilewright.core.signals import graceful_interrupt
 from tilewright.core.timings import Speedup, speedup
 from tilewright.cost.floors import Peaks
@@ -59,7 +59,6 @@ from tilewright.search.tuning import NetworkTuner
 from tilewright.search.winners import FinalistCheck
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import SettingsName, choose_plan, ranked
-from tilewright.store.output import write_text
 
 _TURNS = 3
 _CASE_MEASUREMENTS = 48

@@ -9,7 +9,7 @@ from tilewright.core.records import Placement
 from tilewright.cost.floors import Peaks
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.meters import KernelEnergy, Meter
-from tilewright.measure import base, beside, networks
+from tilewright.measure import base, kernels, networks
 from tilewright.measure.accesses.here import DESCRIBED, cannot_run
 from tilewright.measure.accesses.registry import access_to, accesses
 from tilewright.measure.circumstances import Circumstances
@@ -84,7 +84,7 @@ def open_measurer_under(
     call, and UsageError is raised for a device elsewhere."""
     placement = circumstances.placement
     if circumstances.neighbours:
-        return beside.CrowdedMeasurer(placement, circumstances.neighbours, seed=seed)
+        return kernels.CrowdedMeasurer(placement, circumstances.neighbours, seed=seed)
     if meter is None:
         return open_measurer(placement, seed)
     require_here(placement)

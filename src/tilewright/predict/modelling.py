@@ -13,6 +13,7 @@ from tilewright.core.codec import digest
 from tilewright.core.errors import ModelError, OutputError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement
+from tilewright.core.scratch import write_text
 from tilewright.core.settings import read_settings
 from tilewright.cost.floors import Peaks
 from tilewright.hardware.environment import own_version
@@ -44,7 +45,6 @@ from tilewright.predict.family_models import (
 )
 from tilewright.predict.kernel_features import Kernel, kernel_table
 from tilewright.store.base import Store
-from tilewright.store.output import write_text
 
 FORMAT = 2
 """Of the model files; another one is refused."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tilewright.core.scratch import write_text
 from tilewright.predict.evaluation import Evaluation
-from tilewright.store.output import write_text
 
 PAGE, TEXT = "predictors.html", "predictors.md"
 _POINTS = 400

@@ -19,7 +19,7 @@ from sqlalchemy import CompoundSelect, Connection, Table, delete, func, select, 
 from tilewright.core.errors import StoreError, UsageError
 from tilewright.core.records import Placement
 from tilewright.core.results import CleanUp, DatabaseInfo, ImportResult
-from tilewright.core.scratch import SCRATCH, remove_leftovers
+from tilewright.core.scratch import SCRATCH, remove_leftovers, replacing
 from tilewright.core.settings import read_settings
 from tilewright.graph.workload import Workload
 from tilewright.models.cache import cache_bytes, shrink
@@ -30,7 +30,6 @@ from tilewright.store.importing import Import
 from tilewright.store.interchange.kinds import DATABASE, READERS, WRITERS, export_kind, import_kind
 from tilewright.store.interchange.lines import Line, Source, readable
 from tilewright.store.migrations import schema_version
-from tilewright.store.output import replacing
 from tilewright.store.rows import DamagedRow, entry_of, stream_rows
 
 _TRIED = ("workload_key", "device_class", "resources", "implementation", "settings", "layouts")

@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import require_regular
+from tilewright.core.scratch import replacing
 from tilewright.plan.assignment.problem import (
     FORBIDDEN,
     Problem,
@@ -20,7 +21,6 @@ from tilewright.plan.assignment.problem import (
     check_variables,
     check_words,
 )
-from tilewright.store.output import replacing
 
 FORMAT = "tilewright graph problem 1"
 
