@@ -113,10 +113,10 @@ def folder_of(parent: Path, placement: Placement) -> Path:
     as before is renamed. It need not be there."""
     found, before = parent / str(placement.key), parent / name_of_before(placement)
     if before.is_dir() and not found.exists():
-        with suppress(OSError):
+        try:
             before.rename(found)
-            return found
-        return before
+        except OSError:
+            return before
     return found
 
 

@@ -12,8 +12,7 @@ from tilewright.core.results import Check, DoctorResult
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.environment import environment_card, noise_warnings, read_environment
 from tilewright.hardware.meters import Meter, find_cpu_meter, nvml_meter
-from tilewright.measure.base import Worker
-from tilewright.measure.kernels import WORKER
+from tilewright.measure import base, kernels
 from tilewright.measure.peers.base import PEERS, make_peer
 from tilewright.models.exported.conversion import broken_packages
 from tilewright.store import open_store, registry
@@ -63,7 +62,7 @@ def _compiler() -> Check:
 
 
 def _tvm(placement: records.Placement) -> Check:
-    with Worker(WORKER, placement) as worker:
+    with base.Worker(kernels.WORKER, placement) as worker:
         try:
             worker.request(("target", placement.tvm_target), _TIMEOUT_S)
         except (processes.ChildError, processes.RemoteError) as error:

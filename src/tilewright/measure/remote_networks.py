@@ -21,7 +21,6 @@ from tilewright.graph.plan import NetworkPlan
 from tilewright.hardware.remote import ServerFacts
 from tilewright.kernels.planned_memory import CompiledNetwork
 from tilewright.measure import board_server, boards, networks, remote, resident
-from tilewright.measure.boards import Tracker
 from tilewright.measure.networks import Array, NetworkRunner, network_error, packed_weights
 from tilewright.measure.peers.base import (
     RUN_TIMEOUT_S,
@@ -45,7 +44,7 @@ _AGAIN = "What was measured is kept; start the server again, then run the same c
 class BoardNetworks(NetworkRunner):
     """Networks on one device of a tracker's key, by name. Use as a context manager."""
 
-    def __init__(self, placement: records.Placement, tracker: Tracker, key: str) -> None:
+    def __init__(self, placement: records.Placement, tracker: boards.Tracker, key: str) -> None:
         self.placement = placement
         self._compiler = Child(boards.WORKER)
         self._board = boards.Board(tracker, key, session_s=SESSION_S)

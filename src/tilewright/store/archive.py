@@ -23,10 +23,9 @@ from tilewright.core.scratch import SCRATCH, remove_leftovers, replacing
 from tilewright.core.settings import read_settings
 from tilewright.graph.workload import Workload
 from tilewright.models.cache import cache_bytes, shrink
-from tilewright.store import schema
+from tilewright.store import importing, schema
 from tilewright.store.base import Store, archive_of
 from tilewright.store.connections import Connections, connect, log_files
-from tilewright.store.importing import Import
 from tilewright.store.interchange.kinds import DATABASE, READERS, WRITERS, export_kind, import_kind
 from tilewright.store.interchange.lines import Line, Source, readable
 from tilewright.store.migrations import schema_version
@@ -131,7 +130,7 @@ class SqliteArchive:
         """Take in what a reader made of the file at `path`, in one transaction, and say how many
         outcomes of another program fit no task known before."""
         with self._connections.writing(f"importing {path}") as connection:
-            result = Import(connection).take_all(lines)
+            result = importing.Import(connection).take_all(lines)
         lost = result.unmatched
         note = f"{lost} of {result.lines} lines fit no task of this database" if lost else ""
         return replace(result, path=str(path), kind=kind, note=note)

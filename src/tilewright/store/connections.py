@@ -27,9 +27,8 @@ from sqlalchemy.pool import QueuePool
 
 from tilewright.core.errors import StoreError
 from tilewright.core.scratch import PrivateFolder, scratch_folder
-from tilewright.store import schema
+from tilewright.store import rows, schema
 from tilewright.store.migrations import bring_up_to_date, schema_version
-from tilewright.store.rows import DamagedRow
 
 _OTHER_FILE = "or choose another file with --db PATH."
 _FREE_SPACE = f"Free some space and repeat the command, {_OTHER_FILE}"
@@ -335,7 +334,7 @@ def explained(path: Path, doing: str, *, lost: bool = False) -> Generator[None]:
     """
     try:
         yield
-    except DamagedRow as error:
+    except rows.DamagedRow as error:
         raise StoreError(
             f"{path} is damaged: {error.message}",
             hint=f"`tilewright db import {path} --kind db --db NEW.db` takes over all rows that "

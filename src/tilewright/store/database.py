@@ -24,8 +24,7 @@ from tilewright.core.records import (
 )
 from tilewright.core.targets import parse_resources
 from tilewright.graph.workload import Workload, parse_workload
-from tilewright.store import schema
-from tilewright.store.archive import SqliteArchive
+from tilewright.store import archive, schema
 from tilewright.store.rows import (
     TABLES,
     Peak,
@@ -39,7 +38,7 @@ from tilewright.store.rows import (
 )
 
 
-class SqliteStore(SqliteArchive):
+class SqliteStore(archive.SqliteArchive):
     """Everything known, in one SQLite file; a `Store` and an `Archive`.
 
     Every write is one transaction and durable when the call returns. Several processes may use

@@ -20,10 +20,9 @@ from tilewright.core.codec import canonical_json, convert, digest, to_builtins
 from tilewright.core.records import Device, Measurement, Run, ShippedPlan
 from tilewright.core.results import ImportResult, SkippedLine
 from tilewright.hardware.legacy import ClassesOfBefore, is_legacy
-from tilewright.store import schema
+from tilewright.store import known_candidates, schema
 from tilewright.store.interchange.foreign import count_unmatched
 from tilewright.store.interchange.lines import Line
-from tilewright.store.known_candidates import carried_over
 from tilewright.store.rows import (
     BATCH_ROWS,
     KINDS,
@@ -162,7 +161,7 @@ class Import:
             foreign_id = fields.get("run_id")
             fields["run_id"] = self.run_ids.get(foreign_id) if isinstance(foreign_id, int) else None
         if kind is ShippedPlan:
-            fields = carried_over(fields)
+            fields = known_candidates.carried_over(fields)
         record = convert(fields, kind)
         if isinstance(record, Measurement) and not has_samples(record):
             raise ValueError("a measurement needs finite samples")

@@ -27,8 +27,7 @@ from sqlalchemy import (
 from tilewright.core.codec import canonical_json
 from tilewright.core.errors import StoreError
 from tilewright.hardware.legacy import ClassesOfBefore
-from tilewright.store import rows, schema
-from tilewright.store.known_candidates import plan_of_before
+from tilewright.store import known_candidates, rows, schema
 
 _BATCH_ROWS = 2000
 _OUTCOMES = (schema.measurements, schema.failures)
@@ -74,7 +73,9 @@ def _add_network_plans(connection: Connection) -> None:
     known = connection.exec_driver_sql("SELECT id, assignment, plan FROM shipments")
     for number, assignment, layouts in list(known):
         try:
-            plan = plan_of_before(json.loads(assignment), json.loads(layouts or "{}"))
+            plan = known_candidates.plan_of_before(
+                json.loads(assignment), json.loads(layouts or "{}")
+            )
         except ValueError:
             plan = {"assignment": assignment}  # it cannot be read, and is told of when it is asked
         connection.exec_driver_sql(

@@ -22,9 +22,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, RowMapping, Select, Table, literal_column, select
 
-from tilewright.core import records
+from tilewright.core import errors, records
 from tilewright.core.codec import canonical_json, convert, digest, to_builtins
-from tilewright.core.errors import StoreError
 from tilewright.core.targets import Binding, Resources, parse_resources
 from tilewright.store import schema
 
@@ -89,7 +88,7 @@ TABLES: Mapping[type[Any], Table] = {
 }
 
 
-class DamagedRow(StoreError):
+class DamagedRow(errors.StoreError):
     """A row that holds no record; the message says in which table, and why."""
 
 
