@@ -83,9 +83,8 @@ def truth_of(value: object, name: str) -> bool:
 
 def error_of(value: object, name: str = "max_error") -> float:
     """An allowed relative error: a finite number above 0."""
-    number = 0.0
-    if isinstance(value, SupportsFloat) and not isinstance(value, bool):
-        number = float(value)
+    numeric = None if isinstance(value, bool) else value
+    number = float(numeric) if isinstance(numeric, SupportsFloat) else 0.0
     if not (isfinite(number) and number > 0):
         raise UsageError(f"{name} must be a number above 0, not {_shown(value)}.")
     return number

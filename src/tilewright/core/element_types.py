@@ -18,9 +18,6 @@ from tilewright.core.plugins import Offers
 if TYPE_CHECKING:
     import numpy as np
 
-GROUP = "tilewright.element_types"
-"""Entry points of other packages: each is an `ElementType`."""
-
 Kind = Literal["float", "int", "uint", "bool"]
 
 
@@ -106,7 +103,10 @@ _TYPES = {
         ElementType(name="bool", bytes=1, kind="bool", accumulator="bool"),
     )
 }
-_OFFERS = Offers[ElementType](GROUP, kind="element type", built_in={}, needs=("name", "bytes"))
+_OFFERS = Offers[ElementType](
+    "tilewright.element_types", kind="element type", built_in={}, needs=("name", "bytes")
+)
+"""Those of other packages: each is an `ElementType`."""
 
 
 def element_type(name: str) -> ElementType:

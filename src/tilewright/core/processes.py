@@ -45,9 +45,8 @@ class ChildCrash(ChildError):
     """
 
     def __init__(self, exit_code: int, stderr: str) -> None:
-        name = f"exit code {exit_code}"
-        if exit_code < 0:
-            name = f"signal {_SIGNALS.get(-exit_code, -exit_code)}"
+        signalled = f"signal {_SIGNALS.get(-exit_code, -exit_code)}"
+        name = signalled if exit_code < 0 else f"exit code {exit_code}"
         super().__init__(f"child process ended with {name}" + (f":\n{stderr}" if stderr else ""))
         self.exit_code = exit_code
         self.stderr = stderr

@@ -205,37 +205,32 @@ Outcome = Measurement | Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class OfNetwork:
+    """A record about a whole network on a device class, with some of its resources; `network_key`
+    identifies the fused network."""
+
+    network_key: str
+    device_class: str
+    resources: Resources
+    model: str
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(OfNetwork):
     """One command that spends budget on a network; rows outlive the process.
 
-    `network_key` identifies the fused network, `state` is `running`,
-    `done`, `converged` (nothing left to gain), `converged graph` (in any layouts) or `interrupted`.
+    `state` is `running`, `done`, `converged` (nothing left to gain), `converged graph` (in any
+    layouts) or `interrupted`.
     """
 
     id: int | None = None
     command: str
-    model: str
-    network_key: str
-    device_class: str
-    resources: Resources
     seed: int
     state: str
     spent_s: float = 0.0
     measurements: int = 0
     failures: int = 0
-    created_at: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfNetwork:
-    """A record about a whole network on a device class, with some of its resources."""
-
-    network_key: str
-    device_class: str
-    resources: Resources
-    model: str
-    latency_s: float
-    created_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +241,7 @@ class ShippedPlan(OfNetwork):
     databases had it before; `numbers` holds further figures by name (baseline, reference, errors).
     """
 
+    latency_s: float
     plan: Mapping[str, Any]
     numbers: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
 
@@ -259,6 +255,7 @@ class NetworkMeasurement(OfNetwork):
     they were not asked for, or could not be had.
     """
 
+    latency_s: float
     planned_bytes: int
     measured_bytes: int | None = None
     memory_method: str = ""

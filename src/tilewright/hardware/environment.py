@@ -78,11 +78,9 @@ def software_versions() -> str:
 
 
 def _turbo(root: Path) -> bool | None:
-    for name, on in (("intel_pstate/no_turbo", "0"), ("cpufreq/boost", "1")):
-        text = read_text(root / _CPUS / name)
-        if text is not None:
-            return text == on
-    return None
+    files = (("intel_pstate/no_turbo", "0"), ("cpufreq/boost", "1"))
+    told = ((read_text(root / _CPUS / name), on) for name, on in files)
+    return next((text == on for text, on in told if text is not None), None)
 
 
 def is_virtual(root: Path = Path("/")) -> bool:

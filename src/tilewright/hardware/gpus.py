@@ -208,10 +208,8 @@ def known_capability(device: str) -> float:
 def _known(device: str) -> tuple[str, int, float, int] | None:
     """The model that a name contains as a word of its own."""
     words = device.replace("-", " ").split()
-    for name, model in _MODELS.items():
-        if name in words or (" " in name and name in device):
-            return model
-    return None
+    named = (name for name in _MODELS if name in words or (" " in name and name in device))
+    return _MODELS.get(next(named, ""))
 
 
 def _described(model: str, arch: str) -> Gpu:

@@ -125,12 +125,10 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
 
 def _cpuset(root: Path) -> tuple[int, ...]:
     """The CPUs of the innermost control group that names any; empty when none does."""
-    for folder in _cgroup_folders(root, "cpuset"):
-        for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
-            cpus = parse_cpu_list(read_text(folder / name) or "")
-            if cpus:
-                return cpus
-    return ()
+    names = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
+    files = (folder / name for folder in _cgroup_folders(root, "cpuset") for name in names)
+    lists = (parse_cpu_list(read_text(file) or "") for file in files)
+    return next(filter(None, lists), ())
 
 
 @cache

@@ -12,7 +12,6 @@ from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import CPU, LLVM, Implementation, OtherBuilder, OtherProcessors
 
-GROUP = "tilewright.implementations"
 _BUILT_IN = (
     "conv2d_direct",
     "conv2d_winograd",
@@ -38,7 +37,7 @@ def _offers() -> Offers[Implementation]:
         *("name", "anchors", "applies", "port_forms", "knobs", "valid", "demand", "error_bound"),
         *("packed_shapes", "pack"),
     )
-    return Offers(GROUP, kind="implementation", built_in=ours, needs=needs)
+    return Offers("tilewright.implementations", kind="implementation", built_in=ours, needs=needs)
 
 
 def implementations() -> dict[str, Implementation]:

@@ -8,8 +8,9 @@ the other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from tilewright.core.records import Placement, Protocol
 
@@ -22,7 +23,12 @@ PROBE = "op:conv2d[c=64,h=28,k=3,out=64,pad=1]"
 
 _CACHE, _BESIDE = "+cache=", "+beside="
 _MOST_ROTATION_BYTES = 128 << 20
-_COLD_REPEATS = 7
+_OTHERWISE: Mapping[Cache, Mapping[str, Any]] = {
+    "usual": {},
+    "warm": {"rotation_bytes": 0, "activations": "warm"},
+    "cold": {"activations": "cold", "sample_s": 0.0, "repeats": 7},
+}
+"""What each state of the caches changes of the usual protocol."""
 
 
 def kernel_protocol(placement: Placement) -> Protocol:
@@ -66,12 +72,8 @@ class Circumstances:
         Warm: the same operands in every call. Cold: other memory, as much as weights rotate
         through, is written before each call, and a sample is one call.
         """
-        protocol = replace(kernel_protocol(self.usual), neighbours=self.neighbours)
-        if self.cache == "warm":
-            return replace(protocol, rotation_bytes=0, activations="warm")
-        if self.cache == "cold":
-            return replace(protocol, activations="cold", sample_s=0.0, repeats=_COLD_REPEATS)
-        return protocol
+        usual = kernel_protocol(self.usual)
+        return replace(usual, neighbours=self.neighbours, **_OTHERWISE[self.cache])
 
 
 def is_usual(class_key: str) -> bool:

@@ -51,13 +51,12 @@ def examine(database: str) -> DoctorResult:
 
 def _compiler() -> Check:
     found = next(filter(shutil.which, _COMPILERS), None)
-    if found is not None:
-        return Check(name="C++ compiler", status="ok", detail=found)
+    missing = "Install one (Debian: apt-get install g++); it links compiled networks."
     return Check(
         name="C++ compiler",
-        status="problem",
-        detail=f"none of {', '.join(_COMPILERS)} is on PATH",
-        advice="Install one (Debian: apt-get install g++); it links compiled networks.",
+        status="ok" if found else "problem",
+        detail=found or f"none of {', '.join(_COMPILERS)} is on PATH",
+        advice="" if found else missing,
     )
 
 
@@ -78,9 +77,8 @@ def _tvm(placement: records.Placement) -> Check:
 def _database(location: str) -> Check:
     try:
         with open_store(location) as store:
-            held = ""
-            if isinstance(store, Archive):
-                held = f": {store.info().measurements} measurements"
+            known = isinstance(store, Archive)
+            held = f": {store.info().measurements} measurements" if known else ""
     except errors.StoreError as error:
         return Check(
             name="database", status="problem", detail=error.message, advice=error.hint or ""

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.compiler import execute, opaque, peaks
 from tilewright.compiler.build import accept_target, kernel_module
 from tilewright.compiler.builders.base import Kernel
 from tilewright.compiler.builders.registry import builder_for
 from tilewright.compiler.cuda.code import cuda_code
-from tilewright.compiler.execute import set_threads
 from tilewright.compiler.features.loops import kernel_features
-from tilewright.compiler.opaque import check_supported
-from tilewright.compiler.peaks import measured_peaks
 from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.records import Candidate, Placement, Protocol
 from tilewright.graph.arrays import map_array
@@ -108,17 +106,17 @@ def release(slots: list[int]) -> None:
 if __name__ == "__main__":
     serve(
         {
-            "prepare": set_threads,
+            "prepare": execute.set_threads,
             "build": build,
             "measure": measure,
             "repeat": repeat,
             "keep_running": keep_running,
             "identify": identify,
             "features": features,
-            "peaks": measured_peaks,
+            "peaks": peaks.measured_peaks,
             "render": render,
             "target": accept_target,
-            "supported": check_supported,
+            "supported": opaque.check_supported,
             "code": code,
             "settle": wait_until_asleep,
             "evaluate": evaluate,

@@ -127,9 +127,11 @@ class BoardNetworks(NetworkRunner):
         except ChildError as error:
             for peer in self._peers:
                 peer.forget()  # nobody has to stop it, and who wants it starts it
-            fault = f"was lost at {what}: {error}"
-            if isinstance(error, ChildTimeout):
-                fault = f"hangs: {what} gave no answer within {limit_s:g} s"
+            fault = (
+                f"hangs: {what} gave no answer within {limit_s:g} s"
+                if isinstance(error, ChildTimeout)
+                else f"was lost at {what}: {error}"
+            )
             raise TargetError(f"the device {instance} {fault}", hint=_AGAIN) from error
 
 

@@ -21,8 +21,6 @@ from tilewright.plan.assignment.solution import Solver
 from tilewright.plan.assignment.solving import SOLVERS, solve
 from tilewright.plan.network_problem import NetworkProblem
 
-GROUP = "tilewright.planners"
-
 
 class Planner(Protocol):
     """One way to plan a network."""
@@ -64,7 +62,9 @@ class AssignmentPlanner:
         )
 
 
-PLANNERS = Offers[Planner](GROUP, kind="planner", built_in={}, needs=("name", "plan"))
+PLANNERS = Offers[Planner](
+    "tilewright.planners", kind="planner", built_in={}, needs=("name", "plan")
+)
 """Planners that are more than a solver; all of them come from other packages."""
 
 

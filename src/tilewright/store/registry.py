@@ -14,7 +14,6 @@ from tilewright.core.errors import StoreError
 from tilewright.core.plugins import Offers, PluginError
 from tilewright.store.base import Store
 
-GROUP = "tilewright.stores"
 BUSY_TIMEOUT_S = 20.0
 Location = str | os.PathLike[str]
 """A path, or `SCHEME:REST` as text."""
@@ -100,7 +99,7 @@ def _memory(rest: str, readonly: bool) -> Store:
 
 _FILE = "sqlite"
 STORES = Offers[StoreOpener](
-    GROUP,
+    "tilewright.stores",
     kind="store of measurements",
     built_in={_FILE: _open_file, "memory": _memory},
     needs=("__call__",),

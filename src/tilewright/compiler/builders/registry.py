@@ -11,12 +11,14 @@ from tilewright.core.plugins import Offers
 from tilewright.core.records import Candidate
 from tilewright.kernels.registry import builder_of
 
-GROUP = "tilewright.builders"
 _BUILT_IN = ("llvm", "null")
 
 
 _OFFERS = Offers[Builder](
-    GROUP, kind="builder", built_in={}, needs=("name", "identify", "build", "render")
+    "tilewright.builders",
+    kind="builder",
+    built_in={},
+    needs=("name", "identify", "build", "render"),
 )
 """Those of other packages; ours are modules beside this one, and not all are imported: LLVM's
 builder takes TVM along."""

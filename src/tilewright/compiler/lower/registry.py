@@ -15,7 +15,6 @@ from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 
-GROUP = "tilewright.lowerings"
 Lowering = Callable[[Program, Target, Resources], Schedule]
 _SHARED = {
     "conv2d_winograd1d": "conv2d_winograd",
@@ -26,7 +25,9 @@ _SHARED = {
 """Modules of implementations that have none of their own name."""
 
 
-_OFFERED = Offers[Lowering](GROUP, kind="lowering", built_in={}, needs=("__call__",))
+_OFFERED = Offers[Lowering](
+    "tilewright.lowerings", kind="lowering", built_in={}, needs=("__call__",)
+)
 """Those of other packages; ours are modules beside this one."""
 
 

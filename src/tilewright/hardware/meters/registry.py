@@ -13,7 +13,6 @@ from tilewright.hardware.meters.command import command_meter
 from tilewright.hardware.meters.nvml import nvml_meter
 from tilewright.hardware.meters.sysfs import board_meter, rapl_meter
 
-GROUP = "tilewright.meters"
 MeterMaker = Callable[[str, Path], Meter]
 """Makes a meter from what follows the colon of its name, which may be nothing, and from the folder
 that holds `sys` and `proc`; raises UsageError for an argument that it does not take."""
@@ -69,7 +68,7 @@ def _nvml(argument: str, _root: Path) -> Meter:
 
 
 METERS = Offers[MeterMaker](
-    GROUP,
+    "tilewright.meters",
     kind="power meter",
     built_in={
         "auto": partial(_alone, "auto", find_cpu_meter),

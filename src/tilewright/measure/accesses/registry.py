@@ -6,10 +6,9 @@ from tilewright.core import errors, plugins, records
 from tilewright.measure.accesses import here, rpc, simulated
 from tilewright.measure.accesses.base import Access
 
-GROUP = "tilewright.accesses"
 _OURS: tuple[Access, ...] = (rpc.RPC, simulated.SIMULATED, here.DESCRIBED, here.HERE)
 _OFFERS = plugins.Offers[Access](
-    GROUP,
+    "tilewright.accesses",
     kind="access",
     built_in={access.name: access for access in _OURS},
     needs=(

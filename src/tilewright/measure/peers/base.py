@@ -138,8 +138,6 @@ class ProcessPeer:
             ) from error
 
 
-GROUP = "tilewright.peers"
-
 PeerMaker = Callable[[], Peer]
 
 _BUILT_IN = {
@@ -155,7 +153,7 @@ _BUILT_IN = {
 """The engine's name in tables, its package, and what its process runs."""
 
 PEERS = Offers[PeerMaker](
-    GROUP,
+    "tilewright.peers",
     kind="peer",
     built_in={
         name: partial(

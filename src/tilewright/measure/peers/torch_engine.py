@@ -42,8 +42,8 @@ class TorchGraph:
             name: torch.from_numpy(np.array(array)) for name, array in graph.constants.items()
         }
         self.steps = self._bind()
-        self._readers = Counter(name for _, inputs, _ in self.steps for name in inputs)
-        self._readers.update((*graph.outputs, *graph.constants))
+        read = [name for _, inputs, _ in self.steps for name in inputs]
+        self._readers = Counter([*read, *graph.outputs, *graph.constants])
 
     def _bind(self) -> list[tuple[Callable[..., Any], tuple[str, ...], str]]:
         consumers = self._graph.consumers()

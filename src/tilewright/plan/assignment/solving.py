@@ -72,7 +72,6 @@ class Auto:
         )
 
 
-GROUP = "tilewright.solvers"
 DEFAULT = "auto"
 _BUILT_IN: tuple[Solver, ...] = (
     *(Auto(), Exact(), Milp(), Pbqp(), DynamicProgram()),
@@ -83,7 +82,7 @@ _LISTEN_S = 0.1
 
 
 SOLVERS = plugins.Offers[Solver](
-    GROUP,
+    "tilewright.solvers",
     kind="solver",
     built_in={solver.name: solver for solver in _BUILT_IN},
     needs=("name", "find"),

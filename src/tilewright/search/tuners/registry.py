@@ -15,7 +15,6 @@ from tilewright.search.tuners import (
     xgb,
 )
 
-GROUP = "tilewright.tuners"
 DEFAULT = "default"
 _BUILT_IN: dict[str, base.TunerFactory] = {
     DEFAULT: default.DefaultTuner,
@@ -31,7 +30,9 @@ _ALIASES = {"gridsearch": "grid", "ga": "genetic"}
 _COMPILED = ("itervar", "curve", "store", METASCHEDULE)
 _COMPILED_BY_DEFAULT = frozenset({"xgb", "xgb_rank"})
 
-TUNERS = Offers[base.TunerFactory](GROUP, kind="tuner", built_in=_BUILT_IN, needs=("__call__",))
+TUNERS = Offers[base.TunerFactory](
+    "tilewright.tuners", kind="tuner", built_in=_BUILT_IN, needs=("__call__",)
+)
 
 
 def tuner_factory(name: str) -> base.TunerFactory:
