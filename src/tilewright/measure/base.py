@@ -111,7 +111,6 @@ class TimeSpent:
 
     build_s: float = 0.0
     run_s: float = 0.0
-    verify_s: float = 0.0
     kernels: int = 0
     kernels_s: float = 0.0
 
@@ -173,7 +172,7 @@ class Measurer(ABC):
         They start in this thread, so that they live as long as it does. Others start when there is
         something for them to build.
         """
-        self._make_ready(range(len(self._workers))[:workers])
+        make_ready(self._workers[:workers])
 
     def measure(
         self,
@@ -215,10 +214,8 @@ class Measurer(ABC):
         self, workload: Workload, candidate: Candidate, arrays: Sequence[Array]
     ) -> Array | Failure:
         """The candidate's result on logical arrays."""
-        began = time.perf_counter()
         job = Job(workload=workload, candidate=candidate, slot=next(self._slots))
         result = self._evaluated(job, arrays)
-        self.spent.verify_s += time.perf_counter() - began
         if result is None:
             return self.failure(workload, candidate, *(job.failure or ("crash", "no result")))
         return result
@@ -307,14 +304,13 @@ class Measurer(ABC):
     def _spread(self, count: int, work: Callable[[int, Worker], None]) -> None:
         """Do so much work over the workers, which get ready for it, in turn."""
         workers = len(self._workers)
-        used = range(min(count, workers))
-        self._make_ready(used)
+        make_ready(self._workers[:count])
 
         def do(index: int) -> None:
             for position in range(index, count, workers):
                 work(position, self._workers[index])
 
-        list(self._pool.map(do, used))
+        list(self._pool.map(do, range(min(count, workers))))
 
     def failure(
         self, workload: Workload, candidate: Candidate, kind: FailureKind, message: str
@@ -332,13 +328,6 @@ class Measurer(ABC):
             instance=self._evaluated_on,
             binding=self.placement.binding,
         )
-
-    def _make_ready(self, indices: Iterable[int]) -> None:
-        workers = [self._workers[index] for index in indices]
-        for worker in workers:
-            worker.launch()
-        for worker in workers:
-            worker.get_ready()
 
     def _build_all(self, workload: Workload, candidates: Sequence[Candidate]) -> list[Job]:
         began = time.perf_counter()
@@ -387,6 +376,14 @@ class Measurer(ABC):
             binding=self.placement.binding,
             energy=job.energy,
         )
+
+
+def make_ready(workers: Sequence[Worker]) -> None:
+    """Start workers side by side, and wait until all of them can be asked."""
+    for worker in workers:
+        worker.launch()
+    for worker in workers:
+        worker.get_ready()
 
 
 @contextmanager

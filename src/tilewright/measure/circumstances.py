@@ -58,11 +58,9 @@ class Circumstances:
     @property
     def placement(self) -> Placement:
         """The same with the device class of these circumstances."""
-        key = self.usual.device.class_key
-        if self.cache != "usual":
-            key += f"{_CACHE}{self.cache}"
-        if self.neighbours:
-            key += f"{_BESIDE}{self.neighbours}"
+        cache = f"{_CACHE}{self.cache}" if self.cache != "usual" else ""
+        beside = f"{_BESIDE}{self.neighbours}" if self.neighbours else ""
+        key = f"{self.usual.device.class_key}{cache}{beside}"
         return replace(self.usual, device=replace(self.usual.device, class_key=key))
 
     @property

@@ -76,7 +76,7 @@ class KernelMeasurer(Measurer):
         self, function: Callable[[_Item], _Result], items: Iterable[_Item]
     ) -> list[_Result]:
         # in threads that live as long as the measurer, and so does a worker that starts anew there
-        self._make_ready(range(len(self._workers)))
+        base.make_ready(self._workers)
         return list(self._pool.map(function, items))
 
     def rest(self) -> None:

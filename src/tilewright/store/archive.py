@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import closing
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from pkgutil import resolve_name
+from typing import Self
 
 from sqlalchemy import CompoundSelect, Connection, Table, delete, func, select, union
 
@@ -96,7 +96,7 @@ class SqliteArchive:
         if path.expanduser().resolve() in (own, *log_files(own)):
             raise UsageError(f"{path} belongs to the database itself; choose another name.")
         with self._connections.reading("exporting") as connection, replacing(path) as temporary:
-            return _function(WRITERS[chosen])(connection, temporary)
+            return resolve_name(WRITERS[chosen])(connection, temporary)
 
     def import_file(
         self,
@@ -119,7 +119,7 @@ class SqliteArchive:
             raise UsageError(f"{path} is of kind {chosen}, which only a session can import.")
         with readable(path):
             source = Source(path=path, task=task, placement=placement)
-            return self.take_in(_function(READERS[chosen])(source), path, chosen)
+            return self.take_in(resolve_name(READERS[chosen])(source), path, chosen)
 
     def merge(self, other: Path) -> ImportResult:
         """Take in all records of another database."""
@@ -179,12 +179,6 @@ class SqliteArchive:
         return sum(
             file.stat().st_size for file in (self.path, log_files(self.path)[0]) if file.exists()
         )
-
-
-def _function(named: tuple[str, str]) -> Callable[..., Any]:
-    """What reads or writes a kind of file; its module is imported when it is wanted."""
-    module, name = named
-    return getattr(import_module(f"tilewright.store.interchange.{module}"), name)
 
 
 def _lines(path: Path, receiver: Connections) -> Generator[Line]:

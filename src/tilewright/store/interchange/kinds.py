@@ -15,22 +15,21 @@ IMPORTS = ("autotvm", METASCHEDULE, "t4", "csv", "parquet", "jsonl", "json", DAT
 EXPORTS = ("jsonl", "json", "csv", "parquet", "autotvm", "t4", METASCHEDULE)
 
 READERS = {
-    "autotvm": ("autotvm", "read"),
-    "t4": ("t4", "read"),
-    "csv": ("tables", "read_csv"),
-    "parquet": ("tables", "read_parquet"),
-    "jsonl": ("ours", "read_lines"),
-    "json": ("ours", "read_object"),
+    "autotvm": f"{__package__}.autotvm:read",
+    "t4": f"{__package__}.t4:read",
+    "csv": f"{__package__}.tables:read_csv",
+    "parquet": f"{__package__}.tables:read_parquet",
+    "jsonl": f"{__package__}.ours:read_lines",
+    "json": f"{__package__}.ours:read_object",
 }
-"""The file of this folder that reads a kind, and the function; MetaSchedule and databases are read
-elsewhere."""
+"""What reads a kind, module and function; MetaSchedule and databases are read elsewhere."""
 WRITERS = {
-    "autotvm": ("autotvm", "write"),
-    "t4": ("t4", "write"),
-    "csv": ("tables", "write_csv"),
-    "parquet": ("tables", "write_parquet"),
-    "jsonl": ("ours", "write_lines"),
-    "json": ("ours", "write_object"),
+    "autotvm": f"{__package__}.autotvm:write",
+    "t4": f"{__package__}.t4:write",
+    "csv": f"{__package__}.tables:write_csv",
+    "parquet": f"{__package__}.tables:write_parquet",
+    "jsonl": f"{__package__}.ours:write_lines",
+    "json": f"{__package__}.ours:write_object",
 }
 """The same for what writes all of a database that a kind can hold, and returns the number of
 records."""
