@@ -13,7 +13,7 @@ import pytest
 
 from helpers.networks.graph_builder import Builder
 from helpers.processes.rpc_processes import Farm, farm
-from tilewright.compiler import remote, remote_network
+from tilewright.compiler import remote
 from tilewright.compiler.network import compile_network
 from tilewright.compiler.remote import RemoteSession
 from tilewright.core.errors import InputError, ModelError, TargetError
@@ -151,7 +151,7 @@ def test_weights_that_are_cut_short_are_told(one: Farm, network: Compiled, tmp_p
 
 def test_what_a_board_cannot_link_is_told(one: Farm, network: Compiled, tmp_path: Path) -> None:
     (tmp_path / "broken.o").write_bytes(b"no object")
-    with tarfile.open(tmp_path / remote_network.ARCHIVE, "w") as archive:
+    with tarfile.open(tmp_path / remote.ARCHIVE, "w") as archive:
         archive.add(tmp_path / "broken.o", "broken.o")
     (tmp_path / "weights.params").write_bytes((network.folder / "weights.params").read_bytes())
     with open_networks(placement(one)) as there:
@@ -200,14 +200,12 @@ def test_a_board_links_what_cannot_be_linked_here(
     monkeypatch.setattr(remote, "linker_of", lambda _target: None)
     there = placement(one)
     executable, _ = compile_network(network.plan, there.target)
-    path = remote_network.export_network(executable, there.target, tmp_path)
-    assert path.name == remote_network.ARCHIVE
+    path = remote.export_network(executable, there.target, tmp_path)
+    assert path.name == remote.ARCHIVE
     weights = (network.folder / "weights.params").read_bytes()
     (tmp_path / "weights.params").write_bytes(weights)
     lease = Tracker(host="127.0.0.1", port=one.tracker.port).request("box", 20.0)
-    held = remote_network.RemoteNetworks(
-        RemoteSession(lease.host, lease.port, lease.match, session_s=60.0)
-    )
+    held = remote.RemoteNetworks(RemoteSession(lease.host, lease.port, lease.match, session_s=60.0))
     held.load("network", tmp_path, network.plan.constant_names)
     assert not path.exists() and (tmp_path / "model.so").is_file()
     for found, wanted in zip(held.run("network", network.inputs), network.expected, strict=True):

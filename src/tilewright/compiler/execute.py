@@ -7,8 +7,6 @@ import struct
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -20,10 +18,11 @@ import tvm_ffi
 from tvm import relax
 
 from tilewright.compiler.network import LIBRARY, WEIGHTS
-from tilewright.core.element_types import ElementType, element_type, is_element_type
+from tilewright.core.element_types import element_type, is_element_type
 from tilewright.core.errors import DamagedArtifact, InputError, last_line
 from tilewright.core.forks import call_native, is_forked
 from tilewright.core.scratch import scratch_folder
+from tilewright.graph.network import TensorType
 
 _Answer = TypeVar("_Answer")
 _USE_GIVEN_CPUS = -2
@@ -33,21 +32,13 @@ _GO_ON = 0
 
 def set_threads(threads: int, cpus: Sequence[int]) -> None:
     """Give the calling thread's pool `threads` threads on `cpus`; before its first kernel."""
-    configure = tvm_ffi.get_global_func("runtime.config_threadpool")
     chosen = [str(cpu) for cpu in cpus[:threads]]
-    if len(chosen) == threads:
-        configure(_USE_GIVEN_CPUS, threads, chosen)
-    else:
-        configure(1, threads)
+    given = (_USE_GIVEN_CPUS, threads, chosen) if len(chosen) == threads else (1, threads)
+    tvm_ffi.get_global_func("runtime.config_threadpool")(*given)
 
 
-class _Pool(threading.local):
-    """What the calling thread's pool was last set to: threads and CPUs."""
-
-    size: tuple[int, tuple[int, ...]] = (0, ())
-
-
-_pool = _Pool()
+_pool = threading.local()
+"""What the calling thread's pool was last set to, once it was: `size` are its threads and CPUs."""
 
 
 class Caller:
@@ -70,7 +61,7 @@ class Caller:
             return self._call(function)
 
     def _call(self, function: Callable[[], _Answer]) -> _Answer:
-        if _pool.size != self._size:
+        if getattr(_pool, "size", None) != self._size:
             set_threads(*self._size)
             _pool.size = self._size
         return function()
@@ -197,20 +188,6 @@ _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool"}
 """Names of DLPack's codes of element types; a bool has eight bits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
-    """A tensor in a file, and where its values begin."""
-
-    name: str
-    kind: ElementType
-    shape: tuple[int, ...]
-    offset: int
-
-    @property
-    def size_bytes(self) -> int:
-        return self.kind.bytes * prod(self.shape)
-
-
 def load_weights(path: Path) -> dict[str, Any]:
     """The tensors of a weights file, by name, one after the other in one piece of memory.
 
@@ -221,26 +198,27 @@ def load_weights(path: Path) -> dict[str, Any]:
     """
     with path.open("rb") as file:
         stored = list(_contents(file, path.stat().st_size))
-        places = [-(-tensor.size_bytes // _LINE_BYTES) * _LINE_BYTES for tensor in stored]
+        places = [-(-kind.bytes // _LINE_BYTES) * _LINE_BYTES for _, kind, _ in stored]
         memory, at = _reserved(sum(places)), 0
         tensors: dict[str, Any] = {}
-        for tensor, place in zip(stored, places, strict=True):
-            values = memory[at : at + tensor.size_bytes]
-            file.seek(tensor.offset)
-            if file.readinto(values.data) != tensor.size_bytes:
+        for (name, kind, offset), place in zip(stored, places, strict=True):
+            values = memory[at : at + kind.bytes]
+            file.seek(offset)
+            if file.readinto(values.data) != kind.bytes:
                 raise ValueError(f"{path.name} is cut short")
-            tensors[tensor.name] = _as_tensor(values, tensor)
+            tensors[name] = _as_tensor(values, kind)
             at += place
     return tensors
 
 
-def _as_tensor(values: np.ndarray, tensor: _Stored) -> Any:
+def _as_tensor(values: np.ndarray, kind: TensorType) -> Any:
     """The bytes as a tensor where they lie; types that numpy cannot hand over go as whole numbers
     of their size, and are called what they are there."""
-    own = tensor.kind.library == "numpy"
-    dtype = tensor.kind.numpy if own else np.dtype(f"uint{8 * tensor.kind.bytes}")
-    found = tvm_ffi.from_dlpack(values.view(dtype).reshape(tensor.shape))
-    return found if own else found._create_view(tensor.shape, dtype=tensor.kind.name)
+    element = element_type(kind.dtype)
+    own = element.library == "numpy"
+    dtype = element.numpy if own else np.dtype(f"uint{8 * element.bytes}")
+    found = tvm_ffi.from_dlpack(values.view(dtype).reshape(kind.shape))
+    return found if own else found._create_view(kind.shape, dtype=element.name)
 
 
 def _reserved(size_bytes: int) -> np.ndarray:
@@ -255,8 +233,9 @@ def _reserved(size_bytes: int) -> np.ndarray:
     return memory[begin : begin + size_bytes]
 
 
-def _contents(file: BinaryIO, size_bytes: int) -> Iterator[_Stored]:
-    """What a file in TVM's parameter format holds: a list of names, then the tensors."""
+def _contents(file: BinaryIO, size_bytes: int) -> Iterator[tuple[str, TensorType, int]]:
+    """What a file in TVM's parameter format holds, a list of names and then the tensors: of each
+    its name, its type, and where its values begin."""
 
     def numbers(layout: str) -> tuple[int, ...]:
         found = file.read(struct.calcsize(layout))
@@ -278,17 +257,17 @@ def _contents(file: BinaryIO, size_bytes: int) -> Iterator[_Stored]:
         if magic != _TENSOR_MAGIC or code not in _KINDS or lanes != 1 or not 0 <= rank < 32:
             raise ValueError(f"the weight {name!r} is no tensor of plain numbers")
         *shape, length = numbers(f"<{rank}qq")
-        kind = "bool" if _KINDS[code] == "bool" else f"{_KINDS[code]}{bits}"
-        tensor = _Stored(name=name, kind=_known_type(kind), shape=tuple(shape), offset=file.tell())
-        if min(shape, default=1) < 0 or length != tensor.size_bytes:
+        dtype = "bool" if _KINDS[code] == "bool" else f"{_KINDS[code]}{bits}"
+        kind, offset = TensorType(tuple(shape), _known_type(dtype)), file.tell()
+        if min(shape, default=1) < 0 or length != kind.bytes:
             raise ValueError(f"the size of the weight {name!r} does not fit its shape")
-        if tensor.offset + length > size_bytes:
+        if offset + length > size_bytes:
             raise ValueError("the weights are cut short")
         file.seek(length, 1)
-        yield tensor
+        yield name, kind, offset
 
 
-def _known_type(name: str) -> ElementType:
+def _known_type(name: str) -> str:
     if not is_element_type(name):
         raise ValueError(f"the weights are of an unknown type, {name}")
-    return element_type(name)
+    return name

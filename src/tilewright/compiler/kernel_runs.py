@@ -199,16 +199,12 @@ def rewriter(tensors: Sequence[Any]) -> Callable[[], None]:
 
     The last few elements that do not fill the 64 pieces are left alone.
     """
-    pairs = []
+    unit, pairs = 4 * _PIECES, []
     for tensor in tensors:
         content = np.from_dlpack(tensor).reshape(-1).view(np.uint8)
-        array = content[: content.size // 4 * 4].view(np.float32)
-        width = array.size // _PIECES
-        if width == 0:
-            continue
-        target = array[: width * _PIECES].reshape(_PIECES, width)
-        source = np.array(target)
-        pairs.append((tvm.runtime.tensor(source), tvm_ffi.from_dlpack(target)))
+        target = content[: content.size // unit * unit].view(np.float32).reshape(_PIECES, -1)
+        if target.size:
+            pairs.append((tvm.runtime.tensor(np.array(target)), tvm_ffi.from_dlpack(target)))
     if not pairs:
         return lambda: None
     copy = _copy_kernel()

@@ -59,12 +59,12 @@ def compile_network(
     """Build all kernels and the glue of a plan with one lane; returns the executable and the
     kernels' workspaces by symbol. `timed` as in `network_module`."""
     resources = plan.only_lane.resources
-    kernels = {plan.symbol(call): call for call in reversed(plan.calls)}
-    instructed = {}
-    for symbol in plan.symbols.values():
-        call = kernels[symbol]
-        module = kernel_module(call.workload, call.candidate, target, resources)
-        instructed[symbol] = with_prefetches(module)["main"]
+    calls = {plan.symbol(call): call for call in reversed(plan.calls)}
+    modules = {
+        symbol: kernel_module(calls[symbol].workload, calls[symbol].candidate, target, resources)
+        for symbol in plan.symbols.values()
+    }
+    instructed = {symbol: with_prefetches(module)["main"] for symbol, module in modules.items()}
     module = network_module(plan, instructed, timed=timed)
     reader = WorkspaceReader()
     with tvm.transform.PassContext(instruments=[reader]):
@@ -139,11 +139,11 @@ class _Emitter:
         if root is None:
             offset_bytes += self.plan.memory[place.device].offsets[place.root]
         offset, physical = tirx.const(offset_bytes, "int64"), relax.ShapeExpr(shape)
-        if root is None:
-            view = relax.op.memory.alloc_tensor(self.arena, offset, physical, dtype)
-        else:
-            view = relax.op.memory.view(root, physical, dtype, offset)
-        tensor = self.builder.emit(view)
+        tensor = self.builder.emit(
+            relax.op.memory.alloc_tensor(self.arena, offset, physical, dtype)
+            if root is None
+            else relax.op.memory.view(root, physical, dtype, offset)
+        )
         if offset_bytes == 0:
             return tensor
         # kernels want the offset in the pointer; on a CPU this moves it and copies nothing
@@ -258,22 +258,21 @@ def index_guard(
     """
     rows = prod(shape) // len(ranges)
     message = f"{reader!r} {OUTSIDE} {', '.join(map(str, ranges))}"
-    with IRBuilder() as builder:
-        with script.prim_func():
-            script.func_name(symbol)
-            script.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-            buffer = script.arg("indices", script.buffer(shape, dtype))
-            indices = script.decl_buffer((rows * len(ranges),), dtype, data=buffer.data)
-            outside = script.alloc_buffer((1,), "int32", scope="local")
-            script.buffer_store(outside, tirx.const(0, "int32"), [0])
-            with script.serial(0, rows) as row:
-                for column, valid in enumerate(ranges):
-                    index = indices[row * len(ranges) + column]
-                    wrong = tirx.Cast("int32", _is_outside(index, dtype, valid))
-                    script.buffer_store(outside, outside[0] | wrong, [0])
-            with script.Assert(tirx.EQ(outside[0], tirx.const(0, "int32")), message, _ERROR):
-                script.evaluate(0)
-        return builder.get()
+    with IRBuilder() as builder, script.prim_func():
+        script.func_name(symbol)
+        script.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+        buffer = script.arg("indices", script.buffer(shape, dtype))
+        indices = script.decl_buffer((rows * len(ranges),), dtype, data=buffer.data)
+        outside = script.alloc_buffer((1,), "int32", scope="local")
+        script.buffer_store(outside, tirx.const(0, "int32"), [0])
+        with script.serial(0, rows) as row:
+            for column, valid in enumerate(ranges):
+                index = indices[row * len(ranges) + column]
+                wrong = tirx.Cast("int32", _is_outside(index, dtype, valid))
+                script.buffer_store(outside, outside[0] | wrong, [0])
+        with script.Assert(tirx.EQ(outside[0], tirx.const(0, "int32")), message, _ERROR):
+            script.evaluate(0)
+    return builder.get()
 
 
 def _is_outside(index: tirx.Expr, dtype: str, valid: IndexRange) -> tirx.Expr:
@@ -307,17 +306,16 @@ def stopwatch(calls: int) -> tirx.PrimFunc:
     begins anew after the last row, so that runs follow each other without a word between them.
     """
     rows = mark_rows(calls)
-    with IRBuilder() as builder:
-        with script.prim_func():
-            script.func_name(SYMBOL)
-            script.func_attr({"global_symbol": SYMBOL, "tirx.noalias": True})
-            marks = script.arg("marks", script.buffer((rows, 2), "int64"))
-            place = script.alloc_buffer((1,), "int64", scope="local")
-            most = tirx.const(max(1, rows - 1), "int64")
-            one = tirx.const(1, "int64")
-            script.buffer_store(place, tirx.floormod(marks[0, 0], most) + one, [0])
-            script.buffer_store(marks, place[0], [0, 0])
-            address = tirx.address_of(marks[place[0], 0])
-            clock = tirx.const(_MONOTONIC, "int32")
-            script.evaluate(tirx.call_extern("int32", "clock_gettime", clock, address))
-        return builder.get()
+    with IRBuilder() as builder, script.prim_func():
+        script.func_name(SYMBOL)
+        script.func_attr({"global_symbol": SYMBOL, "tirx.noalias": True})
+        marks = script.arg("marks", script.buffer((rows, 2), "int64"))
+        place = script.alloc_buffer((1,), "int64", scope="local")
+        most = tirx.const(max(1, rows - 1), "int64")
+        one = tirx.const(1, "int64")
+        script.buffer_store(place, tirx.floormod(marks[0, 0], most) + one, [0])
+        script.buffer_store(marks, place[0], [0, 0])
+        address = tirx.address_of(marks[place[0], 0])
+        clock = tirx.const(_MONOTONIC, "int32")
+        script.evaluate(tirx.call_extern("int32", "clock_gettime", clock, address))
+    return builder.get()

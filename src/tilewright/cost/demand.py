@@ -27,10 +27,6 @@ Column = npt.NDArray[np.float64]
 Numbers = Column | float
 
 
-def _no_columns() -> dict[str, Column]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """One entry per setting of a kernel, or per kernel; a plain number is that of all.
@@ -48,13 +44,13 @@ class Demand:
     operations: Numbers = 0.0
     per_cycle: Numbers = 1.0
     cycles: Numbers = 0.0
-    traffic: Mapping[str, Numbers] = field(default_factory=_no_columns)
+    traffic: Mapping[str, Numbers] = field(default_factory=dict[str, Numbers])
     launches: Numbers = 1.0
     even: bool = False
     own_traffic: bool = False
     hidden: float = 0.0
     clock_hz: float = CLOCK_HZ
-    details: Mapping[str, Numbers] = field(default_factory=_no_columns)
+    details: Mapping[str, Numbers] = field(default_factory=dict[str, Numbers])
 
 
 def balance(pieces: Numbers, resources: Resources) -> Column:

@@ -65,11 +65,9 @@ def raised(peaks: Peaks, calls: Iterable[tuple[Work, float]]) -> Peaks:
     Calls are their work and their seconds. Short ones say nothing: what little they move may lie in
     nearer caches than the peaks are of.
     """
-    flop = moved = 1.0
-    for work, latency_s in calls:
-        if latency_s >= _SHORT_S:
-            flop = max(flop, float(work.computing_s(peaks)) / latency_s)
-            moved = max(moved, float(work.moving_s(peaks)) / latency_s)
+    long = [(work, latency_s) for work, latency_s in calls if latency_s >= _SHORT_S]
+    flop = max([1.0, *(float(work.computing_s(peaks)) / s for work, s in long)])
+    moved = max([1.0, *(float(work.moving_s(peaks)) / s for work, s in long)])
     return Peaks(
         flop_per_s=flop * peaks.flop_per_s,
         bytes_per_s=moved * peaks.bytes_per_s,

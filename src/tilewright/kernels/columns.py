@@ -58,18 +58,15 @@ def knob_columns(settings: Sequence[Settings]) -> KnobColumns | None:
     """Settings of the same knobs, taken apart once where many facts ask for them; None where the
     knobs differ."""
     names = tuple(settings[0]) if settings else ()
-    if any(len(one) != len(names) for one in settings):
+    if any(one.keys() != settings[0].keys() for one in settings):
         return None
     knobs: list[Knob] = []
     digits = np.empty((len(settings), len(names)), dtype=np.int64)
-    try:
-        for number, name in enumerate(names):
-            chosen_values = [one[name] for one in settings]
-            places = {value: place for place, value in enumerate(dict.fromkeys(chosen_values))}
-            digits[:, number] = [places[value] for value in chosen_values]
-            knobs.append(Knob(name=name, values=tuple(places)))
-    except KeyError:
-        return None
+    for number, name in enumerate(names):
+        chosen_values = [one[name] for one in settings]
+        places = {value: place for place, value in enumerate(dict.fromkeys(chosen_values))}
+        digits[:, number] = [places[value] for value in chosen_values]
+        knobs.append(Knob(name=name, values=tuple(places)))
     return KnobColumns(knobs, digits)
 
 

@@ -32,6 +32,8 @@ from tilewright.kernels.convolution import (
     convolution,
     convolutions,
     plane_tiles,
+    reach,
+    whole_tiles,
 )
 from tilewright.kernels.knobs import Knob, choice, order, split
 from tilewright.kernels.ports import (
@@ -152,15 +154,8 @@ class DirectConvolution(TiledConvolution, ToldAsColumns):
         conv, settings = convolution(workload), dict(candidate.settings)
         if settings["padding"] != "stage":
             return Workspaces()
-        extents = (conv.out_height, conv.out_width)
-        tiles = (int(settings["tile_height"]), int(settings["tile_width"]))
-        reach = [
-            (-(-extent // tile) * tile - 1) * stride + (kernel - 1) * dilation + 1
-            for extent, tile, stride, kernel, dilation in zip(
-                extents, tiles, conv.strides, conv.kernel, conv.dilation, strict=True
-            )
-        ]
-        return Workspaces(shared=(4 * conv.batch * conv.in_channels * prod(reach),))
+        rows, columns = reach(conv, whole_tiles(conv, settings))
+        return Workspaces(shared=(4 * conv.batch * conv.in_channels * rows * columns,))
 
     def packed_shapes(
         self, workload: Workload, candidate: Candidate
@@ -257,14 +252,16 @@ def _knobs(
     lanes = lane_counts(conv.group_out, forms[-1], target.lanes(conv.computed_in))
     chunks = [chunk_count(conv.group_out, count) for count in lanes]
     in_blocks = input_blocks(conv, target, forms)
-    orders: list[tuple[str, ...]] = [REDUCTION]
-    if prod(conv.kernel) > 1:
-        orders.append(("ky", "kx", "chunk", "lane"))
-    if conv.kernel[1] > 1:
-        orders.append(("chunk", "ky", "lane", "kx"))
-    unrolls = ["none", *(["kx"] if conv.kernel[1] > 1 else [])]
-    if unrolls_lanes(np.array(in_blocks, dtype=np.float64)).any():
-        unrolls.append("lanes")
+    orders: dict[tuple[str, ...], bool] = {
+        REDUCTION: True,
+        ("ky", "kx", "chunk", "lane"): prod(conv.kernel) > 1,
+        ("chunk", "ky", "lane", "kx"): conv.kernel[1] > 1,
+    }
+    unrolls = {
+        "none": True,
+        "kx": conv.kernel[1] > 1,
+        "lanes": unrolls_lanes(np.array(in_blocks, dtype=np.float64)).any(),
+    }
     tallest = _LARGEST_HEIGHT if conv.out_width < _WIDE else _LARGEST_HEIGHT_WIDE
     cached = _cached_chunks(conv, target, lanes[0], in_blocks[0])
     return (
@@ -274,8 +271,8 @@ def _knobs(
         _listed("tile_out", out_tiles(chunks)),
         choice("order", _orders(conv, resources, conv.groups * chunks[0])),
         _listed("in_block", in_blocks),
-        order("reduce_order", REDUCTION, orders),
-        choice("unroll", unrolls),
+        order("reduce_order", REDUCTION, [o for o, useful in orders.items() if useful]),
+        choice("unroll", [unroll for unroll, useful in unrolls.items() if useful]),
         choice("padding", ("stage", "piece") if conv.padded else ("none",)),
         choice("cache_chunks", (0, *cached)),
     )
@@ -336,8 +333,8 @@ def _cached_chunks(conv: Convolution, target: Target, lanes: int, block: int) ->
     chunks = conv.group_in // block
     if chunk_bytes * chunks <= target.cache_bytes(1) or plane_bytes > target.cache_bytes(2) // 4:
         return ()
-    fitting = [c for c in range(1, chunks) if c * chunk_bytes <= target.cache_bytes(1) // 2]
-    fitting = [c for c in fitting if chunks % c == 0] or [1]
+    most = target.cache_bytes(1) // 2
+    fitting = [c for c in range(1, chunks) if chunks % c == 0 and c * chunk_bytes <= most] or [1]
     return (fitting[-1],) if chunks > 1 else ()
 
 

@@ -23,7 +23,8 @@ from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob, Workspaces, anchored
 from tilewright.kernels.columns import chosen, column
-from tilewright.kernels.ports import arriving_block, output_block, tile_sizes, usual_lanes
+from tilewright.kernels.convolution import Channels
+from tilewright.kernels.ports import dividing_block, output_block, tile_sizes, usual_lanes
 from tilewright.kernels.register_tile import TiledProduct
 
 
@@ -66,28 +67,12 @@ class Phases:
         return max(0, -lowest), max(0, highest + 1 - self.extent)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransposedConvolution:
-    """Extents of the anchor. `data` and `weight` are value ids."""
+@dataclass(frozen=True, kw_only=True)
+class TransposedConvolution(Channels[int]):
+    """Extents of the anchor."""
 
-    data: int
-    weight: int
-    batch: int
-    in_channels: int
-    out_channels: int
-    groups: int
     rows: Phases
     columns: Phases
-
-    @property
-    def group_in(self) -> int:
-        """Input channels of one group."""
-        return self.in_channels // self.groups
-
-    @property
-    def group_out(self) -> int:
-        """Output channels of one group."""
-        return self.out_channels // self.groups
 
     @property
     def summed(self) -> int:
@@ -122,12 +107,14 @@ def _phases(extents: tuple[int, int, int], stride: int, dilation: int, before: i
     kernel, extent, result = extents
     common = gcd(stride, dilation)
     period = stride // common
-    first: list[int | None] = []
-    base: list[int] = []
-    for phase in range(min(stride, result)):
-        meeting = [k for k in range(period) if (phase + before - k * dilation) % stride == 0]
-        first.append(meeting[0] if meeting else None)
-        base.append((phase + before - meeting[0] * dilation) // stride if meeting else 0)
+    first = [
+        next((k for k in range(period) if (phase + before - k * dilation) % stride == 0), None)
+        for phase in range(min(stride, result))
+    ]
+    base = [
+        0 if k is None else (phase + before - k * dilation) // stride
+        for phase, k in enumerate(first)
+    ]
     return Phases(
         kernel=kernel,
         extent=extent,
@@ -141,10 +128,8 @@ def _phases(extents: tuple[int, int, int], stride: int, dilation: int, before: i
 
 def input_block(conv: TransposedConvolution, forms: tuple[Form, ...]) -> int:
     """Channels of the input that one packed weight block covers."""
-    block = arriving_block(forms, conv.data)
-    if block and conv.group_in % block == 0:
-        return block
-    return 1 if conv.group_in > 4 else conv.group_in
+    whole = dividing_block(forms, conv.data, conv.group_in)
+    return whole or (1 if conv.group_in > 4 else conv.group_in)
 
 
 class GatheringTransposedConvolution(TiledProduct):
@@ -241,10 +226,9 @@ class GatheringTransposedConvolution(TiledProduct):
         packed = np.zeros(shape, weights.dtype)
         for ry, y in enumerate(conv.rows.first):
             for rx, x in enumerate(conv.columns.first):
-                if y is None or x is None:
-                    continue
-                part = split[:, :, y :: conv.rows.period, x :: conv.columns.period]
-                packed[:, ry, rx, :, : part.shape[2], : part.shape[3]] = part
+                if y is not None and x is not None:
+                    part = split[:, :, y :: conv.rows.period, x :: conv.columns.period]
+                    packed[:, ry, rx, :, : part.shape[2], : part.shape[3]] = part
         return {**constants, conv.weight: packed}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -32,8 +32,8 @@ from tilewright.kernels.convolution import (
     convolutions,
 )
 from tilewright.kernels.ports import (
-    arriving_block,
     chunk_count,
+    dividing_block,
     lane_counts,
     out_tiles,
     tile_sizes,
@@ -89,13 +89,8 @@ def _even(pieces: int, threads: int) -> bool:
 
 def input_lanes(conv: Convolution, forms: tuple[Form, ...], device_lanes: int) -> int:
     """Channel block of the transformed input: the block the data comes in, where it divides."""
-    block = arriving_block(forms, conv.data)
-    if block and conv.in_channels % block == 0:
-        return block
-    lanes = device_lanes
-    while conv.in_channels % lanes:
-        lanes //= 2
-    return lanes
+    whole = dividing_block(forms, conv.data, conv.in_channels)
+    return whole or gcd(conv.in_channels, device_lanes)
 
 
 def _sees_data(conv: Convolution) -> bool:

@@ -26,21 +26,38 @@ N = TypeVar("N", int, Numbers)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Geometry(Generic[N]):
-    """Extents and attributes of the anchor. `data` and `weight` are value ids; `kernel`, `strides`
-    and `dilation` are down and across, `padding` is top, left, bottom, right; `moved_bytes` and
-    `result_bytes` are the whole workload's."""
+class Channels(Generic[N]):
+    """What convolutions of every kind have: the value ids of `data` and `weight`, images, and
+    channels in groups."""
 
     data: N
     weight: N
     batch: N
     in_channels: N
+    out_channels: N
+    groups: N
+
+    @property
+    def group_in(self) -> N:
+        """Input channels of one group."""
+        return self.in_channels // self.groups
+
+    @property
+    def group_out(self) -> N:
+        """Output channels of one group."""
+        return self.out_channels // self.groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geometry(Channels[N]):
+    """Extents and attributes of the anchor. `kernel`, `strides` and `dilation` are down and across,
+    `padding` is top, left, bottom, right; `moved_bytes` and `result_bytes` are the whole
+    workload's."""
+
     in_height: N
     in_width: N
-    out_channels: N
     out_height: N
     out_width: N
-    groups: N
     moved_bytes: N
     result_bytes: N
     kernel: tuple[N, N]
@@ -53,16 +70,6 @@ class Geometry(Generic[N]):
         """Whether any side is padded: a truth value, or a column of them."""
         top, left, bottom, right = self.padding
         return top + left + bottom + right > 0
-
-    @property
-    def group_in(self) -> N:
-        """Input channels of one group."""
-        return self.in_channels // self.groups
-
-    @property
-    def group_out(self) -> N:
-        """Output channels of one group."""
-        return self.out_channels // self.groups
 
     @property
     def taps(self) -> N:
@@ -146,6 +153,27 @@ def plane_tiles(
     height, width = column(settings, "tile_height"), column(settings, "tile_width")
     down, across = np.ceil(conv.out_height / height), np.ceil(conv.out_width / width)
     return down, across, across * width * down * height / conv.pixels
+
+
+Plane = tuple[int, int]
+"""Rows and columns."""
+
+
+def whole_tiles(conv: Convolution, settings: Settings) -> Plane:
+    """What whole tiles cover of the result; the surplus is computed and dropped."""
+    high, wide = int(settings["tile_height"]), int(settings["tile_width"])
+    return -(-conv.out_height // high) * high, -(-conv.out_width // wide) * wide
+
+
+def reach(conv: Convolution, plane: Plane) -> Plane:
+    """What so much of a result reads of the input, its border included."""
+    rows, columns = (
+        (extent - 1) * stride + (kernel - 1) * dilation + 1
+        for extent, stride, kernel, dilation in zip(
+            plane, conv.strides, conv.kernel, conv.dilation, strict=True
+        )
+    )
+    return rows, columns
 
 
 class TiledConvolution(TiledProduct):

@@ -18,7 +18,12 @@ from tilewright.kernels.ports import best_block
 from tilewright.kernels.registry import applicable
 
 _CONVOLUTIONS = frozenset({"conv2d", "conv2d_transpose"})
-_FOLLOWERS = frozenset({"max_pool2d", "avg_pool2d", "lrn", "instance_norm"})
+_FOLLOWERS = frozenset(
+    {
+        "max_pool2d", "avg_pool2d", "lrn", "instance_norm", "elementwise", "pad", "concat", "slice",
+        "resize_nearest", "interpolate",
+    }
+)  # fmt: skip
 
 
 def choose_forms(network: FusedNetwork, target: Target, resources: Resources) -> dict[str, Form]:
@@ -28,10 +33,12 @@ def choose_forms(network: FusedNetwork, target: Target, resources: Resources) ->
     outputs = set(network.graph.outputs)
     readers = _readers(network)
     for call in network.calls:
-        if call.output in outputs or _read_as_it_is(readers.get(call.output, [])):
-            forms[call.output] = PLAIN
-        else:
-            forms[call.output] = _result_layout(call, forms, readers, target, resources)
+        read_by = readers.get(call.output, [])
+        opaque = any(reader.workload.anchor_name == "opaque" for reader in read_by)
+        plain = opaque or call.output in outputs
+        forms[call.output] = (
+            PLAIN if plain else _result_layout(call, forms, read_by, target, resources)
+        )
     return forms
 
 
@@ -46,7 +53,7 @@ def _readers(network: FusedNetwork) -> Mapping[str, list[TaskCall]]:
 def _result_layout(
     call: TaskCall,
     forms: Mapping[str, Form],
-    readers: Mapping[str, list[TaskCall]],
+    readers: list[TaskCall],
     target: Target,
     resources: Resources,
 ) -> Form:
@@ -56,20 +63,12 @@ def _result_layout(
         return PLAIN
     anchor = workload.anchor_name
     if anchor in _CONVOLUTIONS:
-        if _only_plain(readers.get(call.output, [])):
-            return PLAIN
-        return _convolution_form(workload, target, resources)
-    if anchor in _FOLLOWERS or anchor.startswith("reduce_") or anchor in ("elementwise", "pad"):
-        return _follow(call, forms, shape[1])
+        undone = _only_plain(readers)
+        return PLAIN if undone else _convolution_form(workload, target, resources)
     if anchor == "concat" and workload.steps[0].integer("axis") == 1:
         return _concatenated(call, forms, shape[1], target)
-    if anchor in ("concat", "slice", "resize_nearest", "interpolate"):
-        return _follow(call, forms, shape[1])
-    return PLAIN
-
-
-def _read_as_it_is(readers: list[TaskCall]) -> bool:
-    return any(call.workload.anchor_name == "opaque" for call in readers)
+    follows = anchor in _FOLLOWERS or anchor.startswith("reduce_")
+    return _follow(call, forms, shape[1]) if follows else PLAIN
 
 
 def _only_plain(readers: list[TaskCall]) -> bool:
@@ -97,9 +96,7 @@ def _follow(call: TaskCall, forms: Mapping[str, Form], channels: int) -> Form:
     """The blocked layout of an operand with as many channels, else plain."""
     for tensor, argument in zip(call.inputs, call.workload.arguments, strict=True):
         form = forms.get(tensor, PLAIN)
-        if not in_channel_blocks(form):
-            continue
-        block = channel_block(form)
+        block = channel_block(form) if in_channel_blocks(form) else 0
         same = len(argument.type.shape) == 4 and argument.type.shape[1] == channels
         if block and same and channels % block == 0:
             return form
@@ -110,9 +107,7 @@ def _concatenated(call: TaskCall, forms: Mapping[str, Form], channels: int, targ
     joined = [forms.get(tensor, PLAIN) for tensor in call.inputs]
     if not all(map(in_channel_blocks, joined)):
         return PLAIN
-    blocks = {channel_block(form) for form in joined}
-    if blocks == {0}:
-        return PLAIN
-    if len(blocks) == 1:
-        return blocked(blocks.pop())
-    return blocked(best_block(channels, target.lanes(call.workload.computed_in)))
+    block, *others = {channel_block(form) for form in joined}
+    if others:
+        block = best_block(channels, target.lanes(call.workload.computed_in))
+    return blocked(block) if block else PLAIN

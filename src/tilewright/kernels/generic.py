@@ -108,9 +108,8 @@ def copied_parts(workload: Workload, forms: tuple[Form, ...]) -> bool:
     if len(workload.steps) != 1 or workload.steps[0].operator != "concat":
         return False
     step, block = workload.steps[0], channel_block(forms[-1])
-    if block == 0 or step.integer("axis") != 1:
-        return True
-    return all(workload.types[i].shape[1] % block == 0 for i in step.inputs)
+    whole = block == 0 or step.integer("axis") != 1
+    return whole or all(workload.types[i].shape[1] % block == 0 for i in step.inputs)
 
 
 def _blocks(workload: Workload, forms: tuple[Form, ...]) -> set[int]:

@@ -7,7 +7,6 @@ to enumerate: candidates come from the tuner of the same name or from a MetaSche
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,34 +24,6 @@ NAME = "metaschedule"
 TRACE = "trace"
 _OPAQUE_ERROR = 1e-4
 _CYCLES_OF_AN_OPERATION = 2.7
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackedWeight:
-    """A convolution's weights with a block of output channels innermost.
-
-    `argument` is their index, `block` the lanes; the form is (out // block, in, kh, kw, block).
-    """
-
-    argument: int
-    block: int
-    shape: tuple[int, ...]
-
-
-def packed_weight(workload: Workload, candidate: Candidate) -> PackedWeight | None:
-    """The weights that a blocked result wants packed: constants that only the anchor reads."""
-    index, block = workload.anchor_index, channel_block(candidate.forms[-1])
-    if index is None or block == 0 or workload.steps[index].operator != "conv2d":
-        return None
-    weight = workload.steps[index].inputs[1]
-    readers = sum(weight in step.inputs for step in workload.steps)
-    if weight >= len(workload.arguments) or readers != 1:
-        return None
-    argument = workload.arguments[weight]
-    channels, *rest = argument.type.shape
-    if argument.role != "constant" or channels % block:
-        return None
-    return PackedWeight(argument=weight, block=block, shape=(channels // block, *rest, block))
 
 
 class MetaSchedule(Unpacked):
@@ -108,20 +79,27 @@ class MetaSchedule(Unpacked):
     def packed_shapes(
         self, workload: Workload, candidate: Candidate
     ) -> Mapping[int, tuple[int, ...]]:
-        """A convolution's weights where its result is blocked."""
-        packed = packed_weight(workload, candidate)
-        return {} if packed is None else {packed.argument: packed.shape}
+        """A convolution's weights where its result is blocked and only it reads them, as
+        [O/b, I, kh, kw, b]."""
+        step, block = workload.anchor, channel_block(candidate.forms[-1])
+        if step is None or block == 0 or step.operator != "conv2d":
+            return {}
+        weight = step.inputs[1]
+        readers = sum(weight in step.inputs for step in workload.steps)
+        channels, *rest = workload.types[weight].shape
+        if not workload.is_constant(weight) or readers != 1 or channels % block:
+            return {}
+        return {weight: (channels // block, *rest, block)}
 
     def pack(
         self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
     ) -> Mapping[int, Array]:
         """Output channels split into blocks, the block moved inside."""
-        packed = packed_weight(workload, candidate)
-        if packed is None:
-            return constants
-        weight = constants[packed.argument]
-        split = weight.reshape(packed.shape[0], packed.block, *weight.shape[1:])
-        return {packed.argument: np.ascontiguousarray(np.moveaxis(split, 1, -1))}
+        packed = dict(constants)
+        for argument, (chunks, *rest, block) in self.packed_shapes(workload, candidate).items():
+            split = constants[argument].reshape(chunks, block, *rest)
+            packed[argument] = np.ascontiguousarray(np.moveaxis(split, 1, -1))
+        return packed
 
 
 SPEC = MetaSchedule()

@@ -68,13 +68,13 @@ def planned_memory(
     """The memory of a plan with one lane on a target, from what was compiled, else from what its
     implementations tell."""
     resources = plan.only_lane.resources
-    calls: list[Workspaces] = []
-    told = dict(compiled.workspaces) if compiled is not None else {}
-    for call in plan.calls:
-        symbol = plan.symbol(call)
-        if symbol not in told:
-            told[symbol] = workspaces_of(call.workload, call.candidate, target, resources)
-        calls.append(told[symbol])
+    told = {
+        plan.symbol(call): workspaces_of(call.workload, call.candidate, target, resources)
+        for call in plan.calls
+    }
+    if compiled is not None:
+        told |= compiled.workspaces
+    calls = [told[plan.symbol(call)] for call in plan.calls]
     constants = [TensorType(constant.shape, constant.dtype) for constant in plan.constants]
     outside = [*dict.fromkeys(plan.inputs), *dict.fromkeys(plan.outputs)]
     return PlannedMemory(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import inf
 
 import numpy as np
@@ -35,11 +36,7 @@ Choose = Callable[[Workload, tuple[Form, ...]], Candidate]
 def default_settings(placement: Placement, max_error: float = inf) -> Choose:
     """Our default settings, from facts and device alone, none with an error bound above
     `max_error` where a more exact one is to be had."""
-
-    def choose(workload: Workload, forms: tuple[Form, ...]) -> Candidate:
-        return default_candidate(workload, forms, placement, max_error)[0]
-
-    return choose
+    return lambda workload, forms: default_candidate(workload, forms, placement, max_error)[0]
 
 
 def lay_out(
@@ -58,26 +55,25 @@ def in_sequence(
     """Kernel calls one after the other on one lane; `chosen` has what computes each task."""
     network = arranged.network
     known = network.graph.constants
-    calls: list[PlannedCall] = []
-    for item in arranged.calls:
-        calls.append(
-            PlannedCall(
-                name=item.call.name,
-                workload=item.call.workload,
-                candidate=chosen[item.call.workload.key, item.forms],
-                inputs=item.call.inputs,
-                output=item.call.output,
-                nodes=item.call.nodes,
-                kind=item.call.kind,
-                constants={
-                    index: name
-                    for index, (name, argument) in enumerate(
-                        zip(item.call.inputs, item.call.workload.arguments, strict=True)
-                    )
-                    if argument.role == "constant" or name in known
-                },
-            )
+    calls = [
+        PlannedCall(
+            name=item.call.name,
+            workload=item.call.workload,
+            candidate=chosen[item.call.workload.key, item.forms],
+            inputs=item.call.inputs,
+            output=item.call.output,
+            nodes=item.call.nodes,
+            kind=item.call.kind,
+            constants={
+                index: name
+                for index, (name, argument) in enumerate(
+                    zip(item.call.inputs, item.call.workload.arguments, strict=True)
+                )
+                if argument.role == "constant" or name in known
+            },
         )
+        for item in arranged.calls
+    ]
     packed, constants = _packed_all(calls)
     return NetworkPlan(
         inputs=tuple(network.graph.inputs),
@@ -137,10 +133,9 @@ def packed_constant(stored: PackedConstant, values: Mapping[str, Array]) -> Arra
         index: values[name].reshape(stored.workload.arguments[index].type.shape)
         for index, name in stored.sources.items()
     }
-    if stored.index not in spec.packed_shapes(stored.workload, stored.candidate):
-        return np.asarray(logical[stored.index], order="C")
-    packed = spec.pack(stored.workload, stored.candidate, logical)
-    return np.asarray(packed[stored.index], order="C")
+    packs = stored.index in spec.packed_shapes(stored.workload, stored.candidate)
+    physical = spec.pack(stored.workload, stored.candidate, logical) if packs else logical
+    return np.asarray(physical[stored.index], order="C")
 
 
 def _tensors(
@@ -171,18 +166,18 @@ def _tensors(
 
 
 def _packed_all(
-    calls: Iterable[PlannedCall],
+    calls: Sequence[PlannedCall],
 ) -> tuple[tuple[PlannedCall, ...], tuple[PackedConstant, ...]]:
     """The calls with the names of their packed constants, and these, in order of first use."""
+    packed = [{index: _packed(call, index) for index in call.constants} for call in calls]
     stored: dict[str, PackedConstant] = {}
-    found: list[PlannedCall] = []
-    for call in calls:
-        packed = {index: _packed(call, index) for index in call.constants}
-        for entry in packed.values():
-            stored.setdefault(entry.name, entry)
-        named = {index: entry.name for index, entry in packed.items()}
-        found.append(replace(call, constants=named))
-    return tuple(found), tuple(stored.values())
+    for entry in chain.from_iterable(entries.values() for entries in packed):
+        stored.setdefault(entry.name, entry)
+    named = tuple(
+        replace(call, constants={index: entry.name for index, entry in entries.items()})
+        for call, entries in zip(calls, packed, strict=True)
+    )
+    return named, tuple(stored.values())
 
 
 def _packed(call: PlannedCall, index: int) -> PackedConstant:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from math import gcd
 
 import numpy as np
 
@@ -28,14 +29,10 @@ def channel_blocks(channels: int, lanes: int) -> tuple[int, ...]:
     Whole registers are best; then the largest power-of-two part of one; then any other divisor of
     at most two registers.
     """
-    choices = [lanes] if channels % lanes == 0 else []
-    part = lanes // 2
-    while part >= 4 and not choices:
-        if channels % part == 0:
-            choices.append(part)
-        part //= 2
+    part = gcd(channels, lanes)
+    best = [part] if part >= min(lanes, 4) else []
     odd = [d for d in range(min(channels, 2 * lanes), 0, -1) if channels % d == 0]
-    return tuple(dict.fromkeys([*choices, *odd]))
+    return tuple(dict.fromkeys([*best, *odd]))
 
 
 def best_block(channels: int, lanes: int) -> int:
@@ -66,6 +63,12 @@ def arriving_block(forms: tuple[Form, ...], operand: int) -> int:
     return channel_block(forms[operand]) if operand < len(forms) - 1 else 0
 
 
+def dividing_block(forms: tuple[Form, ...], operand: int, channels: int) -> int:
+    """The channel block that an operand arrives in where it divides `channels`, else 0."""
+    block = arriving_block(forms, operand)
+    return block if block and channels % block == 0 else 0
+
+
 def chunk_count(channels: int, lanes: int, groups: int = 1) -> int:
     """Chunks of `lanes` channels that cover all of them, none across the border of two groups."""
     return groups * -(-(channels // groups) // lanes)
@@ -92,15 +95,8 @@ def tile_sizes(extent: int, *, largest: int, tails: bool = True) -> tuple[int, .
 
     A size is kept if the padded extent is at most 1.15 times the real one.
     """
-    divisors = [d for d in range(1, min(extent, largest) + 1) if extent % d == 0]
-    if not tails:
-        return tuple(divisors)
-    near = [
-        size
-        for size in range(2, min(extent, largest) + 1)
-        if -(-extent // size) * size <= 1.15 * extent
-    ]
-    return tuple(sorted({*divisors, *near}))
+    sizes, most = range(1, min(extent, largest) + 1), 1.15 * extent if tails else extent
+    return tuple(size for size in sizes if -(-extent // size) * size <= most)
 
 
 def output_block(forms: tuple[Form, ...], settings: Settings) -> int:
@@ -121,9 +117,7 @@ def form_options(kind: TensorType, target: Target, *, groups: int = 1) -> Ports:
     where not even one register's worth divides them, by what does. No block straddles two of the
     `groups` of channels. Everything else is plain, and so is all where there are no registers.
     """
-    if not target.vector_bytes:
-        return (PLAIN,)
-    if len(kind.shape) != _IMAGE_RANK or kind.shape[1] == 1:
+    if not target.vector_bytes or len(kind.shape) != _IMAGE_RANK or kind.shape[1] == 1:
         return (PLAIN,)
     channels = kind.shape[1] // groups
     lanes = target.lanes(element_type(kind.dtype).computed_in)
@@ -150,12 +144,11 @@ def anchored_ports(
         return _alike(workload, form_options(workload.result, target, groups=groups))
     arriving = form_options(workload.arguments[data].type, target)
     leaving = form_options(workload.result, target, groups=groups)
-    found: list[Ports] = []
-    for read, written in product(arriving, leaving):
-        ports = [_following(workload, index, written) for index in range(len(workload.arguments))]
-        ports[data] = read
-        found.append((*ports, written))
-    return tuple(found)
+    arguments = range(len(workload.arguments))
+    return tuple(
+        (*(read if i == data else _following(workload, i, written) for i in arguments), written)
+        for read, written in product(arriving, leaving)
+    )
 
 
 def alike_ports(workload: Workload, target: Target) -> tuple[Ports, ...]:
@@ -174,10 +167,8 @@ def alike_ports(workload: Workload, target: Target) -> tuple[Ports, ...]:
 
 
 def _alike(workload: Workload, results: Ports) -> tuple[Ports, ...]:
-    found: list[Ports] = []
-    for written in results:
-        ports = tuple(_agreeing(workload, i, written) for i in range(len(workload.arguments)))
-        found.append((*ports, written))
+    arguments = range(len(workload.arguments))
+    found = [(*(_agreeing(workload, i, form) for i in arguments), form) for form in results]
     return tuple(dict.fromkeys(found))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from itertools import chain
 
 from tilewright.core.errors import InternalError
 from tilewright.core.plugins import Offers
@@ -28,11 +29,9 @@ _BUILT_IN = (
 @cache
 def _offers() -> Offers[Implementation]:
     """Of ours, a module offers `SPEC`, or several as `SPECS`."""
-    ours: dict[str, Implementation] = {}
-    for name in _BUILT_IN:
-        module = import_module(f"tilewright.kernels.{name}")
-        specs = module.SPECS if hasattr(module, "SPECS") else (module.SPEC,)
-        ours |= {spec.name: spec for spec in specs}
+    modules = [import_module(f"tilewright.kernels.{name}") for name in _BUILT_IN]
+    specs = [getattr(module, "SPECS", None) or (module.SPEC,) for module in modules]
+    ours: dict[str, Implementation] = {spec.name: spec for spec in chain.from_iterable(specs)}
     needs = (
         *("name", "anchors", "applies", "port_forms", "knobs", "valid", "demand", "error_bound"),
         *("packed_shapes", "pack"),

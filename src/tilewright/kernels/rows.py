@@ -87,14 +87,17 @@ class Frame:
 def reduced_axes(workload: Workload) -> frozenset[int]:
     """The logical axes of the anchor's operand that are reduced together."""
     step, (data, *_), _ = anchored(workload)
-    rank = len(data.shape)
-    if step.operator in _REDUCTIONS:
-        return frozenset(step.integers("axes"))
-    if step.operator in ("softmax", "log_softmax"):
-        return frozenset({step.integer("axis")})
-    if step.operator == "layer_norm":
-        return frozenset(range(step.integer("axis"), rank))
-    return frozenset(range(2, rank)) if step.operator == "instance_norm" else frozenset({1})
+    match step.operator:
+        case "softmax" | "log_softmax":
+            return frozenset({step.integer("axis")})
+        case "layer_norm":
+            return frozenset(range(step.integer("axis"), len(data.shape)))
+        case "instance_norm":
+            return frozenset(range(2, len(data.shape)))
+        case "lrn":
+            return frozenset({1})
+        case _:
+            return frozenset(step.integers("axes"))
 
 
 def operand_frame(workload: Workload, forms: tuple[Form, ...]) -> Frame:
@@ -119,9 +122,8 @@ class Rows(Streaming):
         if workload.anchor is None:
             return False
         step, (data, *_), result = anchored(workload)
-        if step.operator == "lrn" and len(data.shape) != 4:
-            return False
-        taken = data.dtype in self.element_types and data.elements > 0
+        planes = step.operator != "lrn" or len(data.shape) == 4
+        taken = planes and data.dtype in self.element_types and data.elements > 0
         return taken and bool(reduced_axes(workload)) and result.shape == workload.result.shape
 
     def knobs(
@@ -180,18 +182,17 @@ class PoolRows(Streaming):
         if workload.anchor is None:
             return False
         step, _, pooled = anchored(workload)
-        if step.operator == "avg_pool2d" and not pooled.dtype.startswith("float"):
-            return False
-        return pooled.dtype in self.element_types and workload.result.shape == pooled.shape
+        divisible = step.operator != "avg_pool2d" or pooled.dtype.startswith("float")
+        taken = divisible and pooled.dtype in self.element_types
+        return taken and workload.result.shape == pooled.shape
 
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """`tile_width`: columns computed together (in vectors, where columns are lanes)."""
         width = anchored(workload)[2].shape[3]
-        if channel_block(forms[-1]):
-            return (Knob(name="tile_width", values=tile_sizes(width, largest=12, tails=False)),)
-        return (Knob(name="tile_width", values=(1, 2, 4)),)
+        columns = tile_sizes(width, largest=12, tails=False)
+        return (Knob(name="tile_width", values=columns if channel_block(forms[-1]) else (1, 2, 4)),)
 
     def demand(
         self,

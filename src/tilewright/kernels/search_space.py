@@ -66,25 +66,16 @@ class KnobSpace:
         """The value of every knob at a number."""
         if not 0 <= number < self.range_length:
             raise IndexError(f"{number} is not within 0 … {self.range_length - 1}")
-        found: dict[str, KnobValue] = {}
-        for knob in self.knobs:
-            number, position = divmod(number, len(knob.values))
-            found[knob.name] = knob.values[position]
-        return found
+        return dict(self.columns([number])[0])
 
     def number(self, settings: Settings) -> int | None:
         """The number of some settings; None when a knob or a value is not of this space."""
         if set(settings) != {knob.name for knob in self.knobs}:
             return None
-        number, weight = 0, 1
-        for knob, positions in zip(self.knobs, self._positions, strict=True):
-            value = settings[knob.name]
-            position = positions.get((type(value), value))
-            if position is None:
-                return None
-            number += weight * position
-            weight *= len(knob.values)
-        return number
+        values = [settings[knob.name] for knob in self.knobs]
+        places = zip(values, self._positions, strict=True)
+        digits = [positions.get((type(value), value)) for value, positions in places]
+        return None if None in digits else int(self.compose(np.array(digits, dtype=np.int64)))
 
     def digits(self, numbers: Numbers) -> Numbers:
         """Position of each knob's value: one row per number, one column per knob."""
@@ -97,8 +88,7 @@ class KnobSpace:
 
     def compose(self, digits: Numbers) -> Numbers:
         """The inverse of `digits`."""
-        weights = np.cumprod([1, *self.lengths], dtype=np.int64)[:-1]
-        return np.asarray(digits, dtype=np.int64) @ weights
+        return np.asarray(digits, dtype=np.int64) @ np.array(self._weights, dtype=np.int64)
 
     def columns(self, numbers: Sequence[int] | Numbers) -> KnobColumns:
         """The settings at many numbers."""
@@ -129,17 +119,20 @@ class KnobSpace:
 
     def neighbours(self, number: int) -> list[int]:
         """Valid numbers that differ in one knob, values next to it first."""
-        digits = self.digits(np.array([number]))[0]
-        found: list[tuple[int, int]] = []
-        weight = 1
-        for column, length in enumerate(self.lengths):
-            for position in range(length):
-                steps = abs(position - int(digits[column]))
-                if steps:
-                    found.append((steps, number + weight * (position - int(digits[column]))))
-            weight *= length
-        near = [other for _, other in sorted(found)]
+        digits: list[int] = self.digits(np.array([number]))[0].tolist()
+        moves = [
+            (position - digit, weight)
+            for digit, length, weight in zip(digits, self.lengths, self._weights, strict=True)
+            for position in range(length)
+            if position != digit
+        ]
+        near = [there for _, there in sorted((abs(m), number + m * weight) for m, weight in moves)]
         return [other for other, kept in zip(near, self.accepted(near), strict=True) if kept]
+
+    @cached_property
+    def _weights(self) -> tuple[int, ...]:
+        """What a step of each digit adds to a number."""
+        return tuple(np.cumprod([1, *self.lengths], dtype=np.int64)[:-1].tolist())
 
     @cached_property
     def _positions(self) -> tuple[dict[tuple[type, KnobValue], int], ...]:

@@ -22,9 +22,6 @@ _EXACT = frozenset(
 )  # fmt: skip
 """Operators whose result is one of their operands, or a whole number: nothing is rounded."""
 
-_FUNCTIONS = {"float64": 1e-12}
-"""Error of exponentials and their like: the C library's, in single precision polynomials'."""
-
 
 def accumulation_error(workload: Workload) -> float:
     """Error relative to sum |w||x| of sums as long as the workload's longest, term after term, and
@@ -54,8 +51,9 @@ def _roundoff(dtype: str) -> float:
 
 
 def function_error(workload: Workload) -> float:
-    """Error of a transcendental function, relative to its largest value."""
-    return _FUNCTIONS.get("float64" if _is_double(workload) else "", 1e-5)
+    """Error of a transcendental function, relative to its largest value: the C library's, in single
+    precision that of polynomials."""
+    return 1e-12 if _is_double(workload) else 1e-5
 
 
 def _is_double(workload: Workload) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +27,14 @@ Row = tuple[Fraction, ...]
 Matrix = tuple[Row, ...]
 
 _MAGNITUDES: dict[int, tuple[str, ...]] = {
+    0: (),
     1: (),
     3: ("1",),
     5: ("3/4", "3/2"),
     7: ("1/2", "1", "2"),
     9: ("3/8", "3/4", "5/4", "3"),
 }
-"""By number of finite points: what stands there with both signs beside zero.
+"""By number of finite points: what stands there with both signs beside zero, which comes first.
 
 Found by trying all choices out of fourteen (nine for the last row) magnitudes from 1/4 to 4 on data
 that is normal, positive, cut off at zero, and of channels between 1/30 and 30 times as large; the
@@ -71,13 +73,11 @@ def transform(outputs: int, taps: int) -> Transform:
 
     Raises InternalError for a size without such points.
     """
-    if outputs == taps == 1:
-        return from_points(1, 1, ())
     finite = outputs + taps - 2
     if min(outputs, taps) < 1 or finite not in _MAGNITUDES:
         raise InternalError(f"no interpolation points for F({outputs}, {taps})")
     signed = [sign * Fraction(text) for text in _MAGNITUDES[finite] for sign in (1, -1)]
-    return from_points(outputs, taps, (Fraction(0), *signed))
+    return from_points(outputs, taps, (Fraction(0), *signed)[:finite])
 
 
 def from_points(outputs: int, taps: int, points: Sequence[Fraction]) -> Transform:
@@ -87,28 +87,27 @@ def from_points(outputs: int, taps: int, points: Sequence[Fraction]) -> Transfor
     """
     if len(set(points)) != len(points) or len(points) != outputs + taps - 2:
         raise InternalError(f"F({outputs}, {taps}) wants {outputs + taps - 2} different points")
-    zero, one = Fraction(0), Fraction(1)
-    data: list[Row] = []
-    weight: list[Row] = []
-    result: list[Row] = []
-    for index, point in enumerate(points):
-        others = [*points[:index], *points[index + 1 :]]
-        scale = one
-        for other in others:
-            scale *= point - other
-        data.append((*_monic(others), zero))
-        weight.append(tuple(point**power / scale for power in range(taps)))
-        result.append(tuple(point**power for power in range(outputs)))
-    data.append(_monic(points))
-    weight.append((*(zero,) * (taps - 1), one))
-    result.append((*(zero,) * (outputs - 1), one))
+    others = [(*points[:index], *points[index + 1 :]) for index in range(len(points))]
+    scales = [
+        prod((point - other for other in rest), start=Fraction(1))
+        for point, rest in zip(points, others, strict=True)
+    ]
     return Transform(
         outputs=outputs,
         taps=taps,
-        input=tuple(data),
-        weight=tuple(weight),
-        output=tuple(zip(*result, strict=True)),
+        input=(*((*_monic(rest), Fraction(0)) for rest in others), _monic(points)),
+        weight=_powers(points, taps, scales),
+        output=tuple(zip(*_powers(points, outputs, [Fraction(1)] * len(points)), strict=True)),
     )
+
+
+def _powers(points: Sequence[Fraction], count: int, scales: Sequence[Fraction]) -> Matrix:
+    """The first `count` powers of each point over its scale, and those of infinity."""
+    finite = (
+        tuple(point**power / scale for power in range(count))
+        for point, scale in zip(points, scales, strict=True)
+    )
+    return (*finite, (*(Fraction(0),) * (count - 1), Fraction(1)))
 
 
 def double(matrix: Matrix) -> npt.NDArray[np.float64]:

@@ -13,8 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.compiler.network import compile_network, has_stopwatch, write_weights
-from tilewright.compiler.remote import DeviceLost, ExportedKernel, RemoteSession, export_kernel
-from tilewright.compiler.remote_network import RemoteNetworks, export_network
+from tilewright.compiler.remote import (
+    DeviceLost,
+    ExportedKernel,
+    RemoteNetworks,
+    RemoteSession,
+    export_kernel,
+    export_network,
+)
 from tilewright.core.child import serve
 from tilewright.core.errors import last_line
 from tilewright.core.records import Candidate, Placement, Protocol

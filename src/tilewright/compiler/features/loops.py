@@ -232,26 +232,28 @@ def operator_name(node: Any) -> str:
 def evaluated(node: Any, known: Mapping[Any, Any], lane: int = 0) -> Any:
     """An index expression at the points for which `known` has the values of variables; others, and
     what is read from memory, count as 0. Of a vector the element `lane`."""
-    kind = type(node)
-    if kind is tirx.IntImm:
-        return int(node.value)
-    if kind is tirx.Var:
-        return known.get(node, 0)
-    if kind in _BINARY:
-        return _BINARY[kind](evaluated(node.a, known, lane), evaluated(node.b, known, lane))
-    if kind in (tirx.Cast, tirx.Broadcast):
-        return evaluated(node.value, known, lane)
-    if kind is tirx.Not:
-        return np.logical_not(evaluated(node.a, known, lane))
-    if kind is tirx.Ramp:
-        first = evaluated(node.base, known, lane)
-        return first + lane * evaluated(node.stride, known, lane) if lane else first
-    if kind is tirx.Select:
-        parts = (node.condition, node.true_value, node.false_value)
-        return np.where(*(evaluated(part, known, lane) for part in parts))
-    if operator_name(node) == CONDITIONAL:
-        return np.where(*(evaluated(part, known, lane) for part in node.args))
-    return 0
+    match node:
+        case tirx.IntImm():
+            return int(node.value)
+        case tirx.Var():
+            return known.get(node, 0)
+        case _ if type(node) in _BINARY:
+            parts = (evaluated(part, known, lane) for part in (node.a, node.b))
+            return _BINARY[type(node)](*parts)
+        case tirx.Cast() | tirx.Broadcast():
+            return evaluated(node.value, known, lane)
+        case tirx.Not():
+            return np.logical_not(evaluated(node.a, known, lane))
+        case tirx.Ramp():
+            first = evaluated(node.base, known, lane)
+            return first + lane * evaluated(node.stride, known, lane) if lane else first
+        case tirx.Select():
+            parts = (node.condition, node.true_value, node.false_value)
+            return np.where(*(evaluated(part, known, lane) for part in parts))
+        case _ if operator_name(node) == CONDITIONAL:
+            return np.where(*(evaluated(part, known, lane) for part in node.args))
+        case _:
+            return 0
 
 
 def kernel_features(module: Any, target: str, kind: str) -> Floats:

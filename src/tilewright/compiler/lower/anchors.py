@@ -209,12 +209,13 @@ def pool_window(program: Program, data: Value, named: Any) -> Read:
 def _pool(program: Program, operands: list[Value], named: Any, result: TensorType) -> Value:
     (source,) = operands
     data = _padded(program, source, named["padding"], pool_filler(named, source.type.dtype))
-    if "count_include_pad" not in named:
-        kind = TensorType(result.shape, data.type.dtype)
-        return Value(kind, pool_window(program, data, named))
-    data = widened(data)
+    averages = "count_include_pad" in named
+    data = widened(data) if averages else data
     kind = TensorType(result.shape, data.type.dtype)
-    total = staged(program, Value(kind, pool_window(program, data, named)), "window")
+    window = Value(kind, pool_window(program, data, named))
+    if not averages:
+        return window
+    total = staged(program, window, "window")
 
     def divided(index: Index) -> Expr:
         divisor, at = pool_divisor(index, named, source.type, kind.dtype), total.read(index)

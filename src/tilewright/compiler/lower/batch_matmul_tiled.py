@@ -34,7 +34,25 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     tiles = -(-row_tiles // settings["row_groups"])
     accumulator = _accumulator(program, matmul, tiles * settings["tile_rows"])
     schedule = program.schedule(program.in_blocks(accumulator, -1, settings["block"]))
-    _schedule(schedule, matmul, program, target, tiles)
+    lanes = target.lanes(program.workload.computed_in)
+    anchor = schedule.get_sblock("accumulator")
+    *leading, row, chunk, lane, depth = schedule.get_loops(anchor)
+    group, row_outer, row_inner = schedule.split(row, [None, tiles, settings["tile_rows"]])
+    vector, lane = schedule.split(lane, [None, lanes])
+    schedule.reorder(*leading, chunk, group, row_outer, depth, row_inner, vector, lane)
+    parallel = share_out(schedule, [*leading, chunk, group])
+    register_tile(schedule, [row_inner, vector], lane)
+    last = finish_tile(schedule, anchor, row_outer, vectors=False)
+    vectorize_columns(schedule, last, matmul.columns, lanes)
+    if settings["pack"]:
+        packed = schedule.get_sblock("packed")
+        schedule.compute_at(packed, parallel, preserve_unit_loops=True)
+        *_, k, column = schedule.get_loops(packed)
+        if matmul.transposed:
+            schedule.reorder(column, k)
+        else:
+            vectorize_columns(schedule, column, matmul.columns, lanes)
+    schedule.decompose_reduction(anchor, depth)
     return schedule
 
 
@@ -77,27 +95,3 @@ def _accumulator(program: Program, matmul: MatrixProduct, group_rows: int) -> te
 
     shape = (*matmul.leading, rows, -(-matmul.columns // block), block)
     return program.compute(shape, compute, "accumulator")
-
-
-def _schedule(
-    schedule: Schedule, matmul: MatrixProduct, program: Program, target: Target, tiles: int
-) -> None:
-    settings, lanes = program.settings, target.lanes(program.workload.computed_in)
-    anchor = schedule.get_sblock("accumulator")
-    *leading, row, chunk, lane, depth = schedule.get_loops(anchor)
-    group, row_outer, row_inner = schedule.split(row, [None, tiles, settings["tile_rows"]])
-    vector, lane = schedule.split(lane, [None, lanes])
-    schedule.reorder(*leading, chunk, group, row_outer, depth, row_inner, vector, lane)
-    parallel = share_out(schedule, [*leading, chunk, group])
-    register_tile(schedule, [row_inner, vector], lane)
-    last = finish_tile(schedule, anchor, row_outer, vectors=False)
-    vectorize_columns(schedule, last, matmul.columns, lanes)
-    if settings["pack"]:
-        packed = schedule.get_sblock("packed")
-        schedule.compute_at(packed, parallel, preserve_unit_loops=True)
-        *_, k, column = schedule.get_loops(packed)
-        if matmul.transposed:
-            schedule.reorder(column, k)
-        else:
-            vectorize_columns(schedule, column, matmul.columns, lanes)
-    schedule.decompose_reduction(anchor, depth)

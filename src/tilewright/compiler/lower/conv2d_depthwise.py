@@ -14,26 +14,39 @@ from __future__ import annotations
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower.conv2d_windows import reach, whole_tiles, with_border
+from tilewright.compiler.lower.conv2d_windows import with_border
 from tilewright.compiler.lower.loops import finish_tile, register_tile, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.convolution import Convolution, convolution, reach, whole_tiles
 from tilewright.kernels.ports import output_block
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
-    conv = convolution(program.workload)
-    lanes = output_block(program.candidate.forms, program.settings)
+    conv, settings = convolution(program.workload), program.settings
+    lanes = output_block(program.candidate.forms, settings)
     schedule = program.schedule(program.in_blocks(_accumulator(program, conv, lanes), 1, lanes))
-    _schedule(schedule, program)
+    anchor = schedule.get_sblock("accumulator")
+    n, chunk, y, x, lane, ky, kx = schedule.get_loops(anchor)
+    y_group, y_outer, y_inner = schedule.split(y, [None, settings["rows"], settings["tile_height"]])
+    x_outer, x_inner = schedule.split(x, [None, settings["tile_width"]])
+    schedule.reorder(n, chunk, y_group, y_outer, x_outer, ky, kx, y_inner, x_inner, lane)
+    parallel = share_out(schedule, [n, chunk, y_group])
+    taps = [ky, kx] if settings["unroll"] == "taps" else [kx]
+    register_tile(schedule, [y_inner, x_inner, *taps], lane)
+    finish_tile(schedule, anchor, x_outer, vectors=program.result_form != PLAIN)
+    if settings["padding"] == "tile":
+        padded = schedule.get_sblock("padded")
+        schedule.compute_at(padded, parallel, preserve_unit_loops=True)
+        schedule.vectorize(schedule.get_loops(padded)[-1])
+    schedule.decompose_reduction(anchor, ky)
     return schedule
 
 
 def _accumulator(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
-    plane = whole_tiles(program, conv)
+    plane = whole_tiles(conv, program.settings)
     data, (rows, columns) = program.operand(conv.data), reach(conv, plane)
     if any(conv.padding[:2]) or rows > conv.in_height or columns > conv.in_width:
         data = with_border(program, conv, plane)
@@ -50,21 +63,3 @@ def _accumulator(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
 
     shape = (conv.batch, conv.out_channels // lanes, *plane, lanes)
     return program.compute(shape, compute, "accumulator")
-
-
-def _schedule(schedule: Schedule, program: Program) -> None:
-    settings = program.settings
-    anchor = schedule.get_sblock("accumulator")
-    n, chunk, y, x, lane, ky, kx = schedule.get_loops(anchor)
-    y_group, y_outer, y_inner = schedule.split(y, [None, settings["rows"], settings["tile_height"]])
-    x_outer, x_inner = schedule.split(x, [None, settings["tile_width"]])
-    schedule.reorder(n, chunk, y_group, y_outer, x_outer, ky, kx, y_inner, x_inner, lane)
-    parallel = share_out(schedule, [n, chunk, y_group])
-    taps = [ky, kx] if settings["unroll"] == "taps" else [kx]
-    register_tile(schedule, [y_inner, x_inner, *taps], lane)
-    finish_tile(schedule, anchor, x_outer, vectors=program.result_form != PLAIN)
-    if settings["padding"] == "tile":
-        padded = schedule.get_sblock("padded")
-        schedule.compute_at(padded, parallel, preserve_unit_loops=True)
-        schedule.vectorize(schedule.get_loops(padded)[-1])
-    schedule.decompose_reduction(anchor, ky)

@@ -32,10 +32,8 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.conv2d_windows import (
-    Plane,
     clamped,
     shared_tiles,
-    whole_tiles,
     with_border,
 )
 from tilewright.compiler.lower.loops import fill_ahead, finish_tile, register_tile, share_out
@@ -45,7 +43,7 @@ from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.conv2d_direct import UNROLLED_LANES, data_block, ragged_groups, reduction
-from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.convolution import Convolution, Plane, convolution, whole_tiles
 from tilewright.kernels.ports import chunk_count, output_block
 
 
@@ -80,7 +78,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
 
 def _accumulator(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
     """The stage `accumulator`; with cached chunks it adds up blocks of the stage `partial`."""
-    plane = whole_tiles(program, conv)
+    plane = whole_tiles(conv, program.settings)
     shape = (conv.batch, chunk_count(conv.out_channels, lanes, conv.groups), *plane, lanes)
     steps = reduction(conv, program.settings)
     cached = program.settings["cache_chunks"]
@@ -130,9 +128,8 @@ def _products(
         product = data.read([n, channel, y * sh + at["ky"] * dh, x * sw + at["kx"] * dw])
         return te.sum(product * weights(o, *at.values(), lane), axis=axes)
 
-    if blocks:
-        return program.compute((blocks, *shape), compute, "partial")
-    return program.compute(shape, compute, "accumulator")
+    whole, name = ((blocks, *shape), "partial") if blocks else (shape, "accumulator")
+    return program.compute(whole, compute, name)
 
 
 def _schedule(
@@ -210,12 +207,13 @@ def _panel_tiles(
     """The loops over the tiles that use the same weights one after the other, and their counts."""
     down = -(-conv.out_height // int(settings["tile_height"]))
     across = -(-conv.out_width // int(settings["tile_width"]))
-    if len(serial) == 2:
-        return [(serial[0], down), (serial[1], across)]
     alone = settings["order"] == "rows" or settings["cache_chunks"]
-    if serial:
-        return [(parallel, 1 if alone else down), (serial[0], across)]
-    return [(parallel, 1 if alone else down * across)]
+    counts = {
+        0: (1 if alone else down * across,),
+        1: (1 if alone else down, across),
+        2: (1, down, across),
+    }[len(serial)]
+    return list(zip((parallel, *serial), counts, strict=True))
 
 
 def _panel(

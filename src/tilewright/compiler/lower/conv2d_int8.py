@@ -24,19 +24,22 @@ from tvm.s_tir import Schedule, TensorIntrin
 from tvm.script import tirx as T
 
 from tilewright.compiler.lower.conv2d_windows import (
-    Plane,
     clamped,
-    reach,
     shared_tiles,
-    whole_tiles,
 )
-from tilewright.compiler.lower.loops import fill_ahead, share_out
+from tilewright.compiler.lower.loops import fill_ahead, finish_tile, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.conv2d_int8 import OFFSET, compensated, copied, input_block, quad
-from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.convolution import (
+    Convolution,
+    Plane,
+    convolution,
+    reach,
+    whole_tiles,
+)
 from tilewright.kernels.ports import output_block
 
 
@@ -155,7 +158,7 @@ def _source(program: Program, conv: Convolution, plane: Plane, block: int):
 
 
 def _accumulator(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
-    settings, plane = program.settings, whole_tiles(program, conv)
+    settings, plane = program.settings, whole_tiles(conv, program.settings)
     weights, width = program.tensors[conv.weight], quad(settings)
     block = input_block(conv, program.candidate.forms, settings)
     source = _source(program, conv, plane, block)
@@ -196,9 +199,7 @@ def _schedule(
     schedule: Schedule, conv: Convolution, program: Program, resources: Resources
 ) -> None:
     settings = program.settings
-    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    names = {str(schedule.get(block).name_hint) for block in blocks}
-    if "copy" in names:
+    if copied(conv, program.candidate.forms, settings):
         fill_ahead(schedule, "copy", resources.threads)
     anchor = schedule.get_sblock("accumulator")
     n, o, y, x, lane, chunk, ky, kx, quarter, byte = schedule.get_loops(anchor)
@@ -212,8 +213,13 @@ def _schedule(
     parallel = share_out(schedule, pieces)
     for loop in tile:
         schedule.unroll(loop)
-    schedule.set_scope(anchor, 0, "local")
-    _place_results(schedule, names, serial[0] if serial else parallel)
+    home = serial[0] if serial else parallel
+    if program.result_form == PLAIN:
+        epilogue = schedule.get_sblock("epilogue")
+        schedule.reverse_compute_at(epilogue, home, preserve_unit_loops=True)
+        schedule.set_scope(epilogue, 0, "local")
+        schedule.vectorize(schedule.get_loops(epilogue)[-1])
+    finish_tile(schedule, anchor, home, vectors=program.result_form != PLAIN)
     if quad(settings) == 1:
         schedule.vectorize(lane)
         schedule.decompose_reduction(anchor, chunk)
@@ -222,14 +228,3 @@ def _schedule(
     schedule.vectorize(schedule.get_loops(start)[-1])
     lanes = output_block(program.candidate.forms, settings)
     schedule.tensorize(lane, byte_dot(lanes, program.operand(conv.data).type.dtype))
-
-
-def _place_results(schedule: Schedule, names: set[str], loop) -> None:
-    """What follows the sums goes into the tile; in vectors where it is in blocks."""
-    vectors = ["epilogue", "result"] if "epilogue" in names else ["result"]
-    for name in vectors:
-        block = schedule.get_sblock(name)
-        schedule.reverse_compute_at(block, loop, preserve_unit_loops=True)
-        if name == "epilogue":
-            schedule.set_scope(block, 0, "local")
-    schedule.vectorize(schedule.get_loops(schedule.get_sblock(vectors[0]))[-1])

@@ -17,7 +17,7 @@ from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.loops import finish_tile, register_tile, share_out
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import Index, bordered
+from tilewright.compiler.lower.values import Index, bordered, selected
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.conv2d_transposed import (
@@ -42,17 +42,21 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
             n, chunk, *split(y, conv.rows.count), *split(x, conv.columns.count), lane
         )
 
-    schedule = program.schedule(read)
-    _schedule(schedule, program)
+    schedule, settings = program.schedule(read), program.settings
+    *outer, _, vector = schedule.get_loops(schedule.get_sblock("padded"))
+    share_out(schedule, outer)
+    schedule.vectorize(vector)
+    anchor = schedule.get_sblock("accumulator")
+    n, o, qy, ry, qx, rx, lane, *reduction = schedule.get_loops(anchor)
+    o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
+    x_outer, x_inner = schedule.split(qx, [None, settings["tile_width"]])
+    pieces = [n, o_outer, qy] if settings["order"] == "channels" else [n, qy, o_outer]
+    schedule.reorder(*pieces, x_outer, ry, rx, *reduction, x_inner, o_inner, lane)
+    share_out(schedule, pieces)
+    register_tile(schedule, [o_inner, x_inner], lane)
+    finish_tile(schedule, anchor, x_outer, vectors=program.result_form != PLAIN)
+    schedule.decompose_reduction(anchor, reduction[0])
     return schedule
-
-
-def _offset(phase: tirx.Expr, base: tuple[int, ...]) -> tirx.Expr:
-    """`base[phase]` as an expression."""
-    *others, result = (tirx.const(offset, "int32") for offset in base)
-    for index, offset in reversed(list(enumerate(others))):
-        result = tirx.Select(phase == index, offset, result)
-    return result
 
 
 def _accumulator(program: Program, conv: TransposedConvolution, lanes: int) -> te.Tensor:
@@ -75,28 +79,11 @@ def _accumulator(program: Program, conv: TransposedConvolution, lanes: int) -> t
         if conv.groups > 1:
             group = program.simplify(tirx.floordiv(o * lanes, conv.group_out))
             chunk = group * (conv.group_in // block) + inputs
-        y = qy + _offset(ry, rows.base) + top - ty * rows.advance
-        x = qx + _offset(rx, columns.base) + left - tx * columns.advance
+        y = qy + selected(rows.base, ry, "int32") + top - ty * rows.advance
+        x = qx + selected(columns.base, rx, "int32") + left - tx * columns.advance
         product = padded(n, chunk, y, x, inner) * weights(o, ry, rx, inputs, ty, tx, inner, lane)
         return te.sum(product, axis=axes)
 
     plane = (rows.positions, rows.count, across, columns.count)
     shape = (conv.batch, conv.out_channels // lanes, *plane, lanes)
     return program.compute(shape, compute, "accumulator")
-
-
-def _schedule(schedule: Schedule, program: Program) -> None:
-    settings = program.settings
-    *outer, _, vector = schedule.get_loops(schedule.get_sblock("padded"))
-    share_out(schedule, outer)
-    schedule.vectorize(vector)
-    anchor = schedule.get_sblock("accumulator")
-    n, o, qy, ry, qx, rx, lane, *reduction = schedule.get_loops(anchor)
-    o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
-    x_outer, x_inner = schedule.split(qx, [None, settings["tile_width"]])
-    pieces = [n, o_outer, qy] if settings["order"] == "channels" else [n, qy, o_outer]
-    schedule.reorder(*pieces, x_outer, ry, rx, *reduction, x_inner, o_inner, lane)
-    share_out(schedule, pieces)
-    register_tile(schedule, [o_inner, x_inner], lane)
-    finish_tile(schedule, anchor, x_outer, vectors=program.result_form != PLAIN)
-    schedule.decompose_reduction(anchor, reduction[0])

@@ -9,16 +9,7 @@ from tvm import tirx
 
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, bordered
-from tilewright.kernels.convolution import Convolution
-
-Plane = tuple[int, int]
-"""Rows and columns."""
-
-
-def whole_tiles(program: Program, conv: Convolution) -> Plane:
-    """What whole tiles cover of the result; the surplus is computed and dropped."""
-    high, wide = program.settings["tile_height"], program.settings["tile_width"]
-    return -(-conv.out_height // high) * high, -(-conv.out_width // wide) * wide
+from tilewright.kernels.convolution import Convolution, Plane, reach
 
 
 def shared_tiles(
@@ -33,17 +24,6 @@ def shared_tiles(
     in_turn = [x] if order != "tiles" and (conv.out_height > 1 or cached) else []
     pixels = [y] if in_turn else [y, x]
     return ([n, *pixels, o] if order == "rows" else [n, o, *pixels]), in_turn
-
-
-def reach(conv: Convolution, plane: Plane) -> Plane:
-    """What so much of a result reads of the input, its border included."""
-    rows, columns = (
-        (extent - 1) * stride + (kernel - 1) * dilation + 1
-        for extent, stride, kernel, dilation in zip(
-            plane, conv.strides, conv.kernel, conv.dilation, strict=True
-        )
-    )
-    return rows, columns
 
 
 def with_border(program: Program, conv: Convolution, plane: Plane) -> Value:

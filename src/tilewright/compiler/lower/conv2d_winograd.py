@@ -26,7 +26,7 @@ from tvm.s_tir.schedule import LoopRV
 from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.loops import register_tile, share_out
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import Index
+from tilewright.compiler.lower.values import Index, selected
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
 from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Resources, Target
@@ -34,7 +34,7 @@ from tilewright.kernels.conv2d_winograd import WinogradConvolution, input_lanes
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.ports import chunk_count
 from tilewright.kernels.registry import implementation
-from tilewright.kernels.winograd_transforms import Matrix, Row, Transform
+from tilewright.kernels.winograd_transforms import Matrix, Transform
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,19 +99,11 @@ def _planned(program: Program, target: Target) -> _Plan:
     )
 
 
-def _entry(values: Row, position: tirx.Expr, dtype: str) -> tirx.Expr:
-    """values[position] as selections; a constant once `position` is unrolled."""
-    *others, result = (tirx.const(float(value), dtype) for value in values)
-    for number, value in reversed(list(enumerate(others))):
-        result = tirx.Select(position == number, value, result)
-    return result
-
-
 def _combine(matrix: Matrix, position: tirx.Expr, terms: Sequence[tirx.Expr]) -> tirx.Expr:
     """sum over columns c of matrix[position][c] * terms[c]."""
     columns = zip(zip(*matrix, strict=True), terms, strict=True)
     summands = (
-        _entry(column, position, mathematics.dtype(term)) * term for column, term in columns
+        selected(column, position, mathematics.dtype(term)) * term for column, term in columns
     )
     return reduce(lambda total, summand: total + summand, summands)
 

@@ -32,9 +32,36 @@ _STEPS = (16, 8, 4)
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
-    dense, block = product(program.workload), program.settings["block"]
+    dense, settings = product(program.workload), program.settings
+    block, lanes = settings["block"], target.lanes(program.workload.computed_in)
     schedule = program.schedule(program.in_blocks(_accumulator(program, dense, block), -1, block))
-    _schedule(schedule, dense, program, target)
+    anchor = schedule.get_sblock("accumulator")
+    *outer, chunk, lane, depth = schedule.get_loops(anchor)
+    pieces, tile = [*outer, chunk], []
+    if dense.row_axis is not None:
+        row = outer.pop(dense.row_axis)
+        row_outer, *tile = schedule.split(row, [None, settings["tile_rows"]])
+        by_rows = settings["order"] == "rows"
+        pieces = [*outer, row_outer, chunk] if by_rows else [*outer, chunk, row_outer]
+    vector, lane = schedule.split(lane, [None, lanes])
+    schedule.reorder(*pieces, depth, *tile, vector, lane)
+    row_tiles = int(schedule.get(pieces[-1]).extent) if pieces[-1] is not chunk else 1
+    parallel = schedule.fuse(*pieces)
+    schedule.parallel(parallel)
+    panel = Panel(
+        argument=dense.weight,
+        size=dense.columns * dense.depth,
+        distance=dense.depth * block,
+        run=block,
+        tiles=[(parallel, row_tiles)],
+    )
+    step = next((step for step in _STEPS if dense.depth % step == 0), 1)
+    depths = schedule.split(depth, [None, step]) if row_tiles > 1 and step > 1 else [depth]
+    mark_ahead(schedule, target, panel, depths)
+    register_tile(schedule, [*tile, vector], lane)
+    last = finish_tile(schedule, anchor, parallel, vectors=False)
+    vectorize_columns(schedule, last, dense.columns, lanes)
+    schedule.decompose_reduction(anchor, depths[0])
     return schedule
 
 
@@ -56,37 +83,6 @@ def _accumulator(program: Program, dense: MatrixProduct, block: int) -> te.Tenso
         return te.sum(value * weights(chunk, depth.var, lane), axis=[depth])
 
     return program.compute((*rows, -(-dense.columns // block), block), compute, "accumulator")
-
-
-def _schedule(schedule: Schedule, dense: MatrixProduct, program: Program, target: Target) -> None:
-    settings, lanes = program.settings, target.lanes(program.workload.computed_in)
-    anchor = schedule.get_sblock("accumulator")
-    *outer, chunk, lane, depth = schedule.get_loops(anchor)
-    pieces, tile = [*outer, chunk], []
-    if dense.row_axis is not None:
-        row = outer.pop(dense.row_axis)
-        row_outer, *tile = schedule.split(row, [None, settings["tile_rows"]])
-        by_rows = settings["order"] == "rows"
-        pieces = [*outer, row_outer, chunk] if by_rows else [*outer, chunk, row_outer]
-    vector, lane = schedule.split(lane, [None, lanes])
-    schedule.reorder(*pieces, depth, *tile, vector, lane)
-    row_tiles = int(schedule.get(pieces[-1]).extent) if pieces[-1] is not chunk else 1
-    parallel = schedule.fuse(*pieces)
-    schedule.parallel(parallel)
-    panel = Panel(
-        argument=dense.weight,
-        size=dense.columns * dense.depth,
-        distance=dense.depth * settings["block"],
-        run=settings["block"],
-        tiles=[(parallel, row_tiles)],
-    )
-    step = next((step for step in _STEPS if dense.depth % step == 0), 1)
-    depths = schedule.split(depth, [None, step]) if row_tiles > 1 and step > 1 else [depth]
-    mark_ahead(schedule, target, panel, depths)
-    register_tile(schedule, [*tile, vector], lane)
-    last = finish_tile(schedule, anchor, parallel, vectors=False)
-    vectorize_columns(schedule, last, dense.columns, lanes)
-    schedule.decompose_reduction(anchor, depths[0])
 
 
 def vectorize_columns(schedule: Schedule, loop: Any, columns: int, lanes: int) -> None:

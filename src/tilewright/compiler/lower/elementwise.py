@@ -81,18 +81,19 @@ def _power(a: Expr, b: Expr) -> Expr:
 
 
 def _sign(x: Expr) -> Expr:
-    positive = tirx.Select(x > _like(x, 0), _like(x, 1), x)
-    if mathematics.dtype(x).startswith("uint"):
-        return positive
-    return tirx.Select(x < _like(x, 0), _like(x, -1), positive)
+    return _minus_one_if_negative(x, tirx.Select(x > _like(x, 0), _like(x, 1), x))
 
 
-def _maximum(a: Expr, b: Expr) -> Expr:
-    return tirx.max(a, b) if _exact(a) else tirx.Select(tirx.any(a > b, tirx.isnan(a)), a, b)
+def _minus_one_if_negative(x: Expr, otherwise: Expr) -> Expr:
+    """-1 where x < 0; a number without a sign never is."""
+    unsigned = mathematics.dtype(x).startswith("uint")
+    return otherwise if unsigned else tirx.Select(x < _like(x, 0), _like(x, -1), otherwise)
 
 
-def _minimum(a: Expr, b: Expr) -> Expr:
-    return tirx.min(a, b) if _exact(a) else tirx.Select(tirx.any(a < b, tirx.isnan(a)), a, b)
+def _extreme(x: list[Expr], exact: Callable[..., Expr], better: Callable[..., Expr]) -> Expr:
+    """The better of two numbers; a NaN where either is one."""
+    a, b = x
+    return exact(a, b) if _exact(a) else tirx.Select(tirx.any(better(a, b), tirx.isnan(a)), a, b)
 
 
 def _exact(x: Expr) -> bool:
@@ -124,13 +125,6 @@ def _shift(x: Expr, bits: Expr, shift: Callable[[Expr, Expr], Expr], beyond: Exp
     width = 8 * element_type(mathematics.dtype(x)).bytes
     inside = tirx.all(bits >= _like(bits, 0), bits < _like(bits, width))
     return tirx.Select(inside, shift(x, tirx.Select(inside, bits, _like(bits, 0))), beyond)
-
-
-def _sign_bits(x: Expr) -> Expr:
-    zero = _like(x, 0)
-    if mathematics.dtype(x).startswith("uint"):
-        return zero
-    return tirx.Select(x < zero, _like(x, -1), zero)
 
 
 def _divide(a: Expr, b: Expr) -> Expr:
@@ -189,12 +183,14 @@ RULES: dict[str, Rule] = {
     "multiply": lambda x, _: x[0] * x[1],
     "divide": lambda x, _: _divide(x[0], x[1]),
     "power": lambda x, _: _power(x[0], x[1]),
-    "maximum": lambda x, _: _maximum(x[0], x[1]),
-    "minimum": lambda x, _: _minimum(x[0], x[1]),
+    "maximum": lambda x, _: _extreme(x, tirx.max, tirx.GT),
+    "minimum": lambda x, _: _extreme(x, tirx.min, tirx.LT),
     "modulo": lambda x, _: _modulo(x[0], x[1]),
     "remainder": lambda x, _: tirx.truncmod(x[0], x[1]),
     "shift_left": lambda x, _: _shift(x[0], x[1], tirx.shift_left, _like(x[0], 0)),
-    "shift_right": lambda x, _: _shift(x[0], x[1], tirx.shift_right, _sign_bits(x[0])),
+    "shift_right": lambda x, _: _shift(
+        x[0], x[1], tirx.shift_right, _minus_one_if_negative(x[0], _like(x[0], 0))
+    ),
     "equal": lambda x, _: tirx.EQ(x[0], x[1]),
     "less": lambda x, _: x[0] < x[1],
     "greater": lambda x, _: x[0] > x[1],

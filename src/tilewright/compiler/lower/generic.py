@@ -29,13 +29,13 @@ from tilewright.compiler.lower.loops import (
 )
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Value
-from tilewright.compiler.opaque import kernel_function
+from tilewright.compiler.opaque import import_opaque
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
-from tilewright.kernels.metaschedule import SPEC, TRACE, packed_weight
+from tilewright.kernels.metaschedule import SPEC, TRACE
 
 _ROUNDING = dict.fromkeys(("identity", "reshape", "transpose", "slice", "expand", "gather"), 0)
 """What bfloat16 adds: its rounding takes several mentions of what is rounded, not of what moves."""
@@ -59,14 +59,14 @@ def unscheduled(program: Program, target: Target, resources: Resources) -> Sched
 
     Packed weights, which only traces have, are read at their logical place.
     """
-    packed = packed_weight(program.workload, program.candidate)
-    if packed is not None and program.candidate.implementation == SPEC.name:
-        read = program.in_blocks(program.tensors[packed.argument], 0, packed.block)
-        kind = program.workload.arguments[packed.argument].type
-        program.values[packed.argument] = Value(kind, read)
+    if program.candidate.implementation == SPEC.name:
+        for argument, shape in SPEC.packed_shapes(program.workload, program.candidate).items():
+            read = program.in_blocks(program.tensors[argument], 0, shape[-1])
+            program.values[argument] = Value(program.workload.types[argument], read)
     first, *others = program.workload.steps
     if first.operator == "opaque" and not others:
-        return program.begin(kernel_function(dict(first.attributes), target.tvm_target(resources)))
+        model, output = str(first.attribute("model")), first.integer("output_index")
+        return program.begin(import_opaque(model, output, target.tvm_target(resources)))
     compute_all(program)
     return program.schedule()
 

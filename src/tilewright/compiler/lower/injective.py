@@ -59,13 +59,13 @@ def _tail(program: Program) -> int | None:
         if form != forms[-1] and len(shape) > 1 and sum(varies) > 2:
             return None
         moves.append(tuple(varies))
-    tail, long = len(physical), [axis for axis, extent in enumerate(physical) if extent > 1]
-    while tail > 0:
-        suffix = [axis for axis in long if axis >= tail - 1]
-        if any(len({move[axis] for axis in suffix}) > 1 for move in moves):
-            break
-        tail -= 1
-    return min(tail, max(0, len(physical) - 1)) if physical else None
+    long = [axis for axis, extent in enumerate(physical) if extent > 1]
+    alike = [
+        tail
+        for tail in range(len(physical))
+        if all(len({move[axis] for axis in long if axis >= tail}) < 2 for move in moves)
+    ]
+    return min([*alike, len(physical) - 1]) if physical else None
 
 
 def _part_tail(program: Program, part: int) -> int | None:
@@ -86,21 +86,20 @@ def _copies(program: Program) -> tirx.PrimFunc:
     block, axis = channel_block(forms[-1]), step.integer("axis")
     kinds = [*(argument.type for argument in workload.arguments), workload.result]
     names = [*(f"argument{index}" for index in range(len(workload.arguments))), "result"]
-    with IRBuilder() as builder:
-        with script.prim_func(s_tir=True):
-            script.func_name("main")
-            script.func_attr({"tirx.noalias": True})
-            *sources, output = (
-                script.arg(name, script.buffer(form.physical_shape(kind.shape), kind.dtype))
-                for name, kind, form in zip(names, kinds, forms, strict=True)
-            )
-            with script.sblock("root"):
-                offset = 0
-                for part, index in enumerate(step.inputs):
-                    start = offset // block if block and axis == 1 else offset
-                    _copy(program, index, (sources[index], output), f"part{part}", (axis, start))
-                    offset += kinds[index].shape[axis]
-        return builder.get()
+    with IRBuilder() as builder, script.prim_func(s_tir=True):
+        script.func_name("main")
+        script.func_attr({"tirx.noalias": True})
+        *sources, output = (
+            script.arg(name, script.buffer(form.physical_shape(kind.shape), kind.dtype))
+            for name, kind, form in zip(names, kinds, forms, strict=True)
+        )
+        with script.sblock("root"):
+            offset = 0
+            for part, index in enumerate(step.inputs):
+                start = offset // block if block and axis == 1 else offset
+                _copy(program, index, (sources[index], output), f"part{part}", (axis, start))
+                offset += kinds[index].shape[axis]
+    return builder.get()
 
 
 def _copy(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from itertools import chain
+from math import gcd, prod
 from typing import Any
 
 from tvm import tirx
@@ -25,15 +26,10 @@ def vectorize_last(schedule: Schedule, loop: Any, lanes: int) -> None:
     own, while a guarded vector would be taken apart lane by lane.
     """
     extent = int(schedule.get(loop).extent)
-    if extent <= 1:
-        return
-    if extent <= lanes:
+    width = gcd(extent, lanes)
+    if 1 < extent <= lanes:
         schedule.vectorize(loop)
-        return
-    width = lanes
-    while extent % width and width > 4:
-        width //= 2
-    if extent % width == 0:
+    elif extent > lanes and width >= min(4, lanes):
         schedule.vectorize(schedule.split(loop, [None, width])[1])
 
 
@@ -59,9 +55,8 @@ def spread(
         return
     sizes = extents(schedule, loops)
     if tail is None:
-        tail = len(loops) - 1
-        while tail > 0 and prod(sizes[tail:]) < lanes:
-            tail -= 1
+        filling = (at for at in range(len(loops) - 1, 0, -1) if prod(sizes[at:]) >= lanes)
+        tail = next(filling, 0)
     inner = schedule.fuse(*loops[tail:]) if tail < len(loops) - 1 else loops[tail]
     outer = loops[:tail]
     if prod(sizes) >= PARALLEL_ELEMENTS and pieces > 1:
@@ -76,11 +71,9 @@ def spread(
 def _share(extent: int, lanes: int, pieces: int) -> int:
     """A part of a loop for one piece of work: a divisor of `extent` if one is near."""
     wanted = max(lanes, -(-extent // (2 * pieces)))
-    for unit in (lanes, 1):
-        for part in range(wanted - wanted % unit, wanted // 4, -unit):
-            if part > 0 and extent % part == 0:
-                return part
-    return -(-wanted // lanes) * lanes
+    least = wanted // 4
+    near = chain(range(wanted - wanted % lanes, least, -lanes), range(wanted, least, -1))
+    return next((part for part in near if extent % part == 0), -(-wanted // lanes) * lanes)
 
 
 def reduction_split(schedule: Schedule, block: Any) -> tuple[list[Any], list[Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import tirx
 
-from tilewright.compiler.lower.values import Index, Simplifier, Value, broadcast_index
+from tilewright.compiler.lower.values import Index, Simplifier, Value, broadcast_index, unravelled
 from tilewright.graph.network import TensorType
 from tilewright.graph.operators.movement import nearest_index
 from tilewright.graph.workload import Step
@@ -45,11 +45,7 @@ def _reshape(move: _Move, index: Index) -> tirx.Expr:
     rest: tirx.Expr = _integer(0)
     for position, extent in zip(index, move.result.shape, strict=True):
         rest = rest * extent + position
-    positions: list[tirx.Expr] = []
-    for extent in reversed(move.source.type.shape):
-        positions.append(move.simplify(tirx.floormod(rest, extent)) if extent > 1 else _integer(0))
-        rest = move.simplify(tirx.floordiv(rest, extent))
-    return move.source.read(positions[::-1])
+    return move.source.read(unravelled(rest, move.source.type.shape, move.simplify))
 
 
 def _transpose(move: _Move, index: Index) -> tirx.Expr:

@@ -33,8 +33,8 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     step = program.workload.anchor
     data, named = program.operand(step.inputs[0]), dict(step.attributes)
     source, kind = data, TensorType(anchored(program.workload)[2].shape, data.type.dtype)
-    filler = pool_filler(named, kind.dtype)
-    if channel_block(program.result_form):
+    filler, plain = pool_filler(named, kind.dtype), not channel_block(program.result_form)
+    if not plain:
         source = _guarded(data, named, filler)
     elif any(named["padding"]):
         source = program.kept(bordered(data, named["padding"], filler), PLAIN, "bordered")
@@ -48,10 +48,8 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         return value / divisor
 
     schedule = program.schedule(average if "count_include_pad" in named else window.read)
-    if channel_block(program.result_form):
-        _schedule_blocked(schedule, program, resources)
-    else:
-        _schedule_plain(schedule, program, target, resources, bordered=any(named["padding"]))
+    own_border = plain and any(named["padding"])
+    _schedule(schedule, program, target, resources, bordered=own_border)
     return schedule
 
 
@@ -97,42 +95,30 @@ def _covers(named: dict[str, Any], shape: tuple[int, ...]) -> bool:
     return True
 
 
-def _schedule_blocked(schedule: Schedule, program: Program, resources: Resources) -> None:
-    window = schedule.get_sblock("window")
-    n, chunk, y, x, lane, ky, kx = schedule.get_loops(window)
-    x_outer, x_inner = schedule.split(x, [None, program.settings["tile_width"]])
-    schedule.reorder(n, chunk, y, x_outer, ky, kx, x_inner, lane)
-    share_out(schedule, [n, chunk, y], resources.threads)
-    register_tile(schedule, [x_inner], lane)
-    schedule.vectorize(_finish(schedule, window, x_outer))
-    schedule.decompose_reduction(window, ky)
-
-
-def _schedule_plain(
+def _schedule(
     schedule: Schedule, program: Program, target: Target, resources: Resources, *, bordered: bool
 ) -> None:
-    lanes = target.lanes(program.workload.computed_in)
-    tile = lanes * program.settings["tile_width"]
-    window = schedule.get_sblock("window")
-    n, channel, y, x, ky, kx = schedule.get_loops(window)
+    """Windows stay in registers; in a blocked layout `lane` is its innermost loop."""
+    lanes, knob = target.lanes(program.workload.computed_in), program.settings["tile_width"]
+    window, result = schedule.get_sblock("window"), schedule.get_sblock("result")
+    n, channel, y, x, *lane, ky, kx = schedule.get_loops(window)
     width = int(schedule.get(x).extent)
-    largest = max(size for size in range(1, min(width, tile) + 1) if width % size == 0)
-    wide = largest if largest >= min(4, width) else width
-    x_outer, x_inner = schedule.split(x, [None, wide])
-    schedule.reorder(n, channel, y, x_outer, ky, kx, x_inner)
-    parallel = share_out(schedule, [n, channel], resources.threads)
-    vectorize_last(schedule, x_inner, lanes)
-    vectorize_last(schedule, _finish(schedule, window, x_outer), lanes)
+    largest = max(size for size in range(1, min(width, lanes * knob) + 1) if width % size == 0)
+    columns = largest if largest >= min(4, width) else width
+    x_outer, x_inner = schedule.split(x, [None, knob if lane else columns])
+    schedule.reorder(n, channel, y, x_outer, ky, kx, x_inner, *lane)
+    parallel = share_out(schedule, [n, channel, y] if lane else [n, channel], resources.threads)
+    schedule.set_scope(window, 0, "local")
+    schedule.reverse_compute_at(result, x_outer)
+    last = schedule.get_loops(result)[-1]
+    if lane:
+        register_tile(schedule, [x_inner], *lane)
+        schedule.vectorize(last)
+    else:
+        vectorize_last(schedule, x_inner, lanes)
+        vectorize_last(schedule, last, lanes)
     if bordered:
         block = schedule.get_sblock("bordered")
         schedule.compute_at(block, parallel)
         vectorize_last(schedule, schedule.get_loops(block)[-1], lanes)
     schedule.decompose_reduction(window, ky)
-
-
-def _finish(schedule: Schedule, window: Any, home: Any) -> Any:
-    """Windows stay in registers, results are computed within the loop `home`; their last loop."""
-    schedule.set_scope(window, 0, "local")
-    result = schedule.get_sblock("result")
-    schedule.reverse_compute_at(result, home)
-    return schedule.get_loops(result)[-1]

@@ -11,7 +11,7 @@ Everything below the parallel loop stays in the cache.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from tvm import te, tirx
@@ -28,6 +28,7 @@ from tilewright.compiler.lower.values import (
     broadcast_index,
     logical_index,
     physical_index,
+    unravelled,
 )
 from tilewright.core.forms import channel_block, own_layout
 from tilewright.core.targets import Resources, Target
@@ -42,14 +43,15 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     step = program.workload.anchor
     operands = [program.operand(value) for value in step.inputs]
     named = dict(step.attributes)
-    if step.operator == "lrn":
-        read = build.local_response(operands[0], named)
-    elif step.operator.startswith("reduce_"):
-        read = build.reduction(operands[0], step.operator)
-    elif step.operator.endswith("softmax"):
-        read = build.softmax(operands[0], log=step.operator == "log_softmax")
-    else:
-        read = build.normalised(operands, step.operator, named)
+    match step.operator:
+        case "lrn":
+            read = build.local_response(operands[0], named)
+        case "softmax" | "log_softmax":
+            read = build.softmax(operands[0], log=step.operator == "log_softmax")
+        case "layer_norm" | "instance_norm":
+            read = build.normalised(operands, step.operator, named)
+        case reduction:
+            read = build.reduction(operands[0], reduction)
     schedule = program.schedule(read)
     build.schedule(schedule)
     return schedule
@@ -164,7 +166,8 @@ class _Rows:
 
             def partial(*index: Expr) -> Expr:
                 *kept, lane = index
-                position = self._unravel(chunk * lanes + lane + start, inner)
+                flat = chunk * lanes + lane + start
+                position = unravelled(flat, inner, self.program.simplify)
                 return combine(value.read(self.logical(kept, [*before, *position])), axis=axes)
 
             tensor, left = self.compute((*rows, lanes), partial, name), lanes
@@ -181,20 +184,8 @@ class _Rows:
 
     def _partials(self, length: int, *, strict: bool) -> int:
         """Partial results of a row: a power of two, dividing `length` if `strict`."""
-        lanes = 1
-        while lanes * 2 <= min(length, self.lanes * self.streams):
-            lanes *= 2
-        while strict and length % lanes:
-            lanes //= 2
-        return lanes
-
-    def _unravel(self, position: Expr, sizes: tuple[int, ...]) -> list[Expr]:
-        found: list[Expr] = []
-        for place, extent in reversed(list(enumerate(sizes))):
-            at = tirx.floormod(position, extent) if place else position
-            found.append(self.program.simplify(at))
-            position = self.program.simplify(tirx.floordiv(position, extent))
-        return found[::-1]
+        lanes = 1 << (min(length, self.lanes * self.streams).bit_length() - 1)
+        return gcd(length, lanes) if strict else lanes
 
     # ----- operators -------------------------------------------------------------------------
 
@@ -311,9 +302,7 @@ class _Rows:
             return self._fuse(schedule, [n, y], [channel, *rest])
         axes, frame = self._result_axes(), self.frame
         fast = None if frame.across else frame.axes[frame.fast][0]
-        outer: list[Any] = []
-        rows: list[Any] = []
-        inner: list[Any] = []
+        outer, rows, inner = [], [], []
         for place, (axis, loop) in enumerate(zip(axes, loops, strict=True)):
             if axis in frame.reduced:
                 inner.append(loop)
@@ -357,10 +346,8 @@ class _Rows:
         """Reduction loops outside, the last spatial loop vectorised."""
         spatial, reduction = reduction_split(schedule, block)
         if reduction and spatial:
-            sizes = extents(schedule, spatial)
-            tile = len(spatial)
-            while tile > 0 and prod(sizes[tile - 1 :]) <= self.lanes * 8:
-                tile -= 1
+            sizes, most = extents(schedule, spatial), self.lanes * 8
+            tile = next(at for at in range(len(sizes) + 1) if prod(sizes[at:]) <= most)
             schedule.reorder(*spatial[:tile], *reduction, *spatial[tile:])
         if spatial:
             vectorize_last(schedule, spatial[-1], self.lanes)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from tvm import te, tirx
 from tvm.ir import Range
@@ -67,11 +68,9 @@ def physical_index(
     for axis, part in layout.places(len(shape)):
         place, cut = index[axis], parts[axis]
         inner = prod(cut[part + 1 :])
-        if part == 0 and len(cut) > 1:
-            place = simplify(tirx.floordiv(place, inner))
-        elif part > 0:
+        if len(cut) > 1:
             whole = place if inner == 1 else tirx.floordiv(place, inner)
-            place = simplify(tirx.floormod(whole, cut[part]))
+            place = simplify(tirx.floormod(whole, cut[part]) if part > 0 else whole)
         found.append(place)
     return found
 
@@ -117,6 +116,23 @@ def bordered(data: Value, padding: tuple[int, ...], filler: float = 0) -> Value:
 
     shape = (*lead, height + top + bottom, width + left + right)
     return Value(TensorType(shape, data.type.dtype), read)
+
+
+def selected(values: Sequence[Any], position: tirx.Expr, dtype: str) -> tirx.Expr:
+    """values[position] as selections; a constant once `position` is unrolled."""
+    *others, result = (tirx.const(float(value), dtype) for value in values)
+    for number, value in reversed(list(enumerate(others))):
+        result = tirx.Select(position == number, value, result)
+    return result
+
+
+def unravelled(position: tirx.Expr, sizes: Sequence[int], simplify: Simplifier) -> list[tirx.Expr]:
+    """Row by row, the place along each axis of what lies at a flat position."""
+    found: list[tirx.Expr] = []
+    for extent in reversed(sizes):
+        found.append(simplify(tirx.floormod(position, extent) if extent > 1 else 0))
+        position = simplify(tirx.floordiv(position, extent))
+    return found[::-1]
 
 
 def broadcast_index(index: Index, shape: tuple[int, ...]) -> list[tirx.Expr]:

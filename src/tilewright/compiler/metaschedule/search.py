@@ -143,13 +143,11 @@ class Search:
             results.append(
                 RunnerResult(None if failed else [seconds], "failed" if failed else None)
             )
-            if failed:
-                continue
-            self._database.commit_tuning_record(
-                ms.database.TuningRecord(
-                    candidate.sch.trace, self._entry, [seconds], self._target, candidate.args_info
+            if not failed:
+                trace, types = candidate.sch.trace, candidate.args_info
+                self._database.commit_tuning_record(
+                    ms.database.TuningRecord(trace, self._entry, [seconds], self._target, types)
                 )
-            )
         if candidates:
             self._model.update(self._context, candidates, results)
 
@@ -212,18 +210,17 @@ def write_database(
         except _BROKEN as error:
             problem = f"it cannot be lowered for export: {last_line(error).strip()}"
         problems.append(problem)
-        if problem:
-            continue
-        starts.append((start, workload.anchor_name))
-        database.commit_tuning_record(
-            ms.database.TuningRecord(
-                schedule.trace,
-                database.commit_workload(start),
-                list(entry.samples_s),
-                generated,
-                ArgInfo.from_entry_func(start, remove_preproc=True),
+        if not problem:
+            starts.append((start, workload.anchor_name))
+            database.commit_tuning_record(
+                ms.database.TuningRecord(
+                    schedule.trace,
+                    database.commit_workload(start),
+                    list(entry.samples_s),
+                    generated,
+                    ArgInfo.from_entry_func(start, remove_preproc=True),
+                )
             )
-        )
     Path(folder, MODULE).write_text(tvm.ir.save_json(_called(starts)))
     return problems
 
