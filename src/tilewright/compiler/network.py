@@ -165,14 +165,12 @@ class _Emitter:
         """Check the indices that a call reads, each tensor once."""
         for indices in argument_uses(call.workload):
             key = (call.inputs[indices.port], indices.ranges)
-            if indices.port in call.constants or key in self.guarded:
-                continue
-            self.guarded.add(key)
-            operand = operands[indices.port]
-            symbol = f"guard_{len(self.guarded)}"
-            kind = (_shape(operand), str(operand.ty.dtype.dtype))
-            function = index_guard(symbol, *kind, indices.ranges, call.name)
-            self.builder.emit(relax.Call(self.builder.add_func(function, symbol), [operand]))
+            if indices.port not in call.constants and key not in self.guarded:
+                self.guarded.add(key)
+                operand, symbol = operands[indices.port], f"guard_{len(self.guarded)}"
+                kind = (_shape(operand), str(operand.ty.dtype.dtype))
+                function = index_guard(symbol, *kind, indices.ranges, call.name)
+                self.builder.emit(relax.Call(self.builder.add_func(function, symbol), [operand]))
 
 
 def _shape(variable: relax.Var) -> tuple[int, ...]:
@@ -224,6 +222,7 @@ def _emit_function(
     }
     marks = relax.Var("marks", relax.TensorType((mark_rows(len(plan.calls)), 2), "int64"))
     noted = [] if clock is None else [marks]
+    note = [relax.Call(clock, noted)] if noted else []
     name = TIMED if noted else MAIN
     with builder.function(name, [*inputs, *noted, *parameters.values()]):
         emitter = _Emitter(builder, plan)
@@ -232,10 +231,7 @@ def _emit_function(
             kernel, function = kernels[plan.symbol(call)]
             operands = emitter.operands(call, kernel, parameters)
             emitter.guard(call, operands)
-            steps = [relax.Call(function, operands)]
-            if noted:
-                steps = [relax.Call(clock, [marks]), *steps, relax.Call(clock, [marks])]
-            for step in steps:
+            for step in (*note, relax.Call(function, operands), *note):
                 builder.emit(step)
         results = noted or [
             emitter.tensor(tensor, PLAIN.physical_shape(types[tensor].shape), types[tensor].dtype)

@@ -125,12 +125,9 @@ def _with_fillers(
 ) -> tvm.IRModule:
     """A kernel, and for each operand that repeats a block a function `fill_N` (block, result) that
     does so."""
-    functions = {"main": kernel.with_attr("global_symbol", "main")}
-    for index, (shape, dtype) in enumerate(types):
-        if always or _tiled(shape, dtype):
-            name = f"fill_{index}"
-            functions[name] = _filler(shape, dtype).with_attr("global_symbol", name)
-    return tvm.IRModule(functions)
+    filled = [(index, kind) for index, kind in enumerate(types) if always or _tiled(*kind)]
+    functions = {"main": kernel, **{f"fill_{index}": _filler(*kind) for index, kind in filled}}
+    return tvm.IRModule({n: f.with_attr("global_symbol", n) for n, f in functions.items()})
 
 
 def _filler(shape: Sequence[int], dtype: str) -> Any:

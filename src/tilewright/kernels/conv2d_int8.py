@@ -11,7 +11,6 @@ widened and weights lie as [out/bo, tap and channel, bo, 1]. Both are exact.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 
 import numpy as np
 
@@ -70,12 +69,6 @@ def copied(conv: Convolution, forms: tuple[Form, ...], settings: Settings) -> bo
     """Whether the input is copied first: for its border, or into blocks that dot products read."""
     moved = arriving_block(forms, conv.data) != input_block(conv, forms, settings)
     return conv.padded or (quad(settings) > 1 and moved)
-
-
-def slots(conv: Convolution, block: int, settings: Settings) -> int:
-    """Weight vectors of one chunk of output channels."""
-    chunks = -(-conv.group_in // block)
-    return prod(conv.kernel) * chunks * (block // quad(settings))
 
 
 class Int8Convolution(TiledConvolution):
@@ -185,8 +178,9 @@ class Int8Convolution(TiledConvolution):
         conv, settings = convolution(workload), dict(candidate.settings)
         block = input_block(conv, candidate.forms, settings)
         lanes = output_block(candidate.forms, settings)
-        count = slots(conv, block, settings) + compensated(workload, settings)
-        return {conv.weight: (conv.out_channels // lanes, count, lanes, quad(settings))}
+        slots = conv.taps * -(-conv.group_in // block) * (block // quad(settings))
+        slots += compensated(workload, settings)
+        return {conv.weight: (conv.out_channels // lanes, slots, lanes, quad(settings))}
 
     def pack(
         self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
@@ -40,8 +40,7 @@ class PlannedMemory:
     @property
     def peak_bytes(self) -> int:
         """All of them: they are there at the same time."""
-        own = self.arena_bytes + self.workspace_bytes + self.code_bytes
-        return own + self.weight_bytes + self.interface_bytes
+        return sum(astuple(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

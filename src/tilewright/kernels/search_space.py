@@ -79,16 +79,12 @@ class KnobSpace:
 
     def digits(self, numbers: Numbers) -> Numbers:
         """Position of each knob's value: one row per number, one column per knob."""
-        rest = np.asarray(numbers, dtype=np.int64)
-        columns: list[Numbers] = []
-        for length in self.lengths:
-            rest, column = np.divmod(rest, length)
-            columns.append(column)
-        return np.stack(columns, axis=1) if columns else np.empty((len(rest), 0), dtype=np.int64)
+        rows = np.asarray(numbers, dtype=np.int64)[:, None]
+        return rows // np.array(self._weights, np.int64) % np.array(self.lengths, np.int64)
 
     def compose(self, digits: Numbers) -> Numbers:
         """The inverse of `digits`."""
-        return np.asarray(digits, dtype=np.int64) @ np.array(self._weights, dtype=np.int64)
+        return np.asarray(digits, dtype=np.int64) @ np.array(self._weights, np.int64)
 
     def columns(self, numbers: Sequence[int] | Numbers) -> KnobColumns:
         """The settings at many numbers."""
@@ -333,11 +329,8 @@ class SearchSpace:
         knobs (1 where chosen), one column per part where there are several.
         """
         digits = self.digits(numbers)
-        columns: list[Floats] = []
-        if len(self.parts) > 1:
-            columns += [
-                (digits[:, 0] == index).astype(np.float64) for index in range(len(self.parts))
-            ]
+        parts = range(len(self.parts) if len(self.parts) > 1 else 0)
+        columns: list[Floats] = [(digits[:, 0] == part).astype(np.float64) for part in parts]
         for column, knob in enumerate(self.knobs, start=1):
             table = _value_features(knob)
             columns += list(np.vstack([table, np.zeros(table.shape[1])])[digits[:, column]].T)
@@ -349,10 +342,8 @@ class SearchSpace:
         names = [part.name for part in self.parts]
         if candidate.implementation not in names:
             return None
-        row: list[float] = []
-        if len(names) > 1:
-            row += [float(name == candidate.implementation) for name in names]
-        settings = dict(candidate.settings)
+        several, settings = len(names) > 1, dict(candidate.settings)
+        row = [float(name == candidate.implementation) for name in names if several]
         for knob in self.knobs:
             row += _features_of(knob, settings.get(knob.name), _value_features(knob).shape[1])
         return np.array(row or [0.0])

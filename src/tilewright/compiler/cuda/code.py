@@ -308,16 +308,15 @@ def read_reports(text: str) -> dict[str, CompilerReport]:
     parts = _ENTRY.split(text)
     for name, said in zip(parts[1::2], parts[2::2], strict=True):
         registers, stack, shared = (it.search(said) for it in (_REGISTERS, _STACK, _SHARED))
-        if registers is None:
-            continue
-        frame, stores, loads = (int(it) for it in stack.groups()) if stack else (0, 0, 0)
-        reports[name] = CompilerReport(
-            registers=int(registers[1]),
-            spill_store_bytes=stores,
-            spill_load_bytes=loads,
-            stack_bytes=frame,
-            shared_bytes=int(shared[1]) if shared else 0,
-        )
+        if registers is not None:
+            frame, stores, loads = (int(it) for it in stack.groups()) if stack else (0, 0, 0)
+            reports[name] = CompilerReport(
+                registers=int(registers[1]),
+                spill_store_bytes=stores,
+                spill_load_bytes=loads,
+                stack_bytes=frame,
+                shared_bytes=int(shared[1]) if shared else 0,
+            )
     return reports
 
 

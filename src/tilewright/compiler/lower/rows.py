@@ -337,9 +337,8 @@ class _Rows:
 
     def _result_axes(self) -> list[int]:
         """The operand's logical axis behind each loop of the result."""
-        axes = list(range(self.rank))
-        if len(self.program.workload.result.shape) != self.rank:
-            axes = [axis for axis in axes if axis not in self.frame.reduced]
+        dropped = len(self.program.workload.result.shape) != self.rank
+        axes = [a for a in range(self.rank) if not (dropped and a in self.frame.reduced)]
         return [*axes, axes[1]] if channel_block(self.program.result_form) else axes
 
     def _arrange(self, schedule: Schedule, block: Any) -> None:

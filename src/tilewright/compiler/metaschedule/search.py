@@ -243,14 +243,12 @@ def _called(starts: Iterable[tuple[tvm.IRModule, str]]) -> tvm.IRModule:
     """Different ones of some modules, each called from a Relax function of its own, named after the
     anchor that comes with it."""
     builder = relax.BlockBuilder()
-    known: set[int] = set()
-    for start, anchor in starts:
-        function = start["main"]
-        identity = tvm_ffi.structural_hash(function, map_free_vars=True)
-        if identity in known:
-            continue
-        name = f"{anchor}_{len(known)}"
-        known.add(identity)
+    different = {
+        tvm_ffi.structural_hash(start["main"], map_free_vars=True): (start["main"], anchor)
+        for start, anchor in starts
+    }
+    for number, (function, anchor) in enumerate(different.values()):
+        name = f"{anchor}_{number}"
         # without a symbol TVM takes it for a task, as it does after FuseTIR
         variable = builder.add_func(function.without_attr("global_symbol"), f"{name}_kernel")
         *kinds, kind = (relax.TensorType(*types) for types in argument_types(function))
