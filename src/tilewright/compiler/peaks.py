@@ -51,11 +51,13 @@ def _flop_per_s(threads: int, lanes: int, fastest: Fastest) -> float:
     a = te.placeholder((threads, _DEPTH, _ROWS), MEASURED, name="a")
     b = te.placeholder((threads, _DEPTH, wide), MEASURED, name="b")
     axes = [te.reduce_axis((0, _REPEATS), "again"), te.reduce_axis((0, _DEPTH), "depth")]
-
-    def product(thread, row, lane):
-        return te.sum(a[thread, axes[1], row] * b[thread, axes[1], lane], axis=axes)
-
-    c = te.compute((threads, _ROWS, wide), product, name="c")
+    c = te.compute(
+        (threads, _ROWS, wide),
+        lambda thread, row, lane: te.sum(
+            a[thread, axes[1], row] * b[thread, axes[1], lane], axis=axes
+        ),
+        name="c",
+    )
     seconds = _seconds([a, b, c], lanes, fastest)
     return 2.0 * threads * _ROWS * wide * _REPEATS * _DEPTH / seconds
 
@@ -68,11 +70,11 @@ def _bytes_per_s(read: tuple[int, int, int], lanes: int, fastest: Fastest) -> fl
     rows = thread_bytes // element_type(MEASURED).bytes // wide
     x = te.placeholder((threads, rows, wide), MEASURED, name="x")
     axes = [te.reduce_axis((0, repeats), "again"), te.reduce_axis((0, rows), "row")]
-
-    def total(thread, lane):
-        return te.sum(x[thread, axes[1], lane], axis=axes)
-
-    y = te.compute((threads, wide), total, name="y")
+    y = te.compute(
+        (threads, wide),
+        lambda thread, lane: te.sum(x[thread, axes[1], lane], axis=axes),
+        name="y",
+    )
     size_bytes = TensorType((threads, rows, wide), MEASURED).bytes
     return repeats * size_bytes / _seconds([x, y], lanes, fastest)
 

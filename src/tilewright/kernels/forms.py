@@ -85,10 +85,8 @@ def _convolution_form(workload: Workload, target: Target, resources: Resources) 
         if not in_channel_blocks(usual):
             return usual
         block = channel_block(usual)
-        if block > lanes and block % lanes:
-            return PLAIN
         if block > 1:
-            return usual
+            return PLAIN if block > lanes and block % lanes else usual
     return PLAIN
 
 

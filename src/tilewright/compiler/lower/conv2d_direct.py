@@ -87,11 +87,9 @@ def _accumulator(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
     blocks = steps["chunk"] // cached
     partial = _products(program, conv, shape, {**steps, "chunk": cached}, blocks)
     (block,) = program.reduce_axes(in_chunk_block=blocks)
-
-    def compute(*position):
-        return te.sum(partial(block, *position), axis=[block])
-
-    return te.compute(shape, compute, name="accumulator")
+    return te.compute(
+        shape, lambda *position: te.sum(partial(block, *position), axis=[block]), name="accumulator"
+    )
 
 
 def _source(program: Program, conv: Convolution, plane: Plane) -> Value:

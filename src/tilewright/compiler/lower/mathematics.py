@@ -107,10 +107,8 @@ def _from_bfloat16(x: tirx.Expr) -> tirx.Expr:
     if isinstance(x, Call) and x.op == _CHOICE:
         condition, yes, no = x.args
         return tirx.if_then_else(condition, _alone(yes), _alone(no))
-    if isinstance(x, Call) and x.op == _REINTERPRET:
-        upper = x.args[0].value
-    else:
-        upper = tirx.Cast("uint32", tirx.reinterpret("uint16", x))
+    rounded = isinstance(x, Call) and x.op == _REINTERPRET
+    upper = x.args[0].value if rounded else tirx.Cast("uint32", tirx.reinterpret("uint16", x))
     return tirx.reinterpret("float32", upper << _bits(16))
 
 

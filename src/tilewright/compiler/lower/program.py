@@ -125,11 +125,11 @@ class Program:
     def stage(self, value: Value, form: Form, name: str) -> te.Tensor:
         """A value in memory, in a layout, as a stage called `name`."""
         layout, logical = own_layout(form), value.type.shape
-
-        def compute(*index: tirx.Expr) -> tirx.Expr:
-            return value.read(logical_index(layout, index, logical))
-
-        return self.compute(layout.physical_shape(logical), compute, name)
+        return self.compute(
+            layout.physical_shape(logical),
+            lambda *index: value.read(logical_index(layout, index, logical)),
+            name,
+        )
 
     def kept(self, value: Value, form: Form, name: str) -> Value:
         """A value computed once, as `stage` does, and read from there."""

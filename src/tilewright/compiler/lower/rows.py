@@ -137,11 +137,8 @@ class _Rows:
             zero = tirx.const(0, "int32")
             return lambda index: tensor(*self.physical(index, self.frame.kept), zero)
         axes = reduce_axes(self.program, self.frame.extents(self.frame.gone))
-
-        def body(at: Index) -> Expr:
-            return combine(value.read(at), axis=axes)
-
-        return self.per_row(body, name, [axis.var for axis in axes])
+        inside = [axis.var for axis in axes]
+        return self.per_row(lambda at: combine(value.read(at), axis=axes), name, inside)
 
     def _fold_across(self, value: Value, combine: Any, name: str) -> te.Tensor:
         frame = self.frame
