@@ -98,7 +98,7 @@ def _looked_at(path: Path) -> Row:
             data = CoverageData(str(part))
             data.read()
             for file in map(Path, data.measured_files()):
-                owners = _owners(file)
+                owners = _owners(file) if file.suffix == ".py" else {}
                 names = {owners[line] for line in data.lines(str(file)) or () if line in owners}
                 called.setdefault(file.relative_to(SOURCES).as_posix(), set()).update(names)
     return {
