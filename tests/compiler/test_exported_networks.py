@@ -11,7 +11,7 @@ import pytest
 from helpers.networks.small_networks import compiled_outputs
 from tilewright.models import ModelOptions
 from tilewright.models.exported import exporter
-from tilewright.models.exported.sources import transformer_request
+from tilewright.models.exported.conversion import transformer_request
 from tilewright.models.loading import load
 
 TINY = [

@@ -21,7 +21,7 @@ from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import PEERS, Peer, make_peer
 from tilewright.measure.reference import REFERENCE, checking_placement, peer_beside
 from tilewright.models import ModelOptions
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan

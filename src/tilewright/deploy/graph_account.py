@@ -12,7 +12,7 @@ from tilewright.core.results import AssignmentRow, ChoiceRow, GraphTuneResult, O
 from tilewright.core.solutions import PICOSECONDS
 from tilewright.graph.arrange import copying
 from tilewright.graph.plan_result import PlanResult
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.plan.network_problem import NetworkProblem
 from tilewright.search import graph_search, layout_costs, levels, winners

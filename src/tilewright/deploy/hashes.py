@@ -14,7 +14,7 @@ from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.hardware.environment import software_versions
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 
 _SEALS = "sha256"
 _TEMPLATES = ("compiler", "kernels", "graph")

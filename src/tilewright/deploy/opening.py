@@ -23,7 +23,7 @@ from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.tasks import Task
 from tilewright.kernels import registry, search_space
 from tilewright.models import ModelOptions
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.store.known_candidates import PlanOfBefore, shipping_key
 

@@ -28,7 +28,7 @@ from tilewright.measure import network_timing, targeting
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer, TimeSpent
 from tilewright.measure.circumstances import kernel_protocol
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.search.context import Counts, SearchContext
 from tilewright.search.layout_costs import InNetworkFactors, timed_kernels

@@ -30,7 +30,7 @@ from tilewright.measure.base import Measurer
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.targeting import measured_peaks
 from tilewright.models import ModelOptions
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
 

@@ -26,7 +26,7 @@ from tilewright.deploy.manifest import (
 from tilewright.deploy.racing import Race
 from tilewright.graph.inputs import input_ranges
 from tilewright.graph.plan_fields import plan_fields
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.models.source import is_model_file
 
 REPORT = "report.html"

@@ -21,7 +21,7 @@ from tilewright.measure import checking, network_timing, targeting
 from tilewright.measure.networks import NetworkRunner, ToCompile, compile_all
 from tilewright.measure.peers.base import EngineRefused, make_peer
 from tilewright.measure.reference import REFERENCE, Reference, open_reference
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.search.layout_costs import corrected_sum
 from tilewright.search.levels import OptimizeRequest
 from tilewright.search.winners import DEFAULT, in_default_settings

@@ -29,7 +29,7 @@ from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import TaskKey
 from tilewright.hardware.environment import environment_card, read_environment
 from tilewright.models.drawing import write_drawing
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.models.source import readable_name
 from tilewright.report import displays, html, shown
 from tilewright.report.task_rows import (

@@ -49,7 +49,7 @@ from tilewright.kernels.spaces import default_candidate
 from tilewright.measure import circumstances, network_timing, targeting
 from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.search.context import SearchContext
 from tilewright.search.levels import LEVELS, Level, bare_task, carried_over

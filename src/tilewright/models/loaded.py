@@ -1,4 +1,5 @@
-"""What loading a model gives, and what can be asked of it."""
+"""What loading a model gives and what can be asked of it; and a model cut into kernel calls, with
+the plan that it has by default."""
 
 from __future__ import annotations
 
@@ -8,8 +9,13 @@ from pathlib import Path
 
 from tilewright.core.arguments import count_of, counts_of, named_of, one_of
 from tilewright.core.errors import InternalError, quoted
+from tilewright.core.forms import Form
 from tilewright.core.scratch import FolderInUse, PrivateFolder
-from tilewright.graph.network import Graph, TensorType
+from tilewright.graph.fuse import FusedNetwork
+from tilewright.graph.inputs import random_inputs
+from tilewright.graph.network import Array, Graph, TensorType
+from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.tasks import Task, TaskKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,3 +91,39 @@ class LoadedModel:
         if self.reference is None:
             raise InternalError(f"{self.name} is an outline and has no ONNX file")
         return self.reference.path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedNetwork:
+    """A model, its fused calls, the default form of every tensor, and the plan that follows, with
+    our default settings."""
+
+    model: LoadedModel
+    fused: FusedNetwork
+    forms: Mapping[str, Form]
+    plan: NetworkPlan
+
+    @property
+    def key(self) -> str:
+        """Identity of the fused network, whatever its forms."""
+        return self.fused.key
+
+    @property
+    def graph(self) -> Graph:
+        """The graph whose tensors the calls name."""
+        return self.fused.graph
+
+    @property
+    def tasks(self) -> Mapping[TaskKey, Task]:
+        """The distinct tasks in default forms, in order of first use."""
+        return self.plan.tasks
+
+    @property
+    def weight_bytes(self) -> int:
+        """All constants together."""
+        return sum(array.nbytes for array in self.graph.constants.values())
+
+    def sample_inputs(self, seed: int) -> list[Array]:
+        """Random inputs that the model accepts, in the order of the graph's."""
+        inputs = random_inputs(self.model.graph, seed)
+        return [inputs[name] for name in self.graph.inputs]

@@ -24,8 +24,8 @@ from tilewright.graph.network import Graph
 from tilewright.models import contained
 from tilewright.models.cache import shrink
 from tilewright.models.download import download
-from tilewright.models.exported.conversion import export
-from tilewright.models.exported.sources import (
+from tilewright.models.exported.conversion import (
+    export,
     program_request,
     torch_request,
     transformer_request,

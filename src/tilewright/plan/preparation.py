@@ -10,32 +10,31 @@ from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.plans import default_settings, lay_out
 from tilewright.measure.kernels import WORKER
-from tilewright.models import LoadedModel, ModelOptions, loading, prepared
+from tilewright.models import LoadedModel, ModelOptions, loading
+from tilewright.models.loaded import PreparedNetwork
 
 _TIMEOUT_S = 120.0
 
 
-def prepare(
-    argument: str, options: ModelOptions, placement: records.Placement
-) -> prepared.PreparedNetwork:
+def prepare(argument: str, options: ModelOptions, placement: records.Placement) -> PreparedNetwork:
     """Load a model and cut it into tasks for a device."""
     return _cut(loading.load(argument, options), placement)
 
 
 def prepare_outline(
     argument: str, options: ModelOptions, placement: records.Placement
-) -> prepared.PreparedNetwork:
+) -> PreparedNetwork:
     """The same tasks where only they are asked for: a single operator is loaded as an outline."""
     return _cut(loading.load_outline(argument, options), placement)
 
 
-def _cut(model: LoadedModel, placement: records.Placement) -> prepared.PreparedNetwork:
+def _cut(model: LoadedModel, placement: records.Placement) -> PreparedNetwork:
     fused = tasks.fused_network(model.graph)
     forms = choose_forms(fused, placement.target, placement.resources)
     plan = lay_out(fused, forms, lane_of(placement), default_settings(placement))
     require_memory(fused.graph, plan, input_files.machine_memory_bytes())
     require_supported(model.graph, placement)
-    return prepared.PreparedNetwork(model=model, fused=fused, forms=forms, plan=plan)
+    return PreparedNetwork(model=model, fused=fused, forms=forms, plan=plan)
 
 
 def require_memory(graph: network.Graph, plan: NetworkPlan, limit_bytes: int) -> None:

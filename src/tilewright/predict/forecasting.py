@@ -22,7 +22,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.estimates import work_of
 from tilewright.kernels.planned_memory import planned_memory
 from tilewright.kernels.spaces import spaces
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.predict.collected import Estimate, family_of
 from tilewright.predict.energies import EnergyPredictors, known_metrics, why_none
 from tilewright.predict.family_models import FamilyModel

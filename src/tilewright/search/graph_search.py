@@ -18,7 +18,7 @@ from tilewright.graph.arrange import arrange
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.spaces import spaces
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.assignment.solution import NothingFound, TooWide
 from tilewright.plan.assignment.solving import DEFAULT as AUTO
 from tilewright.plan.network_problem import NetworkProblem

@@ -14,7 +14,7 @@ from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.plans import with_candidates
 from tilewright.measure.accesses.registry import access_to
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.predict import forecasting, modelling
 from tilewright.search import graph_search, layout_costs, levels

@@ -27,7 +27,7 @@ from tilewright.graph.plan_fields import read_plan
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.plans import default_settings, in_sequence, with_candidates
 from tilewright.kernels.spaces import too_inexact
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.store.base import Store
 from tilewright.store.interchange.lines import IMPORTED
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.network import Array
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 
 
 class NumpyReference:

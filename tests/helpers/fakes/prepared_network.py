@@ -11,8 +11,7 @@ from tilewright.graph.plan import lane_of
 from tilewright.graph.tasks import fused_network
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.plans import default_settings, lay_out
-from tilewright.models.loaded import LoadedModel, OnnxReference
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import LoadedModel, OnnxReference, PreparedNetwork
 
 
 def two_convolutions() -> Graph:

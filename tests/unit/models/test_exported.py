@@ -14,9 +14,10 @@ from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.core.scratch import FolderInUse
 from tilewright.models import ModelOptions
 from tilewright.models.exported import conversion
-from tilewright.models.exported.conversion import ExportRequest, export
-from tilewright.models.exported.sources import (
+from tilewright.models.exported.conversion import (
     ARCHITECTURES,
+    ExportRequest,
+    export,
     program_request,
     torch_request,
     transformer_model,

@@ -13,7 +13,7 @@ import pytest
 from helpers.networks.onnx_models import reference
 from tilewright.graph.evaluate import run_graph
 from tilewright.models import ModelOptions
-from tilewright.models.exported.sources import torch_request, transformer_request
+from tilewright.models.exported.conversion import torch_request, transformer_request
 from tilewright.models.loading import load_model
 from tilewright.models.onnx_file import read_onnx
 

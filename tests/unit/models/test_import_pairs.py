@@ -19,7 +19,7 @@ from tilewright.graph.evaluate import run_graph
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.network import Graph
 from tilewright.graph.tasks import fused_network
-from tilewright.models.onnx_import.quantized_pairs import on_codes
+from tilewright.models.onnx_import.quantized import on_codes
 
 Array = np.ndarray[Any, Any]
 

@@ -13,8 +13,8 @@ import pytest
 from tilewright.core.errors import ModelError, TilewrightError, UsageError
 from tilewright.models import ModelOptions
 from tilewright.models.exported import exporter
+from tilewright.models.exported.conversion import torch_request
 from tilewright.models.exported.exporter import inputs_of_module
-from tilewright.models.exported.sources import torch_request
 
 
 @dataclass(frozen=True)

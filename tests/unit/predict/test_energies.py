@@ -17,7 +17,7 @@ from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import discard
 from tilewright.core.records import EnergyUse
 from tilewright.models import ModelOptions
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict.collected import Row
 from tilewright.predict.energies import (

@@ -14,7 +14,7 @@ from tilewright.core.events import Event, Note
 from tilewright.cost.floors import floor_s
 from tilewright.kernels.estimates import work_of
 from tilewright.models import ModelOptions
-from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict.forecasting import Forecaster
 from tilewright.predict.modelling import Predictors

@@ -186,16 +186,6 @@ def _counted(port: int, extent: int) -> IndexUse:
     return IndexUse(port=port, ranges=(IndexRange(lowest=0, highest=extent - 1),))
 
 
-def _whole(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
-    """Positions in the flattened result, the only one."""
-    return (_counted(1, prod(shapes[-1])),)
-
-
-def _images(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
-    """Images of a batch."""
-    return (_counted(2, indexed_shape(node, shapes[0])[0]),)
-
-
 def _embedded(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
     """Words, segments and positions, each with a table of its own."""
     return [
@@ -211,8 +201,10 @@ _RULES: dict[str, Rule] = {
     "Scatter": _along_axis,
     "GatherND": _positions,
     "ScatterND": _positions,
-    "RoiAlign": _images,
-    "MaxUnpool": _whole,
+    # images of a batch
+    "RoiAlign": lambda node, shapes: (_counted(2, indexed_shape(node, shapes[0])[0]),),
+    # positions in the flattened result, the only one
+    "MaxUnpool": lambda _, shapes: (_counted(1, prod(shapes[-1])),),
     "EmbedLayerNormalization": _embedded,
 }
 

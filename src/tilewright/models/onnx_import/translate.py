@@ -20,11 +20,9 @@ from tilewright.models.onnx_import.node import (
     Tensor,
 )
 from tilewright.models.onnx_import.opaque import opaque
-from tilewright.models.onnx_import.quantized_pairs import on_codes
+from tilewright.models.onnx_import.quantized import on_codes
 
-for _group in (
-    *("constants", "elementwise", "movement", "quantized", "reduction", "resize", "windows"),
-):
+for _group in ("elementwise", "movement", "quantized", "reduction", "resize", "windows"):
     import_module(f"tilewright.models.onnx_import.{_group}")
 
 
