@@ -82,7 +82,7 @@ def test_without_a_gpu_the_error_says_how_to_describe_one() -> None:
     [
         ("cuda -model=H1000", "no datasheet"),
         ("cuda -arch=sm_13", "not known"),
-        ("cuda -model=A100 -arch=sm_90", "is of sm_80"),
+        ("cuda -model=A100 -arch=sm_90", "the A100 is sm_80, not sm_90"),
         ("cuda -libs=cudnn", "'libs'"),
     ],
 )

@@ -207,7 +207,7 @@ def test_values_that_no_factor_has() -> None:
             request(**values)
     with pytest.raises(TargetError, match="3 copies beside a kernel of 2 threads need 8") as caught:
         circumstances_of([altered(FOUR, threads=2)], Design(neighbours=(1, 3)))
-    assert "Fewer" in (caught.value.hint or "")
+    assert "fewer" in (caught.value.hint or "")
     remote = altered(FOUR, instance=remote_instance("board", "localhost", 9190), access="rpc")
     assert circumstances_of([remote], Design())
     with pytest.raises(UsageError, match="remote"):
