@@ -1,13 +1,15 @@
 """The default candidate of every task of the zoo and the hash of its kernel, now and as recorded.
 
-    python benchmarks/default_kernels.py [--only PATTERN] [--jobs N]            compare
+    python benchmarks/default_kernels.py [--jobs N]                             compare
+    python benchmarks/default_kernels.py --only avx2/1/mlp --anchor dense       compare a few
     python benchmarks/default_kernels.py --record [--jobs N]                    write anew
 
 For what must not change a kernel, a change of types or a move of files, say. The networks are cut
 into tasks for made-up processors with AVX-512, AVX2 and NEON and for one and two threads; each task
 gets its default candidate, which is lowered, not compiled. Nothing is timed, so any machine gives
-the same lines. PATTERN is a regular expression of `TARGET/THREADS/NETWORK`: `avx2/1/resnet`, say.
-Ends with 1 when a task, a candidate or a kernel differs from benchmarks/oracle/default-kernels.tsv.
+the same lines. `--only` takes a regular expression of `TARGET/THREADS/NETWORK`, `--anchor` the
+anchor of the tasks that are compared. What differs is told as soon as its network is done. Ends
+with 1 when a task, a candidate or a kernel differs from benchmarks/oracle/default-kernels.tsv.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -68,14 +71,16 @@ def placement(processor: str, threads: int) -> Placement:
     return Placement(device=device, resources=threads_alone(threads))
 
 
-def lines_of(case: Case) -> dict[str, str]:
-    """All tasks of a network on a processor."""
+def lines_of(case: Case, anchor: str = "") -> dict[str, str]:
+    """All tasks of a network on a processor, or those with an anchor."""
     from tilewright.compiler.build import kernel_identity
 
     processor, threads, network = case
     on = placement(processor, threads)
     found: dict[str, str] = {}
     for task in prepare(f"zoo:{network}", ModelOptions(), on).tasks.values():
+        if anchor not in ("", task.workload.anchor_name):
+            continue
         candidate, _ = default_candidate(task.workload, task.forms, on, MAX_ERROR)
         kernel = kernel_identity(task.workload, candidate, on.target, on.resources)
         name = f"{processor}/{threads}/{network}\t{task.key[0]}\t{','.join(form_texts(task.forms))}"
@@ -100,10 +105,14 @@ def differences(recorded: Lines, now: Lines) -> list[str]:
     return found
 
 
-def read(path: Path, pattern: str = "") -> dict[str, str]:
-    """The recorded lines of the cases that a pattern names."""
+def read(path: Path, pattern: str = "", anchor: str = "") -> dict[str, str]:
+    """The recorded lines of the cases that a pattern names, or of their tasks with an anchor."""
     rows = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
-    return {"\t".join(row[:3]): "\t".join(row[3:]) for row in rows if re.search(pattern, row[0])}
+    return {
+        "\t".join(row[:3]): "\t".join(row[3:])
+        for row in rows
+        if re.search(pattern, row[0]) and anchor in ("", row[1].rpartition("-")[0])
+    }
 
 
 def write(path: Path, lines: Lines) -> None:
@@ -119,14 +128,16 @@ def cases(pattern: str = "") -> list[Case]:
     return [case for case in every if re.search(pattern, "/".join(map(str, case)))]
 
 
-def collected(wanted: Sequence[Case], jobs: int) -> dict[str, str]:
-    """The lines of all cases; each in a process, since TVM keeps what it lowered."""
-    found: dict[str, str] = {}
+def collected(
+    wanted: Sequence[Case], jobs: int, anchor: str = ""
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each case and its lines, as they come; in a process each, since TVM keeps what it lowered."""
     with get_context("spawn").Pool(jobs, maxtasksperchild=4) as pool:
-        for case, lines in zip(wanted, pool.imap(lines_of, wanted), strict=True):
-            print("/".join(map(str, case)), len(lines), file=sys.stderr, flush=True)
-            found |= lines
-    return found
+        found = pool.imap(partial(lines_of, anchor=anchor), wanted)
+        for case, lines in zip(wanted, found, strict=True):
+            name = "/".join(map(str, case))
+            print(name, len(lines), file=sys.stderr, flush=True)
+            yield name, lines
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -136,29 +147,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--record", action="store_true", help="write the file anew")
     parser.add_argument("--only", default="", metavar="PATTERN", help="compare these cases only")
+    parser.add_argument("--anchor", default="", help="compare tasks with this anchor only")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     given = parser.parse_args(argv)
-    if given.record and given.only:
-        parser.error("--record writes all cases; leave --only away")
+    if given.record and (given.only or given.anchor):
+        parser.error("--record writes all cases; leave --only and --anchor away")
     wanted = cases(given.only)
     if not wanted:
         parser.error(f"--only {given.only!r} names no case")
-    now = collected(wanted, given.jobs)
+    recorded = read(RECORDED, given.only, given.anchor)
+    if given.anchor and not recorded:
+        parser.error(f"--anchor {given.anchor!r} names no recorded task")
+    found = collected(wanted, given.jobs, given.anchor)
     if given.record:
+        now = {name: line for _, lines in found for name, line in lines.items()}
         write(RECORDED, now)
         print(f"{len(now)} tasks recorded")
         return 0
-    return _told(differences(read(RECORDED, given.only), now), len(now))
+    return compared(recorded, found)
 
 
-def _told(found: Iterable[str], count: int) -> int:
-    found = list(found)
-    for text in found[:SHOWN]:
-        print(text)
-    if len(found) > SHOWN:
-        print(f"and {len(found) - SHOWN} more")
-    print(f"{count} tasks, {len(found)} differences")
-    return 1 if found else 0
+def compared(recorded: Lines, found: Iterator[tuple[str, Lines]]) -> int:
+    """Tell the differences of each case as it comes, and then how many there are."""
+    tasks = count = 0
+    for case, lines in found:
+        before = {name: line for name, line in recorded.items() if name.split("\t")[0] == case}
+        differing = differences(before, lines)
+        for text in differing[: max(0, SHOWN - count)]:
+            print(text, flush=True)
+        tasks, count = tasks + len(lines), count + len(differing)
+    if count > SHOWN:
+        print(f"and {count - SHOWN} more")
+    print(f"{tasks} tasks, {count} differences")
+    return 1 if count else 0
 
 
 if __name__ == "__main__":

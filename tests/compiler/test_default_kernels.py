@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from default_kernels import PROCESSORS, RECORDED, cases, differences, lines_of, main, read, write
+from default_kernels import (
+    PROCESSORS,
+    RECORDED,
+    SHOWN,
+    cases,
+    compared,
+    differences,
+    lines_of,
+    main,
+    read,
+    write,
+)
 from tilewright.models.zoo import names
 
 SAMPLE = (("avx512", 2, "mlp"), ("avx2", 1, "squeezenet1_1"), ("neon", 2, "mobilenet_v2"))
@@ -18,6 +29,13 @@ def test_kernels_are_those_recorded(case: tuple[str, int, str]) -> None:
     recorded = read(RECORDED, f"^{pattern}$")
     assert recorded
     assert differences(recorded, lines_of(case)) == []
+
+
+def test_tasks_with_one_anchor_are_compared_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "^avx512/2/mlp$", "--anchor", "dense"]) == 0
+    recorded = read(RECORDED, "^avx512/2/mlp$", "dense")
+    assert capsys.readouterr().out == f"{len(recorded)} tasks, 0 differences\n"
+    assert recorded and all("\tdense-" in name for name in recorded)
 
 
 def test_every_network_is_recorded_for_every_processor_and_number_of_threads() -> None:
@@ -41,7 +59,22 @@ def test_what_differs_is_told(tmp_path: Path) -> None:
 
 
 def test_a_pattern_without_a_case_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for argv in (["--only", "riscv"], ["--record", "--only", "avx2"]):
+    for argv in (
+        ["--only", "riscv"],
+        ["--record", "--only", "avx2"],
+        ["--record", "--anchor", "dense"],
+        ["--anchor", "dens"],
+    ):
         with pytest.raises(SystemExit, match="2"):
             main(argv)
-    assert "names no case" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "names no case" in told and "names no recorded task" in told
+
+
+def test_differences_are_told_as_they_come_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = {f"avx2/1/{net}\tk{n}\tplain": "x[]\t1" for net in "ab" for n in range(15)}
+    found = (("avx2/1/a", {}), ("avx2/1/b", {"avx2/1/b\tk0\tplain": "x[]\t1"}))
+    assert compared(recorded, iter(found)) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) == SHOWN + 2
+    assert told[-2:] == ["and 9 more", "1 tasks, 29 differences"]

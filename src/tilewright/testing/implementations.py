@@ -41,18 +41,25 @@ _ROUNDINGS = 4
 
 
 def single(
-    operator: str, *shapes: tuple[int, ...], constants: Sequence[int] = (), **named: AttributeValue
+    operator: str,
+    *arguments: tuple[int, ...] | TensorType,
+    constants: Sequence[int] = (),
+    **named: AttributeValue,
 ) -> Workload:
-    """The workload of one bare operator on float32 arguments; those at `constants` are constants.
+    """The workload of one bare operator on arguments of these shapes, in float32, or of these
+    types: `TensorType((1, 512), "float16")`. Those at `constants` are constants.
 
     Other attributes than the operator's are an error of the operator when its types are asked for.
     """
-    arguments = tuple(
-        Argument(type=TensorType(shape), role="constant" if index in constants else "data")
-        for index, shape in enumerate(shapes)
+    taken = tuple(
+        Argument(
+            type=given if isinstance(given, TensorType) else TensorType(given),
+            role="constant" if index in constants else "data",
+        )
+        for index, given in enumerate(arguments)
     )
-    step = Step(operator=operator, inputs=tuple(range(len(shapes))), attributes=attributes(**named))
-    return Workload(arguments=arguments, steps=(step,))
+    step = Step(operator=operator, inputs=tuple(range(len(taken))), attributes=attributes(**named))
+    return Workload(arguments=taken, steps=(step,))
 
 
 def made_up_placement(vector_bytes: int = 64, registers: int = 32, threads: int = 2) -> Placement:
