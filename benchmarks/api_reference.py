@@ -111,6 +111,41 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
             "Stores": ("store.base.Store", "store.base.Archive", "store.open_store"),
         },
     ),
+    "kernels": (
+        "API: what kernels are written with",
+        "Specs and lowerings share these. By example: [adding an implementation]"
+        "(../adding-an-implementation.md), [a lowering with an anchor]"
+        "(../lowering-with-an-anchor.md).",
+        {
+            "Workloads": (
+                "graph.workload.Workload",
+                "graph.workload.Argument",
+                "graph.workload.Step",
+                "graph.network.TensorType",
+                "kernels.base.anchored",
+            ),
+            "Specs": (
+                "kernels.streaming.*",
+                "kernels.columns.column",
+                "kernels.columns.chosen",
+                "kernels.ports.plain_ports",
+                "kernels.ports.alike_ports",
+                "kernels.ports.anchored_ports",
+            ),
+            "Products in register tiles": (
+                "kernels.register_tile.*",
+                "kernels.matrix_products.MatrixProduct",
+                "kernels.matrix_products.product",
+                "kernels.matrix_products.batch_product",
+            ),
+            "Programs": ("compiler.lower.program.Program", "compiler.lower.values.Value"),
+            "Scheduling moves": (
+                "compiler.lower.loops.*",
+                "compiler.lower.dense_packed.vectorize_columns",
+            ),
+            "Estimates": ("kernels.spaces.ranked_defaults", "kernels.estimates.facts"),
+        },
+    ),
     "testing": (
         "API: suites for plug-ins",
         "Each suite is a class for pytest, whose attributes name what is checked, and functions "

@@ -40,7 +40,10 @@ class Step(Applied):
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A fused subgraph with static shapes. See the module's docstring."""
+    """A fused subgraph with static shapes: `arguments`, and `steps` that read them and each other.
+
+    Value ids count the arguments first, then the steps' results; the last one is the workload's.
+    """
 
     arguments: tuple[Argument, ...]
     steps: tuple[Step, ...]

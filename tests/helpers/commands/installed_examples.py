@@ -13,11 +13,16 @@ REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 
 
 def install(page: str, package: str, folder: Path) -> Path:
-    """Write the page's examples, a package and its entry points, where they can be imported."""
+    """Write the page's examples, a package and its entry points, where they can be imported.
+
+    Commands are left out: they are run where tilewright's own sources are.
+    """
     metadata = folder / f"{package}-1.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
     for block in blocks(REFERENCE / page):
+        if block.language == "bash":
+            continue
         assert block.name
         path = (metadata if block.language == "ini" else folder) / block.name
         path.parent.mkdir(exist_ok=True)

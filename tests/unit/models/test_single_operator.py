@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -23,6 +26,20 @@ def agrees(model: LoadedModel) -> None:
     np.testing.assert_allclose(
         run_graph(model.graph, feed)["y"], wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max()
     )
+
+
+def test_the_page_has_the_parameters_of_every_operator() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/reference/models.md").read_text()
+    rows = re.findall(r"^\| (`.+?`) \| (`.+?`) \| (.*?) ?\|$", page, flags=re.MULTILINE)
+    told = {
+        name: (re.findall("`(.+?)`", needed), re.findall("`(.+?)`", others))
+        for names, needed, others in rows
+        for name in re.findall("`(.+?)`", names)
+    }
+    for name, signature in SIGNATURES.items():
+        given = {key: value for key, value in signature.defaults.items() if value is not None}
+        needed = [key for key in signature.defaults if key not in given]
+        assert told[name] == (needed, [f"{key}={value}" for key, value in given.items()]), name
 
 
 CASES = {

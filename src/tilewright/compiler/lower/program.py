@@ -35,7 +35,8 @@ class Program:
 
     `tensors` are the placeholders in the order of the arguments; `packed` gives the physical
     shapes of constants that the implementation repacks. A packed constant cannot be read as a
-    value: the anchor's lowering reads its placeholder.
+    value: the anchor's lowering reads its placeholder. `settings` are the candidate's knobs, and
+    `simplify` simplifies expressions of positions.
     """
 
     start: tvm.IRModule | None = None
