@@ -28,9 +28,8 @@ from tilewright.insight.evaluating import evaluate_kernels
 from tilewright.predict.collected import shipped_data
 from tilewright.predict.evaluation import EvaluateRequest, Evaluation, Split
 from tilewright.predict.modelling import Predictors, predictors_of
-from tilewright.report import cards
+from tilewright.report import predictor_cards as cards
 from tilewright.report.formats import to_markdown
-from tilewright.report.predictor_cards import write_pictures
 from tilewright.report.views import evaluation_table
 from tilewright.store import open_store
 
@@ -126,7 +125,7 @@ def write_class(placement: Placement, only: Sequence[str], results: Path) -> Non
     kept.mkdir(parents=True, exist_ok=True)
     seen = together(list(evaluations(placement, only, "configuration", kept)))
     networks = together(list(evaluations(placement, only, "network", kept)))
-    pictures = write_pictures(DOCS / page, seen)
+    pictures = cards.write_pictures(DOCS / page, seen)
     plots = {which: f"{page}/{picture}" for which, picture in pictures.items()}
     table = to_markdown(evaluation_table(networks.result.rows)).split("\n\n", 1)[1]
     others = ", ".join(f"[{key}]({of}.md)" for key, of in PAGES.items() if of != page)

@@ -25,7 +25,7 @@ from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.targeting import open_networks
-from tilewright.report import notebook, shown, tables
+from tilewright.report import formats, shown, tables
 
 _NAME = "network"
 
@@ -60,7 +60,7 @@ class Artifact:
 
     def _repr_html_(self) -> str:
         facts = [(name, value, value) for name, value in self._facts().items()]
-        return notebook.fragment([tables.facts_table(self._opened.manifest.model, facts)])
+        return formats.notebook_fragment([tables.facts_table(self._opened.manifest.model, facts)])
 
     def _facts(self) -> dict[str, str]:
         """What it takes and gives, how fast it was, where it is and what it was made from."""

@@ -29,8 +29,7 @@ from tilewright.core.results import (
     TimedNetwork,
     TunerStudyResult,
 )
-from tilewright.report import escape, forecasts, graph, noise, notebook, shown, tasks, views
-from tilewright.report.last_run import sentence
+from tilewright.report import escape, forecasts, formats, graph, noise, shown, tasks, views
 from tilewright.report.tables import Table
 
 _MOST_ROWS = 30
@@ -95,7 +94,7 @@ def _html(result: object) -> str | None:
 def notebook_html(shown: Page, *, report: str = "") -> str:
     """A page as a fragment, from the top: its summary first; a report, where given, unfolds."""
     summary = [shown.summary] if shown.summary is not None else []
-    return notebook.fragment([*summary, *shown.details], shown.sentences, report=report)
+    return formats.notebook_fragment([*summary, *shown.details], shown.sentences, report=report)
 
 
 def install() -> None:
@@ -156,7 +155,11 @@ def _(result: ProfileResult) -> Page:
 
 
 def _since_last_run(result: OptimizeResult) -> tuple[str, ...]:
-    return () if result.last_run is None else (sentence(result.last_run, result.latency_s),)
+    return (
+        ()
+        if result.last_run is None
+        else (views.since_last_run(result.last_run, result.latency_s),)
+    )
 
 
 def _sum_of_tasks(result: TimedNetwork, network_s: float) -> tuple[str, ...]:

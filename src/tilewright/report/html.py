@@ -7,6 +7,8 @@ import re
 from datetime import date
 from typing import TYPE_CHECKING, Any, cast
 
+from markupsafe import Markup, escape
+
 from tilewright.core.results import (
     GraphTuneResult,
     OptimizeResult,
@@ -17,13 +19,11 @@ from tilewright.core.results import (
 from tilewright.report import (
     calls,
     graph,
-    last_run,
     noise,
     regret,
     roofline,
     rounds,
     searching,
-    shares,
     shown,
     tasks,
     vega,
@@ -34,7 +34,6 @@ from tilewright.report.tables import Table, facts_table
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
 
 _BREAKS = re.compile(r"([/._:,])(?=[^\s/._:,])")
 
@@ -59,8 +58,8 @@ def render(result: OptimizeResult) -> str:
         subtitle=_subtitle("Optimized", result),
         tiles=_tiles(result),
         rounds=rounds.chart(result.rounds),
-        last_run=result.last_run and last_run.sentence(result.last_run, result.latency_s),
-        changes=last_run.CHANGES.of(result.last_run.changes if result.last_run else ()),
+        last_run=result.last_run and views.since_last_run(result.last_run, result.latency_s),
+        changes=views.CHANGES.of(result.last_run.changes if result.last_run else ()),
         graph=_graph_tables(result),
         watched=searching.watched(result),
         warnings=noise.noise_warnings(result),
@@ -105,7 +104,9 @@ def _page(template: str, result: TimedNetwork, network_s: float, **more: object)
                 peak_flop_per_s=result.peak_flop_per_s,
                 peak_bytes_per_s=result.peak_bytes_per_s,
             ),
-            shares=shares.chart(result.tasks, rest_s=result.rest_s, rest_share=result.rest_share),
+            shares=tasks.shares_chart(
+                result.tasks, rest_s=result.rest_s, rest_share=result.rest_share
+            ),
             network=calls.chart(result.calls, result.tasks),
             memory=calls.memory_chart(result.calls, result.weight_bytes),
             parts_and_whole=noise.explain_difference(
@@ -244,8 +245,6 @@ def _finalize(value: Any) -> Any:
 
 def _wrapped(value: Any) -> Markup:
     """A name that may break into lines after `/`, `.`, `_` and `:`, and nowhere else."""
-    from markupsafe import Markup, escape
-
     text = str(escape(_finalize(value)))
     return Markup(_BREAKS.sub(r"\1<wbr>", text))
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.core.grouping import grouped
 from tilewright.core.results import TaskSearchReport, Trial
 from tilewright.report import shown
 from tilewright.report.vega import BAR_PIXELS, Chart, usable
@@ -88,9 +89,7 @@ def main_effect(groups: Sequence[Hashable], values: np.ndarray) -> float | None:
 
     None when it cannot be told: as many groups as values, or values without variance.
     """
-    members: dict[Hashable, list[int]] = {}
-    for index, group in enumerate(groups):
-        members.setdefault(group, []).append(index)
+    members = grouped((group, index) for index, group in enumerate(groups))
     free = len(values) - len(members)
     total = float(((values - values.mean()) ** 2).sum())
     if free < 1 or total <= 1e-12:

@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+from markupsafe import Markup, escape
 
 from tilewright.report.escape import visible
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 Rows = Sequence[Mapping[str, object]]
 
@@ -80,8 +79,6 @@ class Chart:
 
     def __html__(self) -> str:
         """The chart's place in a page, with its data."""
-        from markupsafe import escape
-
         data = json.dumps(self.specification(), allow_nan=False, separators=(",", ":"))
         safe = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
         return (
@@ -93,7 +90,6 @@ class Chart:
     def svg(self, style: str, *, width: int) -> str:
         """A picture of its own, with its style sheet."""
         import vl_convert
-        from markupsafe import escape
 
         drawn = vl_convert.vegalite_to_svg({**self.specification(), "width": width})
         head, rest = drawn.split(">", 1)
@@ -108,7 +104,6 @@ _GLOBALS = "window.vegaEmbed = vegaEmbed;"
 def libraries() -> Markup:
     """Vega, Vega-Lite and their embedding as one script."""
     import vl_convert
-    from markupsafe import Markup
 
     return Markup(vl_convert.javascript_bundle(_GLOBALS))
 

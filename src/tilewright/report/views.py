@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from tilewright.core import predictions, timings
+from tilewright.core.accounts import LastRun
 from tilewright.core.results import (
     CompareResult,
     EnergyUse,
@@ -85,6 +87,30 @@ def _error(result: OptimizeResult) -> str:
 
 def _measurements(result: OptimizeResult) -> str:
     return f"{shown.whole(result.measurements)}, {shown.whole(result.failures)} failed"
+
+
+CHANGES = Heading(
+    title="Tasks with another kernel",
+    columns=(
+        Column(field="task", label="task"),
+        Column(field="before_s", label="then", show=shown.seconds, number=True),
+        Column(field="after_s", label="now", show=shown.seconds, number=True),
+        Column(field="before", label="kernel then"),
+        Column(field="after", label="kernel now"),
+    ),
+)
+"""Where the kernels of a network are others than in its last run."""
+
+
+def since_last_run(last: LastRun, latency_s: float) -> str:
+    """How fast a network was in its last run and is now, and how many kernels are others."""
+    count = len(last.changes)
+    changed = f"{count or 'no'} task{'' if count == 1 else 's'}"
+    return (
+        f"Last run ({datetime.fromtimestamp(last.at):%d %B %Y, %H:%M}): "
+        f"{shown.seconds(last.latency_s)}, now {shown.seconds(latency_s)} "
+        f"({shown.ratio(last.latency_s / latency_s)} the speed); {changed} with another kernel."
+    )
 
 
 _GAIN = Column(

@@ -12,7 +12,7 @@ from tilewright.core.settings import read_settings
 from tilewright.measure.targeting import placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import GivenModel, given_model
-from tilewright.report import notebook, tables
+from tilewright.report import formats, tables
 from tilewright.store import open_for_reading, open_store
 from tilewright.store.base import Store
 
@@ -60,7 +60,7 @@ class Opened:
 
     def _repr_html_(self) -> str:
         facts = [(name, value, value) for name, value in self._facts().items()]
-        return notebook.fragment([tables.facts_table("Session", facts)])
+        return formats.notebook_fragment([tables.facts_table("Session", facts)])
 
     def _facts(self) -> dict[str, str]:
         """What is known without looking at the machine or opening the database."""

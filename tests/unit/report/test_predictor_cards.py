@@ -11,7 +11,7 @@ from tilewright.core.predictions import Covered, EvaluateResult, EvaluateRow, Pr
 from tilewright.predict.base import Features
 from tilewright.predict.evaluation import EvaluateRequest, Evaluation, HeldOut, Learnt, card
 from tilewright.predict.family_models import TrainingSet
-from tilewright.report import cards, scatter
+from tilewright.report import predictor_cards as cards
 
 EVIL = "<script>alert(1)</script>"
 
@@ -98,19 +98,19 @@ def test_pictures_are_files_of_their_own() -> None:
 
 
 def test_the_lines_are_ten_percent_off_and_the_band_is_the_interval() -> None:
-    rows = scatter.chart(judged(reach=float(np.log(1.1)))).rows
+    rows = cards.scatter(judged(reach=float(np.log(1.1)))).rows
     for row in rows["lines"]:
         factor = {"0.9": 1 / 1.1, "1": 1.0, "1.1": 1.1}[str(row["factor"])]
         assert float(str(row["predicted"])) == pytest.approx(factor * float(str(row["measured"])))
     for row in rows["band"]:
         assert float(str(row["high"])) == pytest.approx(1.1 * float(str(row["measured"])))
     assert len(rows["lines"]) == 6 and len(rows["band"]) == 2
-    assert not scatter.chart(judged(reach=np.inf)).rows["band"]
+    assert not cards.scatter(judged(reach=np.inf)).rows["band"]
 
 
 @pytest.mark.parametrize("unit", ["s", "W"])
 def test_axes_have_units(unit: str) -> None:
-    found = scatter.chart(judged(unit=unit)).specification()
+    found = cards.scatter(judged(unit=unit)).specification()
     assert found["params"] == [{"name": "unit", "value": unit}]
 
 

@@ -29,14 +29,13 @@ from tilewright.report import (
     formats,
     noise,
     roofline,
-    shares,
     shown,
     vega,
     views,
 )
 from tilewright.report.escape import visible, visible_lines
 from tilewright.report.tables import Column, Table
-from tilewright.report.tasks import tasks_table
+from tilewright.report.tasks import shares_chart, tasks_table
 
 
 def roof_of(*tasks: TaskReport) -> vega.Chart | None:
@@ -95,14 +94,14 @@ def test_charts_are_well_formed_for_any_numbers(rows: list[tuple[float, float, f
         replace(CONV, gflop_per_s=flop, gbyte_per_s=moved, share=share)
         for flop, moved, share in rows
     ]
-    for drawn in (roof_of(*tasks), shares.chart(tasks)):
+    for drawn in (roof_of(*tasks), shares_chart(tasks)):
         if drawn is not None:
             json.dumps(drawn.specification(), allow_nan=False)
 
 
 def test_shares_put_small_tasks_and_the_rest_together() -> None:
     tasks = [replace(CONV, name=f"t{i}", share=i / 100, count=2) for i in range(1, 13)]
-    drawn = shares.chart(tasks, rest_s=0.03, rest_share=0.22, limit=10)
+    drawn = shares_chart(tasks, rest_s=0.03, rest_share=0.22, limit=10)
     assert drawn is not None
     bars = drawn.rows["bars"]
     assert [bar["name"] for bar in bars[:2]] == ["t12 ×2", "t11 ×2"]
@@ -110,14 +109,14 @@ def test_shares_put_small_tasks_and_the_rest_together() -> None:
     assert [bar["share"] for bar in bars[-2:]] == [pytest.approx(0.03), 0.22]
     assert [bar["time"] for bar in bars[-2:]] == ["4 ms", "30 ms"]
     assert math.fsum(float(str(bar["share"])) for bar in bars) == pytest.approx(1.0)
-    assert shares.chart(()) is None
+    assert shares_chart(()) is None
 
 
 IN_PLACE = replace(CONV, name="classifier", latency_s=None, in_place_s=0.002, count=1, share=0.8)
 
 
 def test_the_chart_has_tasks_that_were_not_measured_alone() -> None:
-    drawn = shares.chart([replace(COPY, share=0.2), IN_PLACE])
+    drawn = shares_chart([replace(COPY, share=0.2), IN_PLACE])
     assert drawn is not None
     assert [(bar["name"], bar["told"], bar["time"]) for bar in drawn.rows["bars"]] == [
         ("classifier", "80.0 %, not measured alone", "2 ms"),

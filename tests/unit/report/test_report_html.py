@@ -22,7 +22,8 @@ from helpers.records.report_results import (
 from tilewright.core.accounts import CallReport
 from tilewright.core.records import EnergyUse
 from tilewright.core.results import MemoryUse, OptimizeResult, ProfileResult, TimedNetwork
-from tilewright.report import displays, html, shares, vega
+from tilewright.report import displays, html, vega
+from tilewright.report.tasks import shares_chart
 
 VOID = {"meta", "br", "wbr"}
 LIBRARIES = len(vega.libraries())
@@ -175,7 +176,7 @@ def test_hostile_names_stay_text() -> None:
 
 def test_data_of_charts_cannot_end_their_script() -> None:
     """Neither with a tag, nor with a comment, nor with a separator of lines."""
-    drawn = shares.chart((replace(CONV, name="</script><!--\u2028<script>alert(1)"),))
+    drawn = shares_chart((replace(CONV, name="</script><!--\u2028<script>alert(1)"),))
     text = str(drawn.__html__())  # pyright: ignore
     assert text.count("</script") == text.count("<script") == 1
     assert "<!--" not in text and "\u2028" not in text

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from helpers.records.report_results import CURVE, OPTIMIZED, SEARCH, TRIALS, search, trial
 from tilewright.core.results import CurvePoint
-from tilewright.report import curves, formats, html, importance, parallel, vega, views
+from tilewright.report import formats, html, importance, parallel, searching, vega, views
 from tilewright.report.searching import watched
 
 
 def test_network_progress_counts_all_tasks_trials_in_time() -> None:
     other = search(*(replace(t, elapsed_s=t.elapsed_s + 1) for t in TRIALS[:5]), task="other")
-    tried, spent = curves.network_charts(CURVE, (SEARCH, other)).values()
+    tried, spent = searching.network_charts(CURVE, (SEARCH, other)).values()
     assert [row["at"] for row in tried.rows["best"]] == [16, 24, 32, 40]
     assert [row["at"] for row in spent.rows["best"]] == [20, 30, 40, 50]
     assert [row["time_s"] for row in tried.rows["best"]] == [0.01 / n for n in range(2, 6)]
@@ -27,33 +27,33 @@ def test_network_progress_counts_all_tasks_trials_in_time() -> None:
     ticks = [row["at"] for row in tried.rows["failed"]]
     assert ticks == [9, 10, 15, 20, 25, 30, 35, 40, 45]
     assert [row["at"] for row in spent.rows["failed"]][:3] == [10.0, 11.0, 20.0]
-    assert curves.network_charts(CURVE[:1], (SEARCH,)) == {}
+    assert searching.network_charts(CURVE[:1], (SEARCH,)) == {}
 
 
 def test_network_time_never_rises() -> None:
     noisy = (*CURVE, replace(CURVE[-1], measurements=48, network_latency_s=0.9))
-    last = curves.network_charts(noisy, ())["candidates tried"].rows["best"][-1]
+    last = searching.network_charts(noisy, ())["candidates tried"].rows["best"][-1]
     assert (last["at"], last["time_s"]) == (48, 0.002)
 
 
 def test_failures_are_ticks_on_the_axis() -> None:
-    for chart in curves.network_charts(CURVE, (SEARCH,)).values():
+    for chart in searching.network_charts(CURVE, (SEARCH,)).values():
         assert len(chart.rows["failed"]) == 8
-    drawn = curves.task_chart(SEARCH)
+    drawn = searching.task_chart(SEARCH)
     assert drawn is not None and [t["at"] for t in drawn.rows["failed"]] == [*range(5, 41, 5)]
 
 
 def test_task_panel_shows_trials_best_and_default() -> None:
-    drawn = curves.task_chart(SEARCH)
+    drawn = searching.task_chart(SEARCH)
     assert drawn is not None
     assert len(drawn.rows["tried"]) == SEARCH.measurements == 32
     assert [row["told"] for row in drawn.rows["default"]] == ["2 ms"]
     best = [float(str(row["time_s"])) for row in drawn.rows["best"]]
     assert best == sorted(best, reverse=True) and drawn.rows["best"][-1]["at"] == 40
-    bare = curves.task_chart(replace(SEARCH, first_s=None))
+    bare = searching.task_chart(replace(SEARCH, first_s=None))
     assert bare is not None and bare.rows["default"] == []
-    assert curves.task_chart(search(trial(1, None))) is None
-    assert curves.busiest([search(), search(trial(1, 1.0)), SEARCH], 9)[0] is SEARCH
+    assert searching.task_chart(search(trial(1, None))) is None
+    assert searching.busiest([search(), search(trial(1, 1.0)), SEARCH], 9)[0] is SEARCH
 
 
 times = st.none() | st.floats()
@@ -71,8 +71,8 @@ def test_any_trials_give_well_formed_charts(
 ) -> None:
     found = search(*(trial(n, s, a=value, b=n % 3) for n, (s, value) in enumerate(rows, 1)))
     curve = [CurvePoint(measurements=n, elapsed_s=n / 7, network_latency_s=s) for n, s in batches]
-    drawn = [*curves.network_charts(curve, (found,)).values()]
-    drawn += filter(None, [curves.task_chart(found)])
+    drawn = [*searching.network_charts(curve, (found,)).values()]
+    drawn += filter(None, [searching.task_chart(found)])
     shares, coordinates = importance.info(found), parallel.info(found)
     if shares is not None:
         assert all(0 <= share <= 1 for share in shares.shares.values())
