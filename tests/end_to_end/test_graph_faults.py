@@ -20,7 +20,7 @@ SHIPPED = {"model.so", "weights.params", "manifest.json", "report.html", "layout
 
 
 def model_in(folder: Path) -> Path:
-    small_model(folder / "net.onnx", filters=(16, 16), extent=12)
+    small_model(folder / "net.onnx", filters=(16,), extent=12)
     return folder
 
 

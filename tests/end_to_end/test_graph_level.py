@@ -15,7 +15,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import tilewright
-from helpers.commands.command_line import answer, call, on_all_cores, run, succeed
+from helpers.commands.command_line import answer, call, run, succeed
 
 EXTENT, CHANNELS = 12, 32
 BUDGET = 48
@@ -93,8 +93,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Tuned:
     folder = tmp_path_factory.mktemp("tuned")
     model = cell_model(folder / "cell.onnx")
     words = ("tune", model, "--level", "graph", "--budget", BUDGET, "--save-problem", "p.json")
-    with on_all_cores():
-        data = succeed(folder, *words, "--out", "out")
+    data = succeed(folder, *words, "--out", "out")
     return Tuned(folder, model, data)
 
 
@@ -138,14 +137,12 @@ def test_what_shipped_is_right(tuned: Tuned) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 
-@pytest.mark.usefixtures("all_cores")
 def test_what_shipped_is_compared(tuned: Tuned) -> None:
     flags = ("--settings", "shipped", "--peers", "onnxruntime")
     rows = succeed(tuned.folder, "compare", tuned.model, *flags)
     assert rows["rows"][0]["max_rel_error"] < 1e-4
 
 
-@pytest.mark.usefixtures("all_cores")
 def test_what_shipped_is_profiled(tuned: Tuned) -> None:
     profiled = succeed(tuned.folder, "profile", tuned.folder / "out")
     assert {t["key"] for t in profiled["tasks"]} == {t["key"] for t in tuned.data["tasks"]}

@@ -30,7 +30,7 @@ WORDS = ("optimize", "net.onnx", "--budget", "400", "--out", "out", "--format", 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    small_model(tmp_path / "net.onnx", filters=(16, 16), extent=16)
+    small_model(tmp_path / "net.onnx", filters=(16,), extent=16)
     return tmp_path
 
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a few candidates measured and the network in `out`; not to be changed."""
     folder = tmp_path_factory.mktemp("finished")
-    small_model(folder / "net.onnx", filters=(16, 16), extent=16)
+    small_model(folder / "net.onnx", filters=(16,), extent=16)
     succeed(folder, "optimize", "net.onnx", "--budget", SPENT, "--out", "out")
     return folder
 

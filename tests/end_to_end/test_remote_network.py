@@ -18,7 +18,6 @@ from helpers.commands.command_line import (
     Done,
     call,
     environment,
-    on_all_cores,
     reference,
     rows,
     run,
@@ -33,8 +32,8 @@ BUDGET = "8"
 
 @pytest.fixture(scope="module")
 def boards() -> Iterator[Farm]:
-    """A tracker with one stock server, of the key `box`."""
-    with farm(1) as found:
+    """A tracker with one stock server, of the key `box`, with the one core of this process."""
+    with farm(1, threads=1) as found:
         yield found
 
 
@@ -85,12 +84,11 @@ def states(folder: Path) -> list[str]:
 def lost(boards: Farm, tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
     """A folder in which the board was lost in the middle of a race; another one is there now."""
     folder = with_model(tmp_path_factory.mktemp("lost"))
-    with on_all_cores():
-        process = start(folder, *optimizing(boards))
+    process = start(folder, *optimizing(boards))
     wait_for(process, "compare: ")
     boards.servers[-1].kill()
     out, err = process.communicate(timeout=120)
-    boards.add()
+    boards.add(threads=1)
     assert process.returncode == 3, err
     assert out == "" and "was lost at" in err and "Traceback" not in err
     assert "the same command" in err
@@ -98,9 +96,7 @@ def lost(boards: Farm, tmp_path_factory: pytest.TempPathFactory, own_cache: None
 
 
 @pytest.mark.slow
-def test_a_board_killed_in_the_middle_of_a_race_costs_nothing(
-    boards: Farm, lost: Path, all_cores: None
-) -> None:
+def test_a_board_killed_in_the_middle_of_a_race_costs_nothing(boards: Farm, lost: Path) -> None:
     known = rows(lost)
     assert known > 0 and states(lost) == ["interrupted"]
     assert not (lost / "out" / "manifest.json").exists()
@@ -116,7 +112,7 @@ def test_a_board_killed_in_the_middle_of_a_race_costs_nothing(
 
 
 @pytest.mark.slow
-def test_what_shipped_runs_there_and_here(boards: Farm, shipped: Path, all_cores: None) -> None:
+def test_what_shipped_runs_there_and_here(boards: Farm, shipped: Path) -> None:
     wanted = reference(shipped / "net.onnx", {"x": np.load(shipped / "x.npy")})["y"]
     ran = succeed(shipped, "run", "out", "--input", "x.npy", "--out", "there", *there(boards))
     (output,) = ran["outputs"]
@@ -129,7 +125,7 @@ def test_what_shipped_runs_there_and_here(boards: Farm, shipped: Path, all_cores
 
 
 @pytest.mark.slow
-def test_what_shipped_is_profiled_there(boards: Farm, shipped: Path, all_cores: None) -> None:
+def test_what_shipped_is_profiled_there(boards: Farm, shipped: Path) -> None:
     profile = succeed(shipped, "profile", "out", "--memory", *there(boards))
     assert profile["network_latency_s"] > 0 and profile["memory"]["measured_bytes"] is None
     assert "does not tell" in profile["memory"]["reason"]
@@ -137,21 +133,19 @@ def test_what_shipped_is_profiled_there(boards: Farm, shipped: Path, all_cores: 
 
 
 @pytest.mark.slow
-def test_no_meter_of_this_machine_reads_a_board(
-    boards: Farm, shipped: Path, all_cores: None
-) -> None:
+def test_no_meter_of_this_machine_reads_a_board(boards: Farm, shipped: Path) -> None:
     metered = run(shipped, "profile", "out", "--power", *there(boards))
     assert metered.code == 2 and "meter of this machine" in metered.err
 
 
 @pytest.mark.slow
-def test_a_stock_server_has_no_peers(boards: Farm, shipped: Path, all_cores: None) -> None:
+def test_a_stock_server_has_no_peers(boards: Farm, shipped: Path) -> None:
     refused = run(shipped, "compare", "out", *there(boards))
     assert refused.code == 3 and "tilewright.measure.board_server" in refused.err
 
 
 @pytest.mark.slow
-def test_a_board_with_tilewright_has_peers(boards: Farm, shipped: Path, all_cores: None) -> None:
+def test_a_board_with_tilewright_has_peers(boards: Farm, shipped: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -159,7 +153,7 @@ def test_a_board_with_tilewright_has_peers(boards: Farm, shipped: Path, all_core
     command = [sys.executable, "-m", "tilewright.measure.board_server", *map(str, words)]
     server = subprocess.Popen(
         [*command, "--tracker", boards.address, "--key", "peers"],
-        env={**environment(shipped), "TVM_NUM_THREADS": "2"},
+        env={**environment(shipped), "TVM_NUM_THREADS": "1"},
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
@@ -168,7 +162,7 @@ def test_a_board_with_tilewright_has_peers(boards: Farm, shipped: Path, all_core
         assert done.code == 0, done.err
         (row,) = done.data["rows"]
         assert row["peer"] == "onnxruntime" and row["peer_latency_s"] > 0
-        assert row["max_rel_error"] < 1e-4 and row["threads"] == 2
+        assert row["max_rel_error"] < 1e-4 and row["threads"] == 1
     finally:
         server.kill()
         server.wait()

@@ -132,7 +132,7 @@ def test_nonsense_writes_nothing(tmp_path: Path, words: tuple[str, ...], said: s
 
 @pytest.mark.slow
 def test_subgraphs_with_the_int8_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(studies, "_CASE_MEASUREMENTS", 4)
+    monkeypatch.setattr(studies, "_CASE_MEASUREMENTS", 2)
     model = "op:conv2d[n=1,c=16,h=14,w=14,k=3,out=16,pad=1]"
     words = ("study", "subgraph", model, "--budget", "4", "--tuner", "random")
     done = call(tmp_path, *words, "--format", "json")

@@ -57,6 +57,10 @@ def faster(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Walk:
 
 @pytest.mark.slow
 class TestFromOnnxToFaster:
+    def test_a_file_is_made_and_the_machine_examined(self, faster: Walk) -> None:
+        faster.to("tilewright doctor")
+        assert (faster.folder / "network.onnx").is_file()
+
     def test_a_network_is_made_faster(self, faster: Walk) -> None:
         faster.to("tilewright optimize")
         assert (faster.folder / "tilewright-out/network/report.html").is_file()

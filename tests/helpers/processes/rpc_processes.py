@@ -97,13 +97,14 @@ def _known(tracker: Tracker, key: str) -> list[tuple[str, int]]:
 
 
 @contextmanager
-def farm(servers: int) -> Generator[Farm]:
-    """A tracker and some servers of the key `box`; killed whatever happens."""
+def farm(servers: int, *, threads: int = 2) -> Generator[Farm]:
+    """A tracker and some servers of the key `box`, each with so many threads; killed whatever
+    happens."""
     found: Farm | None = None
     try:
         found = Farm()
         for _ in range(servers):
-            found.add()
+            found.add(threads=threads)
         yield found
     finally:
         if found is not None:
