@@ -6,8 +6,9 @@ Functions are drawn by a hash of their names, changes by one of their text, so a
 other functions come and go.
 
 A change flips a comparison, an operator of arithmetic or logic, a condition, or a constant. Changes
-that mean the same are hard to tell by rule; text, annotations and `raise` are left alone, since
-words of messages are no behaviour that a test should hold.
+that mean the same are hard to tell by rule; text, annotations, `raise` and the `strict` of a `zip`
+are left alone: words of messages are no behaviour that a test should hold, and checks of what
+always holds cannot be seen.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def _expressions(owner: ast.FunctionDef) -> Iterator[ast.expr]:
     waiting: list[ast.AST] = list(owner.body)
     while waiting:
         node = waiting.pop()
-        if isinstance(node, (ast.FunctionDef, ast.Raise, ast.JoinedStr, ast.Assert)):
+        checks = isinstance(node, ast.keyword) and node.arg == "strict"
+        if checks or isinstance(node, (ast.FunctionDef, ast.Raise, ast.JoinedStr, ast.Assert)):
             continue
         if isinstance(node, ast.AnnAssign):
             waiting += [node.value] if node.value is not None else []

@@ -20,6 +20,7 @@ def within(value: int, names: list[str], *, strict: bool = False) -> bool:
     if not names and value < LIMIT + 1:
         raise ValueError(f"{value} of 7")
     share: float = value / 2
+    share += len([*zip(names, names, strict=True)])
     return strict or (Path("a") / "b").exists() or share * 2 >= 1
 '''
 
@@ -50,7 +51,7 @@ def test_what_is_changed_and_what_is_left_alone(tree: Path) -> None:
         "share * 2 >= 1 -> share * 2 < 1",
     } <= changes
     assert not any("ValueError" in change or "docstring" in change for change in changes)
-    assert not any(change.startswith(("3 ", "False", 'Path("a") /')) for change in changes)
+    assert not any(change.startswith(("3 ", "False", "True", 'Path("a") /')) for change in changes)
 
 
 def test_a_change_is_in_its_place_and_drawn_again(tree: Path) -> None:
