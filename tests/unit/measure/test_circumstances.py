@@ -24,11 +24,12 @@ from tilewright.collect.planned import best_known
 from tilewright.core.budget import parse_budget
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import discard
-from tilewright.core.records import Candidate, Outcome
+from tilewright.core.records import Candidate, Outcome, Protocol
+from tilewright.core.targets import MemoryLevel
 from tilewright.graph.workload import Workload
 from tilewright.hardware.remote import remote_instance
 from tilewright.kernels.spaces import search_space
-from tilewright.measure.circumstances import Circumstances, is_usual
+from tilewright.measure.circumstances import Circumstances, is_usual, kernel_protocol
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
 from tilewright.predict.modelling import predictors_of
@@ -83,6 +84,39 @@ def test_every_combination_is_a_class_of_its_own() -> None:
     assert len({place.protocol for place in places}) == 9, "each row says how it was timed"
     assert {place.protocol.neighbours for place in places} == {0, 1, 3}
     assert all(place.placement.tvm_target == FOUR.tvm_target for place in places)
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("caches_mib", "rotation_mib"),
+    [((1, 16), 32), ((1, 64), 128), ((1, 300), 128), ((2,), 4), ((2, 0), 4), ((80,), 128)],
+)
+def test_weights_rotate_through_twice_the_last_cache(
+    caches_mib: tuple[int, ...], rotation_mib: int
+) -> None:
+    """Sizes of the second and third level; a processor may have no third one. More than 128 MiB
+    never rotate."""
+    levels = ((32 << 10), *(size * MIB for size in caches_mib))
+    memory = tuple(MemoryLevel(name=f"L{n}", bytes=size) for n, size in enumerate(levels, 1))
+    found = kernel_protocol(altered(PLACEMENT, memory=memory))
+    assert found == Protocol(rotation_bytes=rotation_mib * MIB)
+
+
+def test_caches_and_neighbours_change_how_a_kernel_is_timed() -> None:
+    usual = kernel_protocol(PLACEMENT)
+    assert Circumstances(usual=PLACEMENT).protocol == usual and usual.neighbours == 0
+    warm = Circumstances(usual=PLACEMENT, cache="warm").protocol
+    assert warm == replace(usual, rotation_bytes=0, activations="warm")
+    assert COLD.protocol == replace(usual, activations="cold", sample_s=0.0, repeats=7)
+    assert CROWDED.protocol == replace(usual, neighbours=2)
+    assert [p.special for p in (Circumstances(usual=PLACEMENT), COLD, CROWDED)] == [
+        *(False, True, True)
+    ]
+    both = replace(COLD, neighbours=1).placement
+    assert both.device.class_key == f"{PLACEMENT.device.class_key}+cache=cold+beside=1"
+    assert replace(both, device=PLACEMENT.device) == PLACEMENT, "nothing else differs"
 
 
 @pytest.mark.parametrize("place", [COLD, CROWDED, Circumstances(usual=PLACEMENT, cache="warm")])

@@ -12,7 +12,7 @@ import pytest
 
 from helpers.fakes.measuring import PLACEMENT
 from helpers.fakes.tuning import FORMS, workload
-from tilewright.core.errors import ModelError
+from tilewright.core.errors import InternalError, ModelError
 from tilewright.core.records import Candidate, Failure, Measurement, Settings
 from tilewright.core.targets import Binding
 from tilewright.kernels.knobs import choice, split
@@ -24,6 +24,7 @@ from tilewright.search.sweeps.sweep import (
     read_sweeps,
     regret_curve,
     replayed,
+    shipped_sweeps,
     sweep_text,
 )
 from tilewright.search.tuners.base import TuningTask
@@ -54,11 +55,12 @@ def test_a_sweep_answers_what_was_measured() -> None:
         outcome = sweep.outcome(sweep.space.candidate(number))
         expected = truth(sweep.part.knobs.settings(number))
         if expected is None:
-            assert isinstance(outcome, Failure)
+            assert isinstance(outcome, Failure) and outcome.message == "failed in the sweep"
         else:
             assert isinstance(outcome, Measurement) and outcome.latency_s == expected
     foreign = Candidate(implementation="made", settings=(("tile", 3),), forms=())
-    assert isinstance(sweep.outcome(foreign), Failure)
+    outcome = sweep.outcome(foreign)
+    assert isinstance(outcome, Failure) and outcome.message == "not in the sweep"
 
 
 def test_worth_is_judged_by_the_second_look() -> None:
@@ -99,6 +101,72 @@ def test_a_tuner_that_repeats_itself_gains_nothing() -> None:
     assert np.ptp(curve) == 0.0 and curve[0] > 0
 
 
+TIMES_S = {1: None, 2: 4e-3, 3: 2e-3, 4: 8e-3, 5: 3e-3, 6: 1e-3}
+
+
+class Listed:
+    """A tuner that goes through its numbers of knob values, and keeps how many it was asked for."""
+
+    asked: list[int]
+
+    def __init__(self, task: TuningTask, order: list[int]) -> None:
+        self.waiting = [task.space.candidate(number) for number in order]
+        self.asked = []
+
+    def ask(self, count: int) -> list[Candidate]:
+        self.asked.append(count)
+        found, self.waiting = self.waiting[:count], self.waiting[count:]
+        return found
+
+    def tell(self, outcomes: object) -> None:
+        pass
+
+
+def listed() -> Sweep:
+    knobs = (split("tile", 6, policy="candidates", candidates=tuple(TIMES_S)),)
+    part, seconds = listed_part("made", knobs, [({"tile": n}, s) for n, s in TIMES_S.items()])
+    return Sweep(name="six", part=part, seconds=seconds)
+
+
+def test_regret_by_hand() -> None:
+    """The best takes 1 ms. A failure has no time; then the choice is the fastest so far, and a
+    tuner that stops keeps its last one."""
+    curve = regret_curve(
+        lambda task: Listed(task, [0, 1, 3, 2, 4]), listed(), seed=0, measurements=7
+    )
+    assert curve.tolist() == [np.inf, 3.0, 3.0, 1.0, 1.0, 1.0, 1.0]
+    curve = regret_curve(lambda task: Listed(task, [1, 2]), listed(), seed=0, measurements=4)
+    assert curve.tolist() == [3.0, 1.0, 1.0, 1.0], "the last one, not the one before"
+    none = regret_curve(lambda task: Listed(task, []), listed(), seed=0, measurements=2)
+    assert none.tolist() == [np.inf, np.inf]
+
+
+def test_no_more_is_asked_for_than_may_be_measured() -> None:
+    made: list[Listed] = []
+
+    def tuner(task: TuningTask) -> Listed:
+        made.append(Listed(task, [1] * 30))
+        return made[-1]
+
+    assert len(regret_curve(tuner, listed(), seed=0, measurements=19)) == 19
+    assert made[0].asked == [8, 8, 3]
+
+
+def test_shares_of_a_sweep_over_seeds() -> None:
+    """Of six settings a share of 0.1 is one, of 0.5 three. The three seeds' tuners begin at other
+    settings; the median is the middle one's, and nine tenths lie between the upper two."""
+    orders = {0: [5, 1, 1], 1: [2, 1, 4], 2: [1, 4, 4]}
+
+    def tuner(task: TuningTask) -> Listed:
+        return Listed(task, orders[task.seed])
+
+    first, half = replayed("t", tuner, listed(), seeds=3, shares=(0.1, 0.5))
+    assert (first.tuner, first.sweep, first.measured_share) == ("t", "six", 0.1)
+    assert (first.regret_median, half.regret_median) == pytest.approx((1.0, 1.0))
+    assert first.regret_p90 == pytest.approx(1 + 0.8 * 2), "of 0, 1 and 3"
+    assert half.regret_p90 == pytest.approx(1 + 0.8 * 1), "of 0, 1 and 2"
+
+
 def test_the_default_beats_random_on_a_smooth_sweep() -> None:
     regret = {
         (row.tuner, row.measured_share): row.regret_median
@@ -131,6 +199,7 @@ def test_text_both_ways() -> None:
     assert back.again == {3: 0.001235}
     assert set(back.seconds) == set(seconds)
     assert back.part.knobs.knobs == KNOBS and back.part.forms == FORMS
+    assert back.part.estimate_s is None, "the implementation is gone"
     for number, value in seconds.items():
         assert back.seconds[number] == (None if value is None else pytest.approx(value, rel=1e-3))
 
@@ -205,3 +274,48 @@ def test_sweeps_whose_numbers_do_not_fit(fields: dict[str, list], message: str) 
     given = json.loads(sweep_text(sweep))
     with pytest.raises(ValueError, match=message):
         parse_sweep(json.dumps({**given, **fields}))
+
+
+def test_a_sweep_of_a_foreign_program_has_no_text() -> None:
+    for foreign in (listed(), replace(listed(), workload=workload(64))):
+        with pytest.raises(InternalError, match="six is a foreign sweep"):
+            sweep_text(foreign)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1, 2, 4], "split"),
+        ([16, 32], "choice"),
+        ([0, 1, 2], "choice"),
+        ([0.5, 1.0, 2.0], "choice"),
+        (["a", "b", "c"], "choice"),
+    ],
+)
+def test_three_sizes_or_more_are_a_split(tmp_path: Path, values: list, kind: str) -> None:
+    """Neighbours of a split are the next larger and smaller ones; choices have no order."""
+    rows = {"device": ["a"] * len(values), "knob": values, "time_ms": [1.0] * len(values)}
+    pl.DataFrame(rows).write_parquet(tmp_path / "x.parquet")
+    (sweep,) = read_sweeps(tmp_path / "x.parquet")
+    (knob,) = sweep.part.knobs.knobs
+    assert (knob.kind, list(knob.values)) == (kind, values)
+
+
+def test_the_sweeps_that_come_along() -> None:
+    """Four convolutions of ResNet-50 on a machine of two threads, with second looks at the fastest,
+    and today's rough estimate of each setting."""
+    found = shipped_sweeps()
+    assert [(sweep.name, sweep.size) for sweep in found] == [
+        ("resnet50-1x1-14", 296),
+        ("resnet50-3x3-56", 852),
+        ("resnet50-3x3-7", 1208),
+        ("resnet50-3x3-stride2-28", 1280),
+    ]
+    for sweep in found:
+        assert sweep.placement is not None and str(sweep.placement.resources) == "2t"
+        assert len(sweep.again) == 50
+        first = sorted(s for s in sweep.seconds.values() if s is not None)
+        assert {sweep.seconds[number] for number in sweep.again} <= set(first[:60])
+        estimates_s = sweep.space.estimates_s(np.array(sorted(sweep.seconds)[:50]))
+        assert estimates_s is not None and estimates_s.shape == (50,)
+        assert np.isfinite(estimates_s).all() and (estimates_s > 0).all()
