@@ -19,7 +19,7 @@ import pytest
 
 from helpers.commands.command_line import call, know_machine, rows, run, small_model, start, succeed
 from helpers.plugins.offer import offered
-from tilewright.core import scratch
+from tilewright.core import output_files
 from tilewright.session import opened
 from tilewright.store import open_store
 
@@ -221,14 +221,14 @@ def test_a_file_size_limit_for_the_artifact(shipped: Path) -> None:
 def test_a_disk_that_fills_up_at_the_end(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The report comes last: neither it nor what was made before takes an old file's place."""
 
-    flush = scratch.flush_to_disk
+    flush = output_files.flush_to_disk
 
     def full(path: Path) -> None:
         if "report.html" in path.name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         flush(path)
 
-    monkeypatch.setattr(scratch, "flush_to_disk", full)
+    monkeypatch.setattr(output_files, "flush_to_disk", full)
     kept = {p.name: p.read_bytes() for p in (shipped / "out").iterdir()}
     small_model(shipped / "other.onnx", filters=(16, 32), extent=16)
     done = call(shipped, "optimize", "other.onnx", "--budget", "0", "--out", "out")

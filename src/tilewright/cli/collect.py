@@ -52,7 +52,6 @@ class DesignFlags:
             "physical cores]."
         ),
     ] = None
-
     dtype: Annotated[
         str, Parameter(help="Element types: float32, int8, or both, separated by a comma.")
     ] = "float32"

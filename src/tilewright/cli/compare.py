@@ -166,10 +166,9 @@ def _row(row: object, index: int, path: Path) -> CompareRow:
             f"baseline {str(path)!r}, row {index}: {visible(', '.join(wrong))} missing or wrong.",
             hint=_HINT,
         )
-    known: dict[str, Any] = {name: fields[name] for name in _KINDS}
-    for name in _BOUNDS:  # comparisons of earlier versions have none
-        if _is(fields.get(name), float) and fields[name] > 0:
-            known[name] = fields[name]
+    # comparisons of earlier versions have no bounds
+    bounds = [name for name in _BOUNDS if _is(fields.get(name), float) and fields[name] > 0]
+    known: dict[str, Any] = {name: fields[name] for name in (*_KINDS, *bounds)}
     return CompareRow(**known, max_abs_error=None, max_rel_error=None)
 
 

@@ -10,20 +10,15 @@ from cyclopts import App, CycloptsError, Group
 from tilewright.cli import (
     collect,
     compare,
-    db,
-    evaluate,
-    explain,
     faults,
-    fit,
-    machine,
+    forecasts,
     optimize,
-    predict,
     profile,
+    records,
     run,
     show,
-    solve,
     streams,
-    study,
+    studies,
 )
 from tilewright.cli.help_pages import (
     EXPERIMENTS,
@@ -50,10 +45,16 @@ _VERBS: tuple[tuple[Group, tuple[Callable[..., int | None], ...]], ...] = (
     (TIMES, (profile.profile, compare.compare, show.show)),
     (
         FORECASTS,
-        (predict.predict, explain.explain, collect.collect, fit.fit, evaluate.evaluate),
+        (
+            forecasts.predict,
+            forecasts.explain,
+            collect.collect,
+            forecasts.fit,
+            forecasts.evaluate,
+        ),
     ),
-    (EXPERIMENTS, (solve.solve,)),
-    (RECORDS, (machine.doctor, machine.targets)),
+    (EXPERIMENTS, (studies.solve,)),
+    (RECORDS, (records.doctor, records.targets)),
 )
 
 
@@ -69,12 +70,11 @@ def build_app(*, helping: bool = False) -> App:
     app.group_commands = GENERAL
     for group, verbs in _VERBS:
         for order, verb in enumerate(verbs):
-            shown = examples(verb.__name__)
-            if helping:
-                shown = from_packages(verb.__name__) + shown
+            added = from_packages(verb.__name__) if helping else ""
+            shown = added + examples(verb.__name__)
             app.command(verb, group=group, sort_key=order, help_epilogue=shown)
-    app.command(study.study)
-    app.command(db.db)
+    app.command(studies.study)
+    app.command(records.db)
     return app
 
 

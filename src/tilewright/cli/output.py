@@ -14,7 +14,7 @@ import msgspec
 
 from tilewright.cli.flags import AnswerFlags, Format
 from tilewright.cli.streams import write_data
-from tilewright.core.scratch import replacing
+from tilewright.core.output_files import write_text
 from tilewright.core.settings import read_settings
 from tilewright.report.escape import visible
 from tilewright.report.formats import to_csv, to_markdown
@@ -93,14 +93,9 @@ def _known(value: object) -> Any:
 
 def keep(answer: Answer, flags: AnswerFlags) -> None:
     """Write an answer's json into the folder of `--out`, where one is given."""
-    folder = flags.out
-    if folder is None:
-        return
-    path = folder / f"{answer.command.replace(' ', '-')}.json"
-    with replacing(path) as temporary:
-        temporary.write_text(
-            envelope(answer.command, answer.data, answer.warnings) + "\n", encoding="ascii"
-        )
+    if flags.out is not None:
+        text = envelope(answer.command, answer.data, answer.warnings)
+        write_text(flags.out / f"{answer.command.replace(' ', '-')}.json", text + "\n")
 
 
 def _markdown_line(text: str) -> str:

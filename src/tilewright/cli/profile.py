@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from tilewright.cli.flags import ArtifactFlags, ChoiceFlags, MeteredFlags, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.work import working
-from tilewright.core.scratch import write_text
+from tilewright.core.output_files import write_text
 
 PAGE = "profile.html"
 

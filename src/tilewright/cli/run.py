@@ -13,7 +13,7 @@ from tilewright.cli.flags import TargetOrArtifactFlags, ThreadedFlags
 from tilewright.cli.output import Answer
 from tilewright.cli.work import working
 from tilewright.core import errors, input_files
-from tilewright.core.scratch import replacing
+from tilewright.core.output_files import replacing
 from tilewright.report import shown
 from tilewright.report.tables import Column, Table
 

@@ -87,9 +87,11 @@ class WorkspaceReader:
         """Read the kernels once their small buffers have gone to the stack."""
         if info.name != "_on_stack":
             return
-        for variable, function in module.functions.items():
-            if isinstance(function, tirx.PrimFunc):
-                self.found[variable.name_hint] = _workspaces(function.body)
+        self.found |= {
+            variable.name_hint: _workspaces(function.body)
+            for variable, function in module.functions.items()
+            if isinstance(function, tirx.PrimFunc)
+        }
 
 
 def _workspaces(body: Any) -> Workspaces:

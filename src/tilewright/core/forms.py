@@ -105,9 +105,7 @@ _KNOWN: dict[tuple[Layout, str | None, Encoding | None], Form] = {}
 
 
 def _new_form(layout: Layout, dtype: str | None, encoding: Encoding | None) -> Form:
-    text = str(layout)
-    if dtype is not None:
-        text = f"{text}:{element_type(dtype).name}"
+    text = str(layout) if dtype is None else f"{layout}:{element_type(dtype).name}"
     if encoding is not None:
         if dtype is None:
             raise InternalError(f"{text}{encoding} lacks the element type of its codes")

@@ -72,9 +72,8 @@ class Layout:
 
     def parts(self, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """How each axis is cut: (C,) → (C / 16, 16). Raises InternalError where it does not fit."""
-        cuts: list[list[int]] = [[] for _ in self.axes(len(shape))]
-        for axis, size in self.blocks:
-            cuts[axis].append(size)
+        ranks = range(len(self.axes(len(shape))))
+        cuts = [[size for axis, size in self.blocks if axis == own] for own in ranks]
         if any(extent % prod(cut) for extent, cut in zip(shape, cuts, strict=True)):
             raise InternalError(f"layout {self} does not fit shape {tuple(shape)}")
         return tuple((extent // prod(cut), *cut) for extent, cut in zip(shape, cuts, strict=True))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.grouping import grouped
 from tilewright.core.records import NetworkCheck, Placement
 from tilewright.core.results import CompareResult, CompareRow
 from tilewright.core.scratch import scratch_folder
@@ -190,9 +191,7 @@ class Comparer:
 
 def _without_peers(skipped: Mapping[str, str]) -> TargetError:
     """The error where nothing is there to compare with; peers with one reason are told together."""
-    names: dict[str, list[str]] = {}
-    for name, reason in skipped.items():
-        names.setdefault(reason, []).append(name)
+    names = grouped((reason, name) for name, reason in skipped.items())
     told = "; ".join(f"{', '.join(those)}: {reason}" for reason, those in names.items())
     return TargetError(
         f"no peer can be used: {told}",

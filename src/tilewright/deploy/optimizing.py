@@ -10,9 +10,9 @@ from pathlib import Path
 from tilewright.core.budget import Budget
 from tilewright.core.errors import TargetError
 from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.output_files import check_place
 from tilewright.core.records import Placement, Run
 from tilewright.core.results import OptimizeResult
-from tilewright.core.scratch import check_place
 from tilewright.cost.floors import Peaks
 from tilewright.deploy import graph_account, publishing, shipment
 from tilewright.deploy.manifest import MANIFEST

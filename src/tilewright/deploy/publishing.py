@@ -10,8 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tilewright.core.errors import OutputError
+from tilewright.core.output_files import undone_folders, write_text
 from tilewright.core.results import OptimizeResult
-from tilewright.core.scratch import PrivateFolder, undone_folders, write_text
+from tilewright.core.scratch import PrivateFolder
 from tilewright.deploy.hashes import file_sha256, sealed
 from tilewright.deploy.manifest import (
     LIBRARY,

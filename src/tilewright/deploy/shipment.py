@@ -16,8 +16,8 @@ from tilewright.core import arguments, errors, records
 from tilewright.core.accounts import KernelChange, LastRun, RoundTimes
 from tilewright.core.codec import digest
 from tilewright.core.forms import form_texts
+from tilewright.core.output_files import replacing, write_text
 from tilewright.core.results import GraphTuneResult, OptimizeResult
-from tilewright.core.scratch import replacing, write_text
 from tilewright.core.timings import Speedup, Timing
 from tilewright.cost.floors import Peaks
 from tilewright.deploy.artifact import Artifact, load

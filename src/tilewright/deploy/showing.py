@@ -88,11 +88,11 @@ def _best(
 
 def describe(workload: Workload, candidate: Candidate) -> str:
     """A workload as text: arguments, steps, and what was chosen for it."""
-    lines = [f"task {workload.key}"]
-    for number, (argument, form) in enumerate(
-        zip(workload.arguments, candidate.forms, strict=False)
-    ):
-        lines.append(f"  %{number} = {argument.role} {argument.type} {form}")
+    arguments = zip(workload.arguments, candidate.forms, strict=False)
+    lines = [
+        f"task {workload.key}",
+        *(f"  %{n} = {each.role} {each.type} {form}" for n, (each, form) in enumerate(arguments)),
+    ]
     for index, step in enumerate(workload.steps):
         value = len(workload.arguments) + index
         inputs = ", ".join(f"%{i}" for i in step.inputs)
@@ -100,8 +100,10 @@ def describe(workload: Workload, candidate: Candidate) -> str:
         mark = "  # anchor" if index == workload.anchor_index else ""
         kind = workload.types[value]
         lines.append(f"  %{value} = {step.operator}({inputs}; {named}) -> {kind}{mark}")
-    lines.append(f"  result layout {candidate.forms[-1]}")
     settings = ", ".join(f"{key}={brief(value)}" for key, value in candidate.settings)
-    lines.append(f"  {candidate.implementation}: {settings or 'no knobs'}")
-    lines.append(f"  {workload.flop} FLOP, {workload.bytes} bytes")
+    lines += [
+        f"  result layout {candidate.forms[-1]}",
+        f"  {candidate.implementation}: {settings or 'no knobs'}",
+        f"  {workload.flop} FLOP, {workload.bytes} bytes",
+    ]
     return "\n".join(lines)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tilewright.core.element_types import element_type
 from tilewright.core.errors import InternalError
+from tilewright.core.grouping import grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +131,7 @@ class Graph:
 
     def consumers(self) -> dict[str, list[Node]]:
         """Which nodes read each tensor, once per reading port; graph outputs do not count."""
-        readers: dict[str, list[Node]] = {}
-        for node in self.nodes:
-            for name in node.inputs:
-                readers.setdefault(name, []).append(node)
-        return readers
+        return grouped((name, node) for node in self.nodes for name in node.inputs)
 
     def rebuilt(
         self,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 
+from tilewright.core.grouping import grouped
 from tilewright.core.records import KernelCheck, Measurement, NetworkCheck
 from tilewright.core.solutions import Solution
 from tilewright.core.timings import Timing
@@ -76,10 +77,7 @@ class PlanResult:
 
     @cached_property
     def _calls_of(self) -> dict[TaskKey, list[str]]:
-        found: dict[TaskKey, list[str]] = {}
-        for call in self.plan.calls:
-            found.setdefault(call.task, []).append(call.name)
-        return found
+        return grouped((call.task, call.name) for call in self.plan.calls)
 
     def with_tasks(self, known: Mapping[TaskKey, CallResult]) -> PlanResult:
         """The same with what is known of tasks told of each of their calls."""

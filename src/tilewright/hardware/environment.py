@@ -115,18 +115,26 @@ def noise_warnings(before: Environment, after: Environment | None = None) -> lis
     end = before if after is None else after
     passed_s = end.total_s - before.total_s
     steal = (end.steal_s - before.steal_s) / passed_s if passed_s > 0 else 0.0
-    told = {
-        f"Other work was running at the start (load average {before.load_1m:.2f}); "
-        "times may be too long.": before.load_1m > LOAD_LIMIT,
-        "The CPU frequency governor is powersave; clocks may lag behind the load.": (
-            before.governor == "powersave"
+    known = (
+        (
+            before.load_1m > LOAD_LIMIT,
+            f"Other work was running at the start (load average {before.load_1m:.2f}); times may "
+            "be too long.",
         ),
-        f"The CPU frequency governor changed from {before.governor} to {end.governor}.": (
-            end.governor != before.governor
+        (
+            before.governor == "powersave",
+            "The CPU frequency governor is powersave; clocks may lag behind the load.",
         ),
-        f"The hypervisor took {steal:.1%} of the CPU time for other guests.": steal > STEAL_LIMIT,
-    }
-    return [text for text, holds in told.items() if holds]
+        (
+            end.governor != before.governor,
+            f"The CPU frequency governor changed from {before.governor} to {end.governor}.",
+        ),
+        (
+            steal > STEAL_LIMIT,
+            f"The hypervisor took {steal:.1%} of the CPU time for other guests.",
+        ),
+    )
+    return [sentence for disturbed, sentence in known if disturbed]
 
 
 def environment_card(environment: Environment, placement: Placement) -> dict[str, str]:

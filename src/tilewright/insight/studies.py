@@ -30,6 +30,7 @@ from statistics import median
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.output_files import write_text
 from tilewright.core.predictions import ThreadsResult, ThreadTime
 from tilewright.core.records import Candidate, Measurement, Placement
 from tilewright.core.results import (
@@ -38,7 +39,7 @@ from tilewright.core.results import (
     TunerStudyResult,
     TunerStudyRow,
 )
-from tilewright.core.scratch import scratch_folder, write_text
+from tilewright.core.scratch import scratch_folder
 from tilewright.core.signals import graceful_interrupt
 from tilewright.core.timings import Speedup, speedup
 from tilewright.cost.floors import Peaks

@@ -63,13 +63,12 @@ class DepthwiseConvolution(TiledConvolution, ToldAsColumns):
         conv = convolution(workload)
         lanes = usual_lanes(conv.out_channels, forms[-1], target.lanes(conv.computed_in))
         ready = arriving_block(forms, conv.data) == lanes and not conv.padded
-        padding = ("inline",) if ready else ("inline", "tile")
         return (
             Knob(name="lanes", values=(lanes,)),
             Knob(name="tile_width", values=tile_sizes(conv.out_width, largest=_LARGEST_WIDTH)),
             Knob(name="tile_height", values=tile_sizes(conv.out_height, largest=3)),
             Knob(name="rows", values=tuple(r for r in (1, 2, 4) if r <= conv.out_height)),
-            Knob(name="padding", values=padding),
+            Knob(name="padding", values=("inline",) if ready else ("inline", "tile")),
             Knob(name="unroll", values=("columns", "taps")),
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.core.forms import Form
+from tilewright.core.grouping import grouped
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Column, Demand, seconds
@@ -42,9 +43,7 @@ def facts_of_many(
     if isinstance(spec, DemandsOfMany):
         demand = spec.demand_of_many(workloads, target, resources, forms, settings)
         return _columns(demand, resources, len(settings))
-    same: dict[str, list[int]] = {}
-    for row, workload in enumerate(workloads):
-        same.setdefault(workload.text, []).append(row)
+    same = grouped((workload.text, row) for row, workload in enumerate(workloads))
     found: dict[str, Column] = {}
     for rows in same.values():
         mine = settings if len(same) == 1 else [settings[row] for row in rows]

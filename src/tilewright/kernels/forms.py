@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.core.forms import PLAIN, Form, blocked, channel_block, in_channel_blocks
+from tilewright.core.grouping import grouped
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.workload import Workload
@@ -31,7 +32,7 @@ def choose_forms(network: FusedNetwork, target: Target, resources: Resources) ->
     operators read stay plain."""
     forms: dict[str, Form] = dict.fromkeys(network.graph.inputs, PLAIN)
     outputs = set(network.graph.outputs)
-    readers = _readers(network)
+    readers = grouped((tensor, call) for call in network.calls for tensor in call.inputs)
     for call in network.calls:
         read_by = readers.get(call.output, [])
         opaque = any(reader.workload.anchor_name == "opaque" for reader in read_by)
@@ -40,14 +41,6 @@ def choose_forms(network: FusedNetwork, target: Target, resources: Resources) ->
             PLAIN if plain else _result_layout(call, forms, read_by, target, resources)
         )
     return forms
-
-
-def _readers(network: FusedNetwork) -> Mapping[str, list[TaskCall]]:
-    readers: dict[str, list[TaskCall]] = {}
-    for call in network.calls:
-        for tensor in call.inputs:
-            readers.setdefault(tensor, []).append(call)
-    return readers
 
 
 def _result_layout(

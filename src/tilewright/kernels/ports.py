@@ -121,9 +121,8 @@ def form_options(kind: TensorType, target: Target, *, groups: int = 1) -> Ports:
         return (PLAIN,)
     channels = kind.shape[1] // groups
     lanes = target.lanes(element_type(kind.dtype).computed_in)
-    blocks = [b for b in (lanes, 2 * lanes, 4 * lanes) if channels % b == 0]
-    if not blocks:
-        blocks = [b for b in channel_blocks(channels, lanes)[:2] if b > 1]
+    whole = [b for b in (lanes, 2 * lanes, 4 * lanes) if channels % b == 0]
+    blocks = whole or [b for b in channel_blocks(channels, lanes)[:2] if b > 1]
     return (*(blocked(block) for block in blocks), PLAIN)
 
 

@@ -11,7 +11,6 @@ import json
 import socket
 import struct
 import time
-from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from math import inf
 from typing import Any
 
 from tilewright.core.errors import TargetError, close_matches
+from tilewright.core.grouping import grouped
 from tilewright.core.processes import Child, ChildCrash, ChildError, RemoteError
 from tilewright.core.records import Placement
 from tilewright.hardware.remote import ServerFacts, remote_instance, same_kind
@@ -63,11 +63,13 @@ class Tracker:
 
         Raises `TargetError`, naming the keys there are, when there is none.
         """
-        keys: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
         with self._connected() as connection:
-            for server in _ask(connection, [_SUMMARY])[1]["server_info"]:
-                host, port = server["addr"]
-                keys[str(server["key"]).partition(":")[2]].append((str(host), int(port)))
+            servers = _ask(connection, [_SUMMARY])[1]["server_info"]
+            keys = grouped(
+                (str(server["key"]).partition(":")[2], (str(host), int(port)))
+                for server in servers
+                for host, port in [server["addr"]]
+            )
         if key not in keys:
             raise TargetError(
                 f"the tracker at {self} knows no device {key!r}",

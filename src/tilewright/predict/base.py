@@ -83,13 +83,12 @@ class Features:
         return np.column_stack([known.get(name, nothing) for name in names])
 
 
-_GIGA, _MEGA, _MEBI = 1e9, 1e6, 2.0**20
+_GIGA, _MEBI = 1e9, 2.0**20
 _FIELDS = {
     "memory_bandwidth_gb_s": ("bytes_per_s", _GIGA),
     "peak_fp32_gflop_s": ("flop_per_s", _GIGA),
     "multiprocessors": ("multiprocessors", 1.0),
     "l2_cache_mb": ("l2_bytes", _MEBI),
-    "clock_mhz": ("clock_hz", _MEGA),
 }
 """By the file's names ours, and what turns the value into SI units."""
 
@@ -103,7 +102,6 @@ class Datasheet:
     flop_per_s: float
     multiprocessors: float
     l2_bytes: float
-    clock_hz: float
     capability: float = 0.0
 
     @property
@@ -129,7 +127,6 @@ def nominal(device: str) -> Datasheet:
         flop_per_s=8e12,
         multiprocessors=28,
         l2_bytes=4 * _MEBI,
-        clock_hz=1.5e9,
     )
 
 
@@ -172,9 +169,9 @@ def features_of(named: Mapping[str, Any], scale: Floats) -> Features:
 def read_datasheets(path: Path) -> dict[str, Datasheet]:
     """Datasheets by device from a JSON list of objects.
 
-    Each has `device`, `memory_bandwidth_gb_s`, `peak_fp32_gflop_s`, `multiprocessors`,
-    `l2_cache_mb`, `clock_mhz`, and may have `compute_capability`. Raises ModelError for a file
-    that is missing or something else, naming the entry and the field.
+    Each has `device`, `memory_bandwidth_gb_s`, `peak_fp32_gflop_s`, `multiprocessors` and
+    `l2_cache_mb`, and may have `compute_capability`; what else it has is not read. Raises
+    ModelError for a file that is missing or something else, naming the entry and the field.
     """
     try:
         require_regular(path)

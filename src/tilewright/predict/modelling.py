@@ -12,8 +12,8 @@ from typing import Any, cast
 from tilewright.core.codec import digest
 from tilewright.core.errors import ModelError, OutputError
 from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.output_files import write_text
 from tilewright.core.records import Placement
-from tilewright.core.scratch import write_text
 from tilewright.core.settings import read_settings
 from tilewright.cost.floors import Peaks
 from tilewright.hardware.environment import own_version

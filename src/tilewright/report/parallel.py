@@ -81,9 +81,8 @@ def chart(coordinates: Coordinates) -> Chart:
     def lines(trials: Sequence[Trial], colour: str, opacity: float) -> list[dict[str, object]]:
         rows: list[dict[str, object]] = []
         for trial in trials:
-            height = _FAILED
-            if usable(trial.latency_s):
-                height = _fast(math.log(_drawn_s(coordinates, trial)), low, high)
+            log_s = math.log(_drawn_s(coordinates, trial)) if usable(trial.latency_s) else None
+            height = _FAILED if log_s is None else _fast(log_s, low, high)
             own = [(name, heights[trial.settings.get(name)]) for name, heights in knobs]
             about: dict[str, object] = {
                 "trial": trial.number,
@@ -103,7 +102,7 @@ def chart(coordinates: Coordinates) -> Chart:
         *lines(coordinates.best, "var(--best)", 1.0),
     ]
     values = [
-        {"knob": name, "height": at, "value": _word(value)}
+        {"knob": name, "height": at, "value": shown.plain(value)}
         for name, heights in knobs
         for value, at in list(heights.items())[:: 1 + (len(heights) - 1) // _MOST_LABELS]
     ]
@@ -128,11 +127,3 @@ def _fast(log_s: float, low: float, high: float) -> float:
 def _thinned(trials: Sequence[Trial]) -> Sequence[Trial]:
     """Every so many, so that few enough are left; an empty sequence stays empty."""
     return trials[:: max(1, -(-len(trials) // _MOST_FADED))]
-
-
-def _word(value: Value) -> str:
-    if value is None:
-        return shown.MISSING
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)

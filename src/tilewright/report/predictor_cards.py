@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tilewright.core.output_files import write_text
 from tilewright.core.predictions import EvaluateRow, PredictorCard
-from tilewright.core.scratch import write_text
 from tilewright.predict.evaluation import Evaluation, HeldOut
 from tilewright.report import html, views
 from tilewright.report.formats import escaped, to_markdown

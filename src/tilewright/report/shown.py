@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TypeGuard
 
 from tilewright.core.units import format_bytes, format_joules, format_seconds
 
@@ -11,26 +12,24 @@ MISSING = "–"
 _LONGEST, _CUT = 60, 24
 
 
-def known(value: float | None) -> bool:
+def _known(value: float | None) -> TypeGuard[float]:
     """Whether there is a number that can be shown."""
     return value is not None and math.isfinite(value)
 
 
 def seconds(value_s: float | None) -> str:
     """`0.0123` → `12.3 ms`."""
-    return format_seconds(value_s) if value_s is not None and math.isfinite(value_s) else MISSING
+    return format_seconds(value_s) if _known(value_s) else MISSING
 
 
 def joules(value_j: float | None) -> str:
     """`0.0123` → `12.3 mJ`."""
-    return format_joules(value_j) if value_j is not None and math.isfinite(value_j) else MISSING
+    return format_joules(value_j) if _known(value_j) else MISSING
 
 
 def size(value_bytes: float | None) -> str:
     """`1536` → `1.5 KiB`."""
-    if value_bytes is None or not math.isfinite(value_bytes):
-        return MISSING
-    return format_bytes(value_bytes)
+    return format_bytes(value_bytes) if _known(value_bytes) else MISSING
 
 
 def percent(fraction: float | None) -> str:
@@ -45,7 +44,7 @@ def rate(value: float | None, unit: str = "") -> str:
 
 def ratio(value: float | None) -> str:
     """`1.1666` → `1.17×`."""
-    if value is None or not math.isfinite(value):
+    if not _known(value):
         return MISSING
     return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
 
@@ -64,7 +63,7 @@ def error(value: float | None) -> str:
 
 def number(value: float | None, digits: int = 3, suffix: str = "") -> str:
     """`digits` significant digits, plain notation from 0.001 to a million."""
-    if value is None or not math.isfinite(value):
+    if not _known(value):
         return MISSING
     size_of = abs(float(f"{value:.{digits - 1}e}"))
     if size_of and not 1e-3 <= size_of < 1e6:
@@ -76,6 +75,15 @@ def number(value: float | None, digits: int = 3, suffix: str = "") -> str:
 def whole(value: int | None) -> str:
     """`12345` → `12 345`."""
     return f"{value:,}".replace(",", "\u202f") if value is not None else MISSING
+
+
+def plain(value: object) -> str:
+    """A value's text: `True` → `yes`, `None` → `–`."""
+    if value is None:
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
 
 
 def pairs(values: Mapping[str, object]) -> str:

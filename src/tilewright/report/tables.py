@@ -6,15 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from tilewright.report.shown import MISSING
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return MISSING
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+from tilewright.report.shown import plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +18,7 @@ class Column:
 
     field: str
     label: str
-    show: Callable[[Any], str] = _text
+    show: Callable[[Any], str] = plain
     number: bool = False
     show_record: Callable[[Mapping[str, Any]], str] | None = None
 

@@ -207,9 +207,8 @@ def profile_summary(result: ProfileResult) -> Table:
 
 def memory_table(memory: MemoryUse) -> Table:
     """Memory at the peak, planned and measured, and what it is for."""
-    measured = memory.reason
-    if memory.measured_bytes is not None:
-        measured = f"{shown.size(memory.measured_bytes)} ({memory.method})"
+    told = f"{shown.size(memory.measured_bytes)} ({memory.method})"
+    measured = memory.reason if memory.measured_bytes is None else told
     facts: list[tuple[str, Any, str]] = [
         ("planned peak", memory.planned_bytes, shown.size(memory.planned_bytes)),
         ("measured peak", memory.measured_bytes, measured),

@@ -156,9 +156,11 @@ class NetworkSearch:
                 raise
             self.context.note(f"The plan {name!r} is left out: {error.message}")
             return None
-        for key, (candidate, result) in picks.items():
-            if result.check is not None:
-                self._checks[key] = candidate, result.check
+        self._checks |= {
+            key: (candidate, result.check)
+            for key, (candidate, result) in picks.items()
+            if result.check is not None
+        }
         if name != SHIPPED_BEFORE:
             self._looked_at.append((plan.tasks, known))
         chosen = {key: candidate for key, (candidate, _) in picks.items()}

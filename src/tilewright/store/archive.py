@@ -17,9 +17,10 @@ from typing import Self
 from sqlalchemy import CompoundSelect, Connection, Table, delete, func, select, union
 
 from tilewright.core.errors import StoreError, UsageError
+from tilewright.core.output_files import replacing
 from tilewright.core.records import Placement
 from tilewright.core.results import CleanUp, DatabaseInfo, ImportResult
-from tilewright.core.scratch import SCRATCH, remove_leftovers, replacing
+from tilewright.core.scratch import SCRATCH, remove_leftovers
 from tilewright.core.settings import read_settings
 from tilewright.graph.workload import Workload
 from tilewright.models.cache import cache_bytes, shrink

@@ -16,7 +16,7 @@ from tilewright.cli.flags import AnswerFlags
 from tilewright.cli.output import Answer, keep
 from tilewright.cli.run import write_array
 from tilewright.core.errors import OutputError, reason_of
-from tilewright.core.scratch import check_place, replacing
+from tilewright.core.output_files import check_place, replacing
 from tilewright.report.tables import Table
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -220,22 +219,6 @@ def reduced(rows: Floats) -> Floats:
     scaled[_AS_THEY_ARE] = sums[_AS_THEY_ARE]
     work = linear[:, _ARITHMETIC].sum(axis=1) + linear[:, _EXECUTIONS]
     return np.concatenate([[float(len(rows))], scaled, rows[int(np.argmax(work))]])
-
-
-def store_features(module: Any, target: str) -> Floats:
-    """One row: how many buffers are stored to, sums over them, and the one with most work."""
-    import tvm
-    from tvm.s_tir import Schedule
-    from tvm.s_tir import meta_schedule as ms
-    from tvm.s_tir.meta_schedule import _ffi_api
-
-    # not ms.TuneContext(...): that imports the instructions of all devices, ten seconds and more
-    context = _ffi_api.TuneContext(
-        module, tvm.target.Target(target), None, None, "features", 1, 1, None
-    )
-    candidate = ms.MeasureCandidate(Schedule(module), [])
-    (rows,) = ms.feature_extractor.PerStoreFeature().extract_from(context, [candidate])
-    return reduced(rows.numpy().astype(np.float64))
 
 
 WIDTHS = {"itervar": ITERVAR_WIDTH, "curve": CURVE_WIDTH, "store": STORE_WIDTH}

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import tvm
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
-from tvm.s_tir import SBlockRealize
+from tvm.s_tir import SBlockRealize, Schedule
 from tvm_ffi import structural_visit, structural_walk
 
 from tilewright.compiler.features.kinds import (
@@ -27,7 +27,7 @@ from tilewright.compiler.features.kinds import (
     Touch,
     curve_features,
     itervar_features,
-    store_features,
+    reduced,
 )
 
 _MOST_SAMPLES = 4096
@@ -264,3 +264,17 @@ def kernel_features(module: Any, target: str, kind: str) -> Floats:
     if kind == "store":
         return store_features(module, target)
     return {"itervar": itervar_features, "curve": curve_features}[kind](loop_nests(module["main"]))
+
+
+def store_features(module: Any, target: str) -> Floats:
+    """One row: how many buffers are stored to, sums over them, and the one with most work."""
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.meta_schedule import _ffi_api
+
+    # not ms.TuneContext(...): that imports the instructions of all devices, ten seconds and more
+    context = _ffi_api.TuneContext(
+        module, tvm.target.Target(target), None, None, "features", 1, 1, None
+    )
+    candidate = ms.MeasureCandidate(Schedule(module), [])
+    (rows,) = ms.feature_extractor.PerStoreFeature().extract_from(context, [candidate])
+    return reduced(rows.numpy().astype(np.float64))

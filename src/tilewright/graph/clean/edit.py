@@ -140,10 +140,12 @@ class Edit:
         """The new graph; the old one itself when nothing changed."""
         if not self._replaced and not self._aliases:
             return self.graph
-        nodes: list[Node] = []
-        for node in self.graph.nodes:
-            if node.outputs[0] not in self._aliases:
-                nodes.extend(self._replaced.get(node.outputs[0], (node,)))
+        nodes = [
+            kept
+            for node in self.graph.nodes
+            if node.outputs[0] not in self._aliases
+            for kept in self._replaced.get(node.outputs[0], (node,))
+        ]
         names, extra = self._output_names({t for node in nodes for t in node.outputs})
         rebuilt = [
             replace(

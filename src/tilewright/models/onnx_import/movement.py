@@ -229,9 +229,7 @@ def triangle(node: OnnxNode) -> Translated:
     rows, columns = x.shape[-2:]
     only_if(rows * columns <= FOLDED_BYTES)
     diagonal = node.constant(np.arange(columns)[None, :] - np.arange(rows)[:, None])
-    offset = node.constant(np.array(0))
-    if given:
-        offset = given.reshape(())
+    offset = given.reshape(()) if given else node.constant(np.array(0))
     kept = diagonal.emit("greater_equal" if node.integer("upper", 1) else "less_equal", offset)
     return kept.emit("where", x, x.filled(0))
 

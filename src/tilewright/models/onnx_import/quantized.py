@@ -32,6 +32,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper
 
+from tilewright.core.grouping import grouped
 from tilewright.graph.clean.edit import NotApplicable, found, only_if
 from tilewright.graph.network import Array, TensorType
 from tilewright.models.onnx_import.node import OnnxNode, Tensor, Translated, translates
@@ -211,10 +212,7 @@ class _Rewrite:
         self.outputs.update(*map(read_inside, graph.node))
         self.constants: dict[str, Array] = {}
         self.producers = {name: node for node in self.nodes for name in node.output}
-        self.readers: dict[str, list[NodeProto]] = {}
-        for node in self.nodes:
-            for name in node.input:
-                self.readers.setdefault(name, []).append(node)
+        self.readers = grouped((name, node) for node in self.nodes for name in node.input)
 
     def rewritten(self) -> list[NodeProto]:
         """Replace what is between pairs; drop the DequantizeLinear that nobody reads then."""

@@ -132,9 +132,11 @@ def _taps(
     left = np.ceil(place) - 1
     offsets = np.arange(start, 2 - start)[:, None]
     distance = np.abs((offsets - (place - left)) * width)
-    weights = np.clip(1 - distance, 0, 1)
-    if cubic:
-        weights = _cubic(distance, node.number("cubic_coeff_a", -0.75))
+    weights = (
+        _cubic(distance, node.number("cubic_coeff_a", -0.75))
+        if cubic
+        else np.clip(1 - distance, 0, 1)
+    )
     indices = left.astype(np.int64) + offsets
     if node.integer("exclude_outside", 0):
         weights = np.where((indices < 0) | (indices >= axis.before), 0.0, weights)
@@ -209,9 +211,7 @@ def _axes(node: OnnxNode, shape: tuple[int, ...], coordinate: str) -> list[_Axis
         scales[place], sizes[place] = size if named else size / shape[place], whole
     if not named:
         _keep_ratio(node, shape, places, scales, sizes)
-    parts: list[tuple[float, float] | None] = [None] * rank
-    if coordinate == _CROP:
-        parts = _parts(node, places, rank)
+    parts = _parts(node, places, rank) if coordinate == _CROP else [None] * rank
     if coordinate in _CORNERS:
         _refuse_fractions(shape, sizes, scales)
     return [

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import require_regular
-from tilewright.core.scratch import replacing
+from tilewright.core.output_files import replacing
 from tilewright.plan.assignment.problem import (
     FORBIDDEN,
     Problem,

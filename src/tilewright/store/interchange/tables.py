@@ -216,11 +216,13 @@ def _check_columns(source: Source, columns: list[str]) -> None:
 
 def _of_csv(row: Mapping[Any, Any]) -> Json:
     """A row with its cells read as numbers where columns hold some."""
-    cells = dict(row) | {name: _number(row.get(name), kind) for name, kind in _NUMBERS.items()}
-    for name in ("workload", "energy_method", "energy_samples_j"):
-        cells[name] = row.get(name) or None
-    cells["samples_s"] = json_value(row.get("samples_s") or "")
-    return cells
+    texts = ("workload", "energy_method", "energy_samples_j")
+    return {
+        **row,
+        **{name: _number(row.get(name), kind) for name, kind in _NUMBERS.items()},
+        **{name: row.get(name) or None for name in texts},
+        "samples_s": json_value(row.get("samples_s") or ""),
+    }
 
 
 def _number(cell: object, kind: type[int] | type[float]) -> int | float | None:
