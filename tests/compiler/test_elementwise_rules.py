@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,15 +13,18 @@ from tilewright.graph.evaluate import run_workload
 from tilewright.graph.network import TensorType
 from tilewright.graph.operators import OPERATORS
 
-NAMED = {
-    "clip": {"minimum": -0.5, "maximum": 0.75},
-    "leaky_relu": {"alpha": 0.1},
-    "elu": {"alpha": 1.2},
-    "selu": {"alpha": 1.67, "gamma": 1.05},
-    "thresholded_relu": {"alpha": 0.3},
-    "hard_sigmoid": {"alpha": 0.2, "beta": 0.5},
-    "cast": {"dtype": "int32"},
-}
+NAMED = [
+    ("clip", {"minimum": -0.5, "maximum": 0.75}),
+    ("leaky_relu", {"alpha": 0.1}),
+    ("elu", {"alpha": 1.2}),
+    ("celu", {"alpha": 1.5}),
+    ("celu", {"alpha": -2.5}),
+    ("selu", {"alpha": 1.67, "gamma": 1.05}),
+    ("thresholded_relu", {"alpha": 0.3}),
+    ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
+    ("cast", {"dtype": "int32"}),
+]
+"""Operators with attributes, a row for each set of them."""
 UNARY = [
     "relu",
     "sigmoid",
@@ -44,7 +49,7 @@ UNARY = [
     "hard_swish",
     "isnan",
     "identity",
-] + list(NAMED)
+]
 BINARY = [
     "add",
     "subtract",
@@ -62,6 +67,7 @@ BINARY = [
     "greater_equal",
     "prelu",
 ]
+ONE_OPERAND: list[tuple[str, dict[str, Any]]] = [*((name, {}) for name in UNARY), *NAMED]
 SHIFTS = ("shift_left", "shift_right")
 SHAPE = (3, 37)
 
@@ -76,12 +82,13 @@ def same(found: np.ndarray, expected: np.ndarray) -> None:
 def test_every_elementwise_operator_has_a_rule_and_a_case_here() -> None:
     names = {name for name, operator in OPERATORS.items() if operator.elementwise}
     assert names == set(RULES)
-    assert names == {*UNARY, *BINARY, "where", "not", "and", "or", *SHIFTS}
+    cases = {name for name, _ in ONE_OPERAND}
+    assert names == {*cases, *BINARY, "where", "not", "and", "or", *SHIFTS}
 
 
-@pytest.mark.parametrize("name", UNARY)
-def test_unary_operator_matches_numpy(name: str) -> None:
-    task = workload([SHAPE], step(name, 0, **NAMED.get(name, {})))
+@pytest.mark.parametrize(("name", "named"), ONE_OPERAND)
+def test_unary_operator_matches_numpy(name: str, named: dict[str, Any]) -> None:
+    task = workload([SHAPE], step(name, 0, **named))
     x = 3 * random_arrays(task)[0]
     x.flat[:4] = [np.nan, np.inf, -np.inf, -0.0] if name not in ("sin", "cos", "cast") else 0.5
     with np.errstate(all="ignore"):
@@ -155,10 +162,13 @@ def test_what_is_left_of_infinities_and_zeros(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
-@pytest.mark.parametrize("name", sorted({*UNARY, *BINARY} - {"cast"}))
-def test_other_precisions(name: str, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [case for case in (*ONE_OPERAND, *((name, {}) for name in BINARY)) if case[0] != "cast"],
+)
+def test_other_precisions(name: str, named: dict[str, Any], dtype: str) -> None:
     """Each result is as exact as its type: what loses digits is computed in a wider one."""
-    count, named = 2 if name in BINARY else 1, NAMED.get(name, {})
+    count = 2 if name in BINARY else 1
     task = workload([TensorType((33,), dtype)] * count, step(name, *range(count), **named))
     arrays = random_arrays(task)
     if name in ("log", "sqrt", "rsqrt", "power"):

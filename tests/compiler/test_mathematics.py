@@ -23,7 +23,8 @@ SPECIAL = [
     -87.0,
     -104.0,
 ]
-NAMES = ("exp", "tanh", "erf", "sigmoid", "log", "softplus", "gelu", "silu", "elu", "selu")
+NAMES = ("exp", "tanh", "erf", "sigmoid", "log", "softplus", "gelu", "silu", "elu", "selu", "celu")
+NAMED = {"elu": {"alpha": 1.3}, "celu": {"alpha": 1.3}, "selu": {"alpha": 1.67, "gamma": 1.05}}
 
 
 def samples() -> np.ndarray:
@@ -36,7 +37,7 @@ def samples() -> np.ndarray:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_function_matches_a_double_precision_reference(name: str) -> None:
-    named = {"elu": {"alpha": 1.3}, "selu": {"alpha": 1.67, "gamma": 1.05}}.get(name, {})
+    named = NAMED.get(name, {})
     x = samples()
     task = workload([x.shape], step(name, 0, **named))
     found = run_kernel(task, "injective", [x]).astype(np.float64)

@@ -189,6 +189,8 @@ def test_error_function_is_accurate_to_1e_12() -> None:
 PARAMETRIC = [
     ("leaky_relu", "LeakyRelu", {"alpha": 0.2}),
     ("elu", "Elu", {"alpha": 0.7}),
+    ("celu", "Celu", {"alpha": 2.0}),
+    ("celu", "Celu", {"alpha": -0.5}),
     ("thresholded_relu", "ThresholdedRelu", {"alpha": 0.3}),
     ("selu", "Selu", {"alpha": 1.5, "gamma": 1.1}),
     ("hard_sigmoid", "HardSigmoid", {"alpha": 0.3, "beta": 0.4}),

@@ -88,6 +88,8 @@ CASES: list[Case] = [
     ("clip", MAP, {"minimum": -0.5, "maximum": INF}),
     ("leaky_relu", MAP, {"alpha": 0.1}),
     ("elu", MAP, {"alpha": 0.7}),
+    ("celu", MAP, {"alpha": 2.0}),
+    ("celu", MAP, {"alpha": -0.5}),
     ("thresholded_relu", MAP, {"alpha": 0.5}),
     ("selu", MAP, {"alpha": 1.67, "gamma": 1.05}),
     ("hard_sigmoid", MAP, {"alpha": 0.2, "beta": 0.5}),
@@ -216,7 +218,11 @@ def test_biases_are_given_to_the_operator(operator: str) -> None:
     values: dict[str, Array] = {
         name: RANDOM.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()
     }
-    named = attributes(**CONV, output_padding=(3, 1)) if "conv2d" in operator else ()
+    named = {
+        "conv2d": attributes(**CONV),
+        "conv2d_transpose": attributes(**CONV, output_padding=(3, 1)),
+        "dense": (),
+    }[operator]
     first = Node(name="1", operator=operator, inputs=("x", "w"), outputs=("p",), attributes=named)
     bias = Node(name="2", operator="add", inputs=("b", "p"), outputs=("q",))
     last = Node(name="3", operator="relu", inputs=("q",), outputs=("y",))

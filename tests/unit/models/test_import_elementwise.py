@@ -34,7 +34,8 @@ def test_unary_of_positive_numbers(operator: str) -> None:
      ("LeakyRelu", 16, {}), ("Elu", 9, {"alpha": 0.7}), ("Selu", 9, {}),
      ("Selu", 9, {"alpha": 1.2, "gamma": 0.9}), ("ThresholdedRelu", 10, {"alpha": 0.5}),
      ("HardSigmoid", 9, {}), ("HardSigmoid", 9, {"alpha": 0.4, "beta": 0.3}), ("Celu", 12, {}),
-     ("Celu", 12, {"alpha": 2.0}), ("IsInf", 10, {}), ("IsInf", 10, {"detect_negative": 0})],
+     ("Celu", 12, {"alpha": 2.0}), ("Celu", 12, {"alpha": -0.5}),
+     ("IsInf", 10, {}), ("IsInf", 10, {"detect_negative": 0})],
 )  # fmt: skip
 def test_parametric(operator: str, opset: int, named: dict[str, Any]) -> None:
     x = normal(3, 5) * 3

@@ -84,6 +84,7 @@ OPAQUE: list[tuple[str, dict[str, Any], dict[str, Any], list[str], dict[str, Any
     ("Einsum", {"a": normal(2, 3), "b": normal(3, 4)}, {}, ["y"], {"equation": "ij,jk->ki"}),
     ("Conv", {"x": normal(1, 2, 4, 4, 4)}, {"w": normal(3, 2, 2, 2, 2)}, ["y"], {}),
     ("Hardmax", {"x": normal(2, 9)}, {}, ["y"], {"axis": 1}),
+    ("Celu", {"x": normal(2, 9)}, {}, ["y"], {"alpha": 0.0}),
 ]  # fmt: skip
 
 

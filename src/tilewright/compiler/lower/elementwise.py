@@ -69,6 +69,11 @@ def _elu(x: Expr, alpha: float) -> Expr:
     return _negative_part(x, mathematics.expm1(x) * _like(x, alpha))
 
 
+def _celu(x: Expr, alpha: float) -> Expr:
+    factor = _like(x, alpha)
+    return _negative_part(x, mathematics.expm1(x / factor) * factor)
+
+
 def _gelu(x: Expr) -> Expr:
     return x * _like(x, 0.5) * (_like(x, 1) + mathematics.erf(x * _like(x, 2**-0.5)))
 
@@ -172,6 +177,7 @@ RULES: dict[str, Rule] = {
     "clip": lambda x, named: _clip(x[0], named),
     "leaky_relu": lambda x, n: _negative_part(x[0], x[0] * _like(x[0], n["alpha"])),
     "elu": lambda x, n: _elu(x[0], n["alpha"]),
+    "celu": lambda x, n: _celu(x[0], n["alpha"]),
     "selu": lambda x, n: _elu(x[0], n["alpha"]) * _like(x[0], n["gamma"]),
     "thresholded_relu": lambda x, n: tirx.Select(
         x[0] > _like(x[0], n["alpha"]), x[0], _like(x[0], 0)

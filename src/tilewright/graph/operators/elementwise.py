@@ -77,6 +77,10 @@ def _elu(x: Any, alpha: float) -> Any:
     return _select(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
 
 
+def _celu(x: Any, alpha: float) -> Any:
+    return _select(x < 0, alpha * np.expm1(np.minimum(x, 0) / alpha), x)
+
+
 def _selu(x: Any, alpha: float, gamma: float) -> Any:
     return gamma * _elu(x, alpha)
 
@@ -171,6 +175,7 @@ ELEMENTWISE = (
     _operator("isnan", np.isnan, logical=True),
     _operator("leaky_relu", lambda x, alpha: _select(x < 0, alpha * x, x), slope=_steepest),
     _operator("elu", _elu, slope=_steepest, transcendental=1),
+    _operator("celu", _celu, transcendental=1),  # of a negative alpha the slope has no bound
     _operator("selu", _selu, slope=_steepest, transcendental=1),
     _operator("thresholded_relu", lambda x, alpha: np.where(x > alpha, x, 0), jumps=True),
     _operator("hard_sigmoid", _hard_sigmoid, slope=_steepest),

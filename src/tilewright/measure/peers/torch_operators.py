@@ -220,6 +220,7 @@ _CALLED: dict[str, Call] = {
     "clip": lambda n, x: x.clamp(float(n["minimum"]), float(n["maximum"])),
     "leaky_relu": lambda n, x: functional.leaky_relu(x, n["alpha"]),
     "elu": lambda n, x: functional.elu(x, n["alpha"]),
+    "celu": lambda n, x: functional.celu(x, n["alpha"]),
     "thresholded_relu": lambda n, x: functional.threshold(x, n["alpha"], 0.0),
     "selu": lambda n, x: n["gamma"] * functional.elu(x, n["alpha"]),
     "hard_sigmoid": lambda n, x: (n["alpha"] * x + n["beta"]).clamp(0, 1),

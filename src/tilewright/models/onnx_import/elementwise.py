@@ -37,6 +37,7 @@ _VARIADIC = {"Sum": "add", "Mean": "add", "Max": "maximum", "Min": "minimum"}
 _PARAMETRIC = {
     "LeakyRelu": ("leaky_relu", {"alpha": 0.01}),
     "Elu": ("elu", {"alpha": 1.0}),
+    "Celu": ("celu", {"alpha": 1.0}),
     "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
     "Selu": ("selu", {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}),
     "HardSigmoid": ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
@@ -73,6 +74,7 @@ def parametric(node: OnnxNode) -> Translated:
     """One input and float parameters."""
     operator, defaults = _PARAMETRIC[node.operator]
     named = {name: node.number(name, value) for name, value in defaults.items()}
+    only_if(operator != "celu" or named["alpha"] != 0)  # it divides by alpha
     return node.input(0).emit(operator, **named)
 
 
@@ -173,13 +175,6 @@ def swish(node: OnnxNode) -> Translated:
     """Swish, and ONNX Runtime's QuickGelu: x * sigmoid(alpha * x)."""
     x, alpha = node.input(0), node.number("alpha", 1.0 if node.operator == "Swish" else 1.702)
     return x.emit("silu") if alpha == 1 else x * (x * alpha).emit("sigmoid")
-
-
-@translates("Celu")
-def celu(node: OnnxNode) -> Translated:
-    """Celu: elu of x/alpha, times alpha."""
-    x, alpha = node.input(0), node.number("alpha", 1.0)
-    return x.emit("elu", alpha=1.0) if alpha == 1 else (x / alpha).emit("elu", alpha=1.0) * alpha
 
 
 @translates("Cosh", "Sinh")
