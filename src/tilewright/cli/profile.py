@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from tilewright.cli.flags import ArtifactFlags, ChoiceFlags, MeteredFlags, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.work import working
-from tilewright.core.output_files import write_text
+from tilewright.core.output_files import check_place, write_text
 
 PAGE = "profile.html"
 
@@ -36,6 +36,8 @@ def profile(
     With --out a page with pictures is written as profile.html: the network call by call, the memory
     that each call needs, each task beside the machine's limits.
     """
+    if flags.out is not None:
+        check_place(flags.out / PAGE)
     with working(flags, model_flags) as work:
         work.session.verify = artifact_flags.verify
         result = work.session.profile(

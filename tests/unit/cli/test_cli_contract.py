@@ -254,8 +254,15 @@ def test_out_keeps_the_json(tilewright: Command, session: FakeSession, tmp_path:
     assert session.calls[1]["settings"] == "shipped"
     assert "Report: kept/profile.html" in ran.out
     assert "Profiled for" in (tmp_path / "kept" / "profile.html").read_text()
+
+
+def test_a_profile_is_not_measured_where_it_could_not_be_written(
+    tilewright: Command, session: FakeSession, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
-    assert tilewright("profile", "m", "--out", "file").code == 4
+    ran = tilewright("profile", "m", "--out", "file")
+    assert (ran.code, ran.out, session.calls) == (4, "", [])
+    assert "error: file/profile.html cannot be written: " in ran.err
 
 
 def test_numbers_are_scaled_for_people_and_si_in_csv(tilewright: Command) -> None:
