@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,6 +84,44 @@ def test_markdown_names_the_pictures_it_is_given() -> None:
     assert "![Predicted against measured](plots/conv2d.svg)" in text
     assert "- rows: 300 of 40 configurations" in text and EVIL not in text
     assert "![" not in cards.markdown(found, {})
+
+
+def test_every_card_has_its_own_errors_and_plot() -> None:
+    """Of two targets of one family: a card shows the rows of its own, in its own unit."""
+    times, powers = judged(), replace(judged(200, unit="W"), target="power_w")
+    rows = [times.row("all"), powers.row("all")]
+    both = Evaluation(
+        result=EvaluateResult(
+            family="conv2d",
+            split="configuration",
+            shots=0,
+            rows=tuple(rows),
+            cards=(made_card(rows[:1]), replace(made_card(rows[1:]), target="power_w")),
+        ),
+        held_out=(times, powers),
+    )
+    first, second = cards.markdown(both, {}).split("## ")[1:]
+    assert first.startswith("conv2d, latency\\_s\n") and second.startswith("conv2d, power\\_w\n")
+    for text, count in ((first, 300), (second, 200)):
+        (told,) = [line for line in text.splitlines() if line.startswith("| all |")]
+        assert told.startswith(f"| all | {count} |")
+    drawn = cards.pictures(both, most=100)
+    assert set(drawn) == {("conv2d", "latency_s"), ("conv2d", "power_w")}
+    with pytest.raises(ValueError, match="shorter"):
+        cards.markdown(replace(both, held_out=(times,)), {})
+
+
+def test_a_card_says_when_its_data_were_measured() -> None:
+    def told(measured_from: str, measured_until: str) -> str:
+        found = evaluation(judged())
+        (made,) = found.result.cards
+        made = replace(made, measured_from=measured_from, measured_until=measured_until)
+        text = cards.markdown(replace(found, result=replace(found.result, cards=(made,))), {})
+        return next(line for line in text.splitlines() if line.startswith("- measured: "))
+
+    assert told("2030-01-02", "2030-01-05") == "- measured: 2030-01-02 to 2030-01-05"
+    assert told("2030-01-02", "2030-01-02") == "- measured: 2030-01-02"
+    assert told("", "2030-01-05") == told("2030-01-02", "") == "- measured: not recorded"
 
 
 def test_pictures_are_files_of_their_own() -> None:

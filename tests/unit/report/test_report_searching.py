@@ -208,3 +208,6 @@ def test_searches_table_leaves_trials_and_idle_tasks_out() -> None:
     assert [record["task"] for record in table.records] == ["b", "layer1.conv1"]
     assert "trials" not in table.raw()[0]
     assert "| b | 2 ms | 1 ms | 2.00× | 32 | 8 | yes |" in formats.to_markdown(table)
+    unknown, nothing = replace(SEARCH, task="unknown", gain=None), replace(SEARCH, gain=1.0)
+    last = views.searches_table((unknown, nothing)).records[-1]
+    assert last["task"] == "unknown", "no gain is still known, of a task that only failed it is not"
