@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
+from helpers.networks.graph_arrangement import arranged
+from helpers.networks.graph_builder import Builder, random_inputs, run_fused
+from helpers.networks.random_graphs import graphs
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
 from tilewright.core.targets import threads_alone
 from tilewright.graph.arrange import copying
 from tilewright.graph.arrays import to_physical
 from tilewright.graph.carry_out import PlanMemory, carry_out, results_of_calls
-from tilewright.graph.network import TensorType, attributes
+from tilewright.graph.fuse import fuse
+from tilewright.graph.network import Graph, TensorType, attributes
 from tilewright.graph.plan import MAIN, Lane, NetworkPlan, PlannedCall, PlannedTensor
 from tilewright.graph.workload import Argument, Step, Workload
 
@@ -141,3 +146,31 @@ def test_constants_are_the_graphs_in_the_shape_of_the_argument(shape: tuple[int,
     found = carry_out(plan(tensors, call), {"x": X}, {"w": weights})
     assert found["y"].dtype == np.int32
     np.testing.assert_array_equal(found["y"], X * weights.reshape(8, 1, 1))
+
+
+@settings(max_examples=30, deadline=None)
+@given(graphs())
+def test_inputs_may_lie_in_any_order_of_the_callers_memory(graph: Graph) -> None:
+    made, inputs = arranged(graph), random_inputs(graph)
+    wanted = carry_out(made, inputs, graph.constants)
+    columns = {name: np.asfortranarray(array) for name, array in inputs.items()}
+    every_second = {name: np.repeat(array, 2, -1)[..., ::2] for name, array in inputs.items()}
+    for lying_otherwise in (columns, every_second):
+        found = carry_out(made, lying_otherwise, graph.constants)
+        assert found.keys() == set(graph.outputs)
+        for name in graph.outputs:
+            np.testing.assert_array_equal(found[name], wanted[name])
+
+
+@pytest.mark.parametrize("block", [0, 16])
+def test_every_call_of_a_network_has_its_logical_result(block: int) -> None:
+    """Whatever form the result lies in, it is told in the shape of its type."""
+    b = Builder()
+    x = b.conv(b.input(1, 16, 6, 6), 32)
+    graph = b.graph(b.conv(b.add("relu", x), 16))
+    made, inputs = arranged(graph, block), random_inputs(graph)
+    found = results_of_calls(made, inputs, graph.constants)
+    wanted = run_fused(fuse(graph), inputs)
+    assert list(found) == [call.name for call in made.calls]
+    for call in made.calls:
+        np.testing.assert_allclose(found[call.name], wanted[call.output], rtol=1e-4, atol=1e-4)
