@@ -99,6 +99,19 @@ def test_waves_and_the_tail_of_the_last_one() -> None:
     assert over["tail"] == pytest.approx(1 - (2 * full + 1) / (3 * full))
 
 
+def test_how_much_of_the_gpu_is_used() -> None:
+    """Of 132 multiprocessors, and of the 2048 threads of each."""
+    few = kernel_facts(kernel(blocks=33), H100)
+    assert (few["multiprocessors_used"], few["most_blocks"]) == (0.25, 1)
+    many = kernel_facts(kernel(blocks=300), H100)
+    assert (many["multiprocessors_used"], many["most_blocks"]) == (1.0, 3)
+    assert many["occupancy"] == 1.0
+    assert kernel_facts(kernel(report=report(255)), H100)["occupancy"] == 256 / 2048
+    assert kernel_facts(kernel(threads=40, report=report(shared=100 << 10)), H100)[
+        "occupancy"
+    ] == pytest.approx(2 * 64 / 2048), "two blocks of two warps, the second hardly filled"
+
+
 def test_without_a_model_there_are_no_waves() -> None:
     gpu = parse_gpu("cuda -arch=sm_90")
     assert waves(kernel(), gpu) is None
@@ -131,6 +144,8 @@ def test_the_main_function_reads_the_most() -> None:
     small, large = kernel(blocks=1), kernel(blocks=100)
     code = CudaCode(rule="Fallback", kernels=(small, large), source="")
     assert main_kernel(code) is large
+    busy = kernel(blocks=2, loads=1000.0)
+    assert main_kernel(CudaCode(rule="", kernels=(large, busy), source="")) is busy
     facts = code_facts(code, H100)
     assert (facts["rule"], facts["kernels"], facts["grid_blocks"]) == ("Fallback", 2, 100)
 
