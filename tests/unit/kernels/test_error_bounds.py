@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.core.element_types import element_type, element_types
 from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.kernels.register_tile import summation_error
 from tilewright.kernels.registry import applicable
 from tilewright.testing.implementations import PLACEMENTS
 
@@ -100,3 +102,38 @@ def test_bounds_grow_with_sums_and_shrink_with_precision(
     for dtype, found in zip(finest_first, every, strict=True):
         longer = bounds(anchor, length * more, dtype)
         assert all(found[name] <= longer[name] for name in found.keys() & longer.keys())
+
+
+@pytest.mark.parametrize(
+    ("anchor", "length", "implementation", "bound"),
+    [
+        ("dense", 1, "dense_packed", 2e-6),
+        ("dense", 64, "dense_packed", 2e-6),
+        ("dense", 100, "dense_packed", 2.4e-6),
+        ("dense", 10_000, "dense_packed", 2.4e-5),
+        ("batch_matmul", 10_000, "batch_matmul_tiled", 2.4e-5),
+        ("conv2d", 100, "conv2d_direct", 2.4e-7 * 30),
+    ],
+)
+def test_sums_in_single_precision_err_by_the_root_of_their_length(
+    anchor: str, length: int, implementation: str, bound: float
+) -> None:
+    """A convolution of 100 channels with 3×3 taps adds up 900 products, whose root is 30."""
+    assert bounds(anchor, length, "float32")[implementation] == pytest.approx(bound)
+
+
+@settings(max_examples=30, deadline=None)
+@given(length=st.integers(1, 3000), seed=st.integers(0, 1000))
+def test_a_sum_that_is_right_keeps_within_its_bound_and_one_that_lacks_a_product_does_not(
+    length: int, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    x, w = random.normal(size=(2, length)).astype(np.float32)
+    products = x * w
+    whole = float(np.dot(x.astype(np.float64), w.astype(np.float64)))
+    scale = float(np.abs(products.astype(np.float64)).sum())
+    one_after_the_other = float(np.cumsum(products, dtype=np.float32)[-1])
+    bound = summation_error(length)
+    assert abs(one_after_the_other - whole) <= bound * scale
+    largest = float(np.abs(products).max())
+    assert largest > bound * scale

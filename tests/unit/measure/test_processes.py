@@ -52,6 +52,12 @@ MODULE = """
         sys.stderr.flush()
         os.abort()
 
+    def chatter(count, length):
+        for number in range(count):
+            sys.stderr.write(f"{number} ".ljust(length - 1, ".") + "\\n")
+        sys.stderr.flush()
+        os._exit(3)
+
     def leave(code):
         sys.stderr.write("leaving\\n")
         sys.exit(code)
@@ -152,6 +158,19 @@ def test_crash_is_told_and_survived(child: Child) -> None:
     assert "last words" in caught.value.stderr
     assert child.pid is None
     assert child.request(("echo", 1), LONG_S) == (1,)
+
+
+@pytest.mark.parametrize(("count", "length", "told"), [(50_000, 20, 40), (300, 1024, 16)])
+def test_the_last_words_of_a_long_speech_are_told(
+    child: Child, count: int, length: int, told: int
+) -> None:
+    """The last forty lines, and no more than 16 KiB: whoever reads the error sees how it ended, and
+    a child that writes without end takes no memory here."""
+    with pytest.raises(ChildCrash) as caught:
+        child.request(("chatter", count, length), LONG_S)
+    lines = caught.value.stderr.splitlines()
+    assert [int(line.split()[0]) for line in lines] == list(range(count - told, count))
+    assert {len(line) for line in lines} == {length - 1}
 
 
 def test_exit_is_a_crash_with_its_code(child: Child) -> None:

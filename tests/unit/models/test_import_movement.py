@@ -241,6 +241,31 @@ def test_part_of_a_tensor_is_resized_and_its_surroundings_made_up(mode: str) -> 
     resized(normal(1, 2, 6, 8), roi=region, sizes=(1, 2, 9, 13), mode=mode, **named)
 
 
+@pytest.mark.parametrize(
+    ("part", "nodes"), [((0.25, 0.75), 1), ((1.0, 0.0), 1), ((0.0, 1.0), 0), ((0.2, 1.2), 2)]
+)
+def test_a_part_that_keeps_its_extent_is_still_resized(
+    part: tuple[float, float], nodes: int
+) -> None:
+    """As the specification says: rows at 5 · (first + (last - first) · n / 5); the middle half is
+    stretched, (1, 0) runs backwards, beyond the last row there is a made-up value, and of the whole
+    nothing is to be done. ONNX Runtime leaves axes alone whose extent stays."""
+    x, (first, last) = normal(1, 2, 6, 8), part
+    region = np.asarray([0, 0, first, 0, 1, 1, last, 1], np.float32)
+    node = helper.make_node(
+        "Resize", ["x", "r", "", "s"], ["y"], mode="linear", extrapolation_value=7.0,
+        coordinate_transformation_mode="tf_crop_and_resize",
+    )  # fmt: skip
+    constants = {"r": region, "s": int64(1, 2, 6, 8)}
+    graph = unfolded(model_of([node], {"x": x}, opset=18, constants=constants))
+    rows = np.linspace(5 * first, 5 * last, 6)
+    wanted = np.apply_along_axis(lambda column: np.interp(rows, range(6), column), 2, x)
+    wanted[:, :, rows > 5.0] = 7.0
+    (found,) = run_graph(graph, {"x": x}).values()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert len([each for each in graph.nodes if each.operator != "identity"]) == nodes
+
+
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
 def test_resizing_some_axes_by_one_factor(policy: str) -> None:
     for mode in ("nearest", "linear"):

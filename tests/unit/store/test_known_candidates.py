@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from helpers.fakes.levels import DIRECT, WINOGRAD, convolution, task
-from helpers.fakes.measuring import PLACEMENT, measured
-from tilewright.core.errors import UsageError
+from helpers.fakes.measuring import OF_PLACEMENT, PLACEMENT, measured
+from helpers.fakes.prepared_network import prepared, two_convolutions
+from tilewright.core.codec import to_builtins
+from tilewright.core.errors import StoreError, UsageError
 from tilewright.core.forms import PLAIN, blocked, parse_form
-from tilewright.core.records import Candidate, Failure, FailureKind, Measurement, Outcome, Protocol
+from tilewright.core.records import (
+    Candidate,
+    Failure,
+    FailureKind,
+    Measurement,
+    Outcome,
+    Protocol,
+    ShippedPlan,
+)
 from tilewright.core.targets import threads_alone
 from tilewright.kernels.spaces import ranked_defaults
 from tilewright.store import open_store
 from tilewright.store.interchange.lines import IMPORTED
 from tilewright.store.known_candidates import (
+    PlanOfBefore,
     best_known,
+    candidates_of,
     checked_settings,
     defaults,
+    plan_of,
     ranked,
     shipping_key,
 )
@@ -113,6 +127,48 @@ def test_names_of_settings() -> None:
     with pytest.raises(UsageError, match="bset") as caught:
         checked_settings("bset")
     assert "best" in str(caught.value)
+
+
+def test_a_plan_of_before_has_what_it_names_and_defaults_for_the_rest() -> None:
+    """Before, a shipment named the candidate of each task; tasks that came since are not named."""
+    network = prepared(two_convolutions())
+    usual = {call.task: call.candidate for call in network.plan.calls}
+    named, *others = (key for key in usual if key[0].startswith("conv2d"))
+    task = network.tasks[named]
+    second = ranked_defaults(task.workload, task.forms, PLACEMENT)[1][0]
+    before = PlanOfBefore(assignment={shipping_key(named): second})
+    found = {call.task: call.candidate for call in before.planned(network, PLACEMENT).calls}
+    assert found == {**usual, named: second} and second != usual[named] and others
+    empty = PlanOfBefore(assignment={})
+    assert empty.planned(network, PLACEMENT) == network.plan
+
+
+def test_a_plan_of_before_has_the_forms_it_names() -> None:
+    network = prepared(two_convolutions())
+    inner = network.plan.calls[0].output
+    assert network.plan.tensors[inner].form != PLAIN
+    laid_out = PlanOfBefore(assignment={}, forms={inner: PLAIN}).planned(network, PLACEMENT)
+    assert laid_out.tensors[inner].form == PLAIN
+    reader = network.plan.calls[1]
+    wanted = (PLAIN, *reader.candidate.forms[1:])
+    ports = PlanOfBefore(assignment={}, ports={reader.name: wanted})
+    (copy,) = [c for c in ports.planned(network, PLACEMENT).calls if c.kind == "conversion"]
+    assert copy.inputs == (inner,) and copy.candidate.forms[-1] == PLAIN
+
+
+def test_what_shipped_before_is_read_as_a_plan() -> None:
+    network = prepared(two_convolutions())
+    key, task = next(iter(network.tasks.items()))
+    second = ranked_defaults(task.workload, task.forms, PLACEMENT)[1][0]
+    before = PlanOfBefore(assignment={shipping_key(key): second})
+    shipped = ShippedPlan(
+        network_key="n", model="a.onnx", latency_s=1.0, plan=to_builtins(before), **OF_PLACEMENT
+    )
+    assert plan_of(shipped, network, PLACEMENT) == before.planned(network, PLACEMENT)
+    assert candidates_of(shipped) == before.assignment
+    damaged = replace(shipped, plan={"assignment": 3})
+    with pytest.raises(StoreError, match=r"the plan that shipped for a\.onnx cannot be read"):
+        candidates_of(damaged)
 
 
 def test_shipping_keys_tell_layouts_apart() -> None:
