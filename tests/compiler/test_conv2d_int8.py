@@ -30,6 +30,7 @@ from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.search_space import KnobSpace, each
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.checking import sample_arguments
+from tilewright.measure.targeting import placement_of
 from tilewright.models.loading import load_model
 
 HERE = local_placement()
@@ -141,6 +142,47 @@ def test_the_fused_case_is_vector_code_throughout(kernel: int, dtype: str):
     for vector in ("vcvtdq2ps", "vrndscaleps", "vmaxps", "vminps", "vcvttps2dq"):
         assert vector in text, vector
     assert not re.search(r"\bv(cvtsi2ss|roundss|rndscaless|cvttss2si|maxss|minss)l?\b", text)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize(
+    ("cpu", "lanes", "register"),
+    [
+        ("cascadelake", 16, "zmm"),
+        ("cascadelake", 8, "ymm"),
+        ("cascadelake", 4, "xmm"),
+        ("alderlake", 8, "ymm"),
+        ("alderlake", 4, "xmm"),
+    ],
+)
+def test_dot_products_of_processors_that_need_not_be_here(
+    cpu: str, lanes: int, register: str, dtype: str
+):
+    """Each instruction takes four bytes of the input, which it reads together and spreads over the
+    lanes, and a register of weights; signed bytes are flipped to unsigned ones before."""
+    placement = placement_of(f"llvm -mcpu={cpu}", None, 1)
+    task = conv(TensorType((1, 16, 4, 4), dtype), lanes, (1, 1), False)
+    candidate = chosen(task, placement, (blocked(16), PLAIN, blocked(lanes)), 0)
+    assert dict(candidate.settings)["dot"] == "vnni"
+    text = rendered(task, candidate, placement.target, placement.resources, "asm")
+    dots = re.findall(r"vpdpbusd\s+%(\w)mm\d+, %(\w)mm\d+, %(\w)mm\d+", text)
+    assert dots and set(dots) == {(register[0],) * 3}
+    read = re.findall(r"(?:vpbroadcastd|movl)\s+(\d*)\(%r\w+,%r\w+\)", text)
+    assert len(read) == len(dots) and {int(offset or 0) % 4 for offset in read} == {0}
+    flips = len(re.findall(r"\bxorl\s", text)) * (f"${0x80808080 - (1 << 32)}," in text)
+    assert flips >= len(dots) if dtype == "int8" else flips == 0
+    assert not re.search(r"\bvp(mul|madd)", text), "nothing is multiplied otherwise"
+
+
+@pytest.mark.parametrize("cpu", ["skylake-avx512", "haswell", "x86-64-v2"])
+def test_processors_without_dot_products_widen_bytes(cpu: str):
+    placement = placement_of(f"llvm -mcpu={cpu}", None, 1)
+    assert dot_lanes(placement.target) == ()
+    task = conv(TensorType((1, 16, 4, 4), "int8"), 8, (1, 1), False)
+    candidate = chosen(task, placement, (blocked(16), PLAIN, PLAIN), 0)
+    assert dict(candidate.settings)["dot"] == "widen"
+    text = rendered(task, candidate, placement.target, placement.resources, "asm")
+    assert "vpdpbusd" not in text and "pmul" in text
 
 
 @pytest.mark.parametrize("result", [PLAIN, blocked(16)])

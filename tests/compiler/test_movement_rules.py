@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.kernels.one_kernel import random_arrays, run_kernel, step, workload
+from helpers.kernels.one_kernel import (
+    PLACEMENT,
+    all_settings,
+    random_arrays,
+    run_kernel,
+    step,
+    workload,
+)
+from tilewright.compiler.build import kernel_module
 from tilewright.compiler.lower.movement import RULES
 from tilewright.core.forms import PLAIN, Form, blocked
+from tilewright.core.records import Candidate
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.network import TensorType
 from tilewright.graph.operators import OPERATORS
@@ -120,6 +129,77 @@ def test_resize_nearest(coordinate: str, rounding: str, before: int, after: int)
     named = dict(shape=(1, 2, after, 6), coordinate=coordinate, rounding=rounding,
                  scales=(1.0, 1.0, after / before, 2.0))  # fmt: skip
     check(workload([(1, 2, before, 3)], step("resize_nearest", 0, **named)))
+
+
+@pytest.mark.parametrize(
+    ("scale", "coordinate", "rounding", "read"),
+    [
+        (1.1, "asymmetric", "floor", [0, 0, 1, 2, 3]),
+        (1.1, "asymmetric", "ceil", [0, 1, 2, 3, 4]),
+        (1.0, "tf_half_pixel_for_nn", "ceil", [0, 1, 2, 3, 4]),
+    ],
+)
+def test_an_axis_may_keep_its_extent(
+    scale: float, coordinate: str, rounding: str, read: list[int]
+) -> None:
+    """Five of 5.5 positions are others than those that are there, by the scale; an axis whose scale
+    is 1 is left alone, whatever its coordinates and rounding would say."""
+    named = dict(shape=(2, 5), coordinate=coordinate, rounding=rounding, scales=(1.0, scale))
+    task = workload([(2, 5)], step("resize_nearest", 0, **named))
+    (data,) = random_arrays(task)
+    found = run_kernel(task, "injective", [data])
+    np.testing.assert_array_equal(found, data[:, read])
+    np.testing.assert_array_equal(run_workload(task, [data]), data[:, read])
+
+
+def resized(before: int, after: int, scale: float, coordinate: str, rounding: str) -> str:
+    """Check a resize of one axis; the text of its kernel."""
+    named = dict(shape=(after,), coordinate=coordinate, rounding=rounding, scales=(scale,))
+    task = workload([(before,)], step("resize_nearest", 0, **named))
+    check(task)
+    settings = all_settings(task, "injective", (PLAIN, PLAIN))[0]
+    candidate = Candidate(
+        implementation="injective", settings=tuple(settings.items()), forms=(PLAIN, PLAIN)
+    )
+    return kernel_module(task, candidate, PLACEMENT.target, PLACEMENT.resources).script()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "coordinate", "rounding"),
+    [
+        (3, 6, "asymmetric", "floor"),
+        (3, 6, "half_pixel", "round_prefer_floor"),
+        (3, 12, "half_pixel", "round_prefer_ceil"),
+        (1, 7, "align_corners", "floor"),
+        (5, 8, "asymmetric", "floor"),
+        (12, 5, "asymmetric", "floor"),
+    ],
+)
+def test_positions_are_whole_numbers_where_that_is_exact(
+    before: int, after: int, coordinate: str, rounding: str
+) -> None:
+    assert "float64" not in resized(before, after, after / before, coordinate, rounding)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "scale", "coordinate", "rounding"),
+    [
+        (5, 8, 1.6, "half_pixel", "round_prefer_floor"),
+        (5, 8, 1.7, "half_pixel_symmetric", "round_prefer_ceil"),
+        (9, 4, 0.5, "half_pixel_symmetric", "ceil"),
+        (7, 5, 5 / 7, "align_corners", "ceil"),
+        (4, 7, 1.75, "align_corners", "round_prefer_ceil"),
+        (7, 1, 1 / 7, "align_corners", "ceil"),
+        (6, 4, 0.7, "pytorch_half_pixel", "ceil"),
+        (6, 7, 1.2, "tf_half_pixel_for_nn", "ceil"),
+        (5, 8, 1.6, "asymmetric", "round_prefer_floor"),
+    ],
+)
+def test_other_positions_are_computed_as_onnx_has_them(
+    before: int, after: int, scale: float, coordinate: str, rounding: str
+) -> None:
+    text = resized(before, after, scale, coordinate, rounding)
+    assert after == 1 or "float64" in text
 
 
 def table(before: int, after: int, taps: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -83,6 +83,21 @@ def test_the_share_that_is_seen_decides(capsys: pytest.CaptureFixture[str]) -> N
     assert report([]) == 1
 
 
+def test_a_function_that_is_read_and_not_run_is_asked_of_those_that_call_what_it_is_in() -> None:
+    """As a function in TVM's language is."""
+    rows = [
+        {"test": "a", "passed": True, "functions": {"x.py": ["outer", "other.inner"]}},
+        {"test": "b", "passed": False, "functions": {"x.py": ["outer"]}},
+        {"test": "c", "passed": True, "functions": {"x.py": ["other"]}},
+    ]
+    asked = {
+        name: [row["test"] for row in command._that_call("x.py", name, rows)]
+        for name in ("outer", "outer.inner", "other.inner", "alone")
+    }
+    assert asked == {"outer": ["a"], "outer.inner": ["a"], "other.inner": ["a"], "alone": []}
+    assert command._that_call("y.py", "outer.inner", rows) == []
+
+
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package with one function, and a test that knows what it should do."""
