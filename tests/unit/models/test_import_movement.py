@@ -239,6 +239,7 @@ def test_part_of_a_tensor_is_resized_and_its_surroundings_made_up(mode: str) -> 
     named = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.0}
     region = (0, 0, 0.2, 0.4, 1, 1, 0.7, 1.2)
     resized(normal(1, 2, 6, 8), roi=region, sizes=(1, 2, 9, 13), mode=mode, **named)
+    resized(normal(1, 2, 6, 8), roi=region, sizes=(1, 2, 1, 2), mode=mode, **named)
 
 
 @pytest.mark.parametrize(

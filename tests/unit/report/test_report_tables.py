@@ -15,7 +15,7 @@ from tilewright.core.results import (
     SkippedLine,
     TargetRow,
 )
-from tilewright.report import displays, formats, notebook, views
+from tilewright.report import displays, formats, views
 from tilewright.report.tables import Column, Table
 
 
@@ -267,15 +267,15 @@ def test_a_table_as_html() -> None:
         "<thead><tr><th>a_name</th><th>n</th></tr></thead><tbody>"
         "<tr><td>x|&quot;&lt;y&gt;&quot;</td><td>1</td></tr><tr><td>–</td><td>20</td></tr></tbody>"
     )
-    assert notebook.table_html(TABLE) == f"<table><caption>A &amp; B</caption>{body}</table>"
-    assert notebook.table_html(replace(TABLE, title="")) == f"<table>{body}</table>"
+    assert formats.to_html(TABLE) == f"<table><caption>A &amp; B</caption>{body}</table>"
+    assert formats.to_html(replace(TABLE, title="")) == f"<table>{body}</table>"
 
 
 def test_a_fragment_has_tables_then_sentences_then_the_report() -> None:
-    table = notebook.table_html(TABLE)
-    assert notebook.fragment([TABLE], ["a < b", ""]) == (
+    table = formats.to_html(TABLE)
+    assert formats.notebook_fragment([TABLE], ["a < b", ""]) == (
         f'<div class="tilewright">{table}<p>a &lt; b</p></div>'
     )
-    unfolds = notebook.fragment([], report='<p title="x">')
+    unfolds = formats.notebook_fragment([], report='<p title="x">')
     assert 'sandbox="allow-scripts"' in unfolds
     assert 'srcdoc="&lt;p title=&quot;x&quot;&gt;"' in unfolds
