@@ -23,6 +23,16 @@ def test_reshape(wanted: tuple[int, ...], opset: int) -> None:
     check_node("Reshape", {"x": normal(2, 3, 4)}, constants={"s": int64(*wanted)}, opset=opset)
 
 
+def test_how_many_elements_there_are() -> None:
+    check_node("Size", {"x": normal(2, 3, 4)})
+
+
+@pytest.mark.parametrize("k", [-1, 0, 2])
+def test_ones_along_a_diagonal(k: int) -> None:
+    check_node("EyeLike", {"x": normal(3, 5)}, k=k)
+    check_node("EyeLike", {"x": normal(3, 5)})
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2, 3, -1])
 def test_flatten(axis: int) -> None:
     check_node("Flatten", {"x": normal(2, 3, 4)}, opset=11, axis=axis)
