@@ -99,10 +99,10 @@ def test_positions_have_a_number_for_each_axis_behind_the_batch(
     assert input_ranges(graph) == {"i": from_the_end(*extents)}
 
 
-@pytest.mark.parametrize("numbers", [0, 3])
-def test_a_position_of_too_many_numbers_or_of_none_is_refused(numbers: int) -> None:
-    with pytest.raises(ModelError, match=f"indices of {numbers} numbers"):
-        node_of("GatherND", {"x": floats(4, 6), "i": indices(5, numbers)}, (5,))
+def test_a_position_of_no_numbers_is_refused() -> None:
+    """Positions of more numbers than there are axes are refused by ONNX's own inference."""
+    with pytest.raises(ModelError, match="indices of 0 numbers"):
+        node_of("GatherND", {"x": floats(4, 6), "i": indices(5, 0)}, (5, 4, 6))
 
 
 def test_where_updates_are_put() -> None:
