@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Durations as people write them, and numbers as they read them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tilewright.core.units import parse_duration
+from tilewright.core.units import (
+    format_bytes,
+    format_joules,
+    format_seconds,
+    parse_bytes,
+    parse_duration,
+)
 
 pytestmark = pytest.mark.regression
 
@@ -37,6 +43,43 @@ def test_durations(text: str, seconds: float) -> None:
 @pytest.mark.parametrize("text", NONE_OF_IT)
 def test_what_is_no_duration(text: str) -> None:
     assert parse_duration(text) is None
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (format_seconds(0.0123456), "12.3 ms"),
+        (format_seconds(1.0), "1 s"),
+        (format_seconds(0.9994e-3), "999 µs"),
+        (format_seconds(3e-12), "0.003 ns"),
+        (format_seconds(-0.002), "-2 ms"),
+        (format_joules(0.0123456), "12.3 mJ"),
+        (format_joules(12.3456), "12.3 J"),
+        (format_joules(2e-9), "0.002 µJ"),
+        (format_bytes(1536), "1.5 KiB"),
+        (format_bytes(1234567), "1.177 MiB"),
+        (format_bytes(5 * 2**30), "5 GiB"),
+        (format_bytes(1023), "1023 B"),
+    ],
+)
+def test_numbers_are_scaled_to_the_largest_unit_they_reach(shown: str, text: str) -> None:
+    assert shown == text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("500MB", 500_000_000),
+        ("2.5 GiB", 5 << 29),
+        (" 1kib ", 1024),
+        ("3 b", 3),
+        ("7", 7),
+        *((text, None) for text in ("", "GB", "-1", "1e3", "1.2345 MB", "1 PB", "1 i")),
+    ],
+)
+def test_sizes(text: str, size: int | None) -> None:
+    assert parse_bytes(text) == size
 
 
 counts = some.one_of(

@@ -18,7 +18,7 @@ from helpers.fakes.engines import NumpyReference
 from helpers.fakes.measuring import measured
 from helpers.records.written_artifacts import write_content
 from tilewright.core.errors import DamagedArtifact, ModelError, TargetError, UsageError
-from tilewright.core.forms import PLAIN, blocked
+from tilewright.core.forms import PLAIN, blocked, form_texts
 from tilewright.core.records import Placement
 from tilewright.deploy import artifact as artifacts
 from tilewright.deploy import opening, racing, showing
@@ -27,6 +27,7 @@ from tilewright.deploy.opening import OpenedArtifact, open_artifact, open_model
 from tilewright.kernels.spaces import default_candidate, ranked_defaults
 from tilewright.measure.accesses.registry import access_to
 from tilewright.plan.preparation import prepare
+from tilewright.store.known_candidates import shipping_key
 
 MODEL = "op:conv2d[c=16,h=8,w=8,out=16,k=3,pad=1]"
 Made = tuple[Path, Placement]
@@ -110,6 +111,31 @@ def test_the_plan_is_the_one_that_was_compiled(
         other = changed(plan={**content, "kernels": [{**kernel, **fields}]})
         with pytest.raises(ModelError, match="has no such settings for"):
             other.plan(network, placement)
+
+
+def test_a_manifest_of_before_names_what_computed_each_task(
+    folder: Path, placement: Placement, changed: Changed
+) -> None:
+    """Up to schema version 2; the plan is made of it, and every task must be named."""
+    opened = open_artifact(folder)
+    network = opened.network(placement)
+    plan = opened.plan(network, placement)
+    named = {
+        shipping_key(key): {
+            "implementation": candidate.implementation,
+            "settings": dict(candidate.settings),
+            "layouts": form_texts(candidate.forms),
+        }
+        for key, candidate in plan.candidates.items()
+    }
+    before = changed(schema_version=2, assignment=named, plan={})
+    assert before.plan(network, placement).candidates == plan.candidates
+    missing = changed(schema_version=2, assignment={}, plan={})
+    with pytest.raises(ModelError, match="no longer fits .*: it has no task conv2d"):
+        missing.plan(network, placement)
+    unfit = changed(schema_version=2, assignment=named, plan={"layouts": {"x": "blocked3"}})
+    with pytest.raises(ModelError, match="its layouts do not fit"):
+        unfit.plan(network, placement)
 
 
 def test_settings_are_possible_for_the_threads_it_was_made_for(

@@ -51,6 +51,23 @@ def test_a_gpu_has_a_meter_of_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
+    ("there", "detail"),
+    [
+        (("torch", "onnxscript", "transformers"), "torch, transformers load"),
+        (("torch",), "not installed: onnxscript, transformers"),
+        ((), "not installed: torch, onnxscript, transformers"),
+    ],
+)
+def test_packages_for_exports_that_are_absent_are_no_fault(
+    there: tuple[str, ...], detail: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis, "broken_packages", dict)
+    monkeypatch.setattr(diagnosis, "find_spec", lambda name: object() if name in there else None)
+    check = diagnosis.exporting_check()
+    assert (check.status, check.detail, check.advice) == ("ok", detail, "")
+
+
+@pytest.mark.parametrize(
     ("broken", "status", "words"),
     [({"torchvision": "no nms"}, "warning", "torchvision does not load: no nms"), ({}, "ok", "")],
 )

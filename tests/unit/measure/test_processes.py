@@ -180,6 +180,14 @@ def test_exit_is_a_crash_with_its_code(child: Child) -> None:
     assert "leaving" in caught.value.stderr
 
 
+def test_aborting_what_does_not_run_does_nothing(child: Child) -> None:
+    child.abort()
+    assert child.request(("echo", 1), LONG_S) == (1,)
+    child.stop()
+    child.abort()
+    assert child.request(("echo", 2), LONG_S) == (2,)
+
+
 def test_death_between_requests_is_survived(child: Child) -> None:
     pid = child.request(("pid",), LONG_S)
     os.kill(pid, signal.SIGKILL)

@@ -72,6 +72,33 @@ def test_an_error_of_the_users_own_code_and_its_place(
     assert "\x1b" not in said["message"]
 
 
+def raised_in(*files: Path) -> Exception:
+    """An error of a function in the last file, called from functions in those before it."""
+    names: dict[str, Any] = {}
+    for number, file in enumerate(reversed(files)):
+        call = f"called_{number - 1}()" if number else "{}['x']"
+        code = compile(f"def called_{number}():\n    return {call}\n", str(file), "exec")
+        exec(code, names)
+    with pytest.raises(KeyError) as caught:
+        names[f"called_{len(files) - 1}"]()
+    return caught.value
+
+
+def test_the_last_place_in_somebodys_code_is_named(tmp_path: Path) -> None:
+    """Not ours, nor the standard library's, though packages may lie in the folder beside ours."""
+    ours, standard = Path(exporter.__file__), Path(json.__file__)
+    beside = ours.parents[3] / "somebodys_package/net.py"
+    for theirs in (tmp_path / "net.py", beside):
+        told = exporter.where_raised(raised_in(ours, theirs, ours, standard))
+        assert told is not None and f"{str(theirs)!r}, line 2, in 'called_2'" in told
+
+
+def test_no_more_than_a_few_lines_of_an_error_are_told() -> None:
+    said = exporter.where_raised(RuntimeError("one\n  two\n  ^~~\n\nthree\nfour\nfive"))
+    assert said == "two\nthree\nfour", "the first line is the message, arrows are left out"
+    assert exporter.where_raised(RuntimeError("one")) is None
+
+
 @pytest.fixture
 def torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A torchvision that is installed and does not load."""
