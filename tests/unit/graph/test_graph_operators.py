@@ -316,6 +316,9 @@ def test_every_operator_is_known() -> None:
 CONVOLUTION: dict[str, Any] = {
     "strides": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1,
 }  # fmt: skip
+WINDOW: dict[str, Any] = {
+    "kernel": (3, 2), "strides": (2, 2), "padding": (1, 0, 0, 0), "dilation": (1, 1),
+}  # fmt: skip
 CLASHES = [
     ("conv2d", [(1, 3, 8, 8), (4, 2, 3, 3)], CONVOLUTION),
     ("conv2d", [(1, 3, 2, 2), (4, 3, 3, 3)], CONVOLUTION),
@@ -329,6 +332,31 @@ CLASHES = [
     ("layer_norm", [(2, 3), (4,), (3,)], {"axis": 1, "epsilon": 0.0}),
     ("expand", [(2, 3)], {"shape": (3,)}),
     ("relu", [(2,), (2,)], {}),
+    ("conv2d", [(1, 4, 8, 8), (3, 2, 3, 3)], {**CONVOLUTION, "groups": 2}),
+    ("conv2d", [(1, 4, 8), (3, 4, 3, 3)], CONVOLUTION),
+    ("conv2d", [(1, 4, 8, 8), (4, 4, 3, 3)], {**CONVOLUTION, "groups": 0}),
+    ("conv2d", [(1, 4, 4, 8), (4, 4, 3, 3)], {**CONVOLUTION, "dilation": (2, 1)}),
+    ("batch_matmul", [(4,), (4, 5)], {"transpose_b": False}),
+    ("batch_matmul", [(2, 3, 4), (3, 4, 5)], {"transpose_b": False}),
+    ("batch_matmul", [(3, 4), (4, 5)], {"transpose_b": True}),
+    ("reduce_sum", [(2, 3)], {"axes": (2,), "keepdims": True}),
+    ("reshape", [(2, 0)], {"shape": (0, -1)}),
+    ("slice", [(4, 5)], {"starts": (0,), "stops": (4,), "steps": (1,)}),
+    ("slice", [(4,)], {"starts": (0,), "stops": (5,), "steps": (1,)}),
+    ("slice", [(4,)], {"starts": (-2,), "stops": (4,), "steps": (1,)}),
+    ("slice", [(4,)], {"starts": (0,), "stops": (4,), "steps": (0,)}),
+    ("concat", [], {"axis": 0}),
+    ("concat", [(2, 3), (2, 3, 1)], {"axis": 1}),
+    ("pad", [(2, 3)], {"before": (0, -1), "after": (0, 0), "value": 0.0, "mode": "edge"}),
+    ("pad", [(2, 3)], {"before": (0,), "after": (0,), "value": 0.0, "mode": "edge"}),
+    ("pad", [(2, 3)], {"before": (0, 1), "after": (0, 3), "value": 0.0, "mode": "reflect"}),
+    ("pad", [(2, 3)], {"before": (0, 1), "after": (0, 1), "value": 0.0, "mode": "wrap"}),
+    ("gather", [(2, 3), (2,)], {"axis": 0}),
+    ("instance_norm", [(2, 3), (3,), (3,)], {"epsilon": 0.0}),
+    ("instance_norm", [(2, 3, 4), (3,), (4,)], {"epsilon": 0.0}),
+    ("lrn", [(2,)], {"size": 3, "alpha": 1.0, "beta": 0.5, "bias": 1.0}),
+    ("max_pool2d", [(2, 3, 4)], WINDOW),
+    ("max_pool2d", [(1, 2, 1, 4)], WINDOW),
 ]
 
 
@@ -343,12 +371,43 @@ def test_clashing_types_are_refused() -> None:
         OPERATORS["add"].infer((TensorType((2,)), TensorType((2,), "int64")), {})
 
 
-def test_work() -> None:
-    kinds = (TensorType((1, 8, 6, 6)), TensorType((4, 8, 3, 3)))
-    conv = OPERATORS["conv2d"]
-    assert conv.flop(kinds, conv.infer(kinds, CONVOLUTION), CONVOLUTION) == 2 * 16 * 4 * 72
-    soft = OPERATORS["softmax"]
-    assert soft.flop((TensorType((2, 3)),), TensorType((2, 3)), {"axis": 1}) == 30
+BACK: dict[str, Any] = {**CONVOLUTION, "output_padding": (0, 0), "groups": 2}
+WORK = [
+    # 4 × 4 results of 4 filters, each the sum of 72 products
+    ("conv2d", [(1, 8, 6, 6), (4, 8, 3, 3)], CONVOLUTION, 2 * 16 * 4 * 72),
+    # each of 2 × 36 inputs goes to 3 filters of its group, 9 times
+    ("conv2d_transpose", [(1, 2, 6, 6), (2, 3, 3, 3)], BACK, 2 * 72 * 3 * 9),
+    ("dense", [(2, 3, 7), (7, 5)], {}, 2 * 30 * 7),
+    ("batch_matmul", [(2, 3, 7), (2, 5, 7)], {"transpose_b": True}, 2 * 30 * 7),
+    # windows of six elements in 3 × 4 places
+    ("max_pool2d", [(1, 2, 6, 8)], WINDOW, 2 * 3 * 4 * 6),
+    ("avg_pool2d", [(1, 2, 6, 8)], {**WINDOW, "count_include_pad": True}, 2 * 3 * 4 * 6),
+    ("reduce_sum", [(2, 3, 4)], {"axes": (1,), "keepdims": False}, 24),
+    ("softmax", [(2, 3)], {"axis": 1}, 5 * 6),
+    ("log_softmax", [(2, 3)], {"axis": 1}, 5 * 6),
+    ("layer_norm", [(2, 3), (3,), (3,)], {"axis": 1, "epsilon": 0.0}, 8 * 6),
+    ("instance_norm", [(2, 3, 4), (3,), (3,)], {"epsilon": 0.0}, 8 * 24),
+    # for each of five neighbours a square and a sum, and four more
+    ("lrn", [(1, 6, 2, 2)], {"size": 5, "alpha": 1.0, "beta": 0.5, "bias": 1.0}, 14 * 24),
+    ("add", [(2, 3), (3,)], {}, 6),
+    ("transpose", [(2, 3)], {"permutation": (1, 0)}, 0),
+    ("concat", [(2, 3), (2, 4)], {"axis": 1}, 0),
+    ("gather", [(5, 3), TensorType((2,), "int64")], {"axis": 0}, 0),
+    (
+        "interpolate",
+        [(2, 5, 3), TensorType((4, 7), "int32"), (4, 7)],
+        {"axis": 1},
+        2 * 4 * (2 * 7 * 3),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "shapes", "named", "flop"), WORK)
+def test_work(name: str, shapes: list[Any], named: dict[str, Any], flop: int) -> None:
+    """A multiplication and an addition are two operations; what only moves data has none."""
+    operator = OPERATORS[name]
+    kinds = tuple(s if isinstance(s, TensorType) else TensorType(s) for s in shapes)
+    assert operator.flop(kinds, operator.infer(kinds, named), named) == flop
 
 
 def test_opaque_has_types_but_no_reference() -> None:

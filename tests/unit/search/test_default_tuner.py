@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import check_grad
 from scipy.stats import norm
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import Matern
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from tilewright.core.records import Candidate
@@ -88,6 +90,47 @@ def test_the_model_meets_its_data_and_knows_where_it_knows_nothing() -> None:
     new = rng.uniform(-0.9, 0.9, (50, 2))
     guess = Outlook(process, new).mean
     assert np.abs(guess - np.sin(2 * new[:, 0])).max() < 0.1
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_the_process_is_scikit_learns_with_the_same_parameters(fitted: bool) -> None:
+    """A Matérn kernel with one length per feature, scaled, beside noise: means, deviations and
+    covariances; and its likelihood, but for a constant and weak priors on lengths and noise."""
+    rng = np.random.default_rng(4)
+    features, asked = rng.uniform(-1, 1, (20, 3)), rng.uniform(-1.2, 1.2, (9, 3))
+    values = np.sin(2 * features[:, 0]) + 0.3 * features[:, 1] + 0.1 * rng.standard_normal(20)
+    process = GaussianProcess(3)
+    if fitted:
+        process.fit(features, values)
+    else:
+        process.condition(features, values)
+    *logs, scale, noise = process._parameters
+    assert (process.scale, process.noise) == pytest.approx((np.exp(scale), np.exp(noise) + 1e-8))
+    kernel = process.scale * Matern(np.exp(logs), nu=2.5)
+    other = GaussianProcessRegressor(kernel, alpha=process.noise, optimizer=None)
+    other.fit(features, values)
+    outlook = Outlook(process, asked)
+    mean, deviation = other.predict(asked, return_std=True)
+    np.testing.assert_allclose(outlook.mean, mean, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(outlook.deviation, deviation, rtol=1e-5)
+    np.testing.assert_allclose(process.covariance(features, asked), kernel(features, asked))
+    priors = sum(log**2 / 8 for log in logs) + (noise - np.log(1e-3)) ** 2 / 18
+    squares = (features[:, None, :] - features[None, :, :]) ** 2
+    found, _ = _negative_likelihood(process._parameters, squares, values)
+    constant = 10 * np.log(2 * np.pi)
+    assert found == pytest.approx(-other.log_marginal_likelihood_value_ - constant + priors)
+    if fitted:
+        start, _ = _negative_likelihood(GaussianProcess(3)._parameters, squares, values)
+        assert found < start - 1, "fitting makes the data more likely"
+        assert logs[0] < min(logs[1:]), "the feature that matters has the shortest length"
+
+
+def test_a_process_without_a_factor_is_unlikely() -> None:
+    """Equal rows of so large a variance that rounding swallows the noise have no factor: they are
+    told as very unlikely, and no slope leads on."""
+    at = np.array([0.0, 60.0, -60.0])
+    found, slope = _negative_likelihood(at, np.zeros((3, 3, 1)), np.ones(3))
+    assert found == 1e10 and not slope.any()
 
 
 def test_equal_rows_and_equal_values_break_nothing() -> None:
