@@ -10,15 +10,20 @@ from cyclopts import App, CycloptsError, Group
 from tilewright.cli import (
     collect,
     compare,
+    db,
+    evaluate,
+    explain,
     faults,
-    forecasts,
+    fit,
+    machine,
     optimize,
+    predict,
     profile,
-    records,
     run,
     show,
+    solve,
     streams,
-    studies,
+    study,
 )
 from tilewright.cli.help_pages import (
     EXPERIMENTS,
@@ -45,16 +50,10 @@ _VERBS: tuple[tuple[Group, tuple[Callable[..., int | None], ...]], ...] = (
     (TIMES, (profile.profile, compare.compare, show.show)),
     (
         FORECASTS,
-        (
-            forecasts.predict,
-            forecasts.explain,
-            collect.collect,
-            forecasts.fit,
-            forecasts.evaluate,
-        ),
+        (predict.predict, explain.explain, collect.collect, fit.fit, evaluate.evaluate),
     ),
-    (EXPERIMENTS, (studies.solve,)),
-    (RECORDS, (records.doctor, records.targets)),
+    (EXPERIMENTS, (solve.solve,)),
+    (RECORDS, (machine.doctor, machine.targets)),
 )
 
 
@@ -73,8 +72,8 @@ def build_app(*, helping: bool = False) -> App:
             added = from_packages(verb.__name__) if helping else ""
             shown = added + examples(verb.__name__)
             app.command(verb, group=group, sort_key=order, help_epilogue=shown)
-    app.command(studies.study)
-    app.command(records.db)
+    app.command(study.study)
+    app.command(db.db)
     return app
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import tilewright as tw
 from helpers.records.predictor_tables import knob_table, power_table, softmax_table, write_sheets
-from tilewright.cli.forecasts import FAMILIES as NAMED
+from tilewright.cli.evaluate import FAMILIES as NAMED
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Stage
 from tilewright.predict.families import FAMILIES

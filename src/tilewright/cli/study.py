@@ -1,4 +1,4 @@
-"""`tilewright study` and `solve`: experiments about tuning itself, and with saved problems."""
+"""`tilewright study`: experiments about tuning itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from tilewright.cli import help_pages, optimize
-from tilewright.cli.flags import AnswerFlags, ModelFlags, SharedFlags, ThreadedFlags
+from tilewright.cli.flags import ModelFlags, SharedFlags, ThreadedFlags
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
 
@@ -110,21 +110,3 @@ def read_steps(text: str) -> tuple[int, ...]:
     if not all(part.isdigit() for part in parts):
         raise UsageError(f"--values {text!r} are no whole numbers.", hint="--values 0,1,2,3")
     return tuple(int(part) for part in parts)
-
-
-def solve(
-    file: Annotated[Path, Parameter(help="A saved problem of the graph tuner (.json).")],
-    /,
-    *,
-    solver: Annotated[
-        str,
-        Parameter(
-            help="auto, exact, milp, pbqp, dp, greedy, uniform, history_best, or another "
-            "package's (see doctor)."
-        ),
-    ] = "auto",
-    flags: AnswerFlags = AnswerFlags(),
-) -> None:
-    """Choose the cheapest layouts and implementations of a saved problem; nothing is measured."""
-    with working(flags) as work:
-        work.tell("solve", work.session.solve(file, solver))

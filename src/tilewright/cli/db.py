@@ -1,4 +1,4 @@
-"""`tilewright db`, `doctor` and `targets`: the database, and what this machine can do."""
+"""`tilewright db`: the database of measurements."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from tilewright.cli.flags import AnswerFlags, PlacedFlags, StoredFlags, ThreadedFlags
+from tilewright.cli.flags import AnswerFlags, PlacedFlags, StoredFlags
 from tilewright.cli.help_pages import RECORDS, examples
 from tilewright.cli.output import Answer
 from tilewright.cli.work import working
 from tilewright.core import errors, units
 from tilewright.report.tables import record_of
-from tilewright.report.views import TARGETS, counts_table
+from tilewright.report.views import counts_table
 from tilewright.store.interchange import kinds
 
 db = App(
@@ -160,18 +160,3 @@ def gc(
 
 def _counted(command: str, counts: dict[str, Any]) -> Answer:
     return Answer(command=command, data=counts, rows=counts_table(counts))
-
-
-def doctor(*, flags: StoredFlags = StoredFlags()) -> int:
-    """Check this machine and this installation; exit with 1 if something will not work."""
-    with working(flags) as work:
-        result = work.session.doctor()
-        work.tell("doctor", result)
-    return int(any(check.status == "problem" for check in result.checks))
-
-
-def targets(*, flags: ThreadedFlags = ThreadedFlags()) -> None:
-    """List what --target accepts on this machine."""
-    with working(flags) as work:
-        rows = work.session.targets()
-        work.answer = Answer(command="targets", data={"targets": rows}, rows=TARGETS.of(rows))
