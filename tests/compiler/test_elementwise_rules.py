@@ -21,6 +21,9 @@ NAMED = [
     ("celu", {"alpha": -2.5}),
     ("selu", {"alpha": 1.67, "gamma": 1.05}),
     ("thresholded_relu", {"alpha": 0.3}),
+    ("shrink", {"bias": 0.3, "lambd": 0.7}),
+    ("shrink", {"bias": 0.3, "lambd": -0.7}),
+    ("shrink", {"bias": "inf", "lambd": "-inf"}),
     ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
     ("cast", {"dtype": "int32"}),
 ]

@@ -194,6 +194,9 @@ PARAMETRIC = [
     ("thresholded_relu", "ThresholdedRelu", {"alpha": 0.3}),
     ("selu", "Selu", {"alpha": 1.5, "gamma": 1.1}),
     ("hard_sigmoid", "HardSigmoid", {"alpha": 0.3, "beta": 0.4}),
+    ("shrink", "Shrink", {"bias": 0.2, "lambd": 0.7}),
+    ("shrink", "Shrink", {"bias": 0.7, "lambd": 0.7}),
+    ("shrink", "Shrink", {"bias": 0.2, "lambd": -0.7}),
 ]
 
 

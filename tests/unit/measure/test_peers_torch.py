@@ -93,6 +93,8 @@ CASES: list[Case] = [
     ("thresholded_relu", MAP, {"alpha": 0.5}),
     ("selu", MAP, {"alpha": 1.67, "gamma": 1.05}),
     ("hard_sigmoid", MAP, {"alpha": 0.2, "beta": 0.5}),
+    ("shrink", MAP, {"bias": 0.2, "lambd": 0.5}),
+    ("shrink", MAP, {"bias": 0.2, "lambd": -0.5}),
     ("cast", MAP, {"dtype": "int32"}),
     *[
         (name, ((2, 3, 4), (3, 1)), {})

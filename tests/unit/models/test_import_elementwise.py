@@ -35,12 +35,21 @@ def test_unary_of_positive_numbers(operator: str) -> None:
      ("Selu", 9, {"alpha": 1.2, "gamma": 0.9}), ("ThresholdedRelu", 10, {"alpha": 0.5}),
      ("HardSigmoid", 9, {}), ("HardSigmoid", 9, {"alpha": 0.4, "beta": 0.3}), ("Celu", 12, {}),
      ("Celu", 12, {"alpha": 2.0}), ("Celu", 12, {"alpha": -0.5}),
+     ("Shrink", 9, {}), ("Shrink", 9, {"bias": 0.7, "lambd": 1.2}),
+     ("Shrink", 9, {"bias": 0.7, "lambd": -1.2}), ("Shrink", 9, {"lambd": np.inf}),
      ("IsInf", 10, {}), ("IsInf", 10, {"detect_negative": 0})],
 )  # fmt: skip
 def test_parametric(operator: str, opset: int, named: dict[str, Any]) -> None:
     x = normal(3, 5) * 3
     x[0, 0], x[1, 1] = np.inf if operator == "IsInf" else 0, -np.inf if operator == "IsInf" else 1
     check_node(operator, {"x": x}, opset=opset, **named)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
+def test_shrink_of_integers_computes_with_fractions(dtype: str) -> None:
+    x = np.array([0, 1, 2, 3, 100, -1, -2, -3, -100][: 5 if dtype == "uint8" else 9]).astype(dtype)
+    check_node("Shrink", {"x": x}, opset=9, bias=0.75, lambd=1.5)
 
 
 @pytest.mark.regression

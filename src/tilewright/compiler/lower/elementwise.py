@@ -60,6 +60,12 @@ def _hard_sigmoid(x: Expr, alpha: float, beta: float) -> Expr:
     return mathematics.shared(low, lambda v: _at_most(v, _like(v, 1)))
 
 
+def _shrink(x: Expr, bias: float, lambd: float) -> Expr:
+    """Below -lambd comes first: with a negative `lambd`, numbers may be on both sides."""
+    above = tirx.Select(x > _like(x, lambd), x - _like(x, bias), _like(x, 0))
+    return tirx.Select(x < _like(x, -lambd), x + _like(x, bias), above)
+
+
 def _softplus(x: Expr) -> Expr:
     magnitude = tirx.abs(x)
     return _relu(x) + mathematics.log(_like(x, 1) + mathematics.exp(_like(x, 0) - magnitude))
@@ -182,6 +188,7 @@ RULES: dict[str, Rule] = {
     "thresholded_relu": lambda x, n: tirx.Select(
         x[0] > _like(x[0], n["alpha"]), x[0], _like(x[0], 0)
     ),
+    "shrink": lambda x, n: _shrink(x[0], float(n["bias"]), float(n["lambd"])),
     "hard_sigmoid": lambda x, n: _hard_sigmoid(x[0], n["alpha"], n["beta"]),
     "cast": lambda x, named: _cast(x[0], named),
     "add": lambda x, _: x[0] + x[1],
@@ -223,7 +230,7 @@ TVM binds no vectors of booleans."""
 _IN_SINGLE = frozenset(
     {
         "sqrt", "rsqrt", "floor", "ceil", "round", "modulo", "remainder", "hard_swish",
-        "hard_sigmoid", "isnan", "maximum", "minimum",
+        "hard_sigmoid", "isnan", "maximum", "minimum", "shrink",
     }
     | {name for name, operator in OPERATORS.items() if operator.transcendental}
 )  # fmt: skip

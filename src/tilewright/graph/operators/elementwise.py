@@ -89,6 +89,11 @@ def _hard_sigmoid(x: Any, alpha: float, beta: float) -> Any:
     return np.clip(alpha * x + beta, 0, 1)
 
 
+def _shrink(x: Any, bias: float | str, lambd: float | str) -> Any:
+    shift, edge = float(bias), float(lambd)
+    return _select(x < -edge, x + shift, _select(x > edge, x - shift, 0))
+
+
 def _clip(x: Any, minimum: float | str, maximum: float | str) -> Any:
     low, high = float(minimum), float(maximum)
     if x.dtype.kind in "iu":
@@ -178,6 +183,7 @@ ELEMENTWISE = (
     _operator("celu", _celu, transcendental=1),  # of a negative alpha the slope has no bound
     _operator("selu", _selu, slope=_steepest, transcendental=1),
     _operator("thresholded_relu", lambda x, alpha: np.where(x > alpha, x, 0), jumps=True),
+    _operator("shrink", _shrink, jumps=True),  # unless bias and lambd are equal
     _operator("hard_sigmoid", _hard_sigmoid, slope=_steepest),
     _operator("clip", _clip, slope=1.0),
     Operator(name="cast", result_type=_cast_type, work=1, compute=_cast, elementwise=True),

@@ -185,6 +185,10 @@ def _divide(_named: Named, a: Any, b: Any) -> Any:
     return a / b if a.dtype.is_floating_point else torch.div(a, b, rounding_mode="trunc")
 
 
+def _shrink(x: Any, bias: float, lambd: float) -> Any:
+    return torch.where(x < -lambd, x + bias, torch.where(x > lambd, x - bias, 0.0))
+
+
 _BOUND: dict[str, Callable[[Named], Call]] = {
     "conv2d": _conv2d,
     "conv2d_transpose": _conv2d_transpose,
@@ -224,6 +228,7 @@ _CALLED: dict[str, Call] = {
     "thresholded_relu": lambda n, x: functional.threshold(x, n["alpha"], 0.0),
     "selu": lambda n, x: n["gamma"] * functional.elu(x, n["alpha"]),
     "hard_sigmoid": lambda n, x: (n["alpha"] * x + n["beta"]).clamp(0, 1),
+    "shrink": lambda n, x: _shrink(x, float(n["bias"]), float(n["lambd"])),
     "cast": lambda n, x: x.to(getattr(torch, n["dtype"])),
     "divide": _divide,
     "shift_left": _shift_left,

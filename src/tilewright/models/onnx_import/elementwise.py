@@ -40,6 +40,7 @@ _PARAMETRIC = {
     "Celu": ("celu", {"alpha": 1.0}),
     "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
     "Selu": ("selu", {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}),
+    "Shrink": ("shrink", {"bias": 0.0, "lambd": 0.5}),
     "HardSigmoid": ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
 }
 
@@ -71,11 +72,13 @@ def two_operands(node: OnnxNode) -> Translated:
 
 @translates(*_PARAMETRIC)
 def parametric(node: OnnxNode) -> Translated:
-    """One input and float parameters."""
+    """One input and float parameters; of integers (Shrink) in single precision, as ONNX Runtime."""
     operator, defaults = _PARAMETRIC[node.operator]
     named = {name: node.number(name, value) for name, value in defaults.items()}
     only_if(operator != "celu" or named["alpha"] != 0)  # it divides by alpha
-    return node.input(0).emit(operator, **named)
+    x = node.input(0)
+    exact = x.cast("float32") if "int" in x.dtype else x
+    return exact.emit(operator, **named).cast(x.dtype)
 
 
 @translates(*_VARIADIC)
