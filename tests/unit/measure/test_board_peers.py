@@ -76,6 +76,19 @@ class Session:
         return None
 
 
+def test_files_between_machines_hold_numbers_only(tmp_path: Path) -> None:
+    """An object would be a pickle, which runs code where it is read."""
+    written = tmp_path / "a.npz"
+    types = write_tensors(written, {"x": np.arange(3), "y": np.array([True])})
+    found = read_tensors(written, types)
+    assert found["x"].tolist() == [0, 1, 2] and found["y"].dtype == np.bool_
+    with pytest.raises(ValueError, match="allow_pickle"):
+        write_tensors(written, {"x": np.array([print], dtype=object)})
+    np.savez(written, **{"0": np.array([print], dtype=object)})
+    with pytest.raises(ValueError, match="allow_pickle"):
+        read_tensors(written, {"x": "float32"})
+
+
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)

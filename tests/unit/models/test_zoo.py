@@ -263,6 +263,11 @@ def test_quantized_weights_use_their_codes_and_scales_are_powers_of_two() -> Non
             assert set(np.abs(array.reshape(len(array), -1)).max(axis=1)) == {63}
         elif name.endswith("_scale") and array.shape == ():
             assert math.frexp(float(array))[0] == 0.5
+        elif name.endswith(".bias"):
+            assert array.dtype == np.int32
+            factors = weights[f"{name}_scale"] / weights[name.replace("bias", "weight_scale")]
+            assert np.unique(np.frexp(factors)[0]).tolist() == [0.5], "the scale of the input"
+            assert 0.02 < (array * weights[f"{name}_scale"]).std() < 1
 
 
 def structure(model: onnx.ModelProto) -> str:
