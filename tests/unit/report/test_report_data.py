@@ -179,6 +179,11 @@ def test_baseline_counts_only_pairs_in_both_runs() -> None:
     sure = comparison.against_baseline(*bounded)
     assert sure is not None
     assert sure.ratio_bounds == pytest.approx((0.5 * 0.9 / 1.1, 0.5 * 1.1 / 0.9))
+    other_precision = row("a", "openvino", 3.0, "bf16")
+    same = comparison.against_baseline([*now, other_precision], [*then, other_precision])
+    assert same == against, "what a peer does in bf16 says nothing of us"
+    broken = [row("a", "torch", 0.0), row("a", "jax", math.inf)]
+    assert comparison.against_baseline([*now, *broken], [*then, *broken]) == against
     assert not against.other_threads
     other = comparison.against_baseline(now, [replace(then[0], threads=8)])
     assert other is not None
