@@ -27,7 +27,6 @@ SHEET = Datasheet(
     flop_per_s=1e12,
     multiprocessors=3,
     l2_bytes=4096,
-    clock_hz=1e9,
 )
 
 
