@@ -182,6 +182,17 @@ def test_pad_of_some_axes_and_negative() -> None:
 MODES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
 
 
+def test_a_slice_whose_steps_are_not_known_is_carried_along() -> None:
+    constants = {"from": int64(0), "to": int64(6), "axes": int64(0)}
+    inputs = {"x": normal(6, 2), "steps": int64(2)}
+    node = helper.make_node("Slice", ["x", *constants, "steps"], ["y"], name="node")
+    model = model_of([node], inputs, opset=13, constants=constants)
+    model.graph.output[0].CopyFrom(
+        helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (3, 2))
+    )
+    assert [each.operator for each in unfolded(model).nodes] == ["opaque"]
+
+
 @pytest.mark.parametrize("coordinate", MODES)
 @pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
 @pytest.mark.parametrize("form", ["scales", "sizes"])
