@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy.stats import ttest_ind
 
-from tilewright.kernels.knobs import Knob, split
+from tilewright.core.records import Candidate
+from tilewright.kernels.knobs import Knob, choice, split
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.search.tuners.base import TuningTask
-from tilewright.search.tuners.droplet import DropletTuner
+from tilewright.search.tuners.droplet import (
+    DropletTuner,
+    _faster,  # pyright: ignore[reportPrivateUsage]
+)
 from tilewright.testing.landscapes import failed, measured, part, smooth
 
 LINE = SearchSpace([part("line", [split("x", 40, policy="candidates", candidates=range(1, 41))])])
@@ -103,3 +111,87 @@ def test_failures_around_a_start_do_not_stop_it() -> None:
     times = [o.latency_s for o in found if hasattr(o, "samples_s")]
     assert min(times) < 1.2 * hill.best_s
     assert np.isfinite(times).all()
+
+
+SAMPLES = st.lists(st.floats(1e-5, 1e-3), min_size=2, max_size=7)
+
+
+@given(SAMPLES, SAMPLES)
+def test_faster_is_welchs_test_on_one_side(new: list[float], old: list[float]) -> None:
+    assume(np.ptp(new) > 1e-6 and np.ptp(old) > 1e-6)
+    chance = ttest_ind(old, new, equal_var=False, alternative="greater").pvalue
+    if abs(chance - 0.05) > 1e-6:
+        assert _faster(new, old) == (chance < 0.05)
+
+
+def test_single_and_equal_samples_are_just_compared() -> None:
+    for new, old in (
+        ([1.0], [2.0]),
+        ([1.0], [2.0, 9.0]),
+        ([1.0, 9.0], [6.0]),
+        ([1.0] * 3, [2.0] * 3),
+    ):
+        assert _faster(new, old) and not _faster(old, new)
+    assert not _faster([1.0], [1.0]) and not _faster([1.0] * 2, [1.0] * 2)
+
+
+def pair(candidate: Candidate) -> tuple[int, int]:
+    return int(candidate.setting("a")), int(candidate.setting("b"))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("step", [(1, 0), (-1, 0), (0, 1), (0, -1)])
+def test_a_step_that_helped_is_made_again_before_others(seed: int, step: tuple[int, int]) -> None:
+    """Of two knobs, whichever of the four steps was the one; then the nearer settings come before
+    the farther ones."""
+    tuner = DropletTuner(TuningTask(space=PLANE, seed=seed))
+    tuner.tell([measured(PLANE.candidate(10 * 20 + 10), 5e-4)])
+    around = tuner.ask(4)
+    assert {pair(c) for c in around} == {(9, 10), (11, 10), (10, 9), (10, 11)}
+    moved = (10 + step[0], 10 + step[1])
+    tuner.tell([measured(c, 4e-4 if pair(c) == moved else 6e-4) for c in around])
+    asked = [pair(c) for c in tuner.ask(6)]
+    assert asked[0] == (10 + 2 * step[0], 10 + 2 * step[1])
+    away = [abs(a - moved[0]) + abs(b - moved[1]) for a, b in asked]
+    assert away == sorted(away) and away[2] == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_all_words_of_a_choice_are_one_step_away_and_its_numbers_are_in_order(seed: int) -> None:
+    words, numbers = choice("order", tuple("vwxyz")), choice("unroll", (1, 2, 4, 8, 16))
+    space = SearchSpace([part("both", [words, numbers])])
+    first = next(
+        space.candidate(int(n))
+        for n in space.listed
+        if dict(space.candidate(int(n)).settings) == {"order": "v", "unroll": 1}
+    )
+    tuner = DropletTuner(TuningTask(space=space, seed=seed))
+    tuner.tell([measured(first, 1e-4)])
+    asked = [(str(c.setting("order")), int(c.setting("unroll"))) for c in tuner.ask(7)]
+    assert set(asked[:5]) == {("w", 1), ("x", 1), ("y", 1), ("z", 1), ("v", 2)}
+    assert asked[5:] == [("v", 4), ("v", 8)]
+
+
+def test_estimates_order_what_is_equally_near() -> None:
+    knobs = [Knob(name=name, values=tuple(range(20)), kind="split") for name in "ab"]
+    space = SearchSpace([part("plane", knobs, estimate=lambda s: 1.0 + 3 * s["a"] + s["b"])])
+    tuner = DropletTuner(TuningTask(space=space))
+    tuner.tell([measured(space.candidate(10 * 20 + 10), 1e-4)])
+    assert [pair(c) for c in tuner.ask(4)] == [(9, 10), (10, 9), (10, 11), (11, 10)]
+
+
+def large(estimate=None) -> SearchSpace:
+    """A space of too many settings to be listed."""
+    knobs = [Knob(name=name, values=tuple(range(1000)), kind="split") for name in "abc"]
+    space = SearchSpace([part("large", knobs, estimate=estimate)])
+    assert space.listed is None
+    return space
+
+
+def test_in_a_large_space_it_starts_from_the_best_of_some_that_are_drawn() -> None:
+    space = large(lambda s: 1.0 + s["a"])
+    first = DropletTuner(TuningTask(space=space)).ask(1)[0]
+    assert int(first.setting("a")) < 10, "of two thousand the best is among the first hundredth"
+    starts = DropletTuner(TuningTask(space=large())).ask(8)
+    assert len({space.number(c) for c in starts}) == 8
+    assert np.ptp([int(c.setting("a")) for c in starts]) > 200, "without estimates they are random"
