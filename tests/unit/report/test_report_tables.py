@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from helpers.fakes.forecasts import EXPLAINED, PREDICTED, SWEPT
+from helpers.fakes.forecasts import PREDICTED
 from helpers.records.report_results import OPTIMIZED, PEAK_BYTES_PER_S, PEAK_FLOP_PER_S
-from tilewright.core.predictions import EvaluateRow, FactDifference
+from tilewright.core.predictions import EvaluateRow
 from tilewright.core.records import EnergyUse
 from tilewright.core.results import (
     ImportResult,
@@ -15,7 +15,7 @@ from tilewright.core.results import (
     SkippedLine,
     TargetRow,
 )
-from tilewright.report import displays, forecasts, formats, views
+from tilewright.report import displays, formats, views
 from tilewright.report.tables import Column, Table
 
 
@@ -220,36 +220,6 @@ def test_an_import_is_one_row_of_counts() -> None:
     assert table.shown() == [["t4", "0", "1\u202f234", "0", "0", "0", "0"]]
     assert [column.number for column in table.columns] == [False, *[True] * 6]
     assert "skipped" not in table.raw()[0] and "path" in table.raw()[0]
-
-
-def test_a_sweep_tells_how_near_to_the_roof_each_value_is() -> None:
-    first, second = forecasts.sweep_table(SWEPT).shown()
-    assert first[:5] == ["0", "1 ms", "1.1 ms", "50.0 %", "conv2d_direct"]
-    assert second[:5] == ["1", "–", "1.2 ms", "–", "conv2d_direct"], "it was not measured"
-
-
-def test_a_cuda_kernel_is_explained_by_its_facts() -> None:
-    """Whole numbers whole, others with three digits; the time is the roofline's."""
-    facts_of_main = {"rule": "Matmul", "grid_blocks": 1234, "tail": 0.123456, "waves": 2.0}
-    found = replace(
-        EXPLAINED,
-        facts=facts_of_main,
-        functions=(facts_of_main,),
-        differences=(FactDifference(fact="rule", first="Matmul", second=None, share=None),),
-    )
-    first, turning, apart = forecasts.explained_tables(found)
-    assert (first.title, turning.title) == (EXPLAINED.name, "Turning points")
-    assert first.shown() == [
-        ["rule", "Matmul"],
-        ["grid_blocks", "1\u202f234"],
-        ["tail", "0.123"],
-        ["waves", "2.00"],
-        ["roofline", "1 ms"],
-    ]
-    assert apart.title == "The two differ in" and len(apart.shown()) == 1
-    unknown = replace(found, latency_s=None, differences=())
-    tables = forecasts.explained_tables(unknown)
-    assert len(tables) == 2 and "roofline" not in facts(tables[0])
 
 
 def test_lines_that_were_not_taken_in_are_counted_beyond_the_first_twenty() -> None:
