@@ -15,7 +15,7 @@ from tilewright.cli import output, streams
 from tilewright.cli.flags import ChoiceFlags, ModelOrArtifactFlags, SharedFlags
 from tilewright.cli.work import Work, working
 from tilewright.core.errors import ModelError, NegativeVerdict, UsageError
-from tilewright.core.input_files import require_regular
+from tilewright.core.input_files import readable
 from tilewright.core.results import CompareResult, CompareRow
 from tilewright.report.comparison import AgainstBaseline, against_baseline
 from tilewright.report.escape import visible
@@ -145,12 +145,9 @@ class _Envelope(msgspec.Struct):
 def read_baseline(path: Path) -> tuple[CompareRow, ...]:
     """The rows of an earlier comparison. Raises ModelError for anything else."""
     try:
-        require_regular(path)
-        document: Any = json.loads(path.read_text(encoding="utf-8"))
+        with readable(path, f"baseline {str(path)!r}"):
+            document: Any = json.loads(path.read_text(encoding="utf-8"))
         rows = msgspec.convert(document, _Envelope).data.rows
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ModelError(f"baseline {str(path)!r} cannot be read: {reason}") from error
     except msgspec.ValidationError as error:
         raise ModelError(f"baseline {str(path)!r} holds no comparison.", hint=_HINT) from error
     except (ValueError, RecursionError) as error:

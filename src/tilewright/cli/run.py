@@ -136,12 +136,8 @@ def read_array(path: Path) -> NDArray[Any]:
     import numpy as np
 
     try:
-        input_files.require_regular(path)
-        with path.open("rb") as file:
+        with input_files.readable(path, f"input {str(path)!r}"), path.open("rb") as file:
             return np.lib.format.read_array(file, allow_pickle=False)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise errors.ModelError(f"input {str(path)!r} cannot be read: {reason}") from error
     except (ValueError, EOFError, MemoryError, OverflowError) as error:
         raise errors.ModelError(
             f"input {str(path)!r} is no array file: {error}",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tilewright.core.errors import ModelError, TilewrightError
@@ -43,6 +45,17 @@ def require_regular(
             "can be read here"
         )
     return facts.st_size
+
+
+@contextmanager
+def readable(path: Path, called: str = "") -> Generator[None]:
+    """Turn what the file system refuses inside the block into `ModelError`; what `require_regular`
+    refuses does not get there. `called` is what the message calls the file beside its path."""
+    try:
+        require_regular(path)
+        yield
+    except OSError as error:
+        raise ModelError(f"{called or path} cannot be read: {error.strerror or error}.") from error
 
 
 def machine_memory_bytes() -> int:

@@ -57,6 +57,16 @@ def undone_folders(folder: Path) -> Generator[Callable[[], None]]:
         raise
 
 
+@contextmanager
+def attempting(what: str, hint: str | None = None) -> Generator[None]:
+    """Turn what the file system refuses inside the block into `OutputError`: `write to out`, say,
+    into "cannot write to out: No space left on device"."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"cannot {what}: {reason_of(error)}", hint=hint) from error
+
+
 def flush_to_disk(path: Path) -> None:
     """Wait until the disk has all of a file."""
     with path.open("rb") as file:

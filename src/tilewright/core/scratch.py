@@ -14,9 +14,10 @@ import re
 import shutil
 import tempfile
 import weakref
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 
+from tilewright.core.closing import Closing
 from tilewright.core.errors import OutputError
 
 SCRATCH = "tilewright-scratch-"
@@ -51,7 +52,7 @@ class PrivateFolder:
         self._end()
 
 
-class FolderInUse(AbstractContextManager["FolderInUse"]):
+class FolderInUse(Closing):
     """A hold on a folder that others may not remove meanwhile; several processes may have one.
 
     It ends with `close`, with the object or with the process. `taken` is False where the folder is
@@ -62,9 +63,6 @@ class FolderInUse(AbstractContextManager["FolderInUse"]):
         lock = _held(folder)
         self.taken = lock is not None
         self._end = weakref.finalize(self, _close, lock)
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let others remove the folder."""

@@ -9,8 +9,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-from tilewright.core.errors import OutputError
-from tilewright.core.output_files import undone_folders, write_text
+from tilewright.core.output_files import attempting, undone_folders, write_text
 from tilewright.core.results import OptimizeResult
 from tilewright.core.scratch import PrivateFolder
 from tilewright.deploy.hashes import file_sha256, sealed
@@ -46,13 +45,8 @@ def staging(folder: Path) -> Generator[Path]:
     it cannot be made.
     """
     with undone_folders(folder.absolute()):
-        try:
+        with attempting(f"write to {folder}", "Choose another --out folder."):
             private = PrivateFolder(folder, _STAGING)
-        except OSError as error:
-            raise OutputError(
-                f"cannot write to {folder}: {error.strerror or error}",
-                hint="Choose another --out folder.",
-            ) from error
         with private as made:
             yield made
 
@@ -66,15 +60,13 @@ def publish(made: Path, folder: Path) -> None:
     """
     if made == folder:
         return
-    try:
+    with attempting(f"write to {folder}"):
         for name in reversed(FILES):
             if name == MANIFEST or not (made / name).exists():
                 (folder / name).unlink(missing_ok=True)
         for name in FILES:
             if (made / name).exists():
                 (made / name).replace(folder / name)
-    except OSError as error:
-        raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
 
 
 def write_manifest(race: Race, result: OptimizeResult) -> None:

@@ -16,7 +16,7 @@ from tilewright.core import arguments, errors, records
 from tilewright.core.accounts import KernelChange, LastRun, RoundTimes
 from tilewright.core.codec import digest
 from tilewright.core.forms import form_texts
-from tilewright.core.output_files import replacing, write_text
+from tilewright.core.output_files import attempting, replacing, write_text
 from tilewright.core.results import GraphTuneResult, OptimizeResult
 from tilewright.core.timings import Speedup, Timing
 from tilewright.cost.floors import Peaks
@@ -325,10 +325,5 @@ class OptimizedNetwork:
 
 
 def _copy(source: Path, copy: Path, target: Path) -> None:
-    try:
+    with attempting(f"copy {source} to {target}", "What was there before is unchanged."):
         shutil.copy2(source, copy)
-    except OSError as error:
-        raise errors.OutputError(
-            f"cannot copy {source} to {target}: {error.strerror or error}",
-            hint="What was there before is unchanged.",
-        ) from error

@@ -304,6 +304,12 @@ class SearchSpace:
             found |= dict.fromkeys(numbers[self.accepted(numbers)].tolist())
         return list(found)[:count]
 
+    def all_or_sample(self, rng: np.random.Generator, count: int) -> Numbers:
+        """All valid numbers in order; of those that are too many to list, a sample."""
+        if self.listed is not None:
+            return self.listed
+        return np.array(self.sample(rng, count), dtype=np.int64)
+
     def digits(self, numbers: Sequence[int] | Numbers) -> Numbers:
         """A row per number: its part, then the position of each of `knobs`' values, -1 where the
         part has no such knob."""

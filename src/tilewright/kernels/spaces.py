@@ -59,10 +59,7 @@ class TaskSpace:
     @cached_property
     def numbers(self) -> Numbers:
         """The valid numbers of the space, a sample of them where they are too many to list."""
-        alone = SearchSpace([self.part])
-        if alone.listed is not None:
-            return alone.listed
-        return np.array(alone.sample(np.random.default_rng(0), _SAMPLED), dtype=np.int64)
+        return SearchSpace([self.part]).all_or_sample(np.random.default_rng(0), _SAMPLED)
 
     @cached_property
     def estimates_s(self) -> Floats:

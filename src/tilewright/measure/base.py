@@ -7,7 +7,7 @@ Where kernels are timed is for the measurers themselves: `measure.kernels` uses 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 from itertools import count, cycle
 from math import inf
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.compiler.features.kinds import WIDTHS
-from tilewright.core import errors, scratch
+from tilewright.core.closing import Closing
+from tilewright.core.output_files import attempting
 from tilewright.core.processes import (
     Child,
     ChildCrash,
@@ -40,6 +41,7 @@ from tilewright.core.records import (
     Placement,
     Protocol,
 )
+from tilewright.core.scratch import scratch_folder
 from tilewright.graph.workload import Workload
 from tilewright.hardware.environment import software_versions
 
@@ -139,7 +141,7 @@ def ignore(_outcome: Outcome) -> None:
     """Do nothing with an outcome."""
 
 
-class Measurer(ABC):
+class Measurer(Closing):
     """Builds candidates, times them and evaluates them. Use as a context manager.
 
     `spent` adds up the seconds of building and timing.
@@ -153,12 +155,6 @@ class Measurer(ABC):
         self._versions = software_versions()
         self._workers = list(workers)
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(self._workers)))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop the workers."""
@@ -390,12 +386,7 @@ def make_ready(workers: Sequence[Worker]) -> None:
 def as_files(arrays: Sequence[Array]) -> Generator[Path]:
     """A temporary folder with the arrays as `0.npy`, `1.npy` …: a worker maps them, so that large
     weights do not count several times against its memory limit."""
-    try:
-        with scratch.scratch_folder() as folder:
-            for number, array in enumerate(arrays):
-                np.save(folder / f"{number}.npy", array)
-            yield folder
-    except OSError as error:
-        raise errors.OutputError(
-            f"cannot write temporary files: {errors.reason_of(error)}"
-        ) from error
+    with attempting("write temporary files"), scratch_folder() as folder:
+        for number, array in enumerate(arrays):
+            np.save(folder / f"{number}.npy", array)
+        yield folder

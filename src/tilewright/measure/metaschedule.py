@@ -19,7 +19,8 @@ from tilewright.compiler.metaschedule.records import (
     ScannedRecord,
 )
 from tilewright.core.codec import convert, to_builtins
-from tilewright.core.errors import ModelError, OutputError
+from tilewright.core.errors import ModelError
+from tilewright.core.output_files import attempting
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Candidate, Measurement, Placement, Protocol
 from tilewright.graph.workload import Workload
@@ -119,7 +120,7 @@ def export_database(
         )
         for workload, measured in rows
     ]
-    try:
+    with attempting(f"write {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for name in (WORKLOADS, RECORDS, MODULE, SIDE_FILE):
             (folder / name).unlink(missing_ok=True)
@@ -133,8 +134,6 @@ def export_database(
             if problem
         ]
         (folder / "README.txt").write_text("".join([notes, "\n" if left_out else "", *left_out]))
-    except OSError as error:
-        raise OutputError(f"cannot write {folder}: {error.strerror or error}") from error
     return len(kept)
 
 

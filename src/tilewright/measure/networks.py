@@ -25,8 +25,8 @@ from tilewright.core.errors import (
     OutputError,
     TargetError,
     TilewrightError,
-    reason_of,
 )
+from tilewright.core.output_files import attempting
 from tilewright.core.scratch import PrivateFolder
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels import planned_memory, plans
@@ -209,13 +209,8 @@ def packed_weights(
 ) -> Generator[Path]:
     """A temporary folder beside the artifact with every packed constant as `.npy`."""
     with ExitStack() as stack:
-        try:
+        with attempting(f"write the compiled network to {folder}", _ROOM):
             scratch = stack.enter_context(PrivateFolder(folder, ".packing-"))
             for stored in plan.constants:
                 np.save(scratch / f"{stored.name}.npy", plans.packed_constant(stored, constants))
-        except OSError as error:
-            raise OutputError(
-                f"cannot write the compiled network to {folder}: {reason_of(error)}",
-                hint=_ROOM,
-            ) from error
         yield scratch

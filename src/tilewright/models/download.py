@@ -12,7 +12,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urldefrag, urlsplit
 from urllib.request import Request, urlopen
 
-from tilewright.core.errors import ModelError, OutputError, UsageError, quoted
+from tilewright.core.errors import ModelError, UsageError, quoted
+from tilewright.core.output_files import attempting
 from tilewright.core.scratch import FolderInUse, PrivateFolder
 from tilewright.models.cache import DOWNLOADS, PARTIAL, use
 
@@ -33,7 +34,9 @@ def download(address: str, cache: Path) -> tuple[Path, FolderInUse]:
     """
     place, checksum = _taken_apart(address)
     path = cache / DOWNLOADS / checksum / _file_name(place)
-    try:
+    with attempting(
+        f"keep {quoted(place)} in {quoted(path.parent)}", "TILEWRIGHT_CACHE names another folder."
+    ):
         held = _held(path.parent)
         if _sha256_of(path) != checksum:
             with PrivateFolder(path.parent, PARTIAL) as folder:
@@ -47,11 +50,6 @@ def download(address: str, cache: Path) -> tuple[Path, FolderInUse]:
                         "another file.",
                     )
                 fetched.replace(path)
-    except OSError as error:
-        raise OutputError(
-            f"cannot keep {quoted(place)} in {quoted(path.parent)}: {error.strerror or error}",
-            hint="TILEWRIGHT_CACHE names another folder.",
-        ) from error
     return path, held
 
 

@@ -10,14 +10,13 @@ import onnx
 
 from tilewright.core.errors import (
     ModelError,
-    OutputError,
     UsageError,
     all_known,
     close_matches,
     near_names,
     quoted,
-    reason_of,
 )
+from tilewright.core.output_files import attempting
 from tilewright.core.scratch import FolderInUse, scratch_folder
 from tilewright.core.settings import read_settings
 from tilewright.graph.network import Graph
@@ -184,13 +183,8 @@ def _bound(
 def _stored(model: onnx.ModelProto) -> OnnxReference:
     folder = scratch_folder()
     path = folder.path / "model.onnx"
-    try:
+    with attempting(f"write the model to the temporary folder {quoted(path.parent)}"):
         save_onnx(model, path)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write the model to the temporary folder {quoted(path.parent)}: "
-            f"{reason_of(error)}"
-        ) from error
     return OnnxReference(path=path, keeper=folder)
 
 

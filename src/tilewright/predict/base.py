@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.core.errors import ModelError
-from tilewright.core.input_files import require_regular
+from tilewright.core.input_files import readable
 from tilewright.cost.floors import Peaks
 from tilewright.hardware.gpus import known_capability
 from tilewright.predict.regressors import Forest, Trees
@@ -174,10 +174,8 @@ def read_datasheets(path: Path) -> dict[str, Datasheet]:
     ModelError for a file that is missing or something else, naming the entry and the field.
     """
     try:
-        require_regular(path)
-        entries: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+        with readable(path):
+            entries: Any = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is no JSON: {error}") from error
     if not isinstance(entries, list):

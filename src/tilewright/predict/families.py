@@ -15,14 +15,6 @@ def _numbers(**meanings: str) -> tuple[Column, ...]:
     return tuple(Column(name=name, meaning=meaning) for name, meaning in meanings.items())
 
 
-def _switches(**meanings: str) -> tuple[Column, ...]:
-    """Columns that say 1 for yes and 0 for no."""
-    return tuple(
-        Column(name=name, meaning=f"1 {meaning}, 0 not", signed=True)
-        for name, meaning in meanings.items()
-    )
-
-
 def _milliseconds(name: str, meaning: str = "time") -> Target:
     return Target(column=Column(name=name, meaning=meaning, unit="ms"), si=1e-3)
 
@@ -128,10 +120,13 @@ FAMILIES: dict[str, Family] = {
                     tile_size_x="outputs of a thread along x",
                     tile_size_y="outputs of a thread along y",
                 ),
-                *_switches(
-                    read_only="reads through the read-only cache",
-                    use_padding="pads rows in shared memory",
-                    use_shmem="stages the input in shared memory",
+                *(
+                    Column(name=name, meaning=f"1 {meaning}, 0 not", signed=True)
+                    for name, meaning in (
+                        ("read_only", "reads through the read-only cache"),
+                        ("use_padding", "pads rows in shared memory"),
+                        ("use_shmem", "stages the input in shared memory"),
+                    )
                 ),
                 *_numbers(filter_height="height of the filter", filter_width="width of the filter"),
             ),

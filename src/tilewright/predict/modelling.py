@@ -12,6 +12,7 @@ from typing import Any, cast
 from tilewright.core.codec import digest
 from tilewright.core.errors import ModelError, OutputError
 from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.input_files import readable
 from tilewright.core.output_files import write_text
 from tilewright.core.records import Placement
 from tilewright.core.settings import read_settings
@@ -321,11 +322,10 @@ def load_model(path: Path, placement: Placement) -> FamilyModel:
     Raises ModelError for a file that is cut short, of another format, or of another device class.
     """
     try:
-        found = cast("Mapping[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+        with readable(path):
+            found = cast("Mapping[str, Any]", json.loads(path.read_text(encoding="utf-8")))
         version = found["format"]
         model = from_json(found["model"]) if version == FORMAT else None
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise ModelError(f"{path} is no model, or cut short", hint=_ANEW) from error
     if model is None:

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from tilewright.core.codec import digest
 from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.events import EventSink, Stage
-from tilewright.core.input_files import require_regular
+from tilewright.core.input_files import readable
 from tilewright.core.predictions import Covered, EvaluatePick
 from tilewright.predict.base import (
     Column,
@@ -95,10 +95,8 @@ def read_table(path: Path) -> polars.DataFrame:
     read_csv = partial(polars.read_csv, infer_schema_length=None)
     read = polars.read_parquet if path.suffix.lower() == ".parquet" else read_csv
     try:
-        require_regular(path)
-        return read(path)
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+        with readable(path):
+            return read(path)
     except polars.exceptions.PolarsError as error:
         raise ModelError(
             f"{path} is no table: {str(error).splitlines()[0]}",

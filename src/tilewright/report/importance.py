@@ -22,7 +22,7 @@ import numpy as np
 from tilewright.core.grouping import grouped
 from tilewright.core.results import TaskSearchReport, Trial
 from tilewright.report import shown
-from tilewright.report.vega import BAR_PIXELS, Chart, usable
+from tilewright.report.vega import Chart, bars, usable
 
 FEWEST = 30
 """Timed trials of one implementation from which on shares are told."""
@@ -120,5 +120,4 @@ def chart(importance: Importance, *, limit: int = 12) -> Chart | None:
         for knob, share in list(importance.shares.items())[:limit]
     ]
     label = f"Share of the variance of log time that each knob of {importance.implementation} has"
-    height = BAR_PIXELS * len(rows)
-    return Chart(name="bars", label=label, rows={"bars": rows}, height=height) if rows else None
+    return bars(label, rows)

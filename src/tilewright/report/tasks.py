@@ -11,7 +11,7 @@ from tilewright.core.artifacts import ArtifactResult
 from tilewright.core.results import TaskReport, TimedNetwork
 from tilewright.report import roofline, shown
 from tilewright.report.tables import Column, Table, record_of
-from tilewright.report.vega import BAR_PIXELS, Chart, colour_of
+from tilewright.report.vega import Chart, bars, colour_of
 
 REST = "outside the tasks"
 _IN_PLACE_ONLY = "not measured alone"
@@ -90,15 +90,13 @@ def shares_chart(
     ordered = sorted(
         (task for task in tasks if task.share is not None), key=lambda task: -(task.share or 0.0)
     )
-    bars = [_bar(_name(task), [task]) for task in ordered[:limit]]
+    rows = [_bar(_name(task), [task]) for task in ordered[:limit]]
     more = ordered[limit:]
     if more:
-        bars.append({**_bar(f"{len(more)} more tasks", more), "colour": colour_of("")})
+        rows.append({**_bar(f"{len(more)} more tasks", more), "colour": colour_of("")})
     if rest_share > 0:
-        bars.append(_row(REST, rest_share, rest_s))
-    label = "Share of the time of each task"
-    height = BAR_PIXELS * len(bars)
-    return Chart(name="bars", label=label, rows={"bars": bars}, height=height) if bars else None
+        rows.append(_row(REST, rest_share, rest_s))
+    return bars("Share of the time of each task", rows)
 
 
 def _name(task: TaskReport) -> str:

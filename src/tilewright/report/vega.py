@@ -23,7 +23,7 @@ Rows = Sequence[Mapping[str, object]]
 SERIES = tuple(f"s{number}" for number in range(8))
 """The style sheet's colours for groups, the most important group first."""
 
-BAR_PIXELS = 38
+_BAR_PIXELS = 38
 """The height of a bar with its name above it."""
 
 _BOUNDS = frozenset({"compute", "memory", "overhead"})
@@ -95,6 +95,12 @@ class Chart:
         head, rest = drawn.split(">", 1)
         title = escape(visible(self.label))
         return f"{head}><title>{title}</title><style>{style}</style>{rest}\n"
+
+
+def bars(label: str, rows: Rows) -> Chart | None:
+    """Horizontal bars, one below the other; None where there are none."""
+    height = _BAR_PIXELS * len(rows)
+    return Chart(name="bars", label=label, rows={"bars": rows}, height=height) if rows else None
 
 
 _GLOBALS = "window.vegaEmbed = vegaEmbed;"

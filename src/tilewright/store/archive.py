@@ -12,11 +12,12 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Self
 
 from sqlalchemy import CompoundSelect, Connection, Table, delete, func, select, union
 
+from tilewright.core.closing import Closing
 from tilewright.core.errors import StoreError, UsageError
+from tilewright.core.input_files import readable
 from tilewright.core.output_files import replacing
 from tilewright.core.records import Placement
 from tilewright.core.results import CleanUp, DatabaseInfo, ImportResult
@@ -28,14 +29,14 @@ from tilewright.store import importing, schema
 from tilewright.store.base import Store, archive_of
 from tilewright.store.connections import Connections, connect, log_files
 from tilewright.store.interchange.kinds import DATABASE, READERS, WRITERS, export_kind, import_kind
-from tilewright.store.interchange.lines import Line, Source, readable
+from tilewright.store.interchange.lines import Line, Source
 from tilewright.store.migrations import schema_version
 from tilewright.store.rows import DamagedRow, entry_of, stream_rows
 
 _TRIED = ("workload_key", "device_class", "resources", "implementation", "settings", "layouts")
 
 
-class SqliteArchive:
+class SqliteArchive(Closing):
     """One SQLite file; an `Archive`. All methods raise `StoreError` when the database cannot be
     read or written.
 
@@ -46,12 +47,6 @@ class SqliteArchive:
         self._connections = connections
         self.path = connections.path
         self.readonly = connections.readonly
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file; the write-ahead log is folded into it when nobody else has it open."""

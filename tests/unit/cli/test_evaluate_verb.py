@@ -174,7 +174,7 @@ def test_bad_flags(tilewright: Command, tmp_path: Path) -> None:
         (4, "no table", ("--table", "broken.parquet", "--family", "softmax")),
         (
             4,
-            "cannot read none.csv: No such file or directory\n",
+            "none.csv cannot be read: No such file or directory.\n",
             ("--table", "none.csv", "--family", "softmax"),
         ),
         (4, "needs 1020", (*known, "--shots", "1000")),

@@ -126,7 +126,7 @@ def test_bad_datasheets(tmp_path: Path, text: str, says: str) -> None:
 
 
 def test_missing_datasheets(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="cannot read"):
+    with pytest.raises(ModelError, match="cannot be read"):
         read_datasheets(tmp_path / "none.json")
 
 

@@ -165,13 +165,10 @@ def curve_features(nests: Sequence[Nest]) -> Floats:
     """One row, from the nest with most work; buffers that it does not have are zeros."""
     row = np.zeros(CURVE_WIDTH)
     for nest in heaviest(nests, 1):
-        for at, touch in enumerate(sorted(main_touches(nest), key=_written_then_largest)):
+        touches = sorted(main_touches(nest), key=lambda t: (not t.written, -t.footprint_bytes))
+        for at, touch in enumerate(touches):
             row[at * _OF_CURVE : (at + 1) * _OF_CURVE] = _curves(nest, touch)
     return row
-
-
-def _written_then_largest(touch: Touch) -> tuple[bool, float]:
-    return not touch.written, -touch.footprint_bytes
 
 
 def _curves(nest: Nest, touch: Touch) -> Floats:

@@ -15,6 +15,8 @@ from tilewright.graph.network import Array, AttributeValue, TensorType
 Types = tuple[TensorType, ...]
 Named = Mapping[str, AttributeValue]
 Shape = tuple[int, ...]
+Formula = Callable[[Any, Any], Any] | Callable[..., Any]
+"""A result from arrays and attributes. That of one of each may be a lambda."""
 
 
 class Clash(ModelError):
@@ -41,7 +43,7 @@ class Operator:
 
     name: str
     result_type: Callable[..., TensorType]
-    compute: Callable[..., Any]
+    compute: Formula
     work: Callable[..., int] | int = 0
     arity: int | None = 1
     sums: bool = False

@@ -77,18 +77,6 @@ def _elu(x: Any, alpha: float) -> Any:
     return _select(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
 
 
-def _celu(x: Any, alpha: float) -> Any:
-    return _select(x < 0, alpha * np.expm1(np.minimum(x, 0) / alpha), x)
-
-
-def _selu(x: Any, alpha: float, gamma: float) -> Any:
-    return gamma * _elu(x, alpha)
-
-
-def _hard_sigmoid(x: Any, alpha: float, beta: float) -> Any:
-    return np.clip(alpha * x + beta, 0, 1)
-
-
 def _shrink(x: Any, bias: float | str, lambd: float | str) -> Any:
     shift, edge = float(bias), float(lambd)
     return _select(x < -edge, x + shift, _select(x > edge, x - shift, 0))
@@ -180,11 +168,22 @@ ELEMENTWISE = (
     _operator("isnan", np.isnan, logical=True),
     _operator("leaky_relu", lambda x, alpha: _select(x < 0, alpha * x, x), slope=_steepest),
     _operator("elu", _elu, slope=_steepest, transcendental=1),
-    _operator("celu", _celu, transcendental=1),  # of a negative alpha the slope has no bound
-    _operator("selu", _selu, slope=_steepest, transcendental=1),
+    _operator(
+        "celu",  # of a negative alpha the slope has no bound
+        lambda x, alpha: _select(x < 0, alpha * np.expm1(np.minimum(x, 0) / alpha), x),
+        transcendental=1,
+    ),
+    _operator(
+        "selu",
+        lambda x, alpha, gamma: gamma * _elu(x, alpha),
+        slope=_steepest,
+        transcendental=1,
+    ),
     _operator("thresholded_relu", lambda x, alpha: np.where(x > alpha, x, 0), jumps=True),
     _operator("shrink", _shrink, jumps=True),  # unless bias and lambd are equal
-    _operator("hard_sigmoid", _hard_sigmoid, slope=_steepest),
+    _operator(
+        "hard_sigmoid", lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1), slope=_steepest
+    ),
     _operator("clip", _clip, slope=1.0),
     Operator(name="cast", result_type=_cast_type, work=1, compute=_cast, elementwise=True),
     _operator("add", np.add, 2),

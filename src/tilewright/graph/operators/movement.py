@@ -29,19 +29,11 @@ def _reshape_type(types: Types, shape: Shape) -> TensorType:
     return result
 
 
-def _reshape(x: Any, shape: Shape) -> Any:
-    return x.reshape(shape)
-
-
 def _transpose_type(types: Types, permutation: Shape) -> TensorType:
     shape = types[0].shape
     fits = sorted(permutation) == list(range(len(shape)))
     expect(fits, f"permutation {list(permutation)} does not fit {types[0]}")
     return TensorType(tuple(shape[axis] for axis in permutation), types[0].dtype)
-
-
-def _transpose(x: Any, permutation: Shape) -> Any:
-    return x.transpose(permutation).copy(order="C")
 
 
 def _slice_type(types: Types, starts: Shape, stops: Shape, steps: Shape) -> TensorType:
@@ -100,10 +92,6 @@ def _expand_type(types: Types, shape: Shape) -> TensorType:
     fits = broadcast((types[0].shape, shape)) == shape
     expect(fits, f"{types[0]} does not broadcast to {list(shape)}")
     return TensorType(shape, types[0].dtype)
-
-
-def _expand(x: Any, shape: Shape) -> Any:
-    return np.broadcast_to(x, shape).copy(order="C")
 
 
 def _gather_type(types: Types, axis: int) -> TensorType:
@@ -201,12 +189,20 @@ def _interpolate(x: Any, indices: Any, weights: Any, axis: int) -> Any:
 
 
 MOVEMENT = (
-    Operator(name="reshape", result_type=_reshape_type, compute=_reshape),
-    Operator(name="transpose", result_type=_transpose_type, compute=_transpose),
+    Operator(name="reshape", result_type=_reshape_type, compute=lambda x, shape: x.reshape(shape)),
+    Operator(
+        name="transpose",
+        result_type=_transpose_type,
+        compute=lambda x, permutation: x.transpose(permutation).copy(order="C"),
+    ),
     Operator(name="slice", result_type=_slice_type, compute=_slice),
     Operator(name="concat", result_type=_concat_type, compute=_concat, arity=None),
     Operator(name="pad", result_type=_pad_type, compute=_pad),
-    Operator(name="expand", result_type=_expand_type, compute=_expand),
+    Operator(
+        name="expand",
+        result_type=_expand_type,
+        compute=lambda x, shape: np.broadcast_to(x, shape).copy(order="C"),
+    ),
     Operator(name="gather", result_type=_gather_type, compute=np.take, arity=2),
     Operator(name="resize_nearest", result_type=_resize_type, compute=_resize),
     Operator(

@@ -24,7 +24,7 @@ from math import inf, prod
 import numpy as np
 
 from tilewright.plan.assignment.problem import FORBIDDEN, Costs, Problem
-from tilewright.plan.assignment.solution import infeasible
+from tilewright.plan.assignment.solution import allowed, infeasible
 
 _MOST_DIFFERENCES = 1 << 22
 _MOST_VISITS = 8
@@ -428,6 +428,15 @@ def eliminate(network: Network, order: Sequence[int], most_cells: float = inf) -
                 least = min(least + int(message.costs), FORBIDDEN)
     *buckets, rest = (tuple(factors) for factors in waiting)
     return Elimination(buckets=tuple(zip(order, buckets, strict=True)), rest=rest, least=least)
+
+
+def solved(problem: Problem, network: Network, order: Sequence[int]) -> Elimination:
+    """A problem's network with all variables eliminated. Raises Infeasible where nothing is
+    allowed."""
+    elimination = eliminate(network, order)
+    if not allowed(elimination.least):
+        raise infeasible(problem)
+    return elimination
 
 
 def _divided(

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from tilewright.core.errors import ModelError
-from tilewright.core.input_files import require_regular
+from tilewright.core.input_files import readable
 from tilewright.core.output_files import replacing
 from tilewright.plan.assignment.problem import (
     FORBIDDEN,
@@ -50,11 +50,8 @@ class _File(msgspec.Struct):
 
 def read_problem(path: Path) -> Problem:
     """The problem in a file; raises ModelError for one that is missing, broken or inconsistent."""
-    try:
-        require_regular(path)
+    with readable(path):
         text = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
     return parse_problem(text, str(path))
 
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from tilewright.core.errors import UsageError
 from tilewright.core.solutions import Solution
-from tilewright.plan.assignment.factors import at, cheapest_order, eliminate, possible_network
+from tilewright.plan.assignment.factors import at, cheapest_order, possible_network, solved
 from tilewright.plan.assignment.problem import FORBIDDEN, Problem, VariableKind
-from tilewright.plan.assignment.solution import NothingFound, TooWide, allowed, infeasible
+from tilewright.plan.assignment.solution import NothingFound, TooWide
 from tilewright.plan.assignment.solvers.eliminating import QUICK
 from tilewright.plan.assignment.solving import solve
 
@@ -80,9 +80,7 @@ def _ranked(problem: Problem, kept: Sequence[int]) -> Iterator[Solution]:
         order = cheapest_order(scopes, network.sizes)
     if not QUICK.fits(order):
         raise TooWide("the problem is too wide to rank its assignments.")
-    elimination = eliminate(network, order.variables)
-    if not allowed(elimination.least):
-        raise infeasible(problem)
+    elimination = solved(problem, network, order.variables)
     waiting: list[tuple[int, tuple[int, ...]]] = [(elimination.least, ())]
     while waiting:
         cost, begun = heappop(waiting)

@@ -24,7 +24,7 @@ from msgspec import Struct
 from tilewright.core.codec import FILE_NAMES, decode, encode, to_builtins
 from tilewright.core.errors import InternalError, ModelError
 from tilewright.core.forms import Form
-from tilewright.core.input_files import require_regular
+from tilewright.core.input_files import readable
 from tilewright.core.records import (
     Candidate,
     Failure,
@@ -217,11 +217,9 @@ def shipped_sweeps() -> list[Sweep]:
 def read_sweeps(path: Path) -> list[Sweep]:
     """The sweeps in a file: one of ours, or a table of the auto-tuning community as Parquet."""
     try:
-        require_regular(path)
-        foreign = path.suffix == ".parquet"
-        return read_benchmark_hub(path) if foreign else [parse_sweep(path.read_text())]
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
+        with readable(path):
+            foreign = path.suffix == ".parquet"
+            return read_benchmark_hub(path) if foreign else [parse_sweep(path.read_text())]
     except (ValueError, KeyError) as error:
         raise ModelError(
             f"{path} is no sweep: {error}.",

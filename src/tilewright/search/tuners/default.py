@@ -73,7 +73,7 @@ class DefaultTuner(base.NumberTuner):
         listed = self.space.listed
         if listed is not None and len(listed) <= 2 * _POOL:
             return listed
-        drawn = self.space.sample(self.rng, 8 * _POOL) if listed is None else listed.tolist()
+        drawn: list[int] = self.space.all_or_sample(self.rng, 8 * _POOL).tolist()
         estimates = self.space.estimates_s(drawn)
         if estimates is None:
             drawn = drawn[:_POOL]

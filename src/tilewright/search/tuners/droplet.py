@@ -74,9 +74,7 @@ class DropletTuner(NumberTuner):
         """The best estimate, random settings where there is none."""
         if self.known.seconds:
             return []
-        listed = self.space.listed
-        pool = self.space.sample(self.rng, _DRAWN) if listed is None else listed.tolist()
-        fresh = self.known.fresh(pool)
+        fresh = self.known.fresh(self.space.all_or_sample(self.rng, _DRAWN).tolist())
         estimates = self.space.estimates_s(fresh) if fresh else None
         return self.unseen(_STARTS) if estimates is None else [fresh[int(np.argmin(estimates))]]
 

@@ -39,9 +39,7 @@ class NeighbourhoodTuner(NumberTuner):
     def _considered(self) -> tuple[Numbers, Floats | None]:
         """The settings that are ranked: all, or a sample of a large space, drawn once; and their
         estimates, without which the order is random."""
-        listed = self.space.listed
-        drawn = self.space.sample(self.rng, _POOL) if listed is None else listed
-        pool = np.array(drawn, dtype=np.int64)
+        pool = self.space.all_or_sample(self.rng, _POOL)
         estimates = self.space.estimates_s(pool)
         return (self.rng.permutation(pool) if estimates is None else pool), estimates
 

@@ -30,6 +30,7 @@ from sqlalchemy import Connection
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import TilewrightError
 from tilewright.core.forms import PLAIN, Form, blocked, channel_block, in_channel_blocks
+from tilewright.core.input_files import readable
 from tilewright.core.records import (
     Candidate,
     Device,
@@ -64,7 +65,6 @@ from tilewright.store.interchange.lines import (
     finite,
     json_lines,
     mapping,
-    readable,
     seconds,
     sequence,
     understood,

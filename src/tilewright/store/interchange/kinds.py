@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilewright.core.errors import ModelError, UsageError, close_matches
-from tilewright.store.interchange.lines import json_value, readable
+from tilewright.core.input_files import readable
+from tilewright.store.interchange.lines import json_value
 
 METASCHEDULE = "metaschedule"
 DATABASE = "db"

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError, TilewrightError
-from tilewright.core.input_files import require_regular
 from tilewright.core.records import Device, Placement
 
 if TYPE_CHECKING:
@@ -53,18 +51,6 @@ class Source:
 
 class NotUnderstood(ModelError):
     """A line cannot be taken in; the message is the reason."""
-
-
-@contextmanager
-def readable(path: Path) -> Generator[None]:
-    """Turn what the file system refuses inside the block into `ModelError`, and refuse pipes and
-    devices in front of it."""
-    try:
-        if not path.is_dir():
-            require_regular(path)
-        yield
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
 def understood(

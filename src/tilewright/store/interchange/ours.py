@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from tilewright.core.codec import canonical_json
 from tilewright.core.errors import ModelError
+from tilewright.core.input_files import readable
 from tilewright.store.interchange.lines import (
     Json,
     Line,
@@ -18,7 +19,6 @@ from tilewright.store.interchange.lines import (
     json_items,
     json_lines,
     json_value,
-    readable,
     understood,
     write_texts,
 )

@@ -21,6 +21,7 @@ from sqlalchemy import Connection
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError
 from tilewright.core.forms import PLAIN
+from tilewright.core.input_files import readable
 from tilewright.core.records import (
     Candidate,
     Failure,
@@ -41,7 +42,6 @@ from tilewright.store.interchange.lines import (
     finite,
     json_items,
     mapping,
-    readable,
     seconds,
     sequence,
     understood,

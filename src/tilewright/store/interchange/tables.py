@@ -21,6 +21,7 @@ from sqlalchemy import Connection, func, select
 
 from tilewright.core.codec import canonical_json, to_builtins
 from tilewright.core.errors import ModelError, OutputError
+from tilewright.core.input_files import readable
 from tilewright.core.records import Measurement, Protocol
 from tilewright.core.targets import parse_resources
 from tilewright.store import schema
@@ -33,7 +34,6 @@ from tilewright.store.interchange.lines import (
     finite,
     json_value,
     mapping,
-    readable,
     sequence,
     understood,
 )

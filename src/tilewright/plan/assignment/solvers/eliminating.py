@@ -38,6 +38,7 @@ from tilewright.plan.assignment.factors import (
     network_of,
     network_over,
     possible_network,
+    solved,
 )
 from tilewright.plan.assignment.problem import Problem
 from tilewright.plan.assignment.solution import Found, TooWide, allowed, infeasible, nothing_found
@@ -67,9 +68,7 @@ class Exact:
                 f"the limits are {self.most_cells:.1e} and {self.most_work:.1e}.",
                 hint="Use the solver milp, which proves a bound, or auto.",
             )
-        elimination = eliminate(network, order.variables)
-        if not allowed(elimination.least):
-            raise infeasible(problem)
+        elimination = solved(problem, network, order.variables)
         return Found(
             places=network.places(elimination.chosen()),
             bound_ps=elimination.least,
@@ -115,9 +114,7 @@ class DynamicProgram:
     def find(self, problem: Problem) -> Found:
         """An optimum."""
         network = network_of(problem)
-        elimination = eliminate(network, self._order(problem, network))
-        if not allowed(elimination.least):
-            raise infeasible(problem)
+        elimination = solved(problem, network, self._order(problem, network))
         return Found(places=network.places(elimination.chosen()), bound_ps=elimination.least)
 
     def _order(self, problem: Problem, network: Network) -> list[int]:
