@@ -14,10 +14,9 @@ import re
 import shutil
 import tempfile
 import weakref
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
-from tilewright.core.closing import Closing
 from tilewright.core.errors import OutputError
 
 SCRATCH = "tilewright-scratch-"
@@ -52,7 +51,7 @@ class PrivateFolder:
         self._end()
 
 
-class FolderInUse(Closing):
+class FolderInUse(AbstractContextManager["FolderInUse"]):
     """A hold on a folder that others may not remove meanwhile; several processes may have one.
 
     It ends with `close`, with the object or with the process. `taken` is False where the folder is
@@ -63,6 +62,9 @@ class FolderInUse(Closing):
         lock = _held(folder)
         self.taken = lock is not None
         self._end = weakref.finalize(self, _close, lock)
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Let others remove the folder."""

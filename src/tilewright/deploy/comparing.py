@@ -191,7 +191,7 @@ class Comparer:
 
 def _without_peers(skipped: Mapping[str, str]) -> TargetError:
     """The error where nothing is there to compare with; peers with one reason are told together."""
-    names = grouped((reason, name) for name, reason in skipped.items())
+    names = grouped([(reason, name) for name, reason in skipped.items()])
     told = "; ".join(f"{', '.join(those)}: {reason}" for reason, those in names.items())
     return TargetError(
         f"no peer can be used: {told}",

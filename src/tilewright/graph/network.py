@@ -131,7 +131,7 @@ class Graph:
 
     def consumers(self) -> dict[str, list[Node]]:
         """Which nodes read each tensor, once per reading port; graph outputs do not count."""
-        return grouped((name, node) for node in self.nodes for name in node.inputs)
+        return grouped([(name, node) for node in self.nodes for name in node.inputs])
 
     def rebuilt(
         self,

@@ -77,7 +77,7 @@ class PlanResult:
 
     @cached_property
     def _calls_of(self) -> dict[TaskKey, list[str]]:
-        return grouped((call.task, call.name) for call in self.plan.calls)
+        return grouped([(call.task, call.name) for call in self.plan.calls])
 
     def with_tasks(self, known: Mapping[TaskKey, CallResult]) -> PlanResult:
         """The same with what is known of tasks told of each of their calls."""

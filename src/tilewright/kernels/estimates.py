@@ -43,7 +43,7 @@ def facts_of_many(
     if isinstance(spec, DemandsOfMany):
         demand = spec.demand_of_many(workloads, target, resources, forms, settings)
         return _columns(demand, resources, len(settings))
-    same = grouped((workload.text, row) for row, workload in enumerate(workloads))
+    same = grouped([(workload.text, row) for row, workload in enumerate(workloads)])
     found: dict[str, Column] = {}
     for rows in same.values():
         mine = settings if len(same) == 1 else [settings[row] for row in rows]

@@ -32,7 +32,7 @@ def choose_forms(network: FusedNetwork, target: Target, resources: Resources) ->
     operators read stay plain."""
     forms: dict[str, Form] = dict.fromkeys(network.graph.inputs, PLAIN)
     outputs = set(network.graph.outputs)
-    readers = grouped((tensor, call) for call in network.calls for tensor in call.inputs)
+    readers = grouped([(tensor, call) for call in network.calls for tensor in call.inputs])
     for call in network.calls:
         read_by = readers.get(call.output, [])
         opaque = any(reader.workload.anchor_name == "opaque" for reader in read_by)

@@ -7,7 +7,7 @@ Where kernels are timed is for the measurers themselves: `measure.kernels` uses 
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -15,13 +15,12 @@ from dataclasses import dataclass, field, replace
 from itertools import count, cycle
 from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.compiler.features.kinds import WIDTHS
-from tilewright.core.closing import Closing
 from tilewright.core.output_files import attempting
 from tilewright.core.processes import (
     Child,
@@ -141,7 +140,7 @@ def ignore(_outcome: Outcome) -> None:
     """Do nothing with an outcome."""
 
 
-class Measurer(Closing):
+class Measurer(ABC):
     """Builds candidates, times them and evaluates them. Use as a context manager.
 
     `spent` adds up the seconds of building and timing.
@@ -155,6 +154,12 @@ class Measurer(Closing):
         self._versions = software_versions()
         self._workers = list(workers)
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(self._workers)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Stop the workers."""

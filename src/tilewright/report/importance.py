@@ -89,7 +89,7 @@ def main_effect(groups: Sequence[Hashable], values: np.ndarray) -> float | None:
 
     None when it cannot be told: as many groups as values, or values without variance.
     """
-    members = grouped((group, index) for index, group in enumerate(groups))
+    members = grouped([(group, index) for index, group in enumerate(groups)])
     free = len(values) - len(members)
     total = float(((values - values.mean()) ** 2).sum())
     if free < 1 or total <= 1e-12:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.core.output_files import write_text
-from tilewright.core.predictions import EvaluateRow, PredictorCard
+from tilewright.core.predictions import PredictorCard
 from tilewright.predict.evaluation import Evaluation, HeldOut
 from tilewright.report import html, views
 from tilewright.report.formats import escaped, to_markdown
@@ -92,7 +92,11 @@ def pictures(evaluation: Evaluation, *, most: int) -> dict[tuple[str, str], str]
 
 def _sections(evaluation: Evaluation, most: int) -> Iterator[_Section]:
     for card, judged in zip(evaluation.result.cards, evaluation.held_out, strict=True):
-        rows = [row for row in evaluation.result.rows if _is_of(row, card)]
+        rows = [
+            row
+            for row in evaluation.result.rows
+            if (row.family, row.target) == (card.family, card.target)
+        ]
         yield _Section(
             card=card,
             judged=judged,
@@ -100,10 +104,6 @@ def _sections(evaluation: Evaluation, most: int) -> Iterator[_Section]:
             errors=views.ERRORS.of(rows),
             chart=scatter(judged, most=most),
         )
-
-
-def _is_of(row: EvaluateRow, card: PredictorCard) -> bool:
-    return (row.family, row.target) == (card.family, card.target)
 
 
 def _facts(card: PredictorCard) -> Iterator[tuple[str, str]]:

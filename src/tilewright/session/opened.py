@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from tilewright.core.arguments import Text, count_of, location_of, text_of, text_or_none
-from tilewright.core.closing import Closing
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, discard
 from tilewright.core.records import Placement
@@ -16,7 +17,7 @@ from tilewright.store import open_for_reading, open_store
 from tilewright.store.base import Store
 
 
-class Opened(Closing):
+class Opened:
     """A session's device and database, which all verbs work with.
 
     `meter` is the name of the meter by which `collect` measures energy, too; None for none.
@@ -46,6 +47,12 @@ class Opened(Closing):
         self._location = read_settings().database if db is None else location_of(db, "db")
         self._placement: Placement | None = None
         self._store: Store | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())

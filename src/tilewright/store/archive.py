@@ -12,10 +12,10 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Self
 
 from sqlalchemy import CompoundSelect, Connection, Table, delete, func, select, union
 
-from tilewright.core.closing import Closing
 from tilewright.core.errors import StoreError, UsageError
 from tilewright.core.input_files import readable
 from tilewright.core.output_files import replacing
@@ -36,7 +36,7 @@ from tilewright.store.rows import DamagedRow, entry_of, stream_rows
 _TRIED = ("workload_key", "device_class", "resources", "implementation", "settings", "layouts")
 
 
-class SqliteArchive(Closing):
+class SqliteArchive:
     """One SQLite file; an `Archive`. All methods raise `StoreError` when the database cannot be
     read or written.
 
@@ -47,6 +47,12 @@ class SqliteArchive(Closing):
         self._connections = connections
         self.path = connections.path
         self.readonly = connections.readonly
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the file; the write-ahead log is folded into it when nobody else has it open."""

@@ -212,7 +212,7 @@ class _Rewrite:
         self.outputs.update(*map(read_inside, graph.node))
         self.constants: dict[str, Array] = {}
         self.producers = {name: node for node in self.nodes for name in node.output}
-        self.readers = grouped((name, node) for node in self.nodes for name in node.input)
+        self.readers = grouped([(name, node) for node in self.nodes for name in node.input])
 
     def rewritten(self) -> list[NodeProto]:
         """Replace what is between pairs; drop the DequantizeLinear that nobody reads then."""
