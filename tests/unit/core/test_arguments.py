@@ -147,3 +147,33 @@ def test_a_session_shows_itself_without_opening_anything(tmp_path: Path) -> None
         assert part in text
     assert "<table>" in session._repr_html_() and "none.db" in session._repr_html_()
     assert not (tmp_path / "none.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (2.5, "2.5"),
+        ("x" * 78, repr("x" * 78)),
+        ("x" * 79, "a long str"),
+        (10**90, "a long int"),
+        (True, "True"),
+        ([1], "a list"),
+        (np.zeros(3), "a numpy.ndarray"),
+    ],
+)
+def test_what_was_given_is_shown_if_it_is_short(value: object, shown: str) -> None:
+    """Of others the kind: a list may have a million entries."""
+    with pytest.raises(UsageError) as found:
+        arguments.count_of(value, "rounds", least=10**100)
+    assert found.value.message == f"rounds must be a whole number from {10**100}, not {shown}."
+
+
+def test_numbers_within_their_limits() -> None:
+    assert (arguments.count_of(0, "n"), arguments.count_of(3, "n", 3)) == (0, 3)
+    for wrong in (2, -1, True, 2.0, "3"):
+        with pytest.raises(UsageError, match="n must be a whole number from 3"):
+            arguments.count_of(wrong, "n", 3)
+    assert arguments.error_of(np.float32(0.5)) == 0.5
+    for wrong in (0, -1.0, float("inf"), float("nan"), True, "1"):
+        with pytest.raises(UsageError, match="max_error must be a number above 0"):
+            arguments.error_of(wrong)
