@@ -102,3 +102,13 @@ def test_this_machine_is_listed_first() -> None:
     rows = target_rows(1)
     assert (rows[0].name, rows[0].usable) == ("llvm", True)
     assert {"rpc:KEY", "cuda -model=H100"} <= {row.name for row in rows[1:]}
+
+
+def test_the_simulated_device_is_always_usable() -> None:
+    """It builds nothing, so no compiler can be missing."""
+    for threads in (None, 2):
+        (row,) = [row for row in target_rows(threads) if row.name == "simulated"]
+        assert row.usable and row.threads == (threads or 1) and row.target and row.detail
+    placement = placement_of("simulated", None, 9)
+    assert placement.resources.threads == 4, "it has four cores"
+    assert placement_of("simulated", None, None).binding.cpus == (0,)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from helpers.networks.onnx_models import check, few, model_of, normal, reference
+from helpers.networks.onnx_models import check, few, model_of, normal, reference, unfolded
 from tilewright.core.errors import UsageError
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.inputs import random_inputs
@@ -110,6 +110,34 @@ def test_quantize_and_dequantize(dtype: str, axis: int | None) -> None:
     model = model_of(nodes, {"x": x}, constants={"s": scale, "z": zero}, outputs=("q", "y"))
     graph = check(model, {"x": x}, tolerance=1e-6)
     assert graph.types["q"].dtype == dtype
+
+
+@pytest.mark.parametrize("zero", [None, 0, 7])
+def test_a_zero_point_of_zero_or_none_costs_nothing(zero: int | None) -> None:
+    """Symmetric codes, which most networks have for their weights; without one they are uint8."""
+    constants = {"s": np.asarray(1 / 32, np.float32)}
+    if zero is not None:
+        constants["z"] = np.asarray(zero, np.int8)
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", *constants], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", *constants], ["y"]),
+    ]
+    x = normal(2, 3, 4) * 4
+    model = model_of(nodes, {"x": x}, constants=constants, outputs=("q", "y"))
+    graph = check(model, {"x": x}, tolerance=1e-6)
+    assert graph.types["q"].dtype == ("uint8" if zero is None else "int8")
+    moved = {"add", "subtract"} & {node.operator for node in graph.nodes}
+    assert moved == ({"add", "subtract"} if zero else set())
+
+
+@pytest.mark.parametrize("operator", ["QuantizeLinear", "DequantizeLinear"])
+def test_scales_of_blocks_are_left_to_the_compilers_importer(operator: str) -> None:
+    """A scale for every two rows of a column is no scale along an axis."""
+    inputs = {"x": normal(4, 6) if operator == "QuantizeLinear" else codes("int8", 4, 6)}
+    constants = {"s": np.full((2, 6), 0.5, np.float32), "z": np.zeros((2, 6), np.int8)}
+    node = helper.make_node(operator, ["x", *constants], ["y"], axis=0, block_size=2, name="node")
+    model = model_of([node], inputs, opset=21, constants=constants)
+    assert [each.operator for each in unfolded(model).nodes] == ["opaque"]
 
 
 CASES = {
