@@ -54,6 +54,35 @@ def test_half_precision_is_summed_up_in_single() -> None:
 def test_integers_keep_their_type_and_wrap() -> None:
     x = np.array([30000, 30000], np.int16)
     assert result("reduce_sum", x, axes=(0,), keepdims=False) == 60000 - 2**16
+    x = np.array([4097, 4097], np.int16)
+    assert result("reduce_prod", x, axes=(0,), keepdims=False) == 4097**2 % 2**16
+
+
+@pytest.mark.parametrize(
+    ("shapes", "changed", "says"),
+    [
+        ([(1, 4, 8), (4, 2, 3, 3)], {}, "data float32"),
+        ([(1, 4, 8, 8), (4, 2, 3)], {}, "data float32"),
+        ([(1, 4, 8, 8), (6, 2, 3, 3)], {}, "4 input channels do not fit weight"),
+        ([(1, 4, 8, 8), (4, 2, 3, 3)], {"groups": 0}, "with 0 groups"),
+        ([(1, 4, 8, 8), (4, 2, 3, 3)], {"groups": 3}, "with 3 groups"),
+        ([(1, 4, 2, 2), (4, 2, 1, 3)], {"padding": (1, 1, 1, 1)}, "leaves nothing of"),
+    ],
+)
+def test_transposed_convolutions_that_do_not_fit(
+    shapes: list[tuple[int, ...]], changed: dict[str, Any], says: str
+) -> None:
+    named = {**CONVOLUTION, "output_padding": (0, 0), "groups": 2} | changed
+    with pytest.raises(ModelError, match=says):
+        OPERATORS["conv2d_transpose"].infer(tuple(TensorType(s) for s in shapes), named)
+
+
+def test_a_transposed_convolution_may_end_at_one_row() -> None:
+    """Two rows less one of padding on each side, and one more of output padding."""
+    x, w = np.ones((1, 2, 2, 3), np.float32), np.ones((2, 1, 1, 2), np.float32)
+    named = {**CONVOLUTION, "padding": (1, 0, 1, 1), "output_padding": (1, 0), "groups": 2}
+    found = result("conv2d_transpose", x, w, **named)
+    np.testing.assert_array_equal(found, np.broadcast_to(np.float32([1, 2, 2]), (1, 2, 1, 3)))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
