@@ -178,14 +178,18 @@ def _undisputed(extents: tuple[int, ...], named: dict[str, Any]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("counted", [0, 1])
-@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 0, 1, 0), (0, 1, 0, 1), (1, 1, 1, 1)])
-def test_averages_never_count_what_rounding_up_adds(counted: int, pads: tuple[int, ...]) -> None:
-    """Windows of 3 × 3 every two elements: the last of 6 × 6 reaches beyond them, with padding and
-    without. Of it the padding counts where it is to, and what lies behind never does."""
+@pytest.mark.parametrize("named", [{}, {"count_include_pad": 0}, {"count_include_pad": 1}])
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 0, 1, 0), (0, 1, 0, 1), (1, 1, 1, 1), (1, 1)])
+def test_averages_never_count_what_rounding_up_adds(
+    named: dict[str, int], pads: tuple[int, ...]
+) -> None:
+    """Windows of 3 × 3, or 3, every two elements: the last of 6 × 6 reaches beyond them, with
+    padding and without. Of it the padding counts where it is to, and what lies behind never does.
+    """
+    rank = len(pads) // 2
     graph = check_node(
-        "AveragePool", {"x": normal(1, 2, 6, 6) + 3}, opset=19, kernel_shape=[3, 3],
-        strides=[2, 2], pads=list(pads), ceil_mode=1, count_include_pad=counted,
+        "AveragePool", {"x": normal(1, 2, *[6] * rank) + 3}, opset=19, kernel_shape=[3] * rank,
+        strides=[2] * rank, pads=list(pads), ceil_mode=1, **named,
     )  # fmt: skip
     assert "avg_pool2d" in {node.operator for node in graph.nodes}
 

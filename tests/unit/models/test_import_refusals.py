@@ -125,6 +125,22 @@ def test_bfloat16_outside_the_vocabulary_is_computed_in_single() -> None:
     assert graph.types["y"].dtype == "bfloat16"
 
 
+def test_indices_beside_bfloat16_stay_integers() -> None:
+    table = helper.make_tensor_value_info("x", TensorProto.BFLOAT16, [4, 6])
+    indices = helper.make_tensor_value_info("i", TensorProto.INT64, [2, 3])
+    result = helper.make_tensor_value_info("y", TensorProto.BFLOAT16, [2, 3])
+    node = helper.make_node("GatherElements", ["x", "i"], ["y"], name="node")
+    graph = folded(
+        helper.make_model(
+            helper.make_graph([node], "test", [table, indices], [result]),
+            opset_imports=[helper.make_opsetid("", 17)],
+        )
+    )
+    (inner,) = (node for node in graph.nodes if node.operator == "opaque")
+    assert [graph.types[name].dtype for name in inner.inputs] == ["float32", "int64"]
+    assert "i" in inner.inputs and graph.types["y"].dtype == "bfloat16"
+
+
 def uses(graph: Graph) -> list[tuple[str, tuple[IndexRange, ...]]]:
     """The tensors that hold indices of opaque nodes, with their ranges."""
     return [
