@@ -47,7 +47,7 @@ def shipped(boards: Farm, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def with_model(folder: Path) -> Path:
     """The folder with a model and an input in it."""
-    small_model(folder / "net.onnx", filters=(16, 16), extent=16)
+    small_model(folder / "net.onnx", filters=(16,), extent=16)
     given = np.random.default_rng(0).standard_normal((1, 3, 16, 16)).astype(np.float32)
     np.save(folder / "x.npy", given)
     return folder

@@ -96,8 +96,15 @@ def keep_to(cores: set[int]) -> None:
 @contextmanager
 def on_all_cores() -> Iterator[None]:
     """Commands inside the block start on all cores of this process, and not on its share."""
+    with on_cores(ALL):
+        yield
+
+
+@contextmanager
+def on_cores(cores: set[int]) -> Iterator[None]:
+    """Commands inside the block start on these cores."""
     before = set(_cores)
-    keep_to(ALL)
+    keep_to(cores)
     try:
         yield
     finally:
