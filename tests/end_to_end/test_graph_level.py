@@ -92,8 +92,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Tuned:
     folder = tmp_path_factory.mktemp("tuned")
     model = cell_model(folder / "cell.onnx")
     words = ("tune", model, "--level", "graph", "--budget", BUDGET, "--save-problem", "p.json")
-    data = succeed(folder, *words, "--out", "out")
-    return Tuned(folder, model, data)
+    return Tuned(folder, model, answer(folder, *words, "--out", "out"))
 
 
 def test_assignments_are_raced_and_the_fastest_ships(tuned: Tuned) -> None:

@@ -166,10 +166,10 @@ def tiny(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_two_at_once_share_the_database(tiny: Path) -> None:
+def test_two_at_once_share_the_database(tmp_path: Path) -> None:
     """Each on a core of its own, where there are two."""
-    folder = tiny
-    words = ("optimize", "net.onnx", "--budget", "6", "--format", "json")
+    folder, model = tmp_path, "op:dense[m=4,k=64,n=64]"
+    words = ("optimize", model, "--budget", "6", "--format", "json")
     both, results = [], []
     for number, core in enumerate([min(ALL), max(ALL)]):
         with on_cores({core}):
