@@ -49,8 +49,9 @@ def require_regular(
 
 @contextmanager
 def readable(path: Path, called: str = "") -> Generator[None]:
-    """Turn what the file system refuses inside the block into `ModelError`; what `require_regular`
-    refuses does not get there. `called` is what the message calls the file beside its path."""
+    """Turn what the file system refuses inside the block into `ModelError`. A device or a pipe
+    raises the error of `require_regular` before the block begins. `called` is what the message
+    calls the file, in place of its path."""
     try:
         require_regular(path)
         yield
