@@ -1,10 +1,8 @@
-# pyright: basic
 """Gaussian processes for few rows: near rows behave alike, beside a linear trend.
 
-scikit-learn's (Rasmussen & Williams 2006, chapters 2, 4.2 and 5.4). The kernel is a rational
-quadratic of distance plus a product of linear columns plus a constant, and noise; its parameters
-maximise the likelihood within a factor of where they begin. Which rows to measure next no library
-chooses so that the others become known: that is `most_telling`.
+scikit-learn's (Rasmussen & Williams 2006, chapters 2 and 5.4), with the kernel of `covariances`.
+Which rows to measure next no library chooses so that the others become known: that is
+`most_telling`.
 
 What the model of a known device class misses on a new one is taken for such a process, too: kernels
 of which that model says the same, and which are alike in the features that it goes by, are missed
@@ -13,45 +11,18 @@ alike. `informative` are those that leave the least of its variance on all that 
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import (
-    ConstantKernel,
-    DotProduct,
-    RationalQuadratic,
-    WhiteKernel,
-)
 
 from tilewright.predict.base import Features, Floats, Integers
 from tilewright.predict.family_models import FamilyModel
 
-_LENGTH = 2.0
-_FACTOR, _LENGTH_FACTOR = 10.0, 2.0
-_LEAST_NOISE = 0.0003
 _FAR = 1e-4
 """Linear columns are scaled by this, so that they count nothing for distances."""
-
-
-class _Trend(DotProduct):
-    """The product of the columns from `first` on."""
-
-    def __init__(self, sigma_0=0.0, sigma_0_bounds="fixed", first=0):
-        super().__init__(sigma_0, sigma_0_bounds)
-        self.first = first
-
-    def __call__(self, X, Y=None, eval_gradient=False):
-        other = None if Y is None else np.asarray(Y)[:, self.first :]
-        return super().__call__(np.asarray(X)[:, self.first :], other, eval_gradient)
-
-    def diag(self, X):
-        return super().diag(np.asarray(X)[:, self.first :])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,17 +37,9 @@ class Prior:
     def kernel(self, first: int = 0, scale: float = 1.0) -> Any:
         """The kernel of rows whose columns from `first` on are linear, scaled by `scale`; without
         noise."""
-        near = RationalQuadratic(_LENGTH, 1.0, _around(_LENGTH, _LENGTH_FACTOR), "fixed")
-        trend = _constant(self.linear / scale**2) * _Trend(first=first)
-        return _constant(self.near) * near + trend + _constant(self.constant)
+        from tilewright.predict.covariances import covariance
 
-
-def _constant(value: float) -> ConstantKernel:
-    return ConstantKernel(value, _around(value, _FACTOR))
-
-
-def _around(value: float, factor: float) -> tuple[float, float]:
-    return value / factor, value * factor
+        return covariance(self.near, self.linear / scale**2, self.constant, first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,14 +65,11 @@ def regression(
     """What is expected of all rows of the inputs, where `values` of these `rows` are known, whose
     noise has these variances relative to the best rows'; and the value of each known row less what
     the others predict for it (Rasmussen & Williams, equation 5.12)."""
-    kernel = inputs.kernel(prior) + WhiteKernel(prior.noise, _around(prior.noise, _FACTOR))
-    regressor: Any = GaussianProcessRegressor
-    process = regressor(kernel, alpha=_LEAST_NOISE * noise)
-    with warnings.catch_warnings():
-        # That a parameter ends at its bound is what bounds are for.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        process.fit(inputs.joined[rows], values)
-    inverse = np.linalg.inv(process.L_ @ process.L_.T)
+    from tilewright.predict.covariances import fitted
+
+    process = fitted(inputs.kernel(prior), inputs.joined[rows], values, prior.noise, noise)
+    factor: Floats = process.L_
+    inverse = np.linalg.inv(factor @ factor.T)
     return process.predict(inputs.joined), process.alpha_.ravel() / np.diag(inverse)
 
 

@@ -9,13 +9,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from typing import Any, cast
 
 from markupsafe import Markup, escape
 
+from tilewright.core.codec import digest
+from tilewright.core.errors import OutputError
+from tilewright.core.output_files import write_text
+from tilewright.core.settings import read_settings
 from tilewright.report.escape import visible
 
 Rows = Sequence[Mapping[str, object]]
@@ -108,10 +114,18 @@ _GLOBALS = "window.vegaEmbed = vegaEmbed;"
 
 @cache
 def libraries() -> Markup:
-    """Vega, Vega-Lite and their embedding as one script."""
+    """Vega, Vega-Lite and their embedding as one script. Making it takes a second, so the cache
+    keeps what a version made."""
     import vl_convert
 
-    return Markup(vl_convert.javascript_bundle(_GLOBALS))
+    made = digest(version("vl-convert-python") + _GLOBALS)
+    kept = read_settings().cache / "charts" / f"vega-{made}.js"
+    with suppress(OSError, UnicodeDecodeError):
+        return Markup(kept.read_text(encoding="utf-8"))
+    script = vl_convert.javascript_bundle(_GLOBALS)
+    with suppress(OutputError):
+        write_text(kept, script)
+    return Markup(script)
 
 
 @cache
