@@ -33,7 +33,7 @@ from tilewright.core import output_files
 from tilewright.session import opened
 from tilewright.store import open_store
 
-SPENT = 6
+SPENT = 4
 """Candidates that the network in `finished` was made of."""
 WORDS = ("optimize", "net.onnx", "--budget", "400", "--out", "out", "--format", "json")
 
@@ -92,7 +92,7 @@ def ours(temporary: Path) -> list[Path]:
 @pytest.mark.slow
 def test_killed_in_the_middle_the_command_goes_on(folder: Path, temporary: Path) -> None:
     process = start(folder, *WORDS)
-    acknowledged = wait_for_rows(folder, process, 6)
+    acknowledged = wait_for_rows(folder, process, 2)
     workers = children_of(process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
@@ -102,7 +102,7 @@ def test_killed_in_the_middle_the_command_goes_on(folder: Path, temporary: Path)
     kept = rows(folder)
     assert kept >= acknowledged
     assert not (folder / "out" / "manifest.json").exists()
-    again = succeed(folder, "optimize", "net.onnx", "--budget", kept + 4, "--out", "out")
+    again = succeed(folder, "optimize", "net.onnx", "--budget", kept + 1, "--out", "out")
     assert rows(folder) == kept + again["measurements"] + again["failures"]
     assert (folder / "out" / "manifest.json").exists()
     assert ours(temporary) == []
@@ -168,8 +168,8 @@ def tiny(tmp_path: Path) -> Path:
 
 def test_two_at_once_share_the_database(tmp_path: Path) -> None:
     """Each on a core of its own, where there are two."""
-    folder, model = tmp_path, "op:dense[m=4,k=64,n=64]"
-    words = ("optimize", model, "--budget", "6", "--format", "json")
+    folder, model = tmp_path, "op:dense[m=4,k=16,n=16]"
+    words = ("optimize", model, "--budget", "2", "--format", "json")
     both, results = [], []
     for number, core in enumerate([min(ALL), max(ALL)]):
         with on_cores({core}):
@@ -207,11 +207,11 @@ def full_disk(tmp_path: Path):
 
 
 def test_a_full_disk_for_the_artifact(tiny: Path, full_disk: Path) -> None:
-    words = ("optimize", "net.onnx", "--budget", "4", "--out")
+    words = ("optimize", "net.onnx", "--budget", "2", "--out")
     done = run(tiny, *words, full_disk / "out")
     assert done.code == 4, done.err
     assert "No space left" in done.err and "Traceback" not in done.err
-    assert rows(tiny) == 4
+    assert rows(tiny) == 2
     again = succeed(tiny, *words, "out")
     assert again["measurements"] + again["failures"] == 0
 

@@ -27,7 +27,7 @@ from helpers.commands.command_line import (
 )
 from helpers.processes.rpc_processes import Farm, farm
 
-BUDGET = "8"
+BUDGET = "3"
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +47,8 @@ def shipped(boards: Farm, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def with_model(folder: Path) -> Path:
     """The folder with a model and an input in it."""
-    small_model(folder / "net.onnx", filters=(16,), extent=16)
-    given = np.random.default_rng(0).standard_normal((1, 3, 16, 16)).astype(np.float32)
+    small_model(folder / "net.onnx", filters=(8,), extent=8)
+    given = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
     np.save(folder / "x.npy", given)
     return folder
 

@@ -143,8 +143,11 @@ class TestBeforeItRuns:
         assert printed[2].count("op:") == 3
         assert "Factors, one varied at a time" in printed[3] and "because of" in printed[3]
 
+    def test_a_model_of_its_own(self, before: Walk) -> None:
+        assert "softmax" in before.to("fit softmax")[4]
+
     def test_how_good_it_is(self, before: Walk) -> None:
-        assert "within the intervals: " in before.to_the_end()[5]
+        assert "within the intervals: " in before.to_the_end()[6]
 
 
 def test_predicting(tmp_path: Path) -> None:

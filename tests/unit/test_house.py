@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -280,6 +280,8 @@ def readme_command(name: str) -> str:
 IMPORTS = """
 import sys
 import tilewright
+if sys.argv[1] == "session":
+    import tilewright.session
 if sys.argv[1] == "help":
     from tilewright.cli.main import main
     assert main(["--help"]) == 0
@@ -289,8 +291,12 @@ sys.exit(f"loaded: {heavy}" if heavy else 0)
 """
 
 
-@pytest.mark.parametrize("what", ["import", "help"])
-def test_starting_is_light(what: str) -> None:
-    command = [sys.executable, "-c", IMPORTS, what, *HEAVY]
+@pytest.mark.parametrize(
+    ("what", "heavy"),
+    [("import", HEAVY), ("help", HEAVY), ("session", ("sklearn", "torch", "xgboost"))],
+    ids=["import", "help", "session"],
+)
+def test_starting_is_light(what: str, heavy: Sequence[str]) -> None:
+    command = [sys.executable, "-c", IMPORTS, what, *heavy]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from tilewright.cli.flags import ArtifactFlags, ChoiceFlags, MeteredFlags, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.work import working
-from tilewright.core.output_files import check_place, write_text
+from tilewright.core.output_files import write_text
 
 PAGE = "profile.html"
 
@@ -36,8 +36,6 @@ def profile(
     With --out a page with pictures is written as profile.html: the network call by call, the memory
     that each call needs, each task beside the machine's limits.
     """
-    if flags.out is not None:
-        check_place(flags.out / PAGE)
     with working(flags, model_flags) as work:
         work.session.verify = artifact_flags.verify
         result = work.session.profile(
@@ -48,10 +46,9 @@ def profile(
             meter=model_flags.meter_name,
             memory=memory,
         )
-        pages = []
         if flags.out is not None:
             from tilewright.report import html
 
             write_text(flags.out / PAGE, html.render_profile(result))
-            pages = [f"Report: {flags.out / PAGE}"]
+        pages = [f"Report: {flags.out / PAGE}"] if flags.out else []
         work.tell("profile", result, remarks=pages)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.cli import output, progress, streams
 from tilewright.cli.flags import AnswerFlags, TargetFlag
 from tilewright.core.events import Event, EventSink, Note
+from tilewright.core.output_files import check_place
 from tilewright.report.displays import page
 
 if TYPE_CHECKING:
@@ -70,8 +71,11 @@ def working(flags: AnswerFlags, target: TargetFlag = TargetFlag()) -> Generator[
     """Open the session and show its progress; on leaving, all of it is closed, and the answer is
     printed: inside, stdout leads to stderr.
 
-    Warnings of the answer that were not shown while it was made are shown then.
+    Warnings of the answer that were not shown while it was made are shown then. Raises OutputError
+    before any work where the folder of `--out` could not be written.
     """
+    if flags.out is not None:
+        check_place(flags.out / "answer.json")
     notes: list[str] = []
     with streams.stdout_for_data(), progress.progress_view() as view:
 

@@ -83,8 +83,7 @@ def argument_uses(workload: Workload) -> tuple[IndexUse, ...]:
 
 def index_limit(uses: Iterable[IndexUse], usual: int) -> int:
     """Integers from zero to below this are valid in all uses; at most `usual`, at least 1."""
-    tops = [item.highest + 1 for use in uses for item in use.ranges]
-    return max(1, min([usual, *tops]))
+    return max(1, min([usual, *(item.highest + 1 for use in uses for item in use.ranges)]))
 
 
 def input_ranges(graph: Graph) -> dict[str, tuple[IndexRange, ...]]:

@@ -58,8 +58,7 @@ def save_onnx(model: onnx.ModelProto, path: Path) -> None:
     A large model is used up by this: its weights are written one by one and not kept.
     """
     if sum(tensor.ByteSize() for tensor in model.graph.initializer) > _LARGE_BYTES:
-        location = path.name + ".data"
-        convert_model_to_external_data(model, location=location)
+        convert_model_to_external_data(model, location=path.name + ".data")
         write_external_data_tensors(model, str(path.parent))
     path.write_bytes(model.SerializeToString())
 

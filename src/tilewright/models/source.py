@@ -49,8 +49,7 @@ def parse_source(argument: str) -> Source:
     if path.suffix in _FILES or path.is_file():
         return Source(kind=_FILES.get(path.suffix, "file"), text=argument)
     if colon and prefix.isalpha() and len(prefix) > 1:
-        known = [name + ":" for name in _PREFIXES]
-        hint = f"{close_matches(prefix + ':', known)} {_FORMS}"
+        hint = f"{close_matches(prefix + ':', [name + ':' for name in _PREFIXES])} {_FORMS}"
         raise UsageError(f"{quoted(argument)}: no models by {quoted(prefix)}", hint=hint)
     if path.is_dir():
         raise UsageError(f"{quoted(argument)} is a folder, not a model", hint=_FORMS)

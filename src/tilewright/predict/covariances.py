@@ -9,7 +9,7 @@ factor of where they begin. scikit-learn takes a second to load, so `processes` 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -53,12 +53,11 @@ def covariance(near: float, linear: float, constant: float, first: int) -> Any:
 def fitted(kernel: Any, rows: Floats, values: Floats, noise: float, variances: Floats) -> Any:
     """scikit-learn's process of these rows: noise begins at `noise`, and that of each row is
     multiplied by its variance relative to the best row's."""
-    regressor: Any = GaussianProcessRegressor
     noisy = kernel + WhiteKernel(noise, _around(noise, _FACTOR))
-    with warnings.catch_warnings():
-        # That a parameter ends at its bound is what bounds are for.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return regressor(noisy, alpha=_LEAST_NOISE * variances).fit(rows, values)
+    process = cast(Any, GaussianProcessRegressor)(noisy, alpha=_LEAST_NOISE * variances)
+    # That a parameter ends at its bound is what bounds are for.
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        return process.fit(rows, values)
 
 
 def _constant(value: float) -> ConstantKernel:

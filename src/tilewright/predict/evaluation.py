@@ -250,8 +250,7 @@ def unseen_networks(
     for part in np.unique(parts):
         mine = [name for name, other in zip(names, parts, strict=True) if other == part]
         test = np.unique(np.concatenate([members[name] for name in mine]))
-        gone = np.isin(operators, operators[test])
-        model = fit(data.part(np.flatnonzero(~gone)))
+        model = fit(data.part(np.flatnonzero(~np.isin(operators, operators[test]))))
         for name in mine:
             asked = data.part(members[name])
             found[name] = held_out(asked, model.predict(asked.features))

@@ -216,7 +216,7 @@ def _(result: DatabaseInfo) -> Page:
 def _(result: ImportResult) -> Page:
     """What came in, and below it every line that did not."""
     more = len(result.skipped) - _SKIPPED_LINES
-    notes = [f"{more} more skipped lines are in --format json."] if more > 0 else []
+    notes = [f"More skipped lines, {more} of them, are in --format json."] if more > 0 else []
     return Page(
         rows=views.import_table(result),
         more=(views.SKIPPED.of(result.skipped[:_SKIPPED_LINES]),) if result.skipped else (),

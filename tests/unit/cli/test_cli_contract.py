@@ -7,7 +7,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -256,13 +256,19 @@ def test_out_keeps_the_json(tilewright: Command, session: FakeSession, tmp_path:
     assert "Profiled for" in (tmp_path / "kept" / "profile.html").read_text()
 
 
-def test_a_profile_is_not_measured_where_it_could_not_be_written(
-    tilewright: Command, session: FakeSession, tmp_path: Path
+@pytest.mark.parametrize(
+    "words",
+    [("profile", "m"), ("compare", "m"), ("study", "tuners"), ("collect", "--op", "all"),
+     ("evaluate", "--family", "softmax")],
+    ids=" ".join,
+)  # fmt: skip
+def test_nothing_is_measured_where_it_could_not_be_written(
+    tilewright: Command, session: FakeSession, tmp_path: Path, words: Sequence[str]
 ) -> None:
     (tmp_path / "file").write_text("")
-    ran = tilewright("profile", "m", "--out", "file")
+    ran = tilewright(*words, "--out", "file")
     assert (ran.code, ran.out, session.calls) == (4, "", [])
-    assert "error: file/profile.html cannot be written: " in ran.err
+    assert "error: file/answer.json cannot be written: " in ran.err
 
 
 def test_numbers_are_scaled_for_people_and_si_in_csv(tilewright: Command) -> None:
@@ -369,7 +375,7 @@ def test_skipped_lines_are_told(tilewright: Command) -> None:
     out = tilewright("db", "import", "some.log").out
     assert "reason 20" in out
     assert "reason 21" not in out
-    assert "5 more skipped lines" in out
+    assert "More skipped lines, 5 of them" in out
     assert "3 of 30 lines fit no task" in out
 
 

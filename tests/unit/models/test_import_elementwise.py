@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from helpers.networks.onnx_models import check, check_node, few, folded, int64, model_of, normal
+from helpers.networks.onnx_models import (
+    check,
+    check_node,
+    few,
+    folded,
+    int64,
+    model_of,
+    normal,
+    unfolded,
+)
 
 UNARY = ["Relu", "Sigmoid", "Tanh", "Exp", "Neg", "Abs", "Erf", "Sin", "Cos", "Floor", "Ceil",
          "Sign", "Reciprocal", "Softplus", "Softsign", "Tan", "IsNaN"]  # fmt: skip
@@ -43,6 +52,13 @@ def test_parametric(operator: str, opset: int, named: dict[str, Any]) -> None:
     x = normal(3, 5) * 3
     x[0, 0], x[1, 1] = np.inf if operator == "IsInf" else 0, -np.inf if operator == "IsInf" else 1
     check_node(operator, {"x": x}, opset=opset, **named)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("operator", ["LeakyRelu", "HardSigmoid", "ThresholdedRelu"])
+def test_infinite_parameters_are_carried_along(operator: str) -> None:
+    model = model_of([helper.make_node(operator, ["x"], ["y"], alpha=np.inf)], {"x": normal(2)})
+    assert [node.operator for node in unfolded(model).nodes] == ["opaque"]
 
 
 @pytest.mark.regression

@@ -234,9 +234,9 @@ def test_lines_that_were_not_taken_in_are_counted_beyond_the_first_twenty() -> N
     assert len(taken(20).more[0].records) == 20 and not taken(20).notes
     many = taken(23, "Times of another program")
     assert len(many.more[0].records) == 20
-    assert taken(21).notes == ["1 more skipped lines are in --format json."]
+    assert taken(21).notes == ["More skipped lines, 1 of them, are in --format json."]
     assert many.notes == [
-        "3 more skipped lines are in --format json.",
+        "More skipped lines, 3 of them, are in --format json.",
         "Times of another program.",
     ]
 

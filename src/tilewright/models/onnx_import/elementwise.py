@@ -75,6 +75,7 @@ def parametric(node: OnnxNode) -> Translated:
     """One input and float parameters; of integers (Shrink) in single precision, as ONNX Runtime."""
     operator, defaults = _PARAMETRIC[node.operator]
     named = {name: node.number(name, value) for name, value in defaults.items()}
+    only_if(operator == "shrink" or not np.isinf([*named.values()]).any())
     only_if(operator != "celu" or named["alpha"] != 0)  # it divides by alpha
     x = node.input(0)
     exact = x.cast("float32") if "int" in x.dtype else x
