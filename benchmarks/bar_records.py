@@ -1,4 +1,4 @@
-"""What the benchmarks measured, as JSON lines; a network that is there is not measured again."""
+"""Results of `bars.py` in a file of JSON lines, so that nothing is measured twice."""
 
 from __future__ import annotations
 

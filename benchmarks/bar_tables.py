@@ -1,29 +1,30 @@
-"""The tables of docs/benchmarks.md, made from what was recorded."""
+"""The tables of docs/benchmarks.md, made from the records of `bars.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
 from bar_records import Record, Records
+from pages import replace_between, table
 
 BEGIN, END = "<!-- bars: begin -->", "<!-- bars: end -->"
 SPEED_HEAD = (
     "network",
     "budget",
-    "tilewright",
-    "spread",
+    "tilewright's latency",
+    "tilewright's spread",
     "peer",
-    "precision",
-    "peer's time",
-    "spread",
+    "peer's precision",
+    "peer's latency",
+    "peer's spread",
     "speed-up",
-    "default settings",
-    "error",
-    "measurements",
-    "whole command",
+    "latency with default settings",
+    "relative error",
+    "candidates measured",
+    "time of `optimize`",
 )
 TITLES = {
     "budgets": "ResNet-50 by budget",
@@ -34,10 +35,7 @@ TITLES = {
 
 def write_tables(page: Path, records: Records) -> None:
     """Replace what lies between the marks on the page."""
-    text = page.read_text()
-    head, rest = text.split(BEGIN)
-    _, tail = rest.split(END)
-    page.write_text(f"{head}{BEGIN}\n{rendered(records)}\n{END}{tail}")
+    replace_between(page, (BEGIN, END), rendered(records))
 
 
 def rendered(records: Records) -> str:
@@ -54,21 +52,16 @@ def rendered(records: Records) -> str:
     return "\n\n".join(part for part in parts if part) or "Not measured yet."
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def _machines(records: Sequence[Record]) -> str:
     """Each machine with its versions once, and the dates it was used."""
     dates: dict[str, list[str]] = {}
     for record in records:
         card: Mapping[str, str] = record.optimize.get("environment", {})
         if card:
-            line = "; ".join(f"{name} {text}" for name, text in card.items())
+            line = "; ".join(f"{name}: {text}" for name, text in card.items())
             dates.setdefault(line, []).append(record.date)
     return "\n".join(
-        f"Measured {' to '.join(dict.fromkeys((min(days), max(days))))} on: {line}."
+        f"Measured on {' to '.join(dict.fromkeys((min(days), max(days))))}. {line}."
         for line, days in dates.items()
     )
 
@@ -78,7 +71,7 @@ def _speeds(title: str, records: Sequence[Record]) -> str:
     if not done:
         return ""
     rows = [_speed_row(record, row) for record in done for row in record.compare]
-    text = f"### {title}\n\n{_table(SPEED_HEAD, rows)}"
+    text = f"### {title}\n\n{table(SPEED_HEAD, rows)}"
     budgets = dict.fromkeys(record.budget for record in done)
     for budget in budgets:
         same = [record for record in done if record.budget == budget]
@@ -89,7 +82,7 @@ def _speeds(title: str, records: Sequence[Record]) -> str:
 
 def _speed_row(record: Record, row: Mapping[str, Any]) -> list[str]:
     ours = record.optimize
-    precision = row["precision"] + (" (its default)" if row["default_precision"] else "")
+    precision = row["precision"] + (" (the peer's default)" if row["default_precision"] else "")
     error = row["max_rel_error"]
     baseline_s = ours.get("baseline_latency_s")
     return [
@@ -110,7 +103,7 @@ def _speed_row(record: Record, row: Mapping[str, Any]) -> list[str]:
 
 
 def _summary(records: Sequence[Record], budget: str) -> str:
-    """Geometric means by peer and precision, and how often we lose."""
+    """Geometric means by peer and precision, and the networks on which we are slower."""
     by_peer: dict[tuple[str, str], dict[str, float]] = {}
     for record in records:
         for row in record.compare:
@@ -122,9 +115,10 @@ def _summary(records: Sequence[Record], budget: str) -> str:
         lost = sorted(name for name, value in speedups.items() if value < 1)
         worst = min(speedups, key=lambda name: speedups[name])
         lines.append(
-            f"- Budget {budget}, {peer} {precision}: geometric mean {mean:.3f} over "
-            f"{len(speedups)} networks; least {speedups[worst]:.2f} ({worst}); slower on "
-            f"{len(lost)}{': ' + ', '.join(lost) if lost else ''}."
+            f"- With the budget {budget}, the speed-up over {peer} in {precision} has a geometric "
+            f"mean of {mean:.3f} over {len(speedups)} networks and is least on {worst} "
+            f"({speedups[worst]:.2f}). Networks on which tilewright is slower: "
+            f"{', '.join(lost) or 'none'}."
         )
     return "\n".join(lines)
 
@@ -132,9 +126,9 @@ def _summary(records: Sequence[Record], budget: str) -> str:
 def _untuned(records: Sequence[Record]) -> str:
     def row(record: Record) -> list[str]:
         ours_s, theirs_s = record.compare[0]["latency_s"], record.untuned["latency_s"]
-        return [record.network, _time(ours_s), _time(theirs_s), f"{theirs_s / ours_s:.0f} times"]
+        return [record.network, _time(ours_s), _time(theirs_s), f"{theirs_s / ours_s:.0f}"]
 
-    head = ("network", "tilewright", "TVM untuned", "faster")
+    head = ("network", "tilewright's latency", "latency of TVM without tuning", "speed-up")
     return _section("TVM without tuning", head, [r for r in records if r.untuned], row)
 
 
@@ -143,8 +137,8 @@ def _second(records: Sequence[Record]) -> str:
         count = record.optimize["measurements"] + record.optimize["failures"]
         return [record.network, record.budget, f"{record.wall_s:.1f} s", str(count)]
 
-    head = ("network", "budget", "whole command", "measurements")
-    return _section("The same command again", head, [r for r in records if r.optimize], row)
+    head = ("network", "budget", "time of `optimize`", "trials")
+    return _section("The same command a second time", head, [r for r in records if r.optimize], row)
 
 
 def _parts(records: Sequence[Record]) -> str:
@@ -153,8 +147,16 @@ def _parts(records: Sequence[Record]) -> str:
         said = record.profile["explanation"] or "–"
         return [record.network, _time(whole_s), _time(sum_s), f"{sum_s / whole_s:.3f}", said]
 
-    head = ("network", "network", "sum of tasks", "ratio", "explanation")
-    return _section("Parts and whole", head, [r for r in records if r.profile], row)
+    head = (
+        "network",
+        "latency of the network",
+        "sum of the tasks' latencies",
+        "sum ÷ network",
+        "reason of a difference above 10 %",
+    )
+    return _section(
+        "Sum of the tasks and whole network", head, [r for r in records if r.profile], row
+    )
 
 
 def _memory(records: Sequence[Record]) -> str:
@@ -162,9 +164,14 @@ def _memory(records: Sequence[Record]) -> str:
         peaks = record.peak_bytes
         ours = {name: size for name, size in peaks.items() if name.endswith("_worker")}
         parts = ", ".join(f"{name} {_size(size)}" for name, size in sorted(ours.items()))
-        return [record.network, record.budget, _size(peaks.get("main", 0)), parts or "–"]
+        return [
+            record.network,
+            record.budget,
+            _size(peaks.get("main", 0)),
+            parts.replace("_", " ") or "–",
+        ]
 
-    head = ("network", "budget", "main process", "workers, each")
+    head = ("network", "budget", "main process", "largest worker of each kind")
     done = [r for r in records if r.peak_bytes and r.section != "second"]
     return _section("Peak resident memory of `optimize`", head, done, row)
 
@@ -177,12 +184,12 @@ def _section(
 ) -> str:
     if not records:
         return ""
-    return f"### {title}\n\n{_table(head, [row(record) for record in records])}"
+    return f"### {title}\n\n{table(head, [row(record) for record in records])}"
 
 
 def _failures(records: Sequence[Record]) -> str:
     lines = [f"- {record.id}: {record.error}" for record in records if record.error]
-    return "### Failed\n\n" + "\n".join(lines) if lines else ""
+    return "### Benchmarks that failed\n\n" + "\n".join(lines) if lines else ""
 
 
 def _time(value_s: float) -> str:

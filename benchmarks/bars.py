@@ -1,10 +1,10 @@
-"""The bars of the main job: tilewright beside its peers within a budget.
+"""Times of optimized networks compared with ONNX Runtime and OpenVINO, within given budgets.
 
     python benchmarks/bars.py [--only SECTION…] [--networks NAME…] [--budget 5m]
 
-Each network is optimized from an empty database, then compared in turn with ONNX Runtime and
-OpenVINO (where installed). Results are kept after every network; the same command goes on where
-it stopped. The tables go to docs/benchmarks.md.
+Each network is optimized with an empty database, then timed in turn with ONNX Runtime and, where it
+is installed, OpenVINO. Results are stored after every network; the same command continues where it
+stopped. The tables are written to docs/benchmarks.md, which also describes the sections.
 """
 
 from __future__ import annotations
@@ -156,15 +156,18 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
-    parser.add_argument("--networks", nargs="+", default=[], help="instead of the section's own")
-    parser.add_argument("--budget", help="instead of the section's own")
+    parser.add_argument("--networks", nargs="+", default=[], help="instead of each section's")
+    parser.add_argument("--budget", help="instead of each section's budgets")
     parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("--db", type=Path, help="one database for all instead of empty ones")
+    parser.add_argument("--db", type=Path, help="use this one database for all networks")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--again", action="store_true", help="measure what is there anew")
-    parser.add_argument("--tables", action="store_true", help="only write the tables")
+    parser.add_argument("--again", action="store_true", help="measure again what is stored")
+    parser.add_argument("--tables", action="store_true", help="write the tables, measure nothing")
     parser.add_argument(
-        "--page", type=Path, default=HERE.parent / "docs" / "benchmarks.md", help="for the tables"
+        "--page",
+        type=Path,
+        default=HERE.parent / "docs" / "benchmarks.md",
+        help="where the tables go",
     )
     return parser.parse_args()
 

@@ -66,8 +66,8 @@ def test_tables_show_losses_and_failures(tmp_path: Path) -> None:
     write_tables(page, records)
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
-    assert "geometric mean 1.000 over 2 networks" in text
-    assert "slower on 1: resnet50" in text
+    assert "a geometric mean of 1.000 over 2 networks and is least on resnet50 (0.50)" in text
+    assert "Networks on which tilewright is slower: resnet50." in text
     assert "cnns-vgg19_bn-5m: exit code 1" in text
     assert text.count("### Convolutional networks") == 1
 
