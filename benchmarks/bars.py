@@ -164,10 +164,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="measure again what is stored")
     parser.add_argument("--tables", action="store_true", help="write the tables, measure nothing")
     parser.add_argument(
-        "--page",
-        type=Path,
-        default=HERE.parent / "docs" / "benchmarks.md",
-        help="where the tables go",
+        "--page", type=Path, default=HERE.parent / "docs" / "benchmarks.md", help="page to write"
     )
     return parser.parse_args()
 

@@ -1,11 +1,13 @@
-"""The bars of tuning: our search beside MetaSchedule's, regret, budgets, subgraphs, all networks.
+"""Results of tuning: tuners compared on stored sweeps and with MetaSchedule, and whole networks.
 
     python benchmarks/tuning.py [--only SECTION…] [--results FOLDER] [--table FILE]
 
-Sections: regret, metaschedule, budget, subgraph, zoo. Regret is taken on the sweeps of the package,
-and on a knob table of the auto-tuning community (.parquet) where one is given. Results are kept
-item by item; the same command goes on where it stopped. The tables go to docs/benchmarks-tuning.md.
-Nothing else may run meanwhile.
+Sections: `regret` replays every tuner on the sweeps that ship with tilewright and on those of FILE
+(.parquet, as BenchmarkHub publishes them); `metaschedule` searches five convolutions with our tuner
+and with MetaSchedule; `budget` tunes resnet50 for three minutes; `subgraph` compares the operator
+level with the subgraph level; `zoo` tunes every network of the zoo. Results are stored item by
+item; the same command continues where it stopped. The tables are written to
+docs/benchmarks-tuning.md. No other program may run meanwhile.
 """
 
 from __future__ import annotations
@@ -180,7 +182,9 @@ def main() -> int:
     )
     parser.add_argument("--only", nargs="*", choices=sorted(SECTIONS), default=list(SECTIONS))
     parser.add_argument("--results", type=Path, default=HERE / "results/tuning")
-    parser.add_argument("--table", type=lambda text: Path(text).resolve())
+    parser.add_argument(
+        "--table", type=lambda text: Path(text).resolve(), help="foreign sweeps, for `regret`"
+    )
     arguments = parser.parse_args()
     sections = {**SECTIONS, "regret": partial(regret_items, arguments.table)}
     for section in arguments.only:

@@ -1,4 +1,4 @@
-"""The tables of `tuning.py`, losses included."""
+"""The tables of docs/benchmarks-tuning.md, made from the results of `tuning.py`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def rendered(results: Path) -> str:
     """All sections that have results."""
     placement = local_placement()
     cpu, threads = placement.target, placement.resources.threads
-    parts = [f"{cpu.model}, {cpu.vector_bytes * 8}-bit vectors, {threads} threads, fp32."]
+    parts = [f"CPU: {cpu.model}, {cpu.vector_bytes * 8}-bit vectors. Threads: {threads}."]
     for title, section, tables in (
         ("Regret on stored sweeps", "regret", _regret),
-        ("Beside MetaSchedule", "metaschedule", _metaschedule),
+        ("Compared with MetaSchedule", "metaschedule", _metaschedule),
         ("resnet50 in three minutes", "budget", _budget),
         ("Operator level and subgraph level", "subgraph", _subgraph),
         ("All networks of the zoo", "zoo", _zoo),
@@ -52,8 +52,9 @@ def _regret(items: Mapping[str, Item]) -> str:
             [sweep, tuner, *(_regret_cell(found.get(share)) for share in SHARES)]
             for (sweep, tuner), found in cells.items()
         ]
-        head = ["sweep", "tuner", *(f"{share:.0%} measured" for share in SHARES)]
-        parts.append(f"{name} sweeps, {item['wall_s']:.0f} s:\n\n{table(head, rows)}")
+        head = ["sweep", "tuner", *(f"regret, {share:.0%} measured" for share in SHARES)]
+        spent = f"All replays took {item['wall_s']:.0f} s."
+        parts.append(f"{name.capitalize()} sweeps. {spent}\n\n{table(head, rows)}")
     return "\n\n".join(parts)
 
 
@@ -77,7 +78,7 @@ def _metaschedule(items: Mapping[str, Item]) -> str:
                 _time(item["ours_s"]),
                 f"{item['flop'] / item['ours_s'] / 1e9:.0f}",
                 f"{item['ours_wall_s']:.0f} s",
-                "no valid one" if theirs is None else _time(theirs),
+                "no valid candidate" if theirs is None else _time(theirs),
                 "–" if theirs is None else f"{item['flop'] / theirs / 1e9:.0f}",
                 f"{item['theirs_wall_s']:.0f} s",
                 "–" if theirs is None else f"{theirs / item['ours_s']:.2f}",
@@ -85,14 +86,14 @@ def _metaschedule(items: Mapping[str, Item]) -> str:
         )
     head = [
         "task",
-        "our default",
-        "ours, 30",
-        "GFLOP/s",
-        "spent",
-        "MetaSchedule, 64",
-        "GFLOP/s",
-        "spent",
-        "factor",
+        "our default settings",
+        "our best of 30",
+        "our GFLOP/s",
+        "our search",
+        "MetaSchedule's best of 64",
+        "its GFLOP/s",
+        "its search",
+        "speed-up",
     ]
     return table(head, rows)
 
@@ -106,12 +107,16 @@ def _budget(items: Mapping[str, Item]) -> str:
         fixed = sum(spent.get(name, 0.0) for name in FIXED)
         ratio = item["reference_latency_s"] / item["latency_s"]
         parts.append(
-            f"{item['network']}, {item['budget']}: {_time(item['latency_s'])}, ONNX Runtime "
-            f"{_time(item['reference_latency_s'])}: {ratio:.3f} times its speed after "
-            f"{item['measurements']} measurements ({item['failures']} failures) in "
-            f"{item['wall_s']:.0f} s. Beyond building and running the search took "
-            f"{thought / max(1e-9, busy):.1%}; the fixed cost is {fixed:.1f} s.\n\n"
-            + table(["phase", "seconds"], [[name, f"{value:.1f}"] for name, value in spent.items()])
+            f"Tuned with a budget of {item['budget']}, {item['network']} takes "
+            f"{_time(item['latency_s'])} and ONNX Runtime {_time(item['reference_latency_s'])}, a "
+            f"speed-up of {ratio:.3f}. The command took {item['wall_s']:.0f} s for "
+            f"{item['measurements']} measurements and {item['failures']} failures. The search "
+            f"itself (`model` and `search`) took {thought / max(1e-9, busy):.1%} of the time of "
+            f"`build` and `run`. The other phases except `finalists` took {fixed:.1f} s.\n\n"
+            + table(
+                ["phase", "seconds"],
+                [[f"`{name}`", f"{value:.1f}"] for name, value in spent.items()],
+            )
         )
     return "\n\n".join(parts)
 
@@ -124,9 +129,9 @@ def _subgraph(items: Mapping[str, Item]) -> str:
             [row["task"], _time(row["op_level_s"]), _time(row["subgraph_level_s"]), _ratio(row)]
             for row in item["rows"]
         ]
-        head = ["task", "tuned bare", "tuned fused", "gain"]
+        head = ["task", "operator level", "subgraph level", "gain"]
         parts.append(
-            f"{item['network']}: the network gains a factor of "
+            f"The gain of the whole network {item['network']} is "
             f"{'–' if gain is None else f'{gain:.3f}'}.\n\n{table(head, rows)}"
         )
     return "\n\n".join(parts)
@@ -159,16 +164,16 @@ def _zoo(items: Mapping[str, Item]) -> str:
     mean = geometric_mean(gains)
     head = [
         "network",
-        "default",
+        "default settings",
         "shipped",
         "gain",
-        "what shipped",
-        "x ONNX Runtime",
-        "budget",
+        "settings that shipped",
+        "speed-up over ONNX Runtime",
+        "budget, measurements",
         "measurements",
-        "spent",
+        "time of `tune`",
     ]
-    return f"{table(head, rows)}\n\nGeometric mean of the gains: {mean:.3f}."
+    return f"{table(head, rows)}\n\nThe geometric mean of the gains is {mean:.3f}."
 
 
 def _time(value_s: float | None) -> str:
