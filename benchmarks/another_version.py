@@ -1,12 +1,12 @@
-"""Networks that this version ships beside those of another one, from the same measurements.
+"""The networks of two versions of tilewright, compared on the same measurements.
 
     python benchmarks/another_version.py --other PYTHON [--networks NAME…] [--budget B]
 
-`PYTHON` is the interpreter of an environment in which the other version is installed. It tunes each
-network at the graph level and exports its database. Both versions import that, ship from it alone
-(`--budget 0`), and what they ship is timed here in turn, in one process. Results are kept network
-by network; the same command goes on where it stopped. The table goes to docs/benchmarks-graph.md.
-Nothing else may run while networks are timed.
+`PYTHON` is the interpreter of an environment in which the other version is installed. That version
+tunes each network at the graph level and exports its database. Both versions import the export and
+ship a network from it without measuring (`--budget 0`); the two networks are timed here in turn, in
+one process. Results are stored network by network; the same command continues where it stopped. The
+table is written to docs/benchmarks-graph.md. No other program may run while networks are timed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NETWORKS = (
     "inception_v3", "bert_base",
 )  # fmt: skip
 OLD, NEW = "other version", "this version"
-HEADER = ("network", "other version", "this version", "speed-up", "from round to round")
+HEADER = ("network", "other version", "this version", "speed-up", "speed-ups of the rounds")
 _ROUNDS = 9
 
 
@@ -113,8 +113,8 @@ def both(name: str, other: str, exported: Path) -> Item:
 
 
 def page(items: Sequence[Item]) -> str:
-    """The table, with the geometric mean of the speed-ups: of the rounds' ratios the median, since
-    the machine may change its speed between rounds."""
+    """The table and the geometric mean of the speed-ups. A speed-up is the median of the rounds'
+    ratios, because the machine may change its speed between rounds."""
     rows = [
         (
             item["network"],
@@ -128,18 +128,19 @@ def page(items: Sequence[Item]) -> str:
     mean = geometric_mean(median(item["ratios"]) for item in items)
     device, threads = items[0]["device"], items[0]["threads"]
     return (
-        f"{device}, {threads} threads. Geometric mean of the speed-ups: **{mean:.3f}**.\n\n"
+        f"Measured on the device class `{device}` with {threads} threads. The geometric mean of "
+        f"this version's speed-ups over the other version is **{mean:.3f}**.\n\n"
         + table(HEADER, rows)
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--other", required=True, help="the other version's python")
+    parser.add_argument("--other", required=True, help="the interpreter of the other version")
     parser.add_argument("--networks", nargs="+", default=NETWORKS)
     parser.add_argument("--budget", default="2m")
     parser.add_argument("--results", type=Path, default=HERE / "results/another_version")
-    parser.add_argument("--tune-only", action="store_true", help="stop before anything is timed")
+    parser.add_argument("--tune-only", action="store_true", help="stop before networks are timed")
     options = parser.parse_args()
     items: list[Item] = []
     for name in options.networks:

@@ -1,10 +1,11 @@
-"""The bars of the graph tuner: layouts and algorithms over whole networks, beside the peers.
+"""Networks tuned by the graph tuner (layouts and algorithms together), compared with the peers.
 
     python benchmarks/graph_tuner.py [--networks NAME…] [--budget B] [--results FOLDER]
 
-Each network is tuned from an empty database, its assignments are raced in turn, and what shipped is
-compared with the peers in turn. Results are kept network by network; the same command goes on where
-it stopped. The table goes to docs/benchmarks-graph.md. Nothing else may run meanwhile.
+Each network is tuned from an empty database, which times its assignments in turn; the network that
+ships is then timed in turn with the peers. Results are stored network by network; the same command
+continues where it stopped. The tables are written to docs/benchmarks-graph.md. No other program may
+run meanwhile.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from pages import replace_between, table
 HERE = Path(__file__).parent
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 GROUPS = {
-    "The five networks": (
+    "The five convolutional networks": (
         "resnet50", "vgg19_bn", "inception_v3", "densenet201", "ssd_resnet50_512",
     ),
-    "Networks that were not tuned for": (
+    "Networks to which the graph tuner was not adapted": (
         "squeezenet1_1", "googlenet", "mobilenet_v2", *sorted(p.stem for p in LIGHT.glob("*.onnx")),
     ),
     "Transformers": ("bert_base", "vit_b16"),
@@ -36,9 +37,9 @@ GROUPS = {
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 HEADER = (
     "network", "budget", "ONNX Runtime", "OpenVINO", "torch", "default", "tuned", "uniform",
-    "history best", "chosen", "reconsidered", "shipped", "over the fastest peer",
-    "gain over history best", "predicted", "beyond the sum", "corrected", "gap", "solving, s",
-    "candidates", "copies",
+    "history best", "chosen", "reconsidered", "shipped", "speed-up over the fastest peer",
+    "gain over history best, measured", "gain over history best, predicted", "beyond the sum",
+    "beyond the corrected sum", "gap", "solver's time, s", "candidates", "changes of layout",
 )  # fmt: skip
 PEERS = "onnxruntime,openvino,torch_compiled"
 
@@ -110,7 +111,7 @@ def table_rows(items: Sequence[Item]) -> list[list[str]]:
 
 
 def fastest_ratio(item: Item) -> float:
-    """The speed-up of what shipped over the fastest fp32 peer, from the comparison's own run."""
+    """The speed-up of the shipped network over the fastest fp32 peer, in the later comparison."""
     return min(row["speedup"] for row in item["peers"] if row["precision"] == "fp32")
 
 
@@ -121,7 +122,7 @@ def _gain(raced: Mapping[str, Item], field: str) -> str:
 
 
 def _beyond(row: Item, field: str) -> str:
-    """What the chosen network takes beyond a sum of its kernels' times."""
+    """How much longer the chosen network takes than a sum of its kernels' times."""
     total, measured = row.get(field), row["measured_s"]
     return f"{measured / total - 1:+.1%}" if total and measured else "–"
 
@@ -137,7 +138,7 @@ def write_table(results: Path, page: Path) -> None:
         items = kept(results / name / "result.json" for name in names)
         if items:
             mean = geometric_mean(fastest_ratio(item) for item in items)
-            said = f"Geometric mean over the fastest fp32 peer: {mean:.3f}."
+            said = f"The geometric mean of the speed-ups over the fastest fp32 peer is {mean:.3f}."
             parts += [f"### {title}", table(HEADER, table_rows(items)), said]
     replace_between(page, (BEGIN, END), "\n\n".join(parts))
 
