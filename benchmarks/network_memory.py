@@ -1,12 +1,12 @@
-"""Peak memory of networks, predicted and planned, against what a process took.
+"""Peak memory of networks: predicted, planned from compiled kernels, and measured in a process.
 
     python benchmarks/network_memory.py [--networks NAME…] [--results FOLDER]
 
-Networks of the zoo, and those of torchvision (`pip install torch torchvision`) of whose families
-nothing was collected. Each is compiled with its default settings at batch 1 and run three times in
-a process that did nothing before. Memory is not a time: others may use the machine meanwhile.
-Results are kept network by network; the same command goes on where it stopped. The table goes to
-docs/benchmarks-predictors/memory.md.
+The networks are some of the zoo, and some of torchvision (`pip install torch torchvision`) for
+whose families `collect` measured no kernels. Each is compiled with its default settings at batch 1,
+then loaded and run three times in a fresh process. Other programs may run meanwhile, since no time
+is measured. Results are stored network by network; the same command continues where it stopped. The
+table is written to docs/benchmarks-predictors/memory.md.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ NETWORKS = (
 )  # fmt: skip
 BEGIN, END = "<!-- memory: begin -->", "<!-- memory: end -->"
 HEADER = (
-    "network", "weights, packed", "intermediates", "workspaces", "inputs, outputs", "code",
-    "planned", "predicted", "measured", "planned off by", "predicted off by",
+    "network", "packed weights", "intermediate tensors", "workspaces", "inputs and outputs", "code",
+    "planned", "predicted", "measured", "error of planned", "error of predicted",
 )  # fmt: skip
 
 
@@ -83,19 +83,20 @@ def row(item: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def summary(items: Sequence[Mapping[str, Any]]) -> str:
-    """The figures of the bar."""
+    """The errors over all networks, in a sentence."""
     off = [abs(errors(item)[1]) for item in items]
     within = fmean(error <= 0.1 for error in off)
     return (
-        f"MB are 10⁶ bytes. Predicted, {len(items)} networks: mean error {fmean(off):.1%}, median "
-        f"{median(off):.1%}, worst {max(off):.1%}, {within:.0%} within 10 %."
+        f"Over {len(items)} networks, the predicted peak has a mean error of {fmean(off):.1%}, a "
+        f"median of {median(off):.1%}, and at worst {max(off):.1%}; {within:.0%} of the networks "
+        "are within 10 %."
     )
 
 
 def write_table(results: Path, page: Path) -> None:
     """Replace the page's table by what was measured so far."""
     items = kept(results / f"{name}.json" for name in NETWORKS)
-    text = f"{table(HEADER, map(row, items))}\n\n{summary(items)}"
+    text = f"In MB (10⁶ bytes):\n\n{table(HEADER, map(row, items))}\n\n{summary(items)}"
     replace_between(page, (BEGIN, END), text)
 
 

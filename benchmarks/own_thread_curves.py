@@ -1,13 +1,13 @@
-"""Networks on every number of threads of this machine, and what five measurements would pick.
+"""Networks timed with every number of threads of this machine, and the choice among five numbers.
 
     python benchmarks/own_thread_curves.py [--networks NAME…] [--counts N…] [--rounds 6]
         [--results FOLDER] [--table-only] [--page docs/benchmarks-predictors/choices.md]
 
 Each network is compiled with its default settings for every number of threads, then timed in
-rounds, one process per number, in turn. The first round is what `explain MODEL --threads` sees: it
-picks from the five numbers that it would measure. The others, which it does not see, say how much
-slower that pick is than the best of the whole curve. Results are kept network by network; the same
-command goes on where it stopped. Nothing else may run meanwhile.
+rounds, one process per number, in turn. The number of threads is chosen by the first round among
+the five numbers that `explain MODEL --threads` would measure. The other rounds show how much slower
+the chosen number is than the best of all. Results are stored network by network; the same command
+continues where it stopped. No other program may run meanwhile.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ REPEATS, WARMUP = 15, 2
 MOST_COMPILERS = 8
 BEGIN, END = "<!-- own thread curves: begin -->", "<!-- own thread curves: end -->"
 HEADER = (
-    "network", "measured, ms by threads", "picked", "best", "loss", "all cores' loss", "noise",
+    "network", "number of threads: latency in ms", "chosen", "best", "loss", "loss with all cores",
+    "noise",
 )  # fmt: skip
 
 
@@ -87,7 +88,7 @@ def run_network(name: str, counts: Sequence[int], rounds: int) -> Item:
 
 
 def judged(item: Mapping[str, Any]) -> dict[str, Any]:
-    """What the first round picks, and what the others say of it."""
+    """The number that the first round chooses, judged by the other rounds."""
     rounds = {
         int(count): [median(each) for each in found] for count, found in item["samples_s"].items()
     }
@@ -119,9 +120,11 @@ def text_of(items: Sequence[Mapping[str, Any]]) -> str:
     found = [judged(item) for item in items]
     losses = [each["loss"] for each in found]
     return (
-        f"{table(HEADER, map(row, items))}\n\nMedian loss {median(losses):.1%}, worst "
-        f"{max(losses):.1%}; with all cores {median(each['all'] for each in found):.1%}. Noise is "
-        "how far a number's rounds lie apart, the median over the numbers."
+        f"{table(HEADER, map(row, items))}\n\nThe loss is {median(losses):.1%} in the median and "
+        f"{max(losses):.1%} at worst; with all cores it is "
+        f"{median(each['all'] for each in found):.1%} in the median. *Noise* is the range of the "
+        "rounds of one number of threads, divided by their median; the table has the median over "
+        "all numbers of threads."
     )
 
 
@@ -133,8 +136,10 @@ def main() -> None:
     parser.add_argument("--counts", nargs="*", type=int, default=list(range(1, most + 1)))
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--results", type=Path, default=HERE / "results" / "own_thread_curves")
-    parser.add_argument("--table-only", action="store_true", help="Measure nothing.")
-    parser.add_argument("--page", type=Path, help="Where the table goes, besides being printed.")
+    parser.add_argument(
+        "--table-only", action="store_true", help="measure nothing, print what is stored"
+    )
+    parser.add_argument("--page", type=Path, help="page to write; the table is printed, too")
     arguments = parser.parse_args()
     for name in () if arguments.table_only else arguments.networks:
         run = partial(run_network, name, arguments.counts, arguments.rounds)

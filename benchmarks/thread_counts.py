@@ -2,9 +2,9 @@
 
     python benchmarks/thread_counts.py --data FOLDER
 
-FOLDER holds cpu_thread_curves_opbench.csv (columns model, machine, threads, time_us). Prints a row
-per curve: what was measured, what was picked, and how much slower that is than the best of the
-whole curve, beside using all cores.
+FOLDER contains cpu_thread_curves_opbench.csv (columns model, machine, threads, time_us). Prints a
+row per curve: the numbers that are measured, the fastest of them, and how much slower that number
+and all cores are than the best number of the whole curve.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     curves = read_curves(parser.parse_args().data / "cpu_thread_curves_opbench.csv")
-    print("| curve | measured | picked | loss | all cores' loss |")
+    print("| curve | numbers measured | chosen | loss | loss with all cores |")
     print("| --- | --- | --- | --- | --- |")
     losses: list[float] = []
     for name, curve in curves.items():
@@ -50,7 +50,7 @@ def main() -> None:
         shown = ", ".join(map(str, counts))
         everything = loss(curve, max(curve))
         print(f"| {name} | {shown} | {picked} | {losses[-1]:.1%} | {everything:.1%} |")
-    print(f"\nMedian loss {median(losses):.1%}.")
+    print(f"\nThe median of the losses is {median(losses):.1%}.")
 
 
 if __name__ == "__main__":
