@@ -1,21 +1,24 @@
-"""Networks predicted before they ran: latency against `profile`, kernel by kernel and whole.
+"""Predicted times of networks compared with measured ones, for each kernel and for the network.
 
     python benchmarks/predicted_networks.py [--settings default|chosen|tuned] [--budget TIME]
         [--section NAME] [--networks NAME…] [--results FOLDER] [--rounds N] [--beside-others]
         [--unseen]
 
-Each network is predicted with the data that comes with tilewright alone, then compiled with the
-same settings and timed: its default ones, those that `optimize --budget 0` chooses without
-measuring any kernel, or those that tuning by measurement found within `--budget`. The prediction of
-the last is made from a copy of the database in which no measurement is left. `--rounds` compiles
-the networks again, all in turn, and times each in slices; the median counts. Before and after each
-slice it measures how far the cores are from each other (see `core_distance`), which some virtual
-machines change by the second, and judges slices with near and with far cores apart, too.
-`--unseen` takes networks of torchvision (`pip install torch torchvision`), of whose families
-nothing was collected. Results are kept network by network; the same command goes on where it
-stopped. The table goes to the section's place in docs/benchmarks-predictors/networks.md or, for
-sections whose name begins with `unseen`, in unseen-networks.md beside it. Nothing else may run
-meanwhile.
+Each network is predicted from the measurements that ship with tilewright, then compiled with the
+same settings and timed. The settings are the default ones, those that `optimize --budget 0` chooses
+without measuring any kernel (`chosen`), or those that tuning finds within `--budget` (`tuned`); for
+these the prediction uses a copy of the database from which all measurements were deleted.
+
+`--rounds` compiles the networks again, all in turn, and times each in slices, of which the median
+counts. Before and after each slice it measures the distance between the cores (`core_distance.py`),
+which some virtual machines change within seconds; slices with near and with far cores are also
+judged apart. `--beside-others` predicts each network once more, from what was measured for the
+other networks, too. `--unseen` takes networks of torchvision (`pip install torch torchvision`), for
+whose families `collect` measured no kernels.
+
+Results are stored network by network; the same command continues where it stopped. The tables are
+written to the section's place in docs/benchmarks-predictors/networks.md or, for sections whose name
+begins with `unseen`, in unseen-networks.md beside it. No other program may run meanwhile.
 """
 
 from __future__ import annotations
@@ -52,9 +55,18 @@ UNSEEN = (
     "regnet_y_800mf", "resnext50_32x4d", "convnext_tiny", "swin_t",
 )  # fmt: skip
 HEADER = (
-    "network", "predicted, ms", "interval, ms", "measured, ms", "error", "cores near", "cores far",
-    "kernels' sum, ms", "sum's error", "kernels' mean error", "within 10 %",
+    "network", "predicted, ms", "90 % interval, ms", "measured, ms", "error",
+    "cores near: ms, error", "cores far: ms, error", "measured sum of kernels, ms",
+    "error of the sum", "mean error of kernels", "kernels within 10 %",
 )  # fmt: skip
+SUMMARY_HEADER = (
+    "predicted from", "slices", "networks", "mean error", "median error", "within 15 %",
+    "inside the 90 % interval",
+)  # fmt: skip
+SOURCES = {
+    "predicted": "shipped measurements",
+    "beside_others": "shipped and other networks' measurements",
+}
 
 _SLICES, _SLICE_S, _FEWEST, _LEAST = 12, 0.3, 3, 3
 
@@ -226,8 +238,8 @@ def row(item: Mapping[str, Any]) -> tuple[str, ...]:
 
 def summary(
     items: Sequence[Mapping[str, Any]], prediction: str = "predicted", where: str = ""
-) -> str:
-    """The figures of the bars."""
+) -> tuple[str, ...]:
+    """The errors over all networks, a row of the second table."""
     items = [i for i in items if prediction in i and (not where or where in apart(i))]
     times = [measured(item, where) for item in items]
     forecasts = [item[prediction] for item in items]
@@ -235,28 +247,30 @@ def summary(
     errors = [abs(forecast["latency_s"] / seconds - 1) for forecast, seconds in pairs]
     inside = [f["latency_low_s"] <= seconds <= f["latency_high_s"] for f, seconds in pairs]
     return (
-        f"{len(items)} networks: mean error {fmean(errors):.1%}, median {median(errors):.1%}, "
-        f"{fmean(error <= 0.15 for error in errors):.0%} within 15 %, "
-        f"{fmean(inside):.0%} inside their intervals."
+        SOURCES[prediction],
+        f"cores {where}" if where else "all",
+        str(len(items)),
+        f"{fmean(errors):.1%}",
+        f"{median(errors):.1%}",
+        f"{fmean(error <= 0.15 for error in errors):.0%}",
+        f"{fmean(inside):.0%}",
     )
 
 
-def summaries(items: Sequence[Mapping[str, Any]], prediction: str = "predicted") -> str:
-    """All slices, then those with near and with far cores."""
-    lines = [summary(items, prediction)]
-    for where in ("near", "far"):
-        if any(where in apart(item) for item in items):
-            lines.append(f"Cores {where}: {summary(items, prediction, where)}")
-    return "\n\n".join(lines)
+def summaries(items: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """For each prediction: all slices, then those with near and with far cores."""
+    return [
+        summary(items, prediction, where)
+        for prediction in SOURCES
+        for where in ("", "near", "far")
+        if any(prediction in item and (not where or where in apart(item)) for item in items)
+    ]
 
 
 def write_table(results: Path, page: Path, section: str) -> None:
     """Replace the section's table by what was measured so far."""
     items = kept(results / name / "result.json" for name in (*NETWORKS, *UNSEEN))
-    text = f"{table(HEADER, map(row, items))}\n\n{summaries(items)}"
-    beside = [item for item in items if "beside_others" in item]
-    if beside:
-        text += f"\n\nKnowing what the others measured. {summaries(beside, 'beside_others')}"
+    text = f"{table(HEADER, map(row, items))}\n\n{table(SUMMARY_HEADER, summaries(items))}"
     replace_between(page, (f"<!-- {section}: begin -->", f"<!-- {section}: end -->"), text)
 
 
@@ -264,15 +278,15 @@ def main() -> None:
     """Measure what is not there yet, then write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--networks", nargs="*")
-    parser.add_argument("--unseen", action="store_true", help="networks of torchvision")
+    parser.add_argument("--unseen", action="store_true", help="take networks of torchvision")
     parser.add_argument("--settings", choices=("default", "chosen", "tuned"), default="default")
-    parser.add_argument("--budget", help="what tuning may take, for tuned settings")
+    parser.add_argument("--budget", help="budget of each network, for --settings tuned")
     parser.add_argument("--section", default="networks")
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument(
         "--beside-others",
         action="store_true",
-        help="predict again from what the other networks measured",
+        help="predict again, also from the other networks' measurements",
     )
     parser.add_argument("--results", type=Path, default=HERE / "results" / "predicted_networks")
     arguments = parser.parse_args()
