@@ -1,4 +1,4 @@
-"""The tables of `predictors.py`, bars that were missed included."""
+"""The tables of docs/benchmarks-predictors/other-measurements.md, from `predictors.py`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from typing import Any
 from pages import replace_between, table
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+HEADER = (
+    "predicted column", "device", "rows", "mean error", "median error", "90th percentile",
+    "within 10 %", "rank correlation", "inside the 90 % interval",
+)  # fmt: skip
 Found = Mapping[str, Any]
 Values = list[float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """What is asked of an item, in words and as a number, and how it is read from the rows."""
+    """A goal of an evaluation, in words and as a number, and how it is read from the rows."""
 
     item: str
     words: str
@@ -77,7 +81,7 @@ def _bars() -> list[Bar]:
     bars = [
         Bar(
             item="conv2d",
-            words="mean error on each GPU, the worst",
+            words="mean error on the worst GPU",
             reached=_worst("mape"),
             bar=0.08,
         )
@@ -90,10 +94,15 @@ def _bars() -> list[Bar]:
     ):
         item = f"{family}-0-shots"
         bars += [
-            Bar(item=item, words="mean error, mean over GPUs", reached=_mean("mape"), bar=zero),
             Bar(
                 item=item,
-                words="rank correlation, mean over GPUs",
+                words="mean error, averaged over the GPUs",
+                reached=_mean("mape"),
+                bar=zero,
+            ),
+            Bar(
+                item=item,
+                words="rank correlation, averaged over the GPUs",
                 reached=_mean("spearman"),
                 bar=0.95,
                 at_least=True,
@@ -101,12 +110,12 @@ def _bars() -> list[Bar]:
             ),
             Bar(
                 item=f"{family}-50-shots",
-                words="mean error, mean over GPUs",
+                words="mean error, averaged over the GPUs",
                 reached=_mean("mape"),
                 bar=few,
             ),
         ]
-    knobs = "slower than the best, median of ten seeds, third of four GPUs"
+    knobs = "regret, median of ten seeds, on the third best of four GPUs"
     bars.append(Bar(item="knobs", words=knobs, reached=_third_best_regret, bar=0.15))
     for item, target, field, bar in (
         ("gemm_power", "power_w", "median_ape", 0.025),
@@ -116,7 +125,7 @@ def _bars() -> list[Bar]:
         ("energy", "total_energy_j", "median_ape", 0.06),
     ):
         kind = "mean" if field == "mape" else "median"
-        words = f"{kind} error of {target}"
+        words = f"{kind} error of `{target}`"
         bars.append(Bar(item=item, words=words, reached=_only(field, target), bar=bar))
     return bars
 
@@ -142,7 +151,7 @@ def rendered(results: Path) -> str:
             rows.append(
                 [bar.item, bar.words, f"{sign} {bar.shown(bar.bar)}", bar.shown(value), verdict]
             )
-    parts = ["### Bars", table(["item", "what", "bar", "reached", "met"], rows)]
+    parts = ["### Bars", table(["evaluation", "figure", "bar", "reached", "met"], rows)]
     parts += [_item(name, found) for name, found in items.items()]
     return "\n\n".join(parts)
 
@@ -158,17 +167,15 @@ def _item(name: str, found: Found) -> str:
                 if row[field] is not None:
                     mine.setdefault(field, []).append(row[field])
     rows = [
-        [*key, *(_cell(field, values.get(field)) for field in fields)]
-        for key, values in cells.items()
+        [f"`{target}`", group, *(_cell(field, values.get(field)) for field in fields)]
+        for (target, group), values in cells.items()
     ]
-    heads = ["target", "group", "rows", "mean", "median", "p90", "within 10 %", "rank", "covered"]
-    text = f"### {name}\n\n`{found['command']}`, "
-    text += f"{fmean(spent):.0f} s of CPU time a run, {found['date']}.\n\n"
-    text += table(heads, rows)
+    text = f"### {name}\n\nEvaluated on {found['date']} by `{found['command']}`; one run took "
+    text += f"{fmean(spent):.0f} s of CPU time.\n\n{table(HEADER, rows)}"
     regrets = _regrets(found)
     if regrets:
         text += "\n\n" + table(
-            ["GPU", "slower than the best, median", "by seed"],
+            ["GPU", "regret, median of the seeds", "regret with each seed"],
             [
                 [group, f"{median(values):.1%}", ", ".join(f"{v:.0%}" for v in values)]
                 for group, values in regrets.items()

@@ -1,12 +1,12 @@
-"""The bars of prediction on measurements by others.
+"""Accuracy of predictions on tables that others measured.
 
     python benchmarks/predictors.py [--data FOLDER] [--only ITEM…] [--results FOLDER]
 
-Every item is one `tilewright evaluate`, or ten of them that differ by their seed. The tables are
-looked for in `--data`, by default the folder `shared/data` beside the repository; an item whose
-table is not there is skipped, and says so. Results are kept run by run; the same command goes on
-where it stopped. The tables go to docs/benchmarks-predictors/other-measurements.md. Nothing is
-timed on this machine but the commands themselves, by their processor time.
+Every item is one `tilewright evaluate`, or several that differ in their seed. The measured tables
+are looked for in `--data`, by default the folder `shared/data` beside the repository; items whose
+table is missing are skipped with a message. Results are stored run by run; the same command
+continues where it stopped. The tables are written to
+docs/benchmarks-predictors/other-measurements.md. Only the CPU time of the commands is measured.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of the measured tables")
     parser.add_argument("--only", nargs="*", choices=[item.name for item in items()])
     parser.add_argument("--results", type=Path, default=HERE / "results/predictors")
     arguments = parser.parse_args()

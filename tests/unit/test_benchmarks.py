@@ -107,9 +107,9 @@ def test_bars_of_prediction_belong_to_items_that_are_run(tmp_path: Path) -> None
         )
     )
     text = rendered(tmp_path)
-    assert "| gemm_power | median error of power_w | ≤ 2.5% | 2.0% | yes |" in text
-    assert "| gemm_power | mean error of power_w | ≤ 9.0% | 10.0% | no |" in text
-    assert "`tilewright evaluate`, 3 s of CPU time a run, 2030-01-02." in text
+    assert "| gemm_power | median error of `power_w` | ≤ 2.5% | 2.0% | yes |" in text
+    assert "| gemm_power | mean error of `power_w` | ≤ 9.0% | 10.0% | no |" in text
+    assert "on 2030-01-02 by `tilewright evaluate`; one run took 3 s of CPU time." in text
 
 
 def test_networks_are_judged_by_the_median_of_their_slices() -> None:
