@@ -1,15 +1,16 @@
-"""What `explain --target cuda` says before a kernel runs, beside what a GPU shows.
+"""Facts that `explain --target cuda` computes of kernels, compared with measurements on a GPU.
 
-    python benchmarks/cuda_facts.py --build FOLDER          # wants nvcc, no GPU
+    python benchmarks/cuda_facts.py --build FOLDER          # needs nvcc, no GPU
     python benchmarks/cuda_launch.py FOLDER --out FILE      # on the GPU
     ncu --csv -k regex:main_kernel --metrics COUNTERS python benchmarks/cuda_launch.py FOLDER
         --once > COUNTED                                    # on the GPU
     python benchmarks/cuda_facts.py --build FOLDER --measured FILE --counted COUNTED
 
-Operators in TVM's default GPU schedules are compiled for an H100; `cuda_launch.py` runs them. The
-last command writes the tables of docs/benchmarks-cuda.md: facts against what the driver says and
-what counters count (`l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum`, sectors of global loads), and
-times and power along a convolution's padding and batch beside the facts.
+The first command compiles operators in TVM's default GPU schedules for an H100; `cuda_launch.py`
+runs them. The last command writes the tables of docs/benchmarks-cuda.md: how often facts equal the
+driver's values, predicted sectors against those that the GPU's counter
+`l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum` (sectors of global loads) counts, and the time,
+power and facts of every operator.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def kernels(item: Mapping[str, Any]) -> list[CudaKernel]:
 
 
 def agreement(items: Sequence[Item], results: Mapping[str, Item]) -> str:
-    """How often facts are what the driver says."""
+    """In how many kernels facts equal the driver's values."""
     gpu = parse_gpu(TARGET)
     rows: list[tuple[str, str]] = []
     for fact, said in (
@@ -124,7 +125,7 @@ def agreement(items: Sequence[Item], results: Mapping[str, Item]) -> str:
             for kernel, driver in zip(kernels(item), results[item["name"]]["driver"], strict=True)
         ]
         rows.append((f"`{fact}`", f"{sum(a == b for a, b in pairs)} of {len(pairs)}"))
-    return table(("fact", "as the driver says"), rows)
+    return table(("fact", "kernels in which the driver gives the same value"), rows)
 
 
 def counted_sectors(path: Path) -> list[float]:
@@ -139,7 +140,7 @@ def counted_sectors(path: Path) -> list[float]:
 
 
 def sectors_table(items: Sequence[Item], counted: Sequence[float]) -> str:
-    """`sector_bytes` over what was counted, by the rule."""
+    """Sectors by `sector_bytes` divided by counted ones, for each schedule rule."""
     gpu = parse_gpu(TARGET)
     found: dict[str, list[float]] = {}
     flat = [(item, kernel) for item in items for kernel in kernels(item)]
@@ -151,7 +152,8 @@ def sectors_table(items: Sequence[Item], counted: Sequence[float]) -> str:
         (rule, str(len(ratios)), f"{median(ratios):.3f}", f"{min(ratios):.3f} to {max(ratios):.3f}")
         for rule, ratios in found.items()
     ]
-    return table(("rule", "functions", "stated over counted sectors", "from, to"), rows)
+    header = ("schedule rule", "kernels", "predicted ÷ counted sectors, median", "range")
+    return table(header, rows)
 
 
 def roof_of(item: Item, gpu: Gpu) -> float | None:
@@ -182,7 +184,7 @@ def _shown(value: Any) -> str:
 
 
 def write_page(folder: Path, measured: Path, counted: Path) -> None:
-    """Fill the tables of the page."""
+    """Replace the tables of the page."""
     items: list[Item] = json.loads((folder / "kernels.json").read_text())
     found: Item = json.loads(measured.read_text())
     results = {result["name"]: result for result in found["results"]}
@@ -190,26 +192,35 @@ def write_page(folder: Path, measured: Path, counted: Path) -> None:
         "grid_blocks", "most_blocks", "waves", "tail", "occupancy", "registers", "guarded_share",
         "comparisons", "loads", "sectors_per_load",
     )  # fmt: skip
-    header = ("operator", "rule", "µs", "PyTorch, µs", "roofline, µs", "W", *shown)
+    header = (
+        "operator", "schedule rule", "time, µs (range of rounds)", "PyTorch's time, µs",
+        "roofline time, µs", "power, W", *(f"`{fact}`" for fact in shown),
+    )  # fmt: skip
     rows = [row(item, results[item["name"]], shown) for item in items]
     gpu = parse_gpu(TARGET)
     times = [median(results[item["name"]]["ms"]) for item in items]
     correlations = [
         (label, f"{rank_correlation(np.array(values), np.array(times)):.3f}")
         for label, values in (
-            ("roofline", [roof_of(item, gpu) or 0.0 for item in items]),
-            ("loads of a thread × whole waves", [work(item, "waves") for item in items]),
-            ("loads of a thread × `most_blocks`", [work(item, "most_blocks") for item in items]),
+            ("roofline time", [roof_of(item, gpu) or 0.0 for item in items]),
+            (
+                "loads and stores of a thread × waves, rounded up",
+                [work(item, "waves") for item in items],
+            ),
+            (
+                "loads and stores of a thread × `most_blocks`",
+                [work(item, "most_blocks") for item in items],
+            ),
         )
     ]
     worst = max(result["error"] for result in results.values())
     text = "\n\n".join(
         (
-            f"{found['device']}, {len(items)} operators, largest error against PyTorch {worst:.1e} "
-            "of the largest value.",
+            f"GPU: {found['device']}. Over {len(items)} operators, results differ from PyTorch's "
+            f"by at most {worst:.1e} of the largest value.",
             agreement(items, results),
             sectors_table(items, counted_sectors(counted)),
-            table(("orders times by", "rank correlation"), correlations),
+            table(("quantity", "rank correlation with the times"), correlations),
             table(header, rows),
         )
     )
@@ -228,11 +239,11 @@ def work(item: Item, fact: str) -> float:
 
 
 def main() -> None:
-    """Build, or write the page."""
+    """Compile the kernels, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--measured", type=Path, metavar="FILE")
-    parser.add_argument("--counted", type=Path, metavar="FILE")
+    parser.add_argument("--measured", type=Path, metavar="FILE", help="by cuda_launch.py")
+    parser.add_argument("--counted", type=Path, metavar="FILE", help="by ncu")
     arguments = parser.parse_args()
     if (arguments.measured is None) != (arguments.counted is None):
         parser.error("--measured and --counted go together")

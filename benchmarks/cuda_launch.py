@@ -1,12 +1,12 @@
-"""CUDA kernels that `cuda_facts.py` built, run on a GPU; wants CuPy, PyTorch, nvidia-ml-py.
+"""CUDA kernels that `cuda_facts.py` compiled, run on a GPU; needs CuPy, PyTorch and nvidia-ml-py.
 
     python benchmarks/cuda_launch.py FOLDER --out FILE
 
-Each kernel is launched as its facts say, checked against PyTorch's answer in double precision, and
-timed in turn with PyTorch's fp32 (five rounds of CUDA graphs, with CUDA events). What the driver
-says of the kernel is read beside it: registers, local memory, blocks per multiprocessor; power by
-NVML while the kernel repeats. With `--once`, for a run under `ncu`, each kernel is launched once
-and nothing else.
+Each kernel is launched as its facts say, checked against PyTorch in double precision, and timed in
+turn with PyTorch's fp32 (five rounds of CUDA graphs, with CUDA events). The driver's values are
+stored with the times: registers, local memory, blocks per multiprocessor; and the power by NVML
+while the kernel repeats. With `--once`, for a run under `ncu`, each kernel is launched once and
+nothing is timed.
 """
 
 from __future__ import annotations
