@@ -1,11 +1,11 @@
-"""What a few samples of a new device class are worth: drawn by chance, or those that tell most.
+"""Predictions for a new device class that are corrected by a few samples, random or informative.
 
     python benchmarks/new_devices.py --db FILE… [--family conv2d] [--seeds 5] [--least 200]
 
-Every class in the databases and every one that came along is predicted by the others that came
-along, as `predict` does on a new device, with several draws of samples.
-Both ways of choosing them are judged on the same kernels: those of configurations that neither
-sampled. Nothing is timed. Prints a Markdown table.
+Every device class in the databases, and every one whose kernels ship with tilewright, is predicted
+by the other shipped ones, as `predict` does on a new device. Samples are drawn at random or chosen
+to be informative, several times each. Both ways are judged on the same kernels: those of
+configurations that neither of them sampled. Nothing is timed. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tilewright.store import open_store
 COUNTS = (0, 10, 20, 50, 100)
 LEAST_JUDGED = 20
 HEADER = (
-    "new class", "kernels", "nearest", "samples", "drawn: mean error", "median",
-    "chosen: mean error", "median",
+    "new class", "kernels", "nearest class", "samples", "random samples: mean error",
+    "median error", "informative samples: mean error", "median error",
 )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--db", type=Path, nargs="+", required=True)
     parser.add_argument("--family", default="conv2d")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--least", type=int, default=100, help="Kernels a class must have.")
+    parser.add_argument("--least", type=int, default=100, help="least number of kernels of a class")
     arguments = parser.parse_args()
     known = known_classes(arguments.db, arguments.family, arguments.least)
     came = {shipped.placement.key for shipped in shipped_data()}

@@ -1,13 +1,13 @@
-"""Cards of the predictors that come with tilewright, a page for each device class
-(docs/predictor-cards.md, docs/predictor-cards-epyc.md), and its table of families in
-docs/benchmarks-predictors/kernels.md.
+"""Cards of the predictors that ship with tilewright, one page for each device class.
 
     python benchmarks/predictor_cards.py [--only FAMILY…] [--results FOLDER]
 
-Each family is judged on unseen configurations and on unseen networks, from the shipped rows alone:
-no database, nothing is timed, and any machine gives the same. Results are kept family by family;
-the same command goes on where it stopped. Minutes of processor time, most of them for conv2d.
-Another version of the rows or of the predictors wants another folder.
+Writes docs/predictor-cards.md and docs/predictor-cards-epyc.md, and the tables of families in
+docs/benchmarks-predictors/kernels.md. Each family is judged on unseen configurations and on unseen
+networks, from the shipped measurements alone: no database is read and nothing is timed, so every
+machine gives the same pages. Results are stored family by family; the same command continues where
+it stopped. It takes minutes of CPU time, most of them for conv2d. After a change of the shipped
+measurements or of the predictors, name another folder.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ PAGES = {
     "intel-xeon-processor-avx512-137051efbe-2t": "predictor-cards",
     "amd-epyc-avx512-9c172e064d-2t": "predictor-cards-epyc",
 }
-"""The page of each device class that kernels come along of, without its ending; its pictures are in
-a folder of that name."""
+"""The page of each device class whose kernels ship with tilewright, without its ending; its
+pictures are in a folder of that name."""
 
 WHOLE = ("all", "operator facts alone")
 LEAST_SHOWN = 100
@@ -68,7 +68,7 @@ a kernel are missing.
 
 
 def judged(predictors: Predictors, split: Split, family: str, kept: Path) -> Evaluation | None:
-    """One evaluation, from its file where it was made before; None where too little is known."""
+    """One evaluation, from its file if it was stored before; None if there are too few rows."""
     path = kept / f"{split}-{family}.pickle"
     if not path.exists():
         print(f"{family} by {split}", flush=True)
@@ -83,7 +83,7 @@ def judged(predictors: Predictors, split: Split, family: str, kept: Path) -> Eva
 
 
 def together(found: Sequence[Evaluation]) -> Evaluation:
-    """Several families as one evaluation."""
+    """One evaluation that holds those of several families."""
     results = [one.result for one in found]
     result = EvaluateResult(
         family="all",
@@ -98,7 +98,7 @@ def together(found: Sequence[Evaluation]) -> Evaluation:
 def evaluations(
     placement: Placement, only: Sequence[str], split: Split, kept: Path
 ) -> Iterator[Evaluation]:
-    """Every family that can be judged so on a device class."""
+    """The evaluations of all families of a device class that have enough rows."""
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "none.db") as store:
         predictors = predictors_of(placement, store, discard)
         for family in only or predictors.families():
@@ -108,7 +108,7 @@ def evaluations(
 
 
 def write_summary(result: EvaluateResult, page: str) -> None:
-    """Replace the table of families: every group of convolutions, the whole of the others."""
+    """Replace the table of families: every group of convolutions, and all rows of the others."""
     shown = [
         row
         for row in result.rows
@@ -119,7 +119,7 @@ def write_summary(result: EvaluateResult, page: str) -> None:
 
 
 def write_class(placement: Placement, only: Sequence[str], results: Path) -> None:
-    """Judge what is missing of a device class, then write its page and its pictures."""
+    """Evaluate what is not stored of a device class, then write its page and its pictures."""
     name = str(placement.key)
     page, kept = PAGES[name], results / name
     kept.mkdir(parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ def write_class(placement: Placement, only: Sequence[str], results: Path) -> Non
 
 
 def main() -> int:
-    """Every class that came along."""
+    """Write the pages of all device classes whose kernels ship with tilewright."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
