@@ -1,8 +1,9 @@
-"""How far two cores are from each other, which a virtual machine may change at any time.
+"""The time of a cache line from one core to another and back, which changes on virtual machines.
 
-Where a host moves virtual CPUs between groups of cores that share a last cache, what one core wrote
-reaches the other at once, or through the memory fabric. Kernels timed alone do not notice: each
-core reads again what it wrote itself. Networks do, since every kernel reads what all cores wrote.
+A host may move virtual CPUs between groups of cores that share a last-level cache. What one core
+wrote then reaches the other through that cache or through the memory fabric. Kernels timed alone
+hardly show it, because each core reads what it wrote itself; networks do, because every kernel
+reads what all cores wrote.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Results that benchmarks keep, one JSON file each: the same command goes on where it stopped."""
+"""Results of benchmarks in JSON files: the same command continues where it stopped."""
 
 from __future__ import annotations
 

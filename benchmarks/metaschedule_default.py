@@ -1,10 +1,10 @@
-"""MetaSchedule by itself on one task, in its own default setting.
+"""MetaSchedule on one task, in its own default settings.
 
     python benchmarks/metaschedule_default.py --trials 64 < workload.json
 
-The workload's text (as `tilewright` stores it) comes from standard input or `--workload FILE`. All
-ports are plain, as TVM's users have them. MetaSchedule builds and times with its own builder and
-runner; its best candidate is then timed by our protocol. Prints one JSON object.
+The workload's text, as `tilewright` stores it, is read from standard input or `--workload FILE`.
+All ports have plain layouts, as in TVM without tilewright. MetaSchedule builds and times with its
+own builder and runner; its best candidate is then timed by our protocol. Prints one JSON object.
 """
 
 from __future__ import annotations

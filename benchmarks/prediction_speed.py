@@ -1,13 +1,14 @@
-"""How fast predictions are: of a network that is loaded, and of many kernels at once.
+"""Speed of predictions: of a network that is loaded, and of many kernels at once.
 
     python benchmarks/prediction_speed.py [--network zoo:resnet50] [--repeats 7]
 
-From what comes with tilewright alone, with an empty database; run it twice, since the first run
-fits the models. The network's answer is timed once when nothing but the network and the models are
-loaded, and then again, when default settings are remembered.
-Kernels are random settings of convolutions as `collect` draws them, in the largest space of each,
-and default settings, of any implementation. Their facts are computed anew each time; the geometry
-of convolutions, which listing their settings reads, is remembered or not. Nothing else may run.
+Predictions use the measurements that ship with tilewright and an empty database. Run it twice,
+since the first run fits the models. The answer for the network is timed once when only the network
+and the models are loaded, and then again, when its default settings are remembered. The kernels are
+convolutions as `collect` draws them: in random settings, from the largest space of each, and in
+default settings of any implementation. Their facts are computed each time; the geometry of
+convolutions, which is computed when their settings are listed, is remembered in one figure and
+computed again in the other. No other program may run meanwhile.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Exhaustive sweeps of convolution tasks, for comparing tuners without hardware.
+"""Sweeps of convolution tasks, with which tuners are compared without hardware.
 
     python benchmarks/sweeps.py [--list] [--only NAME…] [--folder FOLDER]
 
-Every setting of a declared sub-space of the direct convolution is timed once, the fifty fastest
+Every setting of a declared sub-space of the direct convolution is timed once, and the fifty fastest
 once more with three times as many samples. The files ship with the package; `tilewright study
-tuners` replays them. Nothing else may run meanwhile.
+tuners` replays them. No other program may run meanwhile.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--list", action="store_true", help="only say how large the spaces are")
+    parser.add_argument("--list", action="store_true", help="only print the sizes of the spaces")
     parser.add_argument("--only", nargs="*", choices=sorted(SWEEPS), default=sorted(SWEEPS))
     parser.add_argument("--folder", type=Path, default=FOLDER)
     arguments = parser.parse_args()

@@ -1,8 +1,8 @@
-"""A network through plain TVM without any tuning: what tilewright's kernels are measured against.
+"""The time of a network in plain TVM without any tuning, for comparison with tilewright.
 
     python benchmarks/untuned_tvm.py --network resnet50
 
-ONNX import, LegalizeOps, FuseOps, FuseTIR, compile. Prints one JSON object.
+The steps are ONNX import, LegalizeOps, FuseOps, FuseTIR and compiling. Prints one JSON object.
 """
 
 from __future__ import annotations
