@@ -17,12 +17,13 @@ import pickle
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pages import replace_between
 from tilewright.core.errors import ModelError
 from tilewright.core.events import discard
-from tilewright.core.predictions import EvaluateResult
+from tilewright.core.predictions import EvaluateResult, EvaluateRow
 from tilewright.core.records import Placement
 from tilewright.insight.evaluating import evaluate_kernels
 from tilewright.predict.collected import shipped_data
@@ -30,6 +31,7 @@ from tilewright.predict.evaluation import EvaluateRequest, Evaluation, Split
 from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.report import predictor_cards as cards
 from tilewright.report.formats import to_markdown
+from tilewright.report.shown import percent
 from tilewright.report.views import evaluation_table
 from tilewright.store import open_store
 
@@ -47,23 +49,30 @@ WHOLE = ("all", "operator facts alone")
 LEAST_SHOWN = 100
 INTRODUCTION = """# Cards of the shipped predictors: {device_class}
 
-Made by `python benchmarks/predictor_cards.py` from the kernels that ship with tilewright; \
-nothing is timed. `tilewright evaluate --out FOLDER` makes such a page from the kernels of your \
-database. Errors are |predicted ÷ measured − 1|. Every prediction is made by a model that was \
-fitted without any kernel of that configuration, or at the end of the page without any kernel of \
-that network's operators. In the pictures both axes are logarithmic, the dashed lines are 10 % \
-off, the band is the median 90 % interval, and at most 400 rows are drawn. [Accuracy of \
-kernels](benchmarks-predictors/kernels.md) discusses the causes of the errors. There are also \
-cards of {others}.
+How far can predicted times be trusted on this class of processors, with {threads} threads? Each \
+card below answers this for the predictor of one family of operators: what it was fitted to, how \
+far off it is on operators that it has not seen, and what limits it. The mean error goes from \
+{least} to {most}. Where it is too large for your purpose, measure the kernels with `tilewright \
+collect`. [Accuracy of kernels](benchmarks-predictors/kernels.md) has all families in one table \
+and discusses the causes of the errors; [knobs](reference/knobs.md) explains the implementations. \
+There are also cards of {others}.
+
+{reading}
+
+This page is made by `python benchmarks/predictor_cards.py` from the measured kernels that ship \
+with tilewright; nothing is timed. `tilewright evaluate --out FOLDER` makes such a page from the \
+kernels of your database.
 """
 NETWORKS = """## Unseen networks
 
-Networks are kept aside in five parts, with every kernel of their operators, whatever is fused to \
-them and wherever else it occurs. These rows are kernels of single operators in default and \
-random settings that a network of the zoo happens to contain: the networks themselves were not \
-collected. They are few, and similar to the training rows: `collect` varies the sizes of such \
-networks' operators, so that operators of similar sizes are not kept aside. Families without such \
-a kernel are missing.
+In this table whole networks were kept aside instead of configurations: the networks are divided \
+into five parts, and each part is predicted by models that were fitted without any kernel of its \
+networks' operators, whatever is fused to them and wherever else it occurs. The networks \
+themselves were never collected. The rows are kernels of single operators, in default and random \
+settings, that a network of the zoo happens to contain. They are few, and operators of nearly the \
+same size stay among the training rows, because `collect` varies the sizes of such networks' \
+operators. A network unlike those of the zoo may therefore have larger errors than these. Families \
+without such a kernel are missing; a kernel that occurs in two networks counts for both.
 """
 
 
@@ -114,8 +123,30 @@ def write_summary(result: EvaluateResult, page: str) -> None:
         for row in result.rows
         if row.group in WHOLE or (row.family == "conv2d" and row.n >= LEAST_SHOWN)
     ]
-    table = to_markdown(evaluation_table(shown)).split("\n\n", 1)[1].strip()
-    replace_between(SUMMARY_PAGE, (f"<!-- {page}: begin -->", f"<!-- {page}: end -->"), table)
+    marks = (f"<!-- {page}: begin -->", f"<!-- {page}: end -->")
+    replace_between(SUMMARY_PAGE, marks, table(shown).strip())
+
+
+def table(rows: Sequence[EvaluateRow]) -> str:
+    """The errors of several families; all are of the same target, which is not repeated."""
+    found = evaluation_table(rows)
+    columns = tuple(column for column in found.columns if column.field != "target")
+    return to_markdown(replace(found, columns=columns)).split("\n\n", 1)[1]
+
+
+def introduction(placement: Placement, result: EvaluateResult) -> str:
+    """What a page is about, and how to read it."""
+    whole = sorted((row for row in result.rows if row.group == "all"), key=lambda row: row.mape)
+    least, most = (f"{percent(row.mape)} (`{row.family}`)" for row in (whole[0], whole[-1]))
+    name = str(placement.key)
+    return INTRODUCTION.format(
+        device_class=name,
+        threads=placement.resources.threads,
+        least=least,
+        most=most,
+        others=", ".join(f"[{key}]({page}.md)" for key, page in PAGES.items() if key != name),
+        reading="\n\n".join(cards.READING),
+    )
 
 
 def write_class(placement: Placement, only: Sequence[str], results: Path) -> None:
@@ -127,10 +158,8 @@ def write_class(placement: Placement, only: Sequence[str], results: Path) -> Non
     networks = together(list(evaluations(placement, only, "network", kept)))
     pictures = cards.write_pictures(DOCS / page, seen)
     plots = {which: f"{page}/{picture}" for which, picture in pictures.items()}
-    table = to_markdown(evaluation_table(networks.result.rows)).split("\n\n", 1)[1]
-    others = ", ".join(f"[{key}]({of}.md)" for key, of in PAGES.items() if of != page)
-    introduction = INTRODUCTION.format(device_class=name, others=others)
-    parts = [introduction, cards.markdown(seen, plots), NETWORKS, table]
+    parts = [introduction(placement, seen.result), cards.markdown(seen, plots)]
+    parts += [NETWORKS, table(networks.result.rows)]
     (DOCS / f"{page}.md").write_text("\n".join(parts), encoding="utf-8")
     if not only:
         write_summary(seen.result, page)

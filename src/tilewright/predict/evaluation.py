@@ -313,14 +313,17 @@ def _limits(rows: Sequence[EvaluateRow]) -> Iterator[str]:
     everything = next((row for row in rows if row.group == ALL), None)
     for row in (row for row in rows if row.group != OPERATOR_ALONE):
         if row.n < _FEW and row is not everything:
-            yield f"{row.group}: only {row.n} rows, so that its errors are rough."
+            yield f"{row.group}: {row.n} rows are too few for more than a rough idea of the errors."
             continue
         covered = row.coverage_90
         if covered is not None and covered < _LEAST_COVERAGE and row.n >= _JUDGEABLE:
-            yield f"{row.group}: intervals hold {covered:.0%} of the rows, not 90 %."
+            yield (
+                f"{row.group}: only {100 * covered:.0f} % of the measured values lie inside their "
+                "90 % intervals, so these are too narrow."
+            )
         if everything is not None and row.mape > _WORSE * everything.mape:
             ratio = row.mape / everything.mape
-            yield f"{row.group}: mean error {ratio:.1f} times that of all rows."
+            yield f"{row.group}: the mean error is {ratio:.1f} times that of all rows."
 
 
 def learnt_kernels(data: TrainingSet, measured: tuple[str, str] | None) -> Learnt:
@@ -331,11 +334,14 @@ def learnt_kernels(data: TrainingSet, measured: tuple[str, str] | None) -> Learn
         covers=tuple(_covered(data)),
         measured=measured,
         limits=(
-            f"Kernels of {', '.join(sorted(set(data.groups)))} on one class of devices; on another "
-            "class intervals are twice as wide.",
-            "A kernel alone, with weights that come from memory; what running in sequence adds is "
-            "a factor of the network's prediction.",
-            "Operators outside the ranges above get intervals twice as wide.",
+            "The predictor has learned from one device class, and only from kernels of these "
+            f"implementations: {', '.join(sorted(set(data.groups)))}. On another class its "
+            "intervals are twice as wide: a factor of 1.5 either way becomes 1.5² = 2.25.",
+            "It predicts the time of a kernel that runs alone and reads its weights from memory, "
+            "not from a cache. One after the other in a network, kernels take slightly longer; "
+            "predictions of networks include a factor for that.",
+            "An operator whose sizes or options lie outside those of the measured operators (the "
+            "main ranges are shown above) gets an interval twice as wide, too.",
             *_element_types(data),
         ),
     )
@@ -357,4 +363,7 @@ def _covered(data: TrainingSet) -> Iterator[Covered]:
 def _element_types(data: TrainingSet) -> Iterator[str]:
     sizes = {int(size) for size in data.features.aligned(["op.element_bytes"])[:, 0]}
     if len(sizes) == 1:
-        yield f"Results of {sizes.pop()} bytes an element only."
+        yield (
+            f"All measured results have {sizes.pop()}-byte elements; operators of other element "
+            "types belong to other families."
+        )

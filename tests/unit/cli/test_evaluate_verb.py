@@ -86,7 +86,8 @@ def test_a_card_and_its_plot(tilewright: Command, tmp_path: Path) -> None:
     page = (tmp_path / "kept" / "predictors.html").read_text()
     assert 'class="chart scatter"' in page and card["data_hash"] in page
     text = (tmp_path / "kept" / "predictors.md").read_text()
-    assert "![Predicted against measured](gemm_power-power_w.svg)" in text
+    assert text.startswith("# Predictors\n\nEach card judges a predictor on rows that it was not")
+    assert "measured power of gemm\\_power, one point for each row](gemm_power-power_w.svg)" in text
     assert (tmp_path / "kept" / "gemm_power-power_w.svg").read_text().startswith("<svg xmlns")
     (tmp_path / "file").write_text("")
     ran = tilewright(*asked, "--out", "file")

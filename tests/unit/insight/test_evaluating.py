@@ -73,7 +73,7 @@ def test_by_configuration(predictors: Predictors) -> None:
         (str(PLACEMENT.key),),
         predictors.training_set("conv2d").data_hash,
     )
-    assert any("Results of 4 bytes" in limit for limit in card.limits)
+    assert any("4-byte elements" in limit for limit in card.limits)
 
 
 def test_a_card_has_the_days_of_the_measurements(

@@ -184,13 +184,16 @@ def test_what_a_card_warns_of() -> None:
     whole = row(ALL, 500)
     assert limits(whole, row("a", 50), row("b", 100, 0.15, 0.86)) == ()
     assert limits(whole, row("a", 49, 0.9, 0.1)) == (
-        "a: only 49 rows, so that its errors are rough.",
+        "a: 49 rows are too few for more than a rough idea of the errors.",
     )
     assert limits(whole, row("a", 100, 0.1, 0.8)) == (
-        "a: intervals hold 80% of the rows, not 90 %.",
+        "a: only 80 % of the measured values lie inside their 90 % intervals, so these are too "
+        "narrow.",
     )
     assert limits(whole, row("a", 99, 0.1, 0.8)) == (), "too few to judge intervals by"
-    assert limits(whole, row("a", 60, 0.25)) == ("a: mean error 2.5 times that of all rows.",)
+    assert limits(whole, row("a", 60, 0.25)) == (
+        "a: the mean error is 2.5 times that of all rows.",
+    )
     assert limits(row(ALL, 20), row("a", 60)) == (), "all rows are what there is"
     assert limits(whole, row(OPERATOR_ALONE, 10, 9.0, 0.0)) == ()
     assert limits(row("a", 100, 0.1, None)) == ()
@@ -250,8 +253,8 @@ def test_what_kernels_cover_is_told_in_their_own_sizes() -> None:
         "innermost": (32, 32),
     }
     assert found.devices == ("cpu-2t",) and found.measured == ("a", "b")
-    assert found.limits[0].startswith("Kernels of x, y on one class")
-    assert found.limits[-1] == "Results of 4 bytes an element only."
+    assert "kernels of these implementations: x, y. On another class" in found.limits[0]
+    assert found.limits[-1].startswith("All measured results have 4-byte elements;")
     values = features.values.copy()
     values[1, -1] = 1.0
     mixed = learnt_kernels(replace(rows, features=replace(features, values=values)), None)

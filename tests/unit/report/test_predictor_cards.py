@@ -59,7 +59,12 @@ def made_card(rows: list[EvaluateRow]) -> PredictorCard:
     learnt = Learnt(
         data=data,
         devices=("some-cpu-2t",),
-        covers=[Covered(name="stride", low=1.0, high=4.0)],
+        covers=[
+            Covered(name="stride", low=1.0, high=4.0),
+            Covered(name="constant_bytes", low=0.0, high=0.0),
+            Covered(name="data_bytes", low=36.0, high=4096.0),
+            Covered(name="m", low=16.0, high=63001.0),
+        ],
         measured=("2030-01-02", "2030-01-05"),
         limits=["Kernels of one class."],
     )
@@ -69,8 +74,9 @@ def made_card(rows: list[EvaluateRow]) -> PredictorCard:
 def test_the_page_has_data_errors_plot_and_limits() -> None:
     page = cards.page(evaluation(judged())).replace("<wbr>", "")
     for words in (
-        *("conv2d, latency_s", "some-cpu-2t", "300 of 40 configurations", "0123abcd"),
-        *("2030-01-02 to 2030-01-05", "in 5 parts, seed 0", "stride 1.00 to 4.00"),
+        *("conv2d: latency", "some-cpu-2t", "300 rows of 40 configurations (hash 0123abcd)"),
+        *("2030-01-02 to 2030-01-05", "into 5 parts", "(seed 0)", "stride 1 to 4; weights 0 B"),
+        *("operands without weights 36 B to 4 KiB", "median width", cards.READING[0][:40]),
         *("Kernels of one class.", "within 20 %", "10 % off", "predicted = measured"),
     ):
         assert words in page, words
@@ -81,8 +87,10 @@ def test_the_page_has_data_errors_plot_and_limits() -> None:
 def test_markdown_names_the_pictures_it_is_given() -> None:
     found = evaluation(judged())
     text = cards.markdown(found, {("conv2d", "latency_s"): "plots/conv2d.svg"})
-    assert "![Predicted against measured](plots/conv2d.svg)" in text
-    assert "- rows: 300 of 40 configurations" in text and EVIL not in text
+    told = "predicted against measured latency of conv2d, one point for each row"
+    assert f"![Scatter plot: {told}](plots/conv2d.svg)" in text
+    assert "- data: 300 rows of 40 configurations" in text and EVIL not in text
+    assert "; m 16 to 63\u202f001\n" in text, "a column of a table has no other name"
     assert "![" not in cards.markdown(found, {})
 
 
@@ -101,7 +109,7 @@ def test_every_card_has_its_own_errors_and_plot() -> None:
         held_out=(times, powers),
     )
     first, second = cards.markdown(both, {}).split("## ")[1:]
-    assert first.startswith("conv2d, latency\\_s\n") and second.startswith("conv2d, power\\_w\n")
+    assert first.startswith("conv2d: latency\n") and second.startswith("conv2d: power\n")
     for text, count in ((first, 300), (second, 200)):
         (told,) = [line for line in text.splitlines() if line.startswith("| all |")]
         assert told.startswith(f"| all | {count} |")
@@ -128,7 +136,9 @@ def test_pictures_are_files_of_their_own() -> None:
     (picture,) = cards.pictures(evaluation(judged()), most=100).values()
     root = ElementTree.fromstring(picture)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert "Predicted against measured" in picture and "prefers-color-scheme: dark" in picture
+    assert (
+        "predicted against measured latency" in picture and "prefers-color-scheme: dark" in picture
+    )
     colours = [node.get("fill", "") for node in root.iter() if "fill-opacity" not in node.attrib]
     dots = [c for c in colours if c.startswith("var(--s") and c[7:8].isdigit()]
     assert len(dots) >= 100 and len(set(dots)) == 3, "a colour each"
@@ -171,7 +181,7 @@ def test_limits_follow_from_the_errors() -> None:
     rows.append(found.part(few).row("rare"))
     limits = made_card(rows).limits
     assert "Kernels of one class." in limits
-    assert any(limit.startswith("winograd: intervals hold") for limit in limits)
-    assert any("winograd: mean error" in limit for limit in limits)
-    assert any("rare: only 30 rows" in limit for limit in limits)
+    assert any(limit.startswith("winograd: only") for limit in limits)
+    assert any("winograd: the mean error" in limit for limit in limits)
+    assert any("rare: 30 rows are too few" in limit for limit in limits)
     assert not any(limit.startswith("direct") for limit in limits)
