@@ -16,7 +16,7 @@ SAMPLE = (
     *(("models", seed, 4) for seed in (0, 4, 8, 12, 16)),
     ("artifacts", 0, 15),
     ("databases", 0, 20),
-    *(("commands", seed, 15) for seed in (0, 15)),
+    *(("commands", seed, 10) for seed in (0, 10, 20)),
 )
 """Kind, seed of the first case, cases."""
 

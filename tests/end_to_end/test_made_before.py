@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 
 import tilewright
-from helpers.commands.command_line import answer, small_model, succeed
+from helpers.commands.command_line import answer, small_model
 from helpers.records.databases_of_before import as_version_4
 
 FILES = Path(__file__).parents[1] / "fixtures/version_4"
@@ -34,12 +34,12 @@ def test_a_database_of_before_answers_instead_of_measuring(tmp_path: Path) -> No
     """Measured with one thread, and today's file turned into that of before."""
     model = small_model(tmp_path / "net.onnx", filters=(8,))
     words = ("optimize", model, "--budget", "4", "--threads", "1")
-    first = succeed(tmp_path, *words)
+    first = answer(tmp_path, *words)
     assert first["measurements"] > 0
     (path,) = tmp_path.rglob("*.db")
     rows = _measurements(path)
     as_version_4(path)
-    again = succeed(tmp_path, *words)
+    again = answer(tmp_path, *words)
     assert again["measurements"] == 0
     assert _measurements(path) == rows
 

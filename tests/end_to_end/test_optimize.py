@@ -169,7 +169,6 @@ def test_default_folder_and_stdout_hold_only_what_they_should(tmp_path: Path) ->
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.usefixtures("all_cores")
 def test_python_in_four_lines(tmp_path: Path) -> None:
     model = small_model(tmp_path / "net.onnx", filters=(4,))
     with tilewright.open(db=tmp_path / "a.db") as session:

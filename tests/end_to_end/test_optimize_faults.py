@@ -19,6 +19,7 @@ import pytest
 
 from helpers.commands.command_line import (
     ALL,
+    answer,
     call,
     know_machine,
     on_cores,
@@ -212,7 +213,7 @@ def test_a_full_disk_for_the_artifact(tiny: Path, full_disk: Path) -> None:
     assert done.code == 4, done.err
     assert "No space left" in done.err and "Traceback" not in done.err
     assert rows(tiny) == 2
-    again = succeed(tiny, *words, "out")
+    again = answer(tiny, *words, "out")
     assert again["measurements"] + again["failures"] == 0
 
 
