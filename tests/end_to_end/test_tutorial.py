@@ -106,9 +106,13 @@ class TestTuning:
         data = json.loads((tuning.folder / "tuned.json").read_text())["data"]
         assert data["measurements"] == 8
 
-    def test_with_other_tuners(self, tuning: Walk) -> None:
+    def test_with_a_genetic_tuner(self, tuning: Walk) -> None:
         tuning.to("--tuner ga")
         assert (tuning.folder / "genetic.db").is_file()
+
+    def test_with_boosted_trees(self, tuning: Walk) -> None:
+        tuning.to("--tuner xgb-rank-knob")
+        assert (tuning.folder / "trees.db").is_file()
 
     def test_tuners_are_studied(self, tuning: Walk) -> None:
         tuning.to("study tuners")
