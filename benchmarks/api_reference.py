@@ -42,6 +42,8 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
                 "deploy.shipment.OptimizedNetwork",
                 "deploy.artifact.load",
                 "deploy.artifact.Artifact",
+                "deploy.compiling.compile",
+                "deploy.compiling.CompiledNetwork",
             ),
             "Results": ("core.results.*",),
             "Results about predictions": ("core.predictions.*", "predict.evaluation.Evaluation"),

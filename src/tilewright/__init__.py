@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         TaskReport,
     )
     from tilewright.deploy.artifact import load
+    from tilewright.deploy.compiling import CompiledNetwork, compile
     from tilewright.models.loaded import ModelOptions
     from tilewright.session import Session, open
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CompareResult",
     "CompareRow",
+    "CompiledNetwork",
     "DoctorResult",
     "InputError",
     "InternalError",
@@ -61,6 +63,7 @@ __all__ = [
     "TilewrightError",
     "UsageError",
     "__version__",
+    "compile",
     "load",
     "open",
 ]
@@ -91,6 +94,8 @@ _HOMES = {
     "ModelOptions": "tilewright.models.loaded",
     "Session": "tilewright.session",
     "open": "tilewright.session",
+    "CompiledNetwork": "tilewright.deploy.compiling",
+    "compile": "tilewright.deploy.compiling",
     "load": "tilewright.deploy.artifact",
 }
 

@@ -72,6 +72,14 @@ def test_the_python_session(folder: Path) -> None:
     assert (folder / "out" / "model.so").is_file()
 
 
+def test_the_network_in_one_line(folder: Path) -> None:
+    code = example("compile")
+    assert written(code) == 4
+    value = 'network(np.ones((1, 784), dtype="float32"))'
+    assert "(1, 10)" in run(folder, code + SAVE.format(name="compiled", value=value))
+    assert np.allclose(np.load(folder / "compiled.npy"), reference(), rtol=1e-4, atol=1e-5)
+
+
 def test_links_lead_somewhere() -> None:
     documents = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
     dead = [

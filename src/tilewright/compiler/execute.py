@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import struct
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
@@ -17,12 +17,15 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from tilewright.compiler.network import LIBRARY, WEIGHTS
+from tilewright.compiler.network import LIBRARY, WEIGHTS, compile_network
 from tilewright.core.element_types import element_type, is_element_type
 from tilewright.core.errors import DamagedArtifact, InputError, last_line
 from tilewright.core.forks import call_native, is_forked
 from tilewright.core.scratch import scratch_folder
+from tilewright.core.targets import Target
 from tilewright.graph.network import TensorType
+from tilewright.graph.plan import NetworkPlan
+from tilewright.kernels.plans import packed_constant
 
 _Answer = TypeVar("_Answer")
 _USE_GIVEN_CPUS = -2
@@ -115,6 +118,18 @@ class LoadedNetwork:
             network = cls(_load_library(folder / LIBRARY), load_weights(folder / WEIGHTS), order)
         check_constants(network._machine, folder, order)
         return network
+
+    @classmethod
+    def compiled(
+        cls, plan: NetworkPlan, target: Target, constants: Mapping[str, np.ndarray]
+    ) -> LoadedNetwork:
+        """Compile a plan and load it without a file in between; `constants` are the model's."""
+        executable, _ = compile_network(plan, target)
+        weights = {
+            stored.name: tvm.runtime.tensor(packed_constant(stored, constants))
+            for stored in plan.constants
+        }
+        return cls(executable.jit(), weights, plan.constant_names)
 
     @property
     def input_count(self) -> int:

@@ -73,7 +73,7 @@ def write_manifest(race: Race, result: OptimizeResult) -> None:
     """Write `manifest.json`: interface, constants in parameter order, tasks, machine, times, and
     hashes of library, weights and itself."""
     network, placement, request = race.network, race.placement, race.request
-    folder, plan, made = race.folder, race.winner.plan, network.graph.types
+    folder, plan = race.folder, race.winner.plan
     files = (LIBRARY, WEIGHTS)
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
@@ -90,11 +90,8 @@ def write_manifest(race: Race, result: OptimizeResult) -> None:
         network_key=network.key,
         sizes_bytes={name: (folder / name).stat().st_size for name in files},
         sha256={name: file_sha256(folder / name) for name in files},
-        inputs=_inputs(network),
-        outputs=tuple(
-            Port(name=name, shape=made[ours].shape, dtype=made[ours].dtype)
-            for name, ours in zip(network.model.outputs, network.graph.outputs, strict=True)
-        ),
+        inputs=input_ports(network),
+        outputs=output_ports(network),
         constants=tuple(plan.constant_names),
         machine=Machine(
             class_key=placement.device.class_key,
@@ -112,7 +109,8 @@ def write_manifest(race: Race, result: OptimizeResult) -> None:
     write_text(folder / MANIFEST, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
-def _inputs(network: PreparedNetwork) -> tuple[Port, ...]:
+def input_ports(network: PreparedNetwork) -> tuple[Port, ...]:
+    """The inputs by the names of the model, with what indices they hold."""
     types, ranges = network.model.graph.types, input_ranges(network.model.graph)
     return tuple(
         Port(
@@ -122,6 +120,15 @@ def _inputs(network: PreparedNetwork) -> tuple[Port, ...]:
             index_ranges=tuple((r.lowest, r.highest) for r in ranges.get(name, ())),
         )
         for name in network.graph.inputs
+    )
+
+
+def output_ports(network: PreparedNetwork) -> tuple[Port, ...]:
+    """The outputs by the names of the model."""
+    made = network.graph.types
+    return tuple(
+        Port(name=name, shape=made[ours].shape, dtype=made[ours].dtype)
+        for name, ours in zip(network.model.outputs, network.graph.outputs, strict=True)
     )
 
 

@@ -47,6 +47,7 @@ def network() -> Artifact:
     artifact = object.__new__(Artifact)
     artifact._opened = OpenedArtifact(folder=Path("out"), manifest=manifest)
     artifact.inputs, artifact.outputs = ("image", "mask"), ("y",)
+    artifact._inputs, artifact._outputs = manifest.inputs, manifest.outputs
     artifact.threads, artifact.folder = 2, Path("out")
     artifact._call = lambda call: call()  # type: ignore[assignment]
     artifact._network = lambda ordered: [2 * ordered[0]]  # type: ignore[assignment]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.core.errors import InputError
-from tilewright.deploy.artifact import require_valid_indices
 from tilewright.deploy.manifest import Port
+from tilewright.deploy.network_calls import require_valid_indices
 from tilewright.graph.inputs import IndexRange
 
 pytestmark = pytest.mark.regression
