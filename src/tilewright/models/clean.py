@@ -8,7 +8,7 @@ people bring go through `tilewright.models.contained`, which runs this module as
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,13 @@ import onnx.inliner
 import psutil
 
 from tilewright.core.child import serve
+from tilewright.models.function_bodies import expanded
 
 _UNWANTED = ["MatMulAddFusion", "ConstantSharing", "PadFusion", "NhwcTransformer"]
 _SILENT = 4
 _LARGE_BYTES = 16384
+_DEEPEST = 8
+"""Bodies of functions may call functions."""
 
 
 def fold(source: str, target: str) -> bool:
@@ -64,13 +67,16 @@ def inline(model: bytes) -> bytes:
     ).SerializeToString()
 
 
-def infer(model: bytes) -> bytes:
-    """The model with the types of all tensors that ONNX can tell.
+def infer(model: bytes, translated: Sequence[str] | None = None) -> bytes:
+    """The model with the types of all tensors that ONNX can tell, and with the bodies of functions
+    in the place of operators that are not `translated` and have one; None leaves all operators.
 
     Raises InferenceError when the shapes in the model contradict each other; operators of others
     are skipped.
     """
     light = onnx.load_model_from_string(model)
+    for _ in range(_DEEPEST if translated is not None else 0):
+        light = expanded(light, translated or ())
     try:
         inferred = onnx.shape_inference.infer_shapes(
             light, check_type=True, strict_mode=True, data_prop=True

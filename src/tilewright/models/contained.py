@@ -26,7 +26,7 @@ from tilewright.graph.clean.simplify import MOST_FOLDED_BYTES
 from tilewright.models import clean
 from tilewright.models.input_shapes import keep_inputs
 from tilewright.models.onnx_file import take_weights
-from tilewright.models.onnx_import.translate import InferredModel
+from tilewright.models.onnx_import.translate import TRANSLATIONS, InferredModel
 from tilewright.models.onnx_model import static_type, weights_bytes
 
 _WORKER = "tilewright.models.clean"
@@ -60,12 +60,13 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     if not model.functions:
         return model
-    content = _answer("inline", model.SerializeToString(), weights_bytes(model))
+    content = _answer("inline", model.SerializeToString(), size_bytes=weights_bytes(model))
     return onnx.load_model_from_string(content)
 
 
 def infer_types(model: onnx.ModelProto, folder: Path, *, trusted: bool = False) -> InferredModel:
-    """The model without its weights, the weights, and the static type of every tensor known.
+    """The model without its weights, the weights, and the static type of every tensor known;
+    operators without a translation are replaced by the function bodies that ONNX has for them.
 
     `folder` is where weights outside the model lie. A model that tilewright has made itself may be
     `trusted`: its types are inferred in this process.
@@ -75,7 +76,8 @@ def infer_types(model: onnx.ModelProto, folder: Path, *, trusted: bool = False) 
     inputs = [value.name for value in model.graph.input]
     weights = take_weights(model, folder)
     content = model.SerializeToString()
-    content = clean.infer(content) if trusted else _answer("infer", content, 0)
+    known = sorted(TRANSLATIONS)
+    content = clean.infer(content, known) if trusted else _answer("infer", content, known)
     inferred = onnx.load_model_from_string(content)
     graph = inferred.graph
     values = (*graph.value_info, *graph.input, *graph.output)
@@ -84,9 +86,9 @@ def infer_types(model: onnx.ModelProto, folder: Path, *, trusted: bool = False) 
     return InferredModel(model=inferred, weights=weights, types=types)
 
 
-def _answer(task: str, content: bytes, size_bytes: int) -> bytes:
+def _answer(task: str, *arguments: Any, size_bytes: int = 0) -> bytes:
     try:
-        return _asked(task, content, size_bytes=size_bytes)
+        return _asked(task, *arguments, size_bytes=size_bytes)
     except ChildOutOfMemory:
         raise ModelError(f"{_DOING[task]} takes too much memory") from None
     except RemoteError as error:

@@ -275,27 +275,50 @@ def test_functions_with_operators_that_do_not_exist(tmp_path: Path) -> None:
     refused(tmp_path, made, "Frobnicate")
 
 
-def branches(inner: str, result: str) -> onnx.ModelProto:
-    """An If on the data whose branches read `inner` and give `result`."""
-    value = helper.make_tensor_value_info(result, TensorProto.FLOAT, [2, 4])
+def looping(inner: str, result: str) -> onnx.ModelProto:
+    """A Loop of so many turns as the data say, whose body reads `inner` and gives `result`."""
     made = [node("Neg", [inner], ["n"]), node("Constant", [], ["k"], value_float=1.0)]
-    body = helper.make_graph(made, "body", [], [value])
+    made.append(node("Identity", ["going"], ["on"]))
+    names = {"turn": TensorProto.INT64, "going": TensorProto.BOOL}
+    given = [helper.make_tensor_value_info(name, kind, []) for name, kind in names.items()]
+    given.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, [2, 4]))
+    results = [
+        helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+        helper.make_tensor_value_info(result, TensorProto.FLOAT, [2, 4]),
+    ]
+    body = helper.make_graph(made, "body", given, results)
     nodes = [
         node("ReduceMax", ["x"], ["m"], keepdims=0),
-        node("Cast", ["m"], ["c"], to=TensorProto.BOOL),
-        node("If", ["c"], ["y"], name="choice", then_branch=body, else_branch=body),
+        node("Cast", ["m"], ["c"], to=TensorProto.INT64),
+        node("Loop", ["c", "", "x"], ["y"], name="turns", body=body),
     ]
     return model(nodes)
 
 
 @pytest.mark.parametrize(("inner", "result"), [("x", "n"), ("k", "x")])
-def test_branches_that_read_from_around_them(tmp_path: Path, inner: str, result: str) -> None:
-    made = branches(inner, result)
+def test_loops_that_read_from_around_them(tmp_path: Path, inner: str, result: str) -> None:
+    made = looping(inner, result)
     if inner == "k":
         for attribute in made.graph.node[2].attribute:
             del attribute.g.node[0]
-    error = refused(tmp_path, made, "node 'choice'.*'If' reads 'x' from outside")
+    error = refused(tmp_path, made, "node 'turns'.*'Loop' reads 'x' from outside")
     assert error.hint
+
+
+@pytest.mark.parametrize(
+    ("inner", "result", "words"),
+    [("nowhere", "n", "do not fit together.*node name: choice.*Neg"),
+     ("x", "never", "node 'choice'.*does not write the output 'never'")],
+)  # fmt: skip
+def test_broken_branches(tmp_path: Path, inner: str, result: str, words: str) -> None:
+    value = helper.make_tensor_value_info(result, TensorProto.FLOAT, [2, 4])
+    branch = helper.make_graph([node("Neg", [inner], ["n"])], "branch", [], [value])
+    nodes = [
+        node("Constant", [], ["k"], value_int=1),
+        node("Cast", ["k"], ["c"], to=TensorProto.BOOL),
+        node("If", ["c"], ["y"], name="choice", then_branch=branch, else_branch=branch),
+    ]
+    refused(tmp_path, model(nodes), words)
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,8 @@ class OnnxNode:
     """A node to translate. `inputs` are tensors of our graph, None where an input is left out.
 
     `opset` is the version of the operator set of the node's domain. `carry` emits a node like this
-    one as it is, as an opaque one, and gives the tensors of all its outputs.
+    one as it is, as an opaque one, and gives the tensors of all its outputs; `inside` translates a
+    branch or body of the node for given inputs, under a name, and gives the tensors of its outputs.
     """
 
     builder: GraphBuilder
@@ -267,6 +268,7 @@ class OnnxNode:
     attributes: Mapping[str, Any]
     proto: onnx.NodeProto
     carry: Callable[[OnnxNode], Sequence[Tensor | None]]
+    inside: Callable[[onnx.GraphProto, Sequence[Tensor], str], tuple[Tensor, ...]]
 
     @property
     def operator(self) -> str:
@@ -343,6 +345,13 @@ class OnnxNode:
         """A tensor attribute."""
         value = self.attributes.get(name)
         return array_of(value) if isinstance(value, onnx.TensorProto) else None
+
+    def body(self, name: str) -> onnx.GraphProto:
+        """A branch or body; ModelError when there is none."""
+        value = self.attributes.get(name)
+        if not isinstance(value, onnx.GraphProto):
+            raise ModelError(f"it has no graph {quoted(name)}")
+        return value
 
     def axis(self, rank: int, default: int) -> int:
         """The attribute `axis`, counted from the front; ModelError when there is none."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 
@@ -21,8 +21,10 @@ from tilewright.models.onnx_import.node import (
 )
 from tilewright.models.onnx_import.opaque import opaque
 from tilewright.models.onnx_import.quantized import on_codes
+from tilewright.models.onnx_model import array_of
 
-for _group in ("elementwise", "movement", "quantized", "reduction", "resize", "windows"):
+_GROUPS = ("control_flow", "elementwise", "movement", "quantized", "reduction", "resize", "windows")
+for _group in _GROUPS:
     import_module(f"tilewright.models.onnx_import.{_group}")
 
 
@@ -55,23 +57,7 @@ def translate(source: InferredModel, name: str) -> Graph:
     for weight, array in weights.items():
         builder.constant(array, weight)
     tensors = {tensor: tensor for tensor in builder.types}
-    carry = partial(opaque, opsets=source.model.opset_import, known=source.types)
-    opsets = {entry.domain or "ai.onnx": entry.version for entry in source.model.opset_import}
-    for index, proto in enumerate(nodes):
-        label = proto.name or f"{proto.op_type}_{index}"
-        for item in proto.input:
-            if item and item not in tensors:
-                raise ModelError(f"node {quoted(label)} reads {quoted(item)}, which nothing writes")
-        node = OnnxNode(
-            builder=builder,
-            name=label,
-            opset=opsets.get(proto.domain or "ai.onnx", 1),
-            inputs=tuple(Tensor(builder, tensors[i]) if i else None for i in proto.input),
-            attributes={a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute},
-            proto=proto,
-            carry=carry,
-        )
-        _translate_node(node, source, tensors)
+    _Scope(source=source, builder=builder, tensors=tensors, types=source.types).take(nodes)
     _name_outputs(builder, outputs, tensors)
     whole = Graph(
         name=name,
@@ -84,31 +70,92 @@ def translate(source: InferredModel, name: str) -> Graph:
     return whole.rebuilt(drop_unused(whole).nodes)
 
 
-def _translate_node(node: OnnxNode, source: InferredModel, tensors: dict[str, str]) -> None:
-    """Emit one node and say in `tensors` where its outputs are."""
-    builder, outputs = node.builder, node.proto.output
-    builder.scope = node.name
-    usual = node.proto.domain in ("", "ai.onnx")
-    function = TRANSLATIONS.get(node.operator if usual else node.full_name)
-    try:
-        results = node if function is None else function(node)
-    except NotApplicable:
-        results = node
-    except ModelError as error:
-        raise ModelError(f"{node.title}: {error.message}", hint=error.hint) from error
-    except ValueError as error:
-        raise ModelError(f"{node.title} is malformed: {error}") from error
-    if isinstance(results, OnnxNode):
-        results = node.carry(results)
-    listed = (results,) if isinstance(results, Tensor) else results
-    for output, result in zip(outputs, listed, strict=False):
-        if not output or not result:
-            continue
-        expected = source.types.get(output, result.type)
-        if expected != result.type:
-            kinds = f"{result.type}, but the model says {expected}"
-            raise ModelError(f"{node.title} gives {kinds} for {quoted(output)}")
-        tensors[output] = builder.settle(result, output)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scope:
+    """Nodes of a graph under translation: `tensors` says which of ours stand for the file's,
+    `types` what ONNX knows of these. `prefix` comes before the names of nodes inside another one,
+    whose tensors do not keep their names: there is one of them for each turn of a loop."""
+
+    source: InferredModel
+    builder: GraphBuilder
+    tensors: dict[str, str]
+    types: Mapping[str, TensorType]
+    prefix: str = ""
+
+    def take(self, nodes: Iterable[onnx.NodeProto]) -> None:
+        """Translate nodes in their order."""
+        for index, proto in enumerate(nodes):
+            label = self.prefix + (proto.name or f"{proto.op_type}_{index}")
+            for item in proto.input:
+                if item and item not in self.tensors:
+                    raise ModelError(
+                        f"node {quoted(label)} reads {quoted(item)}, which nothing writes"
+                    )
+            self._take(self._node(proto, label))
+
+    def _node(self, proto: onnx.NodeProto, label: str) -> OnnxNode:
+        opsets = self.source.model.opset_import
+        domain = proto.domain or "ai.onnx"
+        versions = (entry.version for entry in opsets if (entry.domain or "ai.onnx") == domain)
+        given = (self.tensors[name] if name else None for name in proto.input)
+        return OnnxNode(
+            builder=self.builder,
+            name=label,
+            opset=next(versions, 1),
+            inputs=tuple(Tensor(self.builder, name) if name else None for name in given),
+            attributes={a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute},
+            proto=proto,
+            carry=partial(opaque, opsets=opsets, known=self.types),
+            inside=partial(self._inside, label),
+        )
+
+    def _inside(
+        self, label: str, body: onnx.GraphProto, inputs: Sequence[Tensor], part: str
+    ) -> tuple[Tensor, ...]:
+        """The results of a branch or body of the node `label` for these inputs; what is inside has
+        names below `part`."""
+        prefix = f"{label}/{part}/"
+        self.builder.scope = prefix[:-1]
+        tensors = dict(self.tensors)
+        for constant in body.initializer:
+            tensors[constant.name] = self.builder.constant(array_of(constant)).name
+        names = (value.name for value in body.input)
+        tensors.update((name, given.name) for name, given in zip(names, inputs, strict=False))
+        inner = replace(self, tensors=tensors, types={}, prefix=prefix)
+        inner.take(body.node)
+        self.builder.scope = label
+        for value in body.output:
+            if value.name not in tensors:
+                raise ModelError(f"its body does not write the output {quoted(value.name)}")
+        return tuple(Tensor(self.builder, tensors[value.name]) for value in body.output)
+
+    def _take(self, node: OnnxNode) -> None:
+        """Emit one node and say in `tensors` where its outputs are."""
+        self.builder.scope = node.name
+        usual = node.proto.domain in ("", "ai.onnx")
+        function = TRANSLATIONS.get(node.operator if usual else node.full_name)
+        try:
+            results = node if function is None else function(node)
+        except NotApplicable:
+            results = node
+        except ModelError as error:
+            raise ModelError(f"{node.title}: {error.message}", hint=error.hint) from error
+        except ValueError as error:
+            raise ModelError(f"{node.title} is malformed: {error}") from error
+        if isinstance(results, OnnxNode):
+            results = node.carry(results)
+        listed = (results,) if isinstance(results, Tensor) else results
+        settled: dict[str, str] = {}
+        for output, result in zip(node.proto.output, listed, strict=False):
+            if not output or not result:
+                continue
+            result = Tensor(self.builder, settled.get(result.name, result.name))
+            expected = self.types.get(output, result.type)
+            if expected != result.type:
+                kinds = f"{result.type}, but the model says {expected}"
+                raise ModelError(f"{node.title} gives {kinds} for {quoted(output)}")
+            name = result.name if self.prefix else self.builder.settle(result, output)
+            self.tensors[output] = settled[result.name] = name
 
 
 def _name_outputs(builder: GraphBuilder, outputs: Sequence[str], tensors: dict[str, str]) -> None:
