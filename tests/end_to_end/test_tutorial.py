@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from helpers.commands.command_line import small_model
-from helpers.commands.fenced_blocks import Block, Walk, blocks, run_block
+from helpers.commands.fenced_blocks import Block, Walk, blocks
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 # SqueezeNet with one fire module: all kinds of layers, fewer of each
@@ -154,11 +154,17 @@ class TestBeforeItRuns:
         assert "within the intervals: " in before.to_the_end()[6]
 
 
-def test_predicting(tmp_path: Path) -> None:
-    steps = blocks(DOCS / "tutorials" / "predicting.md")
-    runnable = [step for step in steps if step.language in ("bash", "python")]
-    runnable = shortened(runnable, FEWER)
-    printed = [run_block(step, tmp_path, tmp_path / "tutorial.db") for step in runnable]
-    rows = json.loads((tmp_path / "few.json").read_text())["data"]["rows"]
-    assert {row["group"] for row in rows} == {"small", "middle", "large", "all"}
-    assert "mean error" in printed[1] and "large" in printed[-1]
+@pytest.fixture(scope="module")
+def predicting(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Walk:
+    return walk("predicting.md", tmp_path_factory.mktemp("predicting"), FEWER)
+
+
+class TestPredicting:
+    def test_a_predictor_is_judged(self, predicting: Walk) -> None:
+        assert "mean error" in predicting.to("--split configuration")[1]
+
+    def test_on_a_device_that_it_has_not_seen(self, predicting: Walk) -> None:
+        printed = predicting.to_the_end()
+        rows = json.loads((predicting.folder / "few.json").read_text())["data"]["rows"]
+        assert {row["group"] for row in rows} == {"small", "middle", "large", "all"}
+        assert "large" in printed[-1]
