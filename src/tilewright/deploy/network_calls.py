@@ -3,6 +3,7 @@ names, checked before it runs."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from tilewright.compiler.execute import LoadedNetwork
 
 
-class CallableNetwork:
+class CallableNetwork(ABC):
     """A compiled network, ready to run in this process.
 
     Call it with arrays in the order of `inputs`, or by the names of the ONNX file. With one output
@@ -58,8 +59,9 @@ class CallableNetwork:
         facts = [(name, value, value) for name, value in self._facts().items()]
         return formats.notebook_fragment([tables.facts_table(self._title(), facts)])
 
+    @abstractmethod
     def _title(self) -> str:
-        raise NotImplementedError
+        """What it is called where it is printed."""
 
     def _facts(self) -> dict[str, str]:
         """What it takes and gives, and with how many threads."""
@@ -69,9 +71,9 @@ class CallableNetwork:
             "threads": str(self.threads),
         }
 
+    @abstractmethod
     def _broken(self, reason: str) -> TilewrightError:
         """The error for a network that does not run as it was made to."""
-        raise NotImplementedError
 
     def __call__(self, *arrays: Array, **named: Array) -> Array | dict[str, Array]:
         """Run once. Raises UsageError for a wrong name, number, shape or type of input, InputError
@@ -107,7 +109,7 @@ def named_outputs(
     """The outputs by name. Raises what `broken` makes when they are others than the ports say."""
     found = [(array.shape, str(array.dtype)) for array in results]
     if found != [(port.shape, port.dtype) for port in ports]:
-        raise broken("model.so gave other outputs")
+        raise broken("it gave other outputs")
     return {port.name: array for port, array in zip(ports, results, strict=True)}
 
 
