@@ -11,8 +11,10 @@ from typing import Any
 
 import onnx
 import onnx.inliner
+from onnx import helper
 
 _DOMAIN = "tilewright.bodies"
+_SINGLE, _HALF = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
 _LEFT = ("Bernoulli", "SequenceMap")
 """Their bodies draw random numbers or keep lists of tensors: errors are to name the operator that
 people wrote."""
@@ -74,6 +76,8 @@ def _body(
 ) -> onnx.FunctionProto:
     """The function that a node calls, without its operator sets; the defaults of its attributes
     are written into the node."""
+    halves = [name for name in (*node.input, *node.output) if _is_half(types.get(name))]
+    types = {**types, **{name: _retyped(types[name]) for name in halves}}
     given = {attribute.name for attribute in node.attribute}
     defaults = (each.default_value for each in schema.attributes.values())
     node.attribute.extend(each for each in defaults if each.name and each.name not in given)
@@ -86,4 +90,32 @@ def _body(
         content = schema.get_function_with_opset_version(version)
     body = onnx.FunctionProto.FromString(content)
     del body.opset_import[:]
+    _widen(body, node, halves)
     return body
+
+
+def _is_half(kind: onnx.TypeProto | None) -> bool:
+    return kind is not None and kind.tensor_type.elem_type == onnx.TensorProto.FLOAT16
+
+
+def _retyped(kind: onnx.TypeProto) -> onnx.TypeProto:
+    """The same tensor in single precision."""
+    single = onnx.TypeProto.FromString(kind.SerializeToString())
+    single.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    return single
+
+
+def _widen(body: onnx.FunctionProto, node: onnx.NodeProto, halves: Container[str]) -> None:
+    """Let a body compute in single precision between casts where a node is of halves, as ONNX
+    Runtime does: rounded after every step, its result would be off by more than one rounding."""
+    nodes = list(body.node)
+    for place, name in enumerate(node.input[: len(body.input)]):
+        if name in halves:
+            inner, body.input[place] = body.input[place], f"{body.input[place]}_half"
+            nodes.insert(0, helper.make_node("Cast", [body.input[place]], [inner], to=_SINGLE))
+    for place, name in enumerate(node.output[: len(body.output)]):
+        if name in halves:
+            inner, body.output[place] = body.output[place], f"{body.output[place]}_half"
+            nodes.append(helper.make_node("Cast", [inner], [body.output[place]], to=_HALF))
+    del body.node[:]
+    body.node.extend(nodes)

@@ -48,6 +48,19 @@ def test_attention(inputs: list[str], outputs: list[str], named: dict[str, Any])
     checked(helper.make_node("Attention", inputs, outputs, **named), feed, 23)
 
 
+@pytest.mark.regression
+def test_halves_are_computed_in_single_precision() -> None:
+    feed = {name: array.astype(np.float16) for name, array in {"q": Q, "k": K, "v": V}.items()}
+    node = helper.make_node("Attention", ["q", "k", "v"], ["y"], is_causal=1)
+    graph = unfolded(model_of([node], feed, opset=23))
+    inner = [each for each in graph.nodes if each.operator != "cast"]
+    assert {graph.types[name].dtype for each in inner for name in each.outputs} == {"float32"}
+    wide = {name: array.astype(np.float32) for name, array in feed.items()}
+    exact = run_graph(unfolded(model_of([node], wide, opset=23)), wide)["y"]
+    assert graph.types["y"].dtype == "float16"
+    np.testing.assert_array_equal(run_graph(graph, feed)["y"], exact.astype(np.float16))
+
+
 @pytest.mark.parametrize("named", [{}, {"interleaved": 1}, {"rotary_embedding_dim": 2}])
 def test_rotary_embedding(named: dict[str, int]) -> None:
     half = named.get("rotary_embedding_dim", 4) // 2
