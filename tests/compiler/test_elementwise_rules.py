@@ -186,7 +186,7 @@ def test_other_precisions(name: str, named: dict[str, Any], dtype: str) -> None:
 
 def test_logic_and_selection() -> None:
     kind = TensorType((30,), "bool")
-    for name in ("and", "or"):
+    for name in ("and", "or", "equal"):
         task = workload([kind, kind], step(name, 0, 1), step("not", 2))
         arrays = random_arrays(task)
         same(run_kernel(task, "injective", arrays), run_workload(task, arrays))

@@ -1,5 +1,5 @@
-"""What engines do to a model: folding by ONNX Runtime's basic offline optimisation, inlining and
-shape inference by onnx.
+"""What engines do to a model: folding by ONNX Runtime's basic offline optimisation; inlining,
+raising of old operator sets and shape inference by onnx.
 
 All of it is code in C++ that a damaged file may crash, hang or make take all memory: files that
 people bring go through `tilewright.models.contained`, which runs this module as a process.
@@ -15,10 +15,12 @@ from typing import Any
 
 import onnx
 import onnx.inliner
+import onnx.version_converter
 import psutil
 
 from tilewright.core.child import serve
 from tilewright.models.function_bodies import expanded
+from tilewright.models.onnx_model import OLDEST_OPSET, check_model
 
 _UNWANTED = ["MatMulAddFusion", "ConstantSharing", "PadFusion", "NhwcTransformer"]
 _SILENT = 4
@@ -67,6 +69,20 @@ def inline(model: bytes) -> bytes:
     ).SerializeToString()
 
 
+def convert(model: bytes) -> bytes:
+    """A model of an operator set before `OLDEST_OPSET`, with that one.
+
+    Raises ModelError where what comes out is not as ONNX has it, and ValueError for `Scan` before
+    operator set 9, whose batch axis ONNX's converter leaves as it is.
+    """
+    old = onnx.load_model_from_string(model)
+    if any(node.op_type == "Scan" for node in old.graph.node):
+        raise ValueError("'Scan' before operator set 9 has a batch axis, which is not supported")
+    new = onnx.version_converter.convert_version(old, OLDEST_OPSET)
+    check_model(new, f"the model raised to operator set {OLDEST_OPSET}")
+    return new.SerializeToString()
+
+
 def infer(model: bytes, translated: Sequence[str] | None = None) -> bytes:
     """The model with the types of all tensors that ONNX can tell, and with the bodies of functions
     in the place of operators that are not `translated` and have one; None leaves all operators.
@@ -110,4 +126,5 @@ def _limited(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 if __name__ == "__main__":
-    serve({"ready": _ready, **{work.__name__: _limited(work) for work in (fold, inline, infer)}})
+    works = (fold, inline, convert, infer)
+    serve({"ready": _ready, **{work.__name__: _limited(work) for work in works}})

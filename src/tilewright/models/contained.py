@@ -27,7 +27,7 @@ from tilewright.models import clean
 from tilewright.models.input_shapes import keep_inputs
 from tilewright.models.onnx_file import take_weights
 from tilewright.models.onnx_import.translate import TRANSLATIONS, InferredModel
-from tilewright.models.onnx_model import static_type, weights_bytes
+from tilewright.models.onnx_model import OLDEST_OPSET, opset_of, static_type, weights_bytes
 
 _WORKER = "tilewright.models.clean"
 _START_S = 120.0
@@ -66,7 +66,8 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def infer_types(model: onnx.ModelProto, folder: Path, *, trusted: bool = False) -> InferredModel:
     """The model without its weights, the weights, and the static type of every tensor known;
-    operators without a translation are replaced by the function bodies that ONNX has for them.
+    operators of old sets are raised to `OLDEST_OPSET`, those without a translation replaced by the
+    function bodies that ONNX has for them.
 
     `folder` is where weights outside the model lie. A model that tilewright has made itself may be
     `trusted`: its types are inferred in this process.
@@ -75,7 +76,9 @@ def infer_types(model: onnx.ModelProto, folder: Path, *, trusted: bool = False) 
     """
     inputs = [value.name for value in model.graph.input]
     weights = take_weights(model, folder)
-    content = model.SerializeToString()
+    content, opset = model.SerializeToString(), opset_of(model)
+    if opset is not None and opset < OLDEST_OPSET:
+        content = _answer("convert", content)
     known = sorted(TRANSLATIONS)
     content = clean.infer(content, known) if trusted else _answer("infer", content, known)
     inferred = onnx.load_model_from_string(content)
@@ -118,10 +121,12 @@ def _asked(task: str, *arguments: Any, size_bytes: int) -> Any:
 _DOING = {
     "fold": "cleaning the model with ONNX Runtime",
     "inline": "putting the model's functions in the places of their calls",
+    "convert": "raising the model's old operator set",
     "infer": "inferring the shapes of the model",
 }
 _FAULTS = {
     "inline": "the functions in the model cannot be taken",
+    "convert": f"the model's operator set cannot be raised to {OLDEST_OPSET}",
     "infer": "the shapes in the model do not fit together",
 }
 

@@ -64,7 +64,7 @@ def _axes(value: onnx.ValueInfoProto) -> Axes | None:
         return None
     return tuple(
         d.dim_value
-        if d.HasField("dim_value") and d.dim_value > 0
+        if d.HasField("dim_value") and d.dim_value >= 0
         else (d.dim_param or None if d.HasField("dim_param") else None)
         for d in value.type.tensor_type.shape.dim
     )

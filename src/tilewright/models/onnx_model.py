@@ -90,6 +90,7 @@ def static_type(value: onnx.ValueInfoProto) -> TensorType | None:
 
 
 OLDEST_OPSET = 9
+"""Older operator sets are raised to this one before anything is translated."""
 _MAIN_DOMAINS = ("", "ai.onnx")
 
 
@@ -158,19 +159,22 @@ def _texts(graph: onnx.GraphProto) -> Iterator[object]:
             yield from _texts(nested)
 
 
+def opset_of(model: onnx.ModelProto) -> int | None:
+    """The version of ONNX's own operator set that a model names, None where it names none."""
+    versions = (entry.version for entry in model.opset_import if entry.domain in _MAIN_DOMAINS)
+    return max(versions, default=None)
+
+
 def _check_operator_sets(model: onnx.ModelProto, where: str) -> None:
     if model.ir_version > onnx.IR_VERSION:
         raise ModelError(
             f"{where} has IR version {model.ir_version}; up to {onnx.IR_VERSION} can be read",
             hint="Save the model again with an older onnx, or update this one.",
         )
-    versions = [entry.version for entry in model.opset_import if entry.domain in _MAIN_DOMAINS]
-    if not versions:
-        raise ModelError(f"{where} names no version of the ONNX operator set")
-    opset, newest = max(versions), onnx.defs.onnx_opset_version()
-    if not OLDEST_OPSET <= opset <= newest:
+    opset, newest = opset_of(model), onnx.defs.onnx_opset_version()
+    if opset is not None and not 1 <= opset <= newest:
         raise ModelError(
-            f"{where} uses ONNX operator set {opset}; {OLDEST_OPSET} to {newest} can be read",
+            f"{where} uses ONNX operator set {opset}; 1 to {newest} can be read",
             hint="Export the model again with another operator set, or convert it with "
             "onnx.version_converter.",
         )
@@ -215,7 +219,7 @@ def _check_nodes(model: onnx.ModelProto, where: str) -> None:
     local = {(function.domain, function.name) for function in model.functions}
     context = onnx.checker.C.CheckerContext()
     context.ir_version = min(max(model.ir_version, 3), onnx.IR_VERSION)
-    context.opset_imports = {"": sets["ai.onnx"]}
+    context.opset_imports = {"": sets.get("ai.onnx", 1)}
     for index, node in enumerate(model.graph.node):
         label = f"node {label_of(node, index)} in {where}"
         if (node.domain or "ai.onnx") not in sets:

@@ -119,6 +119,13 @@ def _where(condition: Expr, a: Expr, b: Expr) -> Expr:
     return tirx.any(tirx.all(condition, a), tirx.all(tirx.Not(condition), b))
 
 
+def _equal(a: Expr, b: Expr) -> Expr:
+    """Booleans in logic, for TVM compares vectors of them as if they were floats."""
+    if mathematics.dtype(a) != "bool":
+        return tirx.EQ(a, b)
+    return tirx.any(tirx.all(a, b), tirx.Not(tirx.any(a, b)))
+
+
 def _modulo(a: Expr, b: Expr) -> Expr:
     """The sign is the divisor's: -1 modulo inf is inf."""
     if _exact(a):
@@ -204,7 +211,7 @@ RULES: dict[str, Rule] = {
     "shift_right": lambda x, _: _shift(
         x[0], x[1], tirx.shift_right, _minus_one_if_negative(x[0], _like(x[0], 0))
     ),
-    "equal": lambda x, _: tirx.EQ(x[0], x[1]),
+    "equal": lambda x, _: _equal(x[0], x[1]),
     "less": lambda x, _: x[0] < x[1],
     "greater": lambda x, _: x[0] > x[1],
     "less_equal": lambda x, _: x[0] <= x[1],
@@ -224,8 +231,8 @@ _USES_ONCE = frozenset(
         "greater", "less_equal", "greater_equal", "and", "or", "where",
     }
 )  # fmt: skip
-"""Operators whose rule mentions every operand once, or the condition of a choice of booleans twice:
-TVM binds no vectors of booleans."""
+"""Operators whose rule mentions every operand once, or booleans twice: TVM binds no vectors of
+booleans."""
 
 _IN_SINGLE = frozenset(
     {

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 
+import numpy as np
 import onnx
 
 from tilewright.core.errors import ModelError, quoted
@@ -57,6 +58,10 @@ def translate(source: InferredModel, name: str) -> Graph:
     for weight, array in weights.items():
         builder.constant(array, weight)
     tensors = {tensor: tensor for tensor in builder.types}
+    for value in inputs:  # nobody has to bring what has no elements
+        if not (kind := builder.types[value]).elements:
+            empty = builder.constant(np.empty(kind.shape, np.dtype(kind.dtype)))
+            tensors[value] = empty.name
     _Scope(source=source, builder=builder, tensors=tensors, types=source.types).take(nodes)
     _name_outputs(builder, outputs, tensors)
     whole = Graph(
