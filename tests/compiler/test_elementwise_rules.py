@@ -86,7 +86,7 @@ def test_every_elementwise_operator_has_a_rule_and_a_case_here() -> None:
     names = {name for name, operator in OPERATORS.items() if operator.elementwise}
     assert names == set(RULES)
     cases = {name for name, _ in ONE_OPERAND}
-    assert names == {*cases, *BINARY, "where", "not", "and", "or", *SHIFTS}
+    assert names == {*cases, *BINARY, "where", "not", "and", "or", "bitcast", *SHIFTS}
 
 
 @pytest.mark.parametrize(("name", "named"), ONE_OPERAND)
@@ -193,6 +193,20 @@ def test_logic_and_selection() -> None:
     task = workload([kind, (30,), (1,)], step("where", 0, 1, 2))
     arrays = random_arrays(task)
     same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
+
+
+@pytest.mark.parametrize("length", [20, 64])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("float32", "int32"), ("uint8", "int8"), ("int64", "float64"), ("float16", "uint16")],
+)
+def test_bitcast(source: str, target: str, length: int) -> None:
+    first = TensorType((length,), source)
+    task = workload([first], step("bitcast", 0, dtype=target), step("bitcast", 1, dtype=source))
+    arrays = random_arrays(task)
+    same(run_kernel(task, "injective", arrays), arrays[0])
+    task = workload([first], step("bitcast", 0, dtype=target))
+    same(run_kernel(task, "injective", arrays), arrays[0].view(target))
 
 
 @pytest.mark.parametrize("source", ["float32", "int64", "bool", "float16"])

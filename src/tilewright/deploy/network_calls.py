@@ -171,6 +171,6 @@ def require_valid_indices(name: str, array: Array, ranges: Sequence[IndexRange])
     place = np.unravel_index(int(row) * len(ranges) + int(column), array.shape)
     raise InputError(
         f"input {name!r} is {columns[row, column]} at {[int(i) for i in place]}; "
-        f"the network uses its values as indices, which must be {ranges[column]} there",
+        f"the network uses its values as indices or sizes, which must be {ranges[column]} there",
         hint="Negative indices count from the end.",
     )

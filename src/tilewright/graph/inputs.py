@@ -37,7 +37,7 @@ class IndexRange:
         return cls(lowest=-extent, highest=extent - 1)
 
     def __str__(self) -> str:
-        return f"{self.lowest} … {self.highest}"
+        return str(self.lowest) + (f" … {self.highest}" if self.highest > self.lowest else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,8 @@ def index_limit(uses: Iterable[IndexUse], usual: int) -> int:
 
 
 def input_ranges(graph: Graph) -> dict[str, tuple[IndexRange, ...]]:
-    """What the values of those inputs may be that the network takes for indices as they are.
+    """What the values of those inputs may be that are fixed, or that the network takes for indices
+    as they are.
 
     Only where every value of an input arrives: a part that is cut off may hold anything.
     """
@@ -104,6 +105,9 @@ def input_ranges(graph: Graph) -> dict[str, tuple[IndexRange, ...]]:
             and node.operator in (_SAME_VALUES if len(above) == 1 else _KEEP_LAST_AXIS)
         ):
             _restrict(wanted, node.inputs[0], above)
+    for name in graph.fixed & graph.examples.keys():
+        values = graph.examples[name].reshape(-1).tolist()
+        wanted[name] = tuple(IndexRange(lowest=value, highest=value) for value in values)
     return {name: wanted[name] for name in graph.inputs if name in wanted}
 
 
@@ -129,12 +133,15 @@ _SPREADS = {"int8": 74.0, "uint8": 147.0}
 
 
 def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
-    """N(0, 1) for floats, valid indices for integers, coin flips for booleans; by input name."""
+    """N(0, 1) for floats, valid indices for integers, coin flips for booleans; by input name. Those
+    of which the graph has an example are that."""
     rng = np.random.default_rng(seed)
     values: dict[str, Array] = {}
     for name in graph.inputs:
         kind = graph.types[name]
-        if kind.dtype == "bool" or "int" in kind.dtype:
+        if name in graph.examples:
+            values[name] = graph.examples[name]
+        elif kind.dtype == "bool" or "int" in kind.dtype:
             limit = 2 if kind.dtype == "bool" else input_limit(graph, name)
             values[name] = rng.integers(0, limit, kind.shape).astype(kind.dtype)
         else:

@@ -116,6 +116,8 @@ class Graph:
 
     `inputs` and `outputs` keep the names of the model file. Every tensor, constants included, has
     an entry in `types`; a tensor is either an input, a constant, or written by exactly one node.
+    `examples` are values of inputs where others may not be valid, such as a shape; of inputs that
+    are `fixed`, none is.
     """
 
     name: str
@@ -124,6 +126,8 @@ class Graph:
     outputs: tuple[str, ...]
     types: Mapping[str, TensorType]
     constants: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    examples: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    fixed: frozenset[str] = frozenset()
 
     def producers(self) -> dict[str, Node]:
         """Which node writes each tensor."""

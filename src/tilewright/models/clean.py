@@ -25,6 +25,7 @@ from tilewright.models.onnx_model import OLDEST_OPSET, check_model
 _UNWANTED = ["MatMulAddFusion", "ConstantSharing", "PadFusion", "NhwcTransformer"]
 _SILENT = 4
 _LARGE_BYTES = 16384
+_KEEP_SHAPE = ("Abs", "Cast", "CastLike", "Cos", "Exp", "Identity", "Log", "Neg", "Sin", "Sqrt")
 _DEEPEST = 8
 """Bodies of functions may call functions."""
 
@@ -102,7 +103,29 @@ def infer(model: bytes, translated: Sequence[str] | None = None) -> bytes:
         if not foreign and "[ShapeInferenceError]" in str(error):
             raise
         inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    _take_from_results(inferred.graph)
     return inferred.SerializeToString()
+
+
+def _take_from_results(graph: onnx.GraphProto) -> None:
+    """Shapes that only the results of operators tell: what goes into one that keeps shapes has that
+    of its result. A size with a name is the same everywhere."""
+    values = (*graph.value_info, *graph.input, *graph.output)
+    known = {value.name: value.type.tensor_type for value in values}
+    named: dict[str, int] = {}
+    for node in reversed(graph.node):
+        names = (*node.input[:1], *node.output[:1])
+        if node.op_type not in _KEEP_SHAPE or any(name not in known for name in names):
+            continue
+        before, after = (known[name] for name in names)
+        if after.HasField("shape") and not before.HasField("shape"):
+            before.shape.CopyFrom(after.shape)
+        for one, other in zip(before.shape.dim, after.shape.dim, strict=False):
+            if one.dim_param and other.HasField("dim_value"):
+                named[one.dim_param] = other.dim_value
+    for axis in (axis for tensor in known.values() for axis in tensor.shape.dim):
+        if axis.dim_param in named:
+            axis.dim_value = named[axis.dim_param]
 
 
 def _ready() -> None:

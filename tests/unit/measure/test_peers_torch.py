@@ -96,6 +96,7 @@ CASES: list[Case] = [
     ("shrink", MAP, {"bias": 0.2, "lambd": 0.5}),
     ("shrink", MAP, {"bias": 0.2, "lambd": -0.5}),
     ("cast", MAP, {"dtype": "int32"}),
+    ("bitcast", MAP, {"dtype": "int32"}),
     *[
         (name, ((2, 3, 4), (3, 1)), {})
         for name in [

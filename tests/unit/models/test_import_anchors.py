@@ -318,6 +318,31 @@ def test_root_mean_square_normalization() -> None:
     check_node("RMSNormalization", {"x": normal(2, 3, 4)}, constants=scale, opset=23, axis=-1)
 
 
+@pytest.mark.parametrize("axis", [-1, 1])
+@pytest.mark.parametrize("p", [1, 2])
+def test_division_by_a_norm(p: int, axis: int) -> None:
+    x = normal(2, 3, 4)
+    x[0, :, 0] = x[1, 2] = 0
+    check_node("LpNormalization", {"x": x}, p=p, axis=axis)
+
+
+@pytest.mark.parametrize("named", [{"strides": [2, 1]}, {"pads": [1, 0, 1, 2]},
+                                   {"dilations": [2, 3], "pads": [2, 2, 2, 2]}])  # fmt: skip
+def test_an_image_of_columns(named: dict[str, list[int]]) -> None:
+    image, block = (7, 6), (3, 2)
+    pads, strides, dilations = (
+        named.get(name, [fill] * (2 * len(block)))
+        for name, fill in (("pads", 0), ("strides", 1), ("dilations", 1))
+    )
+    places = [
+        (image[i] + pads[i] + pads[i + 2] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1
+        for i in range(2)
+    ]
+    constants = {"i": int64(*image), "b": int64(*block)}
+    columns = normal(2, 3 * 6, places[0] * places[1])
+    check_node("Col2Im", {"x": columns}, constants=constants, opset=18, **named)
+
+
 REDUCTIONS = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1",
               "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"]  # fmt: skip
 
@@ -340,6 +365,18 @@ def test_reduction(operator: str, opset: int, axes: tuple[int, ...] | None) -> N
 )  # fmt: skip
 def test_reduction_over_no_axes(operator: str) -> None:
     check_node(operator, {"x": normal(2, 3)}, opset=18, noop_with_empty_axes=1)
+
+
+@pytest.mark.parametrize("operator", ["ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd"])
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_reduction_of_nothing(operator: str, dtype: str) -> None:
+    constants = {"axes": int64(1)}
+    check_node(operator, {"x": np.zeros((2, 0, 4), dtype)}, constants=constants, opset=20)
+
+
+@pytest.mark.parametrize("operator", ["ReduceMax", "ReduceMin"])
+def test_reduction_of_booleans(operator: str) -> None:
+    check_node(operator, {"x": normal(3, 4) > 0}, constants={"axes": int64(1)}, opset=20)
 
 
 @pytest.mark.parametrize("operator", ["ReduceL2", "ReduceLogSum", "ReduceLogSumExp"])

@@ -146,6 +146,9 @@ def test_power(exponent: float) -> None:
 
 def test_power_of_data() -> None:
     check_node("Pow", {"x": np.abs(normal(3, 4)), "e": normal(4, seed=1)}, opset=13)
+    whole = np.array([1, -2, 3, 0], np.int64)
+    check_node("Pow", {"x": np.abs(normal(3, 4)), "e": whole}, opset=13)
+    check_node("Pow", {"x": whole, "e": np.array([2, 3, 0.5, 1], np.float32)}, opset=13)
 
 
 @pytest.mark.parametrize("limits", [(-0.5, 0.7), (0.0, 6.0), (None, 0.3), (-0.2, None)])

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from helpers.networks.onnx_models import check, check_node, few, int64, model_of, normal, unfolded
 from tilewright.core.errors import ModelError
@@ -31,6 +31,7 @@ def test_how_many_elements_there_are() -> None:
 def test_ones_along_a_diagonal(k: int) -> None:
     check_node("EyeLike", {"x": normal(3, 5)}, k=k)
     check_node("EyeLike", {"x": normal(3, 5)})
+    check_node("EyeLike", {"x": normal(3, 5)}, k=k, dtype=TensorProto.INT64)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3, -1])
@@ -332,7 +333,8 @@ def test_resizing_that_means_nothing_certain_is_refused(
         unfolded(model_of([node], {"x": x}, opset=18, constants=scales))
 
 
-def test_sizes_that_come_in_as_an_input_are_refused() -> None:
+def test_scales_that_come_in_as_an_input_are_refused() -> None:
+    """The shape of the result does not tell them: two times two is four, and 2.4 times two, too."""
     node = helper.make_node("Resize", ["x", "", "s"], ["y"], name="grow", mode="linear")
     inputs = {"x": normal(1, 1, 3, 3), "s": np.asarray([1, 1, 2, 2], np.float32)}
     with pytest.raises(ModelError, match="neither its scales nor its sizes are constant"):

@@ -58,6 +58,48 @@ def test_a_zero_point_that_comes_with_the_data() -> None:
     check(model_of([node], {"x": x, "z": zero}, constants=constants), {"x": x, "z": zero})
 
 
+def products(operator: str, arrays: dict[str, Array], known: tuple[str, ...]) -> Graph:
+    """A node of all arrays, in their order, some of them constants."""
+    node = helper.make_node(operator, [*arrays], ["y"], name="node")
+    constants = {name: arrays[name] for name in known}
+    feed = {name: array for name, array in arrays.items() if name not in known}
+    return check(model_of([node], feed, opset=21, constants=constants), feed)
+
+
+@pytest.mark.parametrize("known", [("b", "bz"), ("bz",), ()], ids=str)
+@pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8)], ids=str)
+def test_integer_product(shape: tuple[int, ...], known: tuple[str, ...]) -> None:
+    a, b = codes("uint8", *shape), codes("int8", 8, 6, seed=1)
+    arrays = {"a": a, "b": b, "az": np.asarray(100, np.uint8), "bz": np.asarray(0, np.int8)}
+    graph = products("MatMulInteger", arrays, known)
+    assert ("conv2d" in {node.operator for node in graph.nodes}) == ("b" in known)
+
+
+@pytest.mark.parametrize("known", ["as b bs bz ys yz", "bs", ""])
+@pytest.mark.parametrize("zero", [0, 3])
+@pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8)], ids=str)
+def test_requantized_product(shape: tuple[int, ...], zero: int, known: str) -> None:
+    b = codes("int8", *shape[:-2], 8, 6, seed=1)
+    arrays = {
+        "a": codes("uint8", *shape), "as": np.asarray(0.02, np.float32),
+        "az": np.asarray(128, np.uint8), "b": b, "bs": np.asarray(0.01, np.float32),
+        "bz": np.asarray(zero, np.int8), "ys": np.asarray(0.1, np.float32),
+        "yz": np.asarray(7, np.int8),
+    }  # fmt: skip
+    arrays["az"], arrays["yz"] = np.asarray(128, np.uint8), np.asarray(120, np.uint8)
+    products("QLinearMatMul", arrays, tuple(known.split()))
+
+
+def test_scales_of_a_convolution_that_come_with_the_data() -> None:
+    arrays = {
+        "x": codes("uint8", 1, 4, 6, 6), "xs": np.asarray(0.02, np.float32),
+        "xz": np.asarray(77, np.uint8), "w": codes("int8", 3, 4, 3, 3, seed=1),
+        "ws": np.asarray([0.01, 0.02, 0.03], np.float32), "wz": np.zeros(3, np.int8),
+        "ys": np.asarray(0.2, np.float32), "yz": np.asarray(120, np.uint8),
+    }  # fmt: skip
+    products("QLinearConv", arrays, ("w", "wz"))
+
+
 def test_weights_that_do_not_fit_signed_bytes() -> None:
     constants = {
         "w": codes("uint8", 6, 4, 3, 3, seed=1),

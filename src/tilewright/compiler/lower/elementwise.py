@@ -162,6 +162,10 @@ def _cast(x: Expr, named: dict[str, Any]) -> Expr:
     return mathematics.converted(x, named["dtype"])
 
 
+def _bitcast(x: Expr, dtype: str) -> Expr:
+    return x if mathematics.dtype(x) == dtype else tirx.reinterpret(dtype, x)
+
+
 RULES: dict[str, Rule] = {
     "identity": lambda x, _: x[0],
     "relu": lambda x, _: _relu(x[0]),
@@ -198,6 +202,7 @@ RULES: dict[str, Rule] = {
     "shrink": lambda x, n: _shrink(x[0], float(n["bias"]), float(n["lambd"])),
     "hard_sigmoid": lambda x, n: _hard_sigmoid(x[0], n["alpha"], n["beta"]),
     "cast": lambda x, named: _cast(x[0], named),
+    "bitcast": lambda x, named: _bitcast(x[0], named["dtype"]),
     "add": lambda x, _: x[0] + x[1],
     "subtract": lambda x, _: x[0] - x[1],
     "multiply": lambda x, _: x[0] * x[1],
@@ -244,7 +249,7 @@ _IN_SINGLE = frozenset(
 """Operators computed in single precision where the type is float16, all transcendental ones among
 them; with bfloat16, which TVM does not take everywhere, all are that compute something."""
 
-_MOVES_BITS = frozenset({"identity", "cast"})
+_MOVES_BITS = frozenset({"identity", "cast", "bitcast"})
 
 
 def expression(step: Step, operands: list[Expr]) -> Expr:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilewright.core.element_types import is_element_type
+from tilewright.core.element_types import element_type, is_element_type
 from tilewright.graph.network import TensorType
 from tilewright.graph.operators.base import Operator, Types, broadcast, common_dtype, expect
 
@@ -98,6 +98,13 @@ def _where_type(types: Types) -> TensorType:
 def _cast_type(types: Types, dtype: str) -> TensorType:
     expect(is_element_type(dtype), f"unknown type {dtype}")
     return TensorType(types[0].shape, dtype)
+
+
+def _bitcast_type(types: Types, dtype: str) -> TensorType:
+    result = _cast_type(types, dtype)
+    sizes = {element_type(kind.dtype).bytes for kind in (types[0], result)}
+    expect(len(sizes) == 1 and "bool" not in (dtype, types[0].dtype), f"{types[0]} is no {dtype}")
+    return result
 
 
 def _cast(x: Any, dtype: str) -> Any:
@@ -186,6 +193,14 @@ ELEMENTWISE = (
     ),
     _operator("clip", _clip, slope=1.0),
     Operator(name="cast", result_type=_cast_type, work=1, compute=_cast, elementwise=True),
+    Operator(
+        name="bitcast",
+        result_type=_bitcast_type,
+        work=1,
+        compute=lambda x, dtype: x.view(np.dtype(dtype)),
+        elementwise=True,
+        jumps=True,
+    ),
     _operator("add", np.add, 2),
     _operator("subtract", np.subtract, 2),
     _operator("multiply", np.multiply, 2),

@@ -230,6 +230,7 @@ _CALLED: dict[str, Call] = {
     "hard_sigmoid": lambda n, x: (n["alpha"] * x + n["beta"]).clamp(0, 1),
     "shrink": lambda n, x: _shrink(x, float(n["bias"]), float(n["lambd"])),
     "cast": lambda n, x: x.to(getattr(torch, n["dtype"])),
+    "bitcast": lambda n, x: x.view(getattr(torch, n["dtype"])),
     "divide": _divide,
     "shift_left": _shift_left,
     "shift_right": _shift_right,

@@ -102,7 +102,9 @@ def power(node: OnnxNode) -> Translated:
             return x * x if number == 2 else x * x * x
         if number in (0.5, 1.0):
             return x.emit("sqrt") if number == 0.5 else x
-    only_if(exponent.dtype == x.dtype or (value is not None and not x.dtype.startswith("int")))
+    if exponent.dtype != x.dtype and "int" in x.dtype:
+        wide = x.cast("float64").with_operand("power", exponent.cast("float64"))
+        return wide.cast(x.dtype)
     return x.with_operand("power", exponent.cast(x.dtype))
 
 
@@ -147,6 +149,14 @@ def _clip(x: Tensor, minimum: float, maximum: float) -> Tensor:
         return x.emit("relu")
     limits = (str(v) if np.isinf(v) else shortest(v) for v in (minimum, maximum))
     return x.emit("clip", **dict(zip(("minimum", "maximum"), limits, strict=True)))
+
+
+@translates("BitCast")
+def bit_cast(node: OnnxNode) -> Translated:
+    """BitCast, between types of one size."""
+    code = node.integer("to", onnx.TensorProto.FLOAT)
+    dtype = dtype_name(code, f"the result of node {quoted(node.name)}")
+    return node.input(0).emit("bitcast", dtype=dtype)
 
 
 @translates("Cast", "CastLike")

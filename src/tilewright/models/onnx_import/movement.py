@@ -3,15 +3,17 @@ pad, repeat or permute elements, or see them in another shape."""
 
 from __future__ import annotations
 
+from itertools import combinations
 from math import inf, isfinite, prod
 
 import numpy as np
 
 from tilewright.core.errors import ModelError, quoted
-from tilewright.graph.clean.edit import only_if
+from tilewright.graph.clean.edit import found, only_if
 from tilewright.graph.clean.simplify import FOLDED_BYTES
 from tilewright.graph.inputs import IndexRange
 from tilewright.models.onnx_import.node import (
+    MOST_CHOICES,
     TRAINING_HINT,
     OnnxNode,
     Tensor,
@@ -22,6 +24,7 @@ from tilewright.models.onnx_import.node import (
     training_refused,
     translates,
 )
+from tilewright.models.onnx_model import dtype_name
 
 _NUMBERS = {"value_float": "float32", "value_floats": "float32", "value_int": "int64",
             "value_ints": "int64"}  # fmt: skip
@@ -42,7 +45,7 @@ def constant(node: OnnxNode) -> Translated:
 @translates("ConstantOfShape")
 def constant_of_shape(node: OnnxNode) -> Translated:
     """ConstantOfShape; float32 zeros by default."""
-    shape, value = node.known_integers(0), node.tensor("value")
+    shape, value = node.sizes(0, node.declared), node.tensor("value")
     filling = np.zeros(1, np.float32) if value is None else value
     if filling.size != 1 or min(shape, default=0) < 0:
         raise ModelError(f"{list(filling.shape)} values cannot fill a shape {list(shape)}")
@@ -64,7 +67,13 @@ def size_of(node: OnnxNode) -> Translated:
 
 @translates("Range")
 def value_range(node: OnnxNode) -> Translated:
-    """Range between constants."""
+    """Range between constants; else first + stride * (0, 1, …), where the model tells how many."""
+    if any(node.value(index) is None for index in range(3)):
+        first, _, stride = node.several(3)
+        (count,) = node.declared()
+        only_if(count * np.dtype(first.dtype).itemsize <= FOLDED_BYTES)
+        counted = node.constant(np.arange(count).astype(np.dtype(first.dtype)))
+        return counted * stride.reshape(()) + first.reshape(())
     arrays = [node.known(index) for index in range(3)]
     first, last, stride = (array.reshape(-1)[0].item() for array in arrays)
     count = (last - first) / stride if stride else inf
@@ -76,12 +85,12 @@ def value_range(node: OnnxNode) -> Translated:
 
 @translates("EyeLike")
 def eye_like(node: OnnxNode) -> Translated:
-    """EyeLike of a float32 tensor, whose type is the result's."""
-    kind = node.input(0).type
+    """EyeLike, of the type of its operand if it names no other."""
+    kind, code = node.input(0).type, node.integer("dtype", 0)
     rows, columns = kind.shape
-    only_if("dtype" not in node.attributes and kind.bytes <= FOLDED_BYTES)
-    k = node.integer("k", 0)
-    return node.constant(np.eye(rows, columns, k, dtype=np.dtype(kind.dtype)))
+    only_if(kind.bytes <= FOLDED_BYTES)
+    dtype = dtype_name(code, f"the result of node {quoted(node.name)}") if code else kind.dtype
+    return node.constant(np.eye(rows, columns, node.integer("k", 0), dtype=np.dtype(dtype)))
 
 
 @translates("Identity")
@@ -129,24 +138,14 @@ def cut(node: OnnxNode) -> Translated:
     )
 
 
-@translates("CumSum")
-def running_sum(node: OnnxNode) -> Translated:
-    """CumSum is carried along; one from the end, which TVM's importer fails at, runs from the
-    start of what is turned around."""
-    x = node.input(0)
-    only_if(bool(node.integer("reverse", 0)))
-    axis = axis_of(node.known_integers(1)[0], x.rank, node.name)
-    backward = {axis: slice(None, None, -1)}
-    results = node.carry(node.altered((x.cut(backward), node.input(1)), reverse=None))
-    return [result and result.cut(backward) for result in results]
-
-
 @translates("Split")
 def split(node: OnnxNode) -> Translated:
     """Split → one slice per output."""
     x, parts = node.input(0), len(node.proto.output)
     axis = node.axis(x.rank, 0)
-    sizes = node.known_integers(1, node.integers("split"))
+    sizes = node.integers("split")
+    if node.given(1):
+        sizes = node.sizes(1, lambda: [node.declared(part)[axis] for part in range(parts)])
     if not sizes:
         part = -(-x.shape[axis] // parts)
         sizes = tuple(max(0, min(part, x.shape[axis] - i * part)) for i in range(parts))
@@ -237,10 +236,10 @@ def triangle(node: OnnxNode) -> Translated:
 @translates("Reshape")
 def reshape(node: OnnxNode) -> Translated:
     """Reshape: 0 copies an axis, -1 takes what is left."""
-    x, wanted = node.input(0), node.known_integers(1)
+    x, wanted = node.input(0), node.sizes(1, node.declared, exact=False)
     sizes = list(wanted)
     for i, size in enumerate(sizes):
-        if size == 0 and not node.integer("allowzero", 0) and i < x.rank:
+        if size == 0 and x.type.elements and not node.integer("allowzero", 0) and i < x.rank:
             sizes[i] = x.shape[i]
     if -1 in sizes:
         known = prod(size for size in sizes if size != -1)
@@ -261,7 +260,10 @@ def flatten(node: OnnxNode) -> Translated:
 @translates("Squeeze", "Unsqueeze")
 def squeeze(node: OnnxNode) -> Translated:
     """Squeeze, Unsqueeze: axes as attribute (before operator set 13) or input."""
-    x, axes = node.input(0), node.known_integers(1, node.integers("axes"))
+    x = node.input(0)
+    if node.given(1) and node.value(1) is None:
+        return x.reshape(_implied_by_ones(node, x.shape, node.declared()))
+    axes = node.known_integers(1, node.integers("axes"))
     rank = x.rank + (len(axes) if node.operator == "Unsqueeze" else 0)
     places = {axis_of(axis, rank, node.name) for axis in axes}
     if node.operator == "Unsqueeze":
@@ -269,6 +271,18 @@ def squeeze(node: OnnxNode) -> Translated:
         return x.reshape([1 if i in places else next(sizes) for i in range(rank)])
     gone = places or {i for i, size in enumerate(x.shape) if size == 1}
     return x.reshape([size for i, size in enumerate(x.shape) if i not in gone])
+
+
+def _implied_by_ones(
+    node: OnnxNode, before: tuple[int, ...], after: tuple[int, ...]
+) -> tuple[int, ...]:
+    """The shape `after`, with an example of the axes that come or go noted."""
+    short, long = sorted((before, after), key=len)
+    only_if(len(long) <= MOST_CHOICES)
+    ones = combinations([i for i, size in enumerate(long) if size == 1], len(long) - len(short))
+    fitting = [c for c in ones if tuple(s for i, s in enumerate(long) if i not in c) == short]
+    node.implied(1, found(next(iter(fitting), None)), exact=False)
+    return after
 
 
 @translates("Transpose")
@@ -282,14 +296,18 @@ def transpose(node: OnnxNode) -> Translated:
 def expand(node: OnnxNode) -> Translated:
     """Expand: the shapes broadcast both ways."""
     x = node.input(0)
-    shape = np.broadcast_shapes(x.shape, node.known_integers(1))
+    wanted = node.sizes(1, lambda: node.declared()[-node.input(1).type.elements :], exact=False)
+    shape = np.broadcast_shapes(x.shape, wanted)
     return x if shape == x.shape else x.emit("expand", shape=tuple(int(size) for size in shape))
 
 
 @translates("Tile")
 def tile(node: OnnxNode) -> Translated:
     """Tile → reshape to [1,d0,1,d1,…], expand to [r0,d0,r1,d1,…], reshape."""
-    x, repeats = node.input(0), node.known_integers(1)
+    x = node.input(0)
+    repeats = node.sizes(
+        1, lambda: [s // max(x.shape[i], 1) for i, s in enumerate(node.declared())]
+    )
     if all(repeat == 1 for repeat in repeats):
         return x
     pairs = list(zip(repeats, x.shape, strict=True))

@@ -7,7 +7,7 @@ A translation is a function of a node, registered under the names of its operato
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partialmethod
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from tilewright.core.errors import ModelError, quoted
-from tilewright.graph.clean.edit import found
+from tilewright.graph.clean.edit import found, only_if
 from tilewright.graph.clean.simplify import FoldingAllowance
 from tilewright.graph.inputs import IndexRange
 from tilewright.graph.network import Array, AttributeValue, Node, TensorType, attributes, fresh_name
@@ -127,14 +127,16 @@ class GraphBuilder:
     """Collects nodes in topological order.
 
     `reserved` are the names of the model file and of its constants: generated names never collide
-    with them. `scope` is the ONNX node that what follows
-    belongs to, `allowance` what may be folded.
+    with them. `scope` is the ONNX node that what follows belongs to, `allowance` what may be
+    folded; `examples` and `fixed` are those of `Graph`, of other tensors than inputs, too.
     """
 
     def __init__(self, reserved: set[str], allowance: FoldingAllowance) -> None:
         self.nodes: list[Node] = []
         self.types: dict[str, TensorType] = {}
         self.constants: dict[str, Array] = {}
+        self.examples: dict[str, Array] = {}
+        self.fixed: set[str] = set()
         self.scope = ""
         self._allowance = allowance
         self._reserved = frozenset(reserved)
@@ -256,9 +258,10 @@ def shortest(value: float) -> float:
 class OnnxNode:
     """A node to translate. `inputs` are tensors of our graph, None where an input is left out.
 
-    `opset` is the version of the operator set of the node's domain. `carry` emits a node like this
-    one as it is, as an opaque one, and gives the tensors of all its outputs; `inside` translates a
-    branch or body of the node for given inputs, under a name, and gives the tensors of its outputs.
+    `opset` is the version of the operator set of the node's domain; `types` are the static ones of
+    the file's tensors. `carry` emits a node like this one as it is, as an opaque one, and gives the
+    tensors of all its outputs; `inside` translates a branch or body of the node for given inputs,
+    under a name, and gives the tensors of its outputs.
     """
 
     builder: GraphBuilder
@@ -267,6 +270,7 @@ class OnnxNode:
     inputs: tuple[Tensor | None, ...]
     attributes: Mapping[str, Any]
     proto: onnx.NodeProto
+    types: Mapping[str, TensorType]
     carry: Callable[[OnnxNode], Sequence[Tensor | None]]
     inside: Callable[[onnx.GraphProto, Sequence[Tensor], str], tuple[Tensor, ...]]
 
@@ -315,6 +319,30 @@ class OnnxNode:
         if default is not None and self.given(index) is None:
             return default
         return tuple(int(item) for item in self.known(index).reshape(-1))
+
+    def declared(self, output: int = 0) -> tuple[int, ...]:
+        """The static shape that the model tells of an output; NotApplicable where it tells none."""
+        return found(self.types.get(self.proto.output[output])).shape
+
+    def sizes(
+        self, index: int, implied: Callable[[], Sequence[int]], *, exact: bool = True
+    ) -> tuple[int, ...]:
+        """The integers of an input; where they are not known, those that the shape of the result
+        implies."""
+        if self.value(index) is not None:
+            return self.known_integers(index)
+        return self.implied(index, implied(), exact=exact)
+
+    def implied(self, index: int, values: Sequence[int], *, exact: bool = True) -> tuple[int, ...]:
+        """These values, noted as what an input must hold; where not `exact`, as an example of it.
+        NotApplicable where they are more or fewer than the input has."""
+        tensor = self.input(index)
+        only_if(tensor.type.elements == len(values))
+        array = np.array(values, np.dtype(tensor.dtype)).reshape(tensor.shape)
+        self.builder.examples.setdefault(tensor.name, array)
+        if exact:
+            self.builder.fixed.add(tensor.name)
+        return tuple(values)
 
     def constant(self, array: Array) -> Tensor:
         """Add a generated constant."""
@@ -367,6 +395,35 @@ class OnnxNode:
         proto.attribute.extend(onnx.helper.make_attribute(*entry) for entry in given.items())
         rest = {name: value for name, value in self.attributes.items() if name not in attributes}
         return replace(self, inputs=inputs, attributes=rest | given, proto=proto)
+
+
+MOST_CHOICES = 8
+"""More results than this are not computed to choose one of them."""
+
+
+def over_axes(
+    axes: Tensor, x: Tensor, choices: Iterable[tuple[int, ...]], compute: Callable[..., Tensor]
+) -> Tensor:
+    """What `compute` gives for the axes of `x` that a tensor names when the network runs: computed
+    for each of the `choices`, and the right one chosen. Axes of one element do not count.
+
+    Each axis has a bit: bits = gather([1, 2, 4, …], axes), and a choice is known by their sum.
+    Other sums become an index that no result has, which is an error when the network runs.
+    """
+    bits = [int(size != 1) << axis for axis, size in enumerate(x.shape)]
+    coded = {sum(bits[axis] for axis in choice): choice for choice in choices}
+    only_if(0 < len(coded) <= MOST_CHOICES)
+    table = x.builder.constant(np.array(bits, np.int64))
+    named = table.emit("gather", axes.reshape((axes.type.elements,)), axis=0)
+    code = named.emit("reduce_sum", axes=(0,), keepdims=False)
+    place = code.filled(len(coded))
+    results: list[Tensor] = []
+    for number, choice in coded.items():
+        place = code.emit("equal", number).emit("where", code.filled(len(results)), place)
+        result = compute(choice)
+        results.append(result.reshape((1, *result.shape)))
+    every = x.builder.emit("concat", *results, axis=0) if len(results) > 1 else results[0]
+    return every.emit("gather", place, axis=0)
 
 
 Translated = Tensor | Sequence[Tensor | None] | OnnxNode

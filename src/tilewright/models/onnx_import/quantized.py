@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -71,17 +72,48 @@ def integer_convolution(node: OnnxNode) -> Translated:
     return _sums(node, node.several(2), (node.given(2), node.given(3)), None)
 
 
+@translates("MatMulInteger")
+def integer_product(node: OnnxNode) -> Translated:
+    """MatMulInteger → sums of 32 bits of products of bytes less their zero points."""
+    return _products(node, node.several(2), (node.given(2), node.given(3)))
+
+
+@translates("QLinearMatMul")
+def requantized_product(node: OnnxNode) -> Translated:
+    """QLinearMatMul → sums of 32 bits, cast, multiply, round, add the zero point, clip, cast."""
+    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = node.several(8)
+    only_if(zero.dtype in _CODES and zero.type.elements == scale.type.elements == 1)
+    sums = _products(node, (a, b), (a_zero, b_zero))
+    factor = _spread(a_scale.cast("float32"), 2) * _spread(b_scale.cast("float32"), 1)
+    factor = factor / _spread(scale.cast("float32"), 1)
+    return _saturated(node, (sums.cast("float32") * factor).emit("round"), zero, zero.dtype)
+
+
+def _products(
+    node: OnnxNode, operands: tuple[Tensor, ...], zeros: tuple[Tensor | None, Tensor | None]
+) -> Tensor:
+    """Sums of (a - a_zero) (b - b_zero) in 32 bits; a constant matrix as filters of 1×1."""
+    a, b = operands
+    only_if(min(a.rank, b.rank) >= 2 and all(zero is None or zero.rank <= 1 for zero in zeros))
+    if b.value is None or b.rank > 2 or (zeros[0] and zeros[0].type.elements > 1):
+        b = _shifted(b, zeros[1], 1)
+        return _shifted(a, zeros[0], 2).emit("batch_matmul", b, transpose_b=False)
+    depth, columns = b.shape
+    filters = b.transpose((1, 0)).reshape((columns, depth, 1, 1))
+    image = a.reshape((prod(a.shape[:-1]), depth, 1, 1))
+    return _sums(node, (image, filters), zeros, None).reshape((*a.shape[:-1], columns))
+
+
 @translates("QLinearConv")
 def requantized_convolution(node: OnnxNode) -> Translated:
     """QLinearConv → conv2d, add, cast, multiply, round, add the zero point, clip, cast."""
-    scales = [node.known(index).astype(np.float32).reshape(-1) for index in (1, 4, 6)]
-    (x_scale, w_scale, y_scale), zero = scales, node.input(7)
+    x_scale, w_scale, y_scale = (_spread(node.input(index), 3) for index in (1, 4, 6))
+    zero = node.input(7)
     bias = node.known(8) if node.given(8) else None
     only_if(zero.dtype in _CODES)
     operands, zeros = (node.input(0), node.input(3)), (node.given(2), node.given(5))
     sums = _sums(node, operands, zeros, bias)
-    scale = np.broadcast_to(x_scale * w_scale / y_scale, (sums.shape[1],)).reshape(-1, 1, 1)
-    factor = node.constant(np.ascontiguousarray(scale, np.float32))
+    factor = (x_scale * w_scale / y_scale).emit("expand", shape=(sums.shape[1], 1, 1))
     codes = (sums.emit("cast", dtype="float32") * factor).emit("round")
     return _saturated(node, codes, zero, zero.dtype)
 
@@ -164,10 +196,13 @@ def _signed_weights(weights: Tensor, zero: Tensor | None) -> Array | None:
 def _shifted(x: Tensor, zero: Tensor | None, rank: int) -> Tensor:
     """An operand in 32 bits, less its zero point, which has `rank` axes where it is no number."""
     wide = x.cast("int32")
-    if zero is None or _all_zero(zero):
-        return wide
-    point, count = zero.cast("int32"), zero.type.elements
-    return wide - point.reshape(() if count == 1 else (count, *(1,) * (rank - 1)))
+    return wide if zero is None or _all_zero(zero) else wide - _spread(zero.cast("int32"), rank)
+
+
+def _spread(x: Tensor, rank: int) -> Tensor:
+    """A number as it is, numbers along the first of so many axes."""
+    count = x.type.elements
+    return x.reshape(() if count == 1 else (count, *(1,) * (rank - 1)))
 
 
 _BYTES = ("int8", "uint8")

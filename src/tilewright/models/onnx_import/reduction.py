@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import combinations
 from math import prod
 
 import numpy as np
@@ -10,10 +12,12 @@ import onnx
 from tilewright.core.errors import ModelError, quoted
 from tilewright.graph.clean.edit import only_if
 from tilewright.models.onnx_import.node import (
+    MOST_CHOICES,
     OnnxNode,
     Tensor,
     Translated,
     axis_of,
+    over_axes,
     training_refused,
     translates,
 )
@@ -23,6 +27,8 @@ _PLAIN = {
     "ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceMax": "reduce_max",
     "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod",
 }  # fmt: skip
+_OF_NOTHING = ("reduce_max", "reduce_min")
+"""Reductions that have no result of no elements but a limit."""
 _ROOTS = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
 _CHAINS = ("ReduceL1", "ReduceSumSquare", *_ROOTS)
 
@@ -64,39 +70,70 @@ def matrix_product(node: OnnxNode) -> Translated:
     return result.reshape([*batch, *([] if vector_a else [rows]), *([] if vector_b else [columns])])
 
 
-def _axes(node: OnnxNode) -> tuple[int, ...]:
-    """The axes, sorted, from attribute or input; all when none are given."""
-    rank, axes = node.input(0).rank, node.known_integers(1, node.integers("axes"))
-    if not axes and not node.integer("noop_with_empty_axes", 0):
-        return tuple(range(rank))
-    return tuple(sorted(axis_of(a, rank, node.name) for a in axes))
+def _over_axes(node: OnnxNode, compute: Callable[[tuple[int, ...]], Tensor]) -> Tensor:
+    """What `compute` gives for the axes, sorted, of attribute or input; for all where none are
+    given. Axes that are not known are those that give the shape of the result, or one of several
+    such choices, of which the network chooses."""
+    x, axes = node.input(0), node.given(1)
+    if axes and axes.value is None:
+        only_if(x.rank <= MOST_CHOICES)
+        fitting = [
+            each
+            for each in combinations(range(x.rank), axes.type.elements)
+            if _rest(node, each) == node.declared()
+        ]
+        node.implied(1, fitting[0] if fitting else (), exact=False)
+        return over_axes(axes, x, fitting, compute)
+    known = node.known_integers(1, node.integers("axes"))
+    if not known and not node.integer("noop_with_empty_axes", 0):
+        return compute(tuple(range(x.rank)))
+    return compute(tuple(sorted(axis_of(a, x.rank, node.name) for a in known)))
+
+
+def _rest(node: OnnxNode, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that is left after a reduction."""
+    keeps, shape = node.integer("keepdims", 1), node.input(0).shape
+    return tuple(1 if i in axes else size for i, size in enumerate(shape) if keeps or i not in axes)
 
 
 @translates(*_PLAIN)
 def reduce(node: OnnxNode) -> Translated:
-    """Sum, mean, maximum, minimum and product over axes."""
-    only_if(node.input(0).dtype != "bool")
-    return _reduced(_PLAIN[node.operator], node.input(0), _axes(node), node)
+    """Sum, mean, maximum, minimum and product over axes; booleans as bytes."""
+    x = node.input(0)
+    numbers = x.cast("uint8") if x.dtype == "bool" else x
+    operator = _PLAIN[node.operator]
+    return _over_axes(node, lambda axes: _reduced(operator, numbers, axes, node)).cast(x.dtype)
 
 
 @translates(*_CHAINS)
 def reduce_chain(node: OnnxNode) -> Translated:
     """Norms and logarithms of sums: elementwise operators around a sum, over no axis alone."""
-    axes, x, operator = _axes(node), node.input(0), node.operator
+    x, operator = node.input(0), node.operator
     if operator in _ROOTS and "int" in x.dtype:
         raise ModelError(f"roots and logarithms of elements of type {x.dtype} are not supported")
     if operator == "ReduceLogSumExp":
-        return _log_sum_exp(x, axes, node)
+        return _over_axes(node, lambda axes: _log_sum_exp(x, axes, node))
     if operator != "ReduceLogSum":
         x = x.emit("abs") if operator == "ReduceL1" else x * x
-    total = _reduced("reduce_sum", x, axes, node)
+    total = _over_axes(node, lambda axes: _reduced("reduce_sum", x, axes, node))
     outer = {"ReduceL2": "sqrt", "ReduceLogSum": "log"}.get(operator)
     return total.emit(outer) if outer else total
 
 
 def _reduced(operator: str, x: Tensor, axes: tuple[int, ...], node: OnnxNode) -> Tensor:
     keeps = bool(node.integer("keepdims", 1))
+    if operator in _OF_NOTHING and any(x.shape[axis] == 0 for axis in axes):
+        least, most = _limits(x.dtype)
+        return x.filled(most if operator == "reduce_min" else least, _rest(node, axes))
     return x.emit(operator, axes=axes, keepdims=keeps) if axes else x
+
+
+def _limits(dtype: str) -> tuple[float, float]:
+    """The smallest and the largest number of a type."""
+    if "int" not in dtype:
+        return -np.inf, np.inf
+    limits = np.iinfo(dtype)
+    return limits.min, limits.max
 
 
 def _log_sum_exp(x: Tensor, axes: tuple[int, ...], node: OnnxNode) -> Tensor:
@@ -105,10 +142,7 @@ def _log_sum_exp(x: Tensor, axes: tuple[int, ...], node: OnnxNode) -> Tensor:
         return x
     peak = x.emit("reduce_max", axes=axes, keepdims=True)
     total = (x - peak).emit("exp").emit("reduce_sum", axes=axes, keepdims=True)
-    result = total.emit("log") + peak
-    if node.integer("keepdims", 1):
-        return result
-    return result.reshape([size for i, size in enumerate(result.shape) if i not in axes])
+    return (total.emit("log") + peak).reshape(_rest(node, axes))
 
 
 @translates("Softmax", "LogSoftmax")
@@ -121,6 +155,18 @@ def softmax(node: OnnxNode) -> Translated:
         return x.emit(operator, axis=axis)
     flat = prod(x.shape[:axis]), prod(x.shape[axis:])
     return x.reshape(flat).emit(operator, axis=1).reshape(x.shape)
+
+
+@translates("LpNormalization")
+def norm_normalization(node: OnnxNode) -> Translated:
+    """LpNormalization → division by the sum of sizes, or by the root of that of squares; zeros
+    where that is zero."""
+    x, power = node.input(0), node.integer("p", 2)
+    only_if(power in (1, 2))
+    part = x.emit("abs") if power == 1 else x * x
+    norm = part.emit("reduce_sum", axes=(node.axis(x.rank, -1),), keepdims=True)
+    norm = norm if power == 1 else norm.emit("sqrt")
+    return norm.emit("equal", 0).emit("where", x.filled(0), x / norm)
 
 
 @translates("BatchNormalization")

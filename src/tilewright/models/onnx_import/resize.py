@@ -203,7 +203,9 @@ def _axes(node: OnnxNode, shape: tuple[int, ...], coordinate: str) -> list[_Axis
     given = node.value(2 if late else 1)
     scaled: Any = node.attributes.get("scales", ()) if given is None else given.reshape(-1)
     named = [shortest(scale) for scale in scaled]
-    wanted = named or (node.value(3) is not None and node.known_integers(3))
+    wanted: Sequence[float] = named
+    if not named and node.given(3):
+        wanted = _known_sizes(node, places)
     if not wanted:
         raise ModelError("neither its scales nor its sizes are constant")
     for place, size in zip(places, wanted, strict=True):
@@ -218,6 +220,13 @@ def _axes(node: OnnxNode, shape: tuple[int, ...], coordinate: str) -> list[_Axis
         _Axis(before=before, after=after, scale=scale, part=part)
         for before, after, scale, part in zip(shape, sizes, scales, parts, strict=True)
     ]
+
+
+def _known_sizes(node: OnnxNode, places: Sequence[int]) -> Sequence[int]:
+    """Sizes that are given, or those that the model tells of the result, unless they are wishes."""
+    if node.value(3) is None and node.text("keep_aspect_ratio_policy", "stretch") == "stretch":
+        return node.implied(3, [node.declared()[place] for place in places])
+    return node.known_integers(3)
 
 
 def _refuse_fractions(shape: tuple[int, ...], sizes: list[int], scales: list[float]) -> None:

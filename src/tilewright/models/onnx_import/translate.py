@@ -24,7 +24,8 @@ from tilewright.models.onnx_import.opaque import opaque
 from tilewright.models.onnx_import.quantized import on_codes
 from tilewright.models.onnx_model import array_of
 
-_GROUPS = ("control_flow", "elementwise", "movement", "quantized", "reduction", "resize", "windows")
+_GROUPS = ("control_flow", "elementwise", "indexing", "movement", "quantized", "reduction",
+           "resize", "windows")  # fmt: skip
 for _group in _GROUPS:
     import_module(f"tilewright.models.onnx_import.{_group}")
 
@@ -71,6 +72,8 @@ def translate(source: InferredModel, name: str) -> Graph:
         outputs=tuple(outputs),
         types=builder.types,
         constants=builder.constants,
+        examples={name: a for name, a in builder.examples.items() if name in inputs},
+        fixed=frozenset(builder.fixed),
     )
     return whole.rebuilt(drop_unused(whole).nodes)
 
@@ -110,6 +113,7 @@ class _Scope:
             inputs=tuple(Tensor(self.builder, name) if name else None for name in given),
             attributes={a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute},
             proto=proto,
+            types=self.types,
             carry=partial(opaque, opsets=opsets, known=self.types),
             inside=partial(self._inside, label),
         )

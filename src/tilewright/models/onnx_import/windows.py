@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 import numpy as np
 
 from tilewright.core.errors import ModelError
 from tilewright.graph.clean.edit import only_if
+from tilewright.graph.clean.simplify import FOLDED_BYTES
 from tilewright.graph.inputs import IndexRange
 from tilewright.models.onnx_import.node import (
     OnnxNode,
@@ -20,6 +22,7 @@ from tilewright.models.onnx_import.node import (
 )
 
 _SAME = ("SAME_UPPER", "SAME_LOWER")
+_MOST_BLOCKS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +177,50 @@ def transposed_convolution(node: OnnxNode) -> Translated:
     if any(grown):
         result = result.padded((0, 0, *grown[:2]), (0, 0, *grown[2:]), 0.0, "constant")
     return _restored(_with_bias(result, node.given(2)), x.rank)
+
+
+@translates("Col2Im")
+def image_of_columns(node: OnnxNode) -> Translated:
+    """Col2Im → conv2d_transpose with filters that are zeros but for a one: filter number i of a
+    channel puts its element where element i of the block lies."""
+    x, (_, channels, *image) = node.input(0), node.declared()
+    rank, pads = len(image), node.integers("pads") or (0,) * (2 * len(image))
+    only_if(rank in (1, 2))
+    strides, dilation = _steps(node, rank)
+    room = [image[i] + pads[i] + pads[rank + i] for i in range(rank)]
+
+    def places(block: Sequence[int]) -> tuple[int, ...]:
+        return tuple(
+            (room[i] - dilation[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)
+        )
+
+    def fits(block: Sequence[int]) -> bool:
+        spots = places(block)
+        right = channels * prod(block) == x.shape[1] and prod(spots) == x.shape[2]
+        return right and min(spots) > 0
+
+    if node.value(2) is None:
+        only_if(prod(room) <= _MOST_BLOCKS)
+        blocks = [each for each in product(*(range(1, size + 1) for size in room)) if fits(each)]
+        only_if(len(blocks) == 1)
+        block = node.implied(2, blocks[0])
+    else:
+        block = node.known_integers(2)
+    node.sizes(1, lambda: image)
+    spots, size = places(block), prod(block)
+    only_if(channels * size * size * np.dtype(x.dtype).itemsize <= FOLDED_BYTES)
+    filters = np.tile(np.eye(size, dtype=np.dtype(x.dtype)), (channels, 1))
+    left = [(room[i] - dilation[i] * (block[i] - 1) - 1) % strides[i] for i in range(rank)]
+    result = as_2d(x.reshape((x.shape[0], channels * size, *spots))).emit(
+        "conv2d_transpose",
+        as_2d(node.constant(filters.reshape((channels * size, 1, *block)))),
+        strides=two(strides, 1),
+        padding=two(pads[:rank], 0) + two(pads[rank:], 0),
+        output_padding=two(left, 0),
+        dilation=two(dilation, 1),
+        groups=channels,
+    )
+    return _restored(result, rank + 2)
 
 
 def _transposed_padding(
