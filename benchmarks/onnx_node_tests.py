@@ -1,7 +1,7 @@
 """ONNX's own node tests through our importer and compiler: right, refused, wrong, or our fault.
 
     python benchmarks/onnx_node_tests.py [--only PATTERN] [--jobs N] [--sample N [--seed N]]
-                                         [--out FILE] [--again]
+                                         [--out FILE] [--again] [--page]
 
 The `onnx` package brings a small model for nearly every form of every operator, with inputs and
 the outputs that they must give. Every model is loaded, compiled with default settings and run; then
@@ -11,6 +11,9 @@ not supported. An *internal error* is any other exception, a crash, and no answe
 
 Results are appended to FILE, one JSON object per line; the same command goes on where it stopped,
 and with `--again` repeats what was wrong or an internal error. Ends with 1 when there is any.
+
+With `--page` ONNX Runtime is given the tests, too, and docs/reference/onnx-coverage.md says which
+of those that it passes are right here, and why the rest is refused.
 """
 
 from __future__ import annotations
@@ -29,9 +32,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
 
+from onnx_node_page import ENGINE, REFUSED, RIGHT, write_page
 from tilewright.core.processes import Child, ChildError, RemoteError
 
-RIGHT, REFUSED, WRONG, INTERNAL = VERDICTS = ("right", "refused", "wrong", "internal error")
+WRONG, INTERNAL = "wrong", "internal error"
+VERDICTS = (RIGHT, REFUSED, WRONG, INTERNAL)
 FAULTS = (WRONG, INTERNAL)
 WORKER = "onnx_node_worker"
 OUT = Path(__file__).parent / "results" / "onnx_node_tests.jsonl"
@@ -41,7 +46,8 @@ MEMORY_BYTES = 8 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of a test; `detail` is empty where it is right."""
+    """What became of a test; `detail` is empty where it is right and nothing of it was computed by
+    ONNX Runtime."""
 
     id: str
     verdict: str
@@ -58,6 +64,12 @@ def every_name() -> list[str]:
     """The names of all tests."""
     with child() as worker:
         return worker.request(("names",), START_S)
+
+
+def every_fact() -> dict[str, tuple[str, str]]:
+    """Of every test of a node as it is: the operator, and why it does not count, if so."""
+    with child() as worker:
+        return {name: tuple(fact) for name, fact in worker.request(("about",), START_S).items()}
 
 
 def judged(worker: Child, name: str) -> Result:
@@ -152,20 +164,24 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--again", action="store_true", help="repeat what was at fault")
+    parser.add_argument("--page", action="store_true", help="write the page of the documentation")
     options = parser.parse_args()
     results = Results(options.out)
     names = chosen(every_name(), options.only, options.sample, options.seed)
+    facts = every_fact() if options.page else {}
     repeated = FAULTS if options.again else ()
     waiting = [
         name
-        for name in names
+        for name in (*names, *(ENGINE + name for name in names if name in facts))
         if name not in results.known or results.known[name].verdict in repeated
     ]
     for count, result in enumerate(run(waiting, options.jobs), 1):
         results.add(result)
-        if result.verdict in FAULTS or count % 100 == 0:
+        if (result.verdict in FAULTS and result.id in names) or count % 100 == 0:
             print(f"{count}/{len(waiting)} {result.id}: {result.verdict}", file=sys.stderr)
     found = [results.known[name] for name in names]
+    if options.page:
+        write_page({name: (r.verdict, r.detail) for name, r in results.known.items()}, facts)
     print(summary(found))
     return int(any(result.verdict in FAULTS for result in found))
 

@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+import onnxruntime
+from onnx import TensorProto, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
+from onnxruntime.capi import onnxruntime_pybind11_state
 
 from tilewright.compiler.execute import LoadedNetwork, set_threads
 from tilewright.compiler.opaque import check_supported
@@ -40,6 +42,10 @@ CONSTANTS = "/constants"
 LIGHT = "light/"
 """Before the name of a network whose weights are all alike, from the data of the package."""
 _LIGHT_FOLDER = Path(onnx.__file__).parent / "backend/test/data/light"
+ENGINE = "onnxruntime/"
+"""Before the name of a test that is given to ONNX Runtime."""
+_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomUniform", "RandomNormalLike",
+           "RandomUniformLike")  # fmt: skip
 _BFLOAT16_TOLERANCE = 2.0**-6
 """Two steps of its seven digits, as ONNX's own runner allows them."""
 
@@ -84,6 +90,43 @@ def node_test(name: str) -> NodeTest:
     )
 
 
+def about() -> dict[str, tuple[str, str]]:
+    """Of every test of a node as it is: the operator, and why it does not count, if so."""
+    cases = _collected()
+    operators = {name: _operator(case.model) for name, case in cases.items()}
+    return {
+        name: (
+            operators.get(name.partition("_expanded")[0], operators[name]),
+            _left_out(case.model.graph),
+        )
+        for name, case in cases.items()
+    }
+
+
+def _operator(model: onnx.ModelProto) -> str:
+    """The operator of the last node, which is the only one of most tests."""
+    node = model.graph.node[-1]
+    return f"{node.domain}.{node.op_type}".removeprefix("ai.onnx.").removeprefix(".")
+
+
+def _left_out(graph: onnx.GraphProto) -> str:
+    """Why a test does not count, empty if it does."""
+    values = [value.type for value in (*graph.input, *graph.output)]
+    if any(not kind.HasField("tensor_type") for kind in values):
+        return "sequences, maps and optionals"
+    if any(kind.tensor_type.elem_type == TensorProto.STRING for kind in values):
+        return "text"
+    if any(node.op_type in _RANDOM for node in graph.node):
+        return "random numbers"
+    return "training" if any(map(_trains, graph.node)) else ""
+
+
+def _trains(node: onnx.NodeProto) -> bool:
+    named = {attribute.name: attribute.i for attribute in node.attribute}
+    dropout = node.op_type == "Dropout" and len(node.input) > 2
+    return dropout or bool(named.get("training_mode")) or "training" in node.domain
+
+
 def make_constants(model: onnx.ModelProto, inputs: Sequence[Any]) -> list[Any]:
     """Put all inputs but the first into the model, as far as they are tensors; those left."""
     left = list(inputs[:1])
@@ -124,8 +167,11 @@ def _placement() -> Placement:
 def judge(name: str) -> tuple[str, str]:
     """The verdict over a test, and what was wrong or why it was refused.
 
+    Where ONNX Runtime computes parts of a network, what was right has a detail, which names them.
     What is not a `ModelError` is raised.
     """
+    if name.startswith(ENGINE):
+        return _judge_engine(node_test(name.removeprefix(ENGINE)))
     test = node_test(name)
     try:
         with redirect_stdout(io.StringIO()):
@@ -134,6 +180,27 @@ def judge(name: str) -> tuple[str, str]:
         return REFUSED, error.message
     found = network([np.asarray(array) for array in test.inputs])
     problem = difference(found, test)
+    return (WRONG, problem) if problem else (RIGHT, "")
+
+
+def _judge_engine(test: NodeTest) -> tuple[str, str]:
+    """The verdict over ONNX Runtime."""
+    refusals = tuple(
+        kind
+        for kind in vars(onnxruntime_pybind11_state).values()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    )
+    options: Any = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    try:
+        session: Any = onnxruntime.InferenceSession(
+            test.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        names = [value.name for value in session.get_inputs()]
+        feed = dict(zip(names, map(np.asarray, test.inputs), strict=True))
+        problem = difference(session.run(None, feed), test)
+    except (*refusals, RuntimeError, TypeError, ValueError) as error:
+        return REFUSED, str(error)
     return (WRONG, problem) if problem else (RIGHT, "")
 
 
@@ -174,4 +241,4 @@ def difference(found: Sequence[Any], test: NodeTest) -> str:
 
 
 if __name__ == "__main__":
-    serve({"names": names, "judge": judge})
+    serve({"names": names, "judge": judge, "about": about})

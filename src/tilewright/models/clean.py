@@ -26,6 +26,7 @@ _UNWANTED = ["MatMulAddFusion", "ConstantSharing", "PadFusion", "NhwcTransformer
 _SILENT = 4
 _LARGE_BYTES = 16384
 _KEEP_SHAPE = ("Abs", "Cast", "CastLike", "Cos", "Exp", "Identity", "Log", "Neg", "Sin", "Sqrt")
+_INFERRED = "unk__"
 _DEEPEST = 8
 """Bodies of functions may call functions."""
 
@@ -109,7 +110,8 @@ def infer(model: bytes, translated: Sequence[str] | None = None) -> bytes:
 
 def _take_from_results(graph: onnx.GraphProto) -> None:
     """Shapes that only the results of operators tell: what goes into one that keeps shapes has that
-    of its result. A size with a name is the same everywhere."""
+    of its result. A size that inference gave a name is the same everywhere; people's names may not
+    be."""
     values = (*graph.value_info, *graph.input, *graph.output)
     known = {value.name: value.type.tensor_type for value in values}
     named: dict[str, int] = {}
@@ -121,7 +123,7 @@ def _take_from_results(graph: onnx.GraphProto) -> None:
         if after.HasField("shape") and not before.HasField("shape"):
             before.shape.CopyFrom(after.shape)
         for one, other in zip(before.shape.dim, after.shape.dim, strict=False):
-            if one.dim_param and other.HasField("dim_value"):
+            if one.dim_param.startswith(_INFERRED) and other.HasField("dim_value"):
                 named[one.dim_param] = other.dim_value
     for axis in (axis for tensor in known.values() for axis in tensor.shape.dim):
         if axis.dim_param in named:

@@ -56,5 +56,8 @@ def test_new_rows_in_a_cache(mode: str, shape: tuple[int, ...]) -> None:
     feed: dict[str, Any] = {"x": normal(*shape), "n": new}
     feed["i"] = int64(3, 4 if mode == "circular" else 0)
     check_node("TensorScatter", feed, opset=24, mode=mode)
+    if len(shape) == 4:
+        first = {**feed, "n": normal(2, 2, *shape[2:], seed=2), "i": int64(0, 1)}
+        check_node("TensorScatter", first, opset=24, mode=mode, axis=1)
     del feed["i"]
     check_node("TensorScatter", feed, opset=24, mode=mode)

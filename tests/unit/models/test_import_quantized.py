@@ -86,7 +86,10 @@ def test_requantized_product(shape: tuple[int, ...], zero: int, known: str) -> N
         "bz": np.asarray(zero, np.int8), "ys": np.asarray(0.1, np.float32),
         "yz": np.asarray(7, np.int8),
     }  # fmt: skip
-    arrays["az"], arrays["yz"] = np.asarray(128, np.uint8), np.asarray(120, np.uint8)
+    arrays["yz"] = np.asarray(120, np.uint8)
+    if zero and len(shape) == 2:
+        arrays["bs"] = np.linspace(0.005, 0.02, 6, dtype=np.float32)
+        arrays["bz"] = np.arange(6, dtype=np.int8)
     products("QLinearMatMul", arrays, tuple(known.split()))
 
 

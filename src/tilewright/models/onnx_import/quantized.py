@@ -83,6 +83,7 @@ def requantized_product(node: OnnxNode) -> Translated:
     """QLinearMatMul → sums of 32 bits, cast, multiply, round, add the zero point, clip, cast."""
     a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = node.several(8)
     only_if(zero.dtype in _CODES and zero.type.elements == scale.type.elements == 1)
+    only_if(max(a_scale.rank, b_scale.rank) <= 1)
     sums = _products(node, (a, b), (a_zero, b_zero))
     factor = _spread(a_scale.cast("float32"), 2) * _spread(b_scale.cast("float32"), 1)
     factor = factor / _spread(scale.cast("float32"), 1)
