@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Format = Literal["table", "json", "csv", "md"]
 Settings = Literal["default", "best", "shipped"]
+Islands = Literal["run", "refuse"]
 
 _EXTENT = re.compile(r"0*[1-9][0-9]{0,11}")
 _SHARED = Group("Shared flags", sort_key=20)
@@ -216,6 +217,15 @@ class ModelFlags(TargetFlag):
         ),
     ] = ()
 
+    islands: Annotated[
+        Islands,
+        Parameter(
+            group=_MODEL,
+            help="What becomes of nodes that cannot be compiled: ONNX Runtime runs them, or the "
+            "model is refused.",
+        ),
+    ] = "run"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         read_shapes(self.shape)
@@ -224,7 +234,9 @@ class ModelFlags(TargetFlag):
         """The same as the models layer wants it."""
         from tilewright.models import ModelOptions
 
-        return ModelOptions(batch=self.batch, shapes=read_shapes(self.shape), seed=seed)
+        return ModelOptions(
+            batch=self.batch, shapes=read_shapes(self.shape), seed=seed, islands=self.islands
+        )
 
 
 @Parameter(name="*")

@@ -69,6 +69,7 @@ def show(
 
 def _tell_artifact(work: Work, folder: Path, *, verify: bool) -> None:
     from tilewright.deploy.opening import describe
+    from tilewright.report import islands
     from tilewright.report.artifacts import artifact_tables, artifact_tasks
 
     result = describe(folder, verify=verify)
@@ -77,6 +78,7 @@ def _tell_artifact(work: Work, folder: Path, *, verify: bool) -> None:
         data=result,
         rows=artifact_tasks(result),
         tables=artifact_tables(result),
+        remarks=islands.of_tasks(result.tasks),
         warnings=result.warnings,
     )
 

@@ -17,6 +17,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from tilewright.compiler import islands
 from tilewright.compiler.network import LIBRARY, WEIGHTS, compile_network
 from tilewright.core.element_types import element_type, is_element_type
 from tilewright.core.errors import DamagedArtifact, InputError, last_line
@@ -38,6 +39,7 @@ def set_threads(threads: int, cpus: Sequence[int]) -> None:
     chosen = [str(cpu) for cpu in cpus[:threads]]
     given = (_USE_GIVEN_CPUS, threads, chosen) if len(chosen) == threads else (1, threads)
     tvm_ffi.get_global_func("runtime.config_threadpool")(*given)
+    islands.use_threads(threads, cpus)
 
 
 _pool = threading.local()
@@ -188,7 +190,8 @@ class LoadedNetwork:
     def _run(self, tensors: Sequence[Any]) -> Any:
         try:
             return self._machine["main"](*tensors, *self._weights)
-        except IndexError as error:  # what guards raise
+        except (IndexError, islands.IslandError) as error:  # what guards and islands raise
+            islands.forget()
             raise InputError(str(error)) from error
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from pathlib import Path
 
@@ -28,6 +28,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
 from tilewright.compiler.build import WorkspaceReader, argument_types, kernel_module, registered
+from tilewright.compiler.builders.base import CalledInNetworks
+from tilewright.compiler.builders.registry import builder_for
 from tilewright.compiler.prefetch import with_prefetches
 from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Target
@@ -63,6 +65,7 @@ def compile_network(
     modules = {
         symbol: kernel_module(calls[symbol].workload, calls[symbol].candidate, target, resources)
         for symbol in plan.symbols.values()
+        if outside(calls[symbol]) is None
     }
     instructed = {symbol: with_prefetches(module)["main"] for symbol, module in modules.items()}
     module = network_module(plan, instructed, timed=timed)
@@ -75,7 +78,16 @@ def compile_network(
             tir_pipeline=registered(),
             exec_mode="bytecode",
         )
-    return executable, {symbol: reader.found[symbol] for symbol in instructed}
+    return executable, {
+        symbol: reader.found.get(symbol, Workspaces()) for symbol in plan.symbols.values()
+    }
+
+
+def outside(call: PlannedCall) -> tuple[str, tuple[str, ...]] | None:
+    """The function that a network calls for a kernel that it does not contain, and what it is given
+    before the operands; None for a kernel of its own."""
+    builder = builder_for(call.candidate)
+    return builder.network_call(call.workload) if isinstance(builder, CalledInNetworks) else None
 
 
 def write_library(executable: relax.VMExecutable, path: Path) -> None:
@@ -94,6 +106,10 @@ def write_weights(folder: Path, plan: NetworkPlan, packed: Path) -> None:
     tvm.runtime.save_param_dict_to_file(tensors, str(path))
     if path.stat().st_size < size_bytes:  # TVM does not say when writing failed
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+Kernels = dict[str, tuple[tirx.PrimFunc, relax.Expr]]
+"""By symbol, each with what the builder calls it."""
 
 
 class _Emitter:
@@ -117,8 +133,8 @@ class _Emitter:
                 relax.op.memory.alloc_storage(size, 0, "global", "uint8")
             )
         for tensor in dict.fromkeys(plan.outputs):
-            if tensor not in self.roots and plan.tensors[tensor].root == tensor:
-                kind = plan.tensors[tensor].type
+            kind = plan.tensors[tensor].type
+            if kind.is_static and tensor not in self.roots and plan.tensors[tensor].root == tensor:
                 shape = relax.ShapeExpr(PLAIN.physical_shape(kind.shape))
                 self.roots[tensor] = self.builder.emit(
                     relax.op.builtin.alloc_tensor(shape, kind.dtype, 0)
@@ -150,16 +166,42 @@ class _Emitter:
         return self.builder.emit(relax.op.memory.ensure_zero_offset(tensor))
 
     def operands(
-        self, call: PlannedCall, kernel: tirx.PrimFunc, parameters: dict[str, relax.Var]
+        self,
+        call: PlannedCall,
+        kinds: Iterable[tuple[tuple[int, ...], str]],
+        parameters: dict[str, relax.Var],
     ) -> list[relax.Var]:
-        """What a call reads and writes, in the order of its kernel's parameters."""
-        names = zip([*call.inputs, call.output], argument_types(kernel), strict=True)
+        """What a call reads and writes, in the order of its kernel's parameters, which are of these
+        shapes and types; without the result where `kinds` end before it."""
+        names = zip([*call.inputs, call.output], kinds, strict=False)
         return [
             parameters[call.constants[index]]
             if index in call.constants
             else self.tensor(name, *kind)
             for index, (name, kind) in enumerate(names)
         ]
+
+    def outside(self, call: PlannedCall, parameters: dict[str, relax.Var]) -> relax.Call:
+        """A call of a function that the network does not contain."""
+        name, first = outside(call) or ("", ())
+        result, arguments = call.workload.result, call.workload.arguments
+        types = [*(argument.type for argument in arguments), *([result] * result.is_static)]
+        operands = self.operands(call, [(kind.shape, kind.dtype) for kind in types], parameters)
+        answer = relax.TensorType(dtype=result.dtype, ndim=len(result.shape))
+        kind = relax.TupleType([]) if result.is_static else answer
+        given = [*map(tvm.ir.StringImm, first), *operands]
+        return relax.Call(relax.ExternFunc(name), given, ty_args=[kind])
+
+    def called(
+        self, call: PlannedCall, kernels: Kernels, parameters: dict[str, relax.Var]
+    ) -> relax.Call:
+        """A call of a kernel, behind what checks its operands."""
+        if self.plan.symbol(call) not in kernels:
+            return self.outside(call, parameters)
+        kernel, function = kernels[self.plan.symbol(call)]
+        operands = self.operands(call, argument_types(kernel), parameters)
+        self.guard(call, operands)
+        return relax.Call(function, operands)
 
     def guard(self, call: PlannedCall, operands: Sequence[relax.Var]) -> None:
         """Check the indices that a call reads, each tensor once."""
@@ -175,10 +217,6 @@ class _Emitter:
 
 def _shape(variable: relax.Var) -> tuple[int, ...]:
     return tuple(int(extent) for extent in variable.ty.shape)
-
-
-Kernels = dict[str, tuple[tirx.PrimFunc, relax.Expr]]
-"""By symbol, each with what the builder calls it."""
 
 
 def network_module(
@@ -228,10 +266,12 @@ def _emit_function(
         emitter = _Emitter(builder, plan)
         emitter.open(inputs)
         for call in plan.calls:
-            kernel, function = kernels[plan.symbol(call)]
-            operands = emitter.operands(call, kernel, parameters)
-            emitter.guard(call, operands)
-            for step in (*note, relax.Call(function, operands), *note):
+            for step in note:
+                builder.emit(step)
+            answer = builder.emit(emitter.called(call, kernels, parameters))
+            if not call.workload.result.is_static:
+                emitter.views[call.output, call.workload.result.shape] = answer
+            for step in note:
                 builder.emit(step)
         results = noted or [
             emitter.tensor(tensor, PLAIN.physical_shape(types[tensor].shape), types[tensor].dtype)

@@ -36,15 +36,18 @@ _FAILURES = (
 )
 
 
-def check_supported(graph: Graph, target: str = '{"kind": "llvm"}') -> None:
-    """Try every opaque node of a graph; raises ModelError naming operator and node."""
+def unsupported(
+    graph: Graph, target: str = '{"kind": "llvm"}'
+) -> dict[str, tuple[str, str | None]]:
+    """What TVM's importer does not take of a graph of opaque nodes: message and hint by name."""
+    refused: dict[str, tuple[str, str | None]] = {}
     for node in graph.nodes:
-        if node.operator == "opaque":
-            try:
-                for index in range(len(node.outputs)):
-                    import_opaque(str(node.attribute("model")), index, target)
-            except ModelError as error:
-                raise ModelError(f"node {node.name!r}: {error.message}", hint=error.hint) from error
+        try:
+            for index in range(len(node.outputs)):
+                import_opaque(str(node.attribute("model")), index, target)
+        except ModelError as error:
+            refused[node.name] = f"node {node.name!r}: {error.message}", error.hint
+    return refused
 
 
 @lru_cache(maxsize=64)

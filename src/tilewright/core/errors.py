@@ -55,6 +55,11 @@ class LinkError(Exception):
     """The compiler that links a network is not there, or failed."""
 
 
+class NotCompilable(ModelError):
+    """A part of a model that is as it should be and that nothing here compiles: an engine may run
+    it."""
+
+
 class DamagedArtifact(ModelError):
     """A compiled network on disk is not what was written."""
 

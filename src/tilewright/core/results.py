@@ -25,7 +25,8 @@ class TaskReport:
     those of the chosen algorithm, which are fewer for Winograd's. `bound` is what limits the task:
     compute, memory or overhead; `roof_s` is the least time of the algorithm by the machine's
     measured peaks. `settings` and `layouts` are those that were chosen. `error` is the largest
-    error of the results relative to Σ|w||x|, None where they were not checked.
+    error of the results relative to Σ|w||x|, None where they were not checked. `island` says why
+    ONNX Runtime computes the task, and is empty for all others.
     """
 
     name: str
@@ -49,6 +50,7 @@ class TaskReport:
     nodes: tuple[str, ...] = ()
     in_place_s: float | None = None
     algorithm_flop: int = 0
+    island: str = ""
 
     @property
     def call_s(self) -> float | None:

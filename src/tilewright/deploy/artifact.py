@@ -10,6 +10,7 @@ from typing import Any
 
 from tilewright.core import arguments, records, targets
 from tilewright.core.errors import DamagedArtifact, TargetError
+from tilewright.core.events import EventSink, Note, discard
 from tilewright.deploy.manifest import Machine, Manifest
 from tilewright.deploy.network_calls import CallableNetwork, named_outputs, ordered_inputs
 from tilewright.deploy.opening import OpenedArtifact, open_artifact
@@ -27,7 +28,8 @@ class Artifact(CallableNetwork):
 
     Call it with arrays in the order of `inputs`, or by the names of the ONNX file. With one output
     it returns the array, with several a dictionary by name. `manifest` is what `optimize` wrote,
-    `threads` how many a call uses, `folder` where the files are. Any thread may call it.
+    `threads` how many a call uses, `folder` where the files are. Any thread may call it. `islands`
+    says of each part that ONNX Runtime computes what, its share of the time, and why.
     """
 
     def __init__(self, opened: OpenedArtifact, threads: int | None) -> None:
@@ -37,6 +39,7 @@ class Artifact(CallableNetwork):
         self.manifest: Mapping[str, Any] = manifest.content
         self._opened = opened
         self.folder = folder
+        self.islands = opened.islands
         ports = manifest.inputs, manifest.outputs
         opening = partial(LoadedNetwork.open, folder, manifest.constants)
         super().__init__(ports, local_placement(threads), opening)
@@ -74,14 +77,23 @@ def load(path: arguments.Text, *, threads: int | None = None, verify: bool = Tru
 
 
 def run_on(
-    folder: Path, inputs: Mapping[str, Array], placement: records.Placement, *, verify: bool = True
+    folder: Path,
+    inputs: Mapping[str, Array],
+    placement: records.Placement,
+    *,
+    verify: bool = True,
+    events: EventSink = discard,
 ) -> dict[str, Array]:
     """The outputs of one run by name: in this process where the device is this machine, else there.
+    A note tells of each island.
 
     Raises as `load` and its calls do, TargetError for a device that is lost.
     """
     if access_to(placement.device).here:
-        return load(folder, threads=placement.resources.threads, verify=verify).run(inputs)
+        network = load(folder, threads=placement.resources.threads, verify=verify)
+        for sentence in network.islands:
+            events(Note(message=sentence))
+        return network.run(inputs)
     opened = open_artifact(folder, verify=verify)
     manifest = opened.manifest
     refuse_elsewhere(manifest.machine, placement)

@@ -23,6 +23,7 @@ from tilewright.measure.peers.base import PEERS, Peer, make_peer
 from tilewright.measure.reference import REFERENCE, checking_placement, peer_beside
 from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
+from tilewright.report import islands
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
@@ -101,15 +102,21 @@ class Comparer:
         folder = stack.enter_context(scratch_folder())
         worker = stack.enter_context(targeting.open_networks(self.placement))
         if artifact is not None:
+            self._tell(artifact.islands)
             worker.load(_OURS, artifact.folder, artifact.manifest.constants)
             return worker
         plan = choose_plan(
             network, self.store, self.placement, self.settings, max_error=self.max_error
         )
+        self._tell(islands.of_plan(plan))
         self.events(Stage(name="compile", detail=f"{len(plan.symbols)} kernels"))
         worker.compile(plan, network.graph.constants, folder)
         worker.load(_OURS, folder, plan.constant_names)
         return worker
+
+    def _tell(self, sentences: Sequence[str]) -> None:
+        for sentence in sentences:
+            self.events(Note(message=sentence))
 
     def _started(
         self,

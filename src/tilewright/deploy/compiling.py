@@ -16,6 +16,7 @@ from tilewright.models import ModelOptions
 from tilewright.models.given import Model, given_model
 from tilewright.models.loaded import PreparedNetwork, options_of
 from tilewright.plan.preparation import prepare
+from tilewright.report import islands
 
 
 class CompiledNetwork(CallableNetwork):
@@ -23,13 +24,14 @@ class CompiledNetwork(CallableNetwork):
 
     Call it with arrays in the order of `inputs`, or by the names of the ONNX file. With one output
     it returns the array, with several a dictionary by name. `threads` is how many a call uses. Any
-    thread may call it.
+    thread may call it. `islands` says of each part that ONNX Runtime computes what and why.
     """
 
     def __init__(self, network: PreparedNetwork, placement: Placement, made_from: str) -> None:
         from tilewright.compiler.execute import LoadedNetwork
 
         self._made_from = made_from
+        self.islands = islands.of_plan(network.plan)
         ports = input_ports(network), output_ports(network)
         constants = network.fused.graph.constants
         opening = partial(LoadedNetwork.compiled, network.plan, placement.target, constants)

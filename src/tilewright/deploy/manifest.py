@@ -12,6 +12,7 @@ from tilewright.core import codec, element_types, input_files, records
 from tilewright.core.errors import DamagedArtifact, ModelError
 from tilewright.deploy.hashes import file_sha256, is_sealed
 from tilewright.graph.inputs import IndexRange
+from tilewright.graph.network import UNKNOWN, TensorType
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import read_plan
 from tilewright.models import ModelOptions
@@ -27,6 +28,7 @@ plans has candidates and forms."""
 _LARGEST_BYTES = 256 << 20
 
 Extent = Annotated[int, msgspec.Meta(ge=0)]
+Axis = Annotated[int, msgspec.Meta(ge=UNKNOWN)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -47,14 +49,15 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
-    """An input or an output under the ONNX file's name.
+    """An input or an output under the ONNX file's name; an axis of -1 is known only when the
+    network has run.
 
     `index_ranges` is empty for values that are no indices, else [smallest, largest] for all of them
     or for each position along the last axis.
     """
 
     name: str
-    shape: tuple[Extent, ...]
+    shape: tuple[Axis, ...]
     dtype: str
     index_ranges: tuple[tuple[int, int], ...] = ()
 
@@ -63,6 +66,11 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"Unknown element type {self.dtype!r}")
         if len(self.index_ranges) > 1 and self.shape[-1:] != (len(self.index_ranges),):
             raise ValueError(f"`index_ranges` has {len(self.index_ranges)} entries")
+
+    @property
+    def type(self) -> TensorType:
+        """What arrays for it, or of it, are like."""
+        return TensorType(self.shape, self.dtype)
 
     @property
     def ranges(self) -> tuple[IndexRange, ...]:
@@ -118,6 +126,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         for ports, kind in ((self.inputs, "inputs"), (self.outputs, "outputs")):
             if len({port.name for port in ports}) < len(ports):
                 raise ValueError(f"Two {kind} have one name")
+        if not all(port.type.is_static for port in self.inputs):
+            raise ValueError("An input has an axis that is not known")
         if not self.outputs:
             raise ValueError("There are no outputs")
         for name in ("apache-tvm", "apache-tvm-ffi"):

@@ -32,8 +32,10 @@ class CallableNetwork(ABC):
 
     Call it with arrays in the order of `inputs`, or by the names of the ONNX file. With one output
     it returns the array, with several a dictionary by name. `threads` is how many a call uses. Any
-    thread may call it.
+    thread may call it. `islands` says of each part that ONNX Runtime computes what and why.
     """
+
+    islands: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -69,6 +71,7 @@ class CallableNetwork(ABC):
             "inputs": ", ".join(f"{port.name} {_typed(port)}" for port in self._inputs),
             "outputs": ", ".join(f"{port.name} {_typed(port)}" for port in self._outputs),
             "threads": str(self.threads),
+            **({"islands": str(len(self.islands))} if self.islands else {}),
         }
 
     @abstractmethod
@@ -107,8 +110,11 @@ def named_outputs(
     ports: Sequence[Port], results: Sequence[Array], broken: Callable[[str], TilewrightError]
 ) -> dict[str, Array]:
     """The outputs by name. Raises what `broken` makes when they are others than the ports say."""
-    found = [(array.shape, str(array.dtype)) for array in results]
-    if found != [(port.shape, port.dtype) for port in ports]:
+    agree = len(ports) == len(results) and all(
+        port.type.admits(array.shape) and port.dtype == str(array.dtype)
+        for port, array in zip(ports, results, strict=False)
+    )
+    if not agree:
         raise broken("it gave other outputs")
     return {port.name: array for port, array in zip(ports, results, strict=True)}
 

@@ -10,6 +10,7 @@ import msgspec
 
 from tilewright.core import artifacts, codec, errors, targets
 from tilewright.core.records import Candidate, Placement
+from tilewright.core.results import TaskReport
 from tilewright.deploy.manifest import (
     LIBRARY,
     MANIFEST,
@@ -25,6 +26,7 @@ from tilewright.kernels import registry, search_space
 from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare
+from tilewright.report import islands
 from tilewright.store.known_candidates import PlanOfBefore, shipping_key
 
 _UNHASHED = "It was written before artifacts had hashes: only sizes of its files are checked."
@@ -36,6 +38,16 @@ class OpenedArtifact:
 
     folder: Path
     manifest: Manifest
+
+    @property
+    def islands(self) -> tuple[str, ...]:
+        """A sentence for each part that ONNX Runtime computes. Raises ModelError for a manifest
+        whose tasks cannot be read."""
+        tasks = self.manifest.result.get("tasks", ())
+        try:
+            return islands.of_tasks(codec.convert(tasks, tuple[TaskReport, ...]))
+        except msgspec.ValidationError as error:
+            raise errors.DamagedArtifact(self.folder / MANIFEST, f"in `tasks`: {error}") from error
 
     def network(self, placement: Placement) -> PreparedNetwork:
         """The model it was made from, imported again.

@@ -18,18 +18,35 @@ from tilewright.core.element_types import element_type
 from tilewright.core.errors import InternalError
 from tilewright.core.grouping import grouped
 
+UNKNOWN = -1
+"""The extent of an axis that is known only when the network has run."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A static shape and the name of an element type (`core.element_types`)."""
+    """A shape and the name of an element type (`core.element_types`).
+
+    Shapes are static; only what an island hands out of the network may have axes of `UNKNOWN`
+    extent, which count as one element.
+    """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
 
     @property
+    def is_static(self) -> bool:
+        """Whether the shape is known before the network runs."""
+        return UNKNOWN not in self.shape
+
+    @property
     def elements(self) -> int:
         """Number of elements; 1 for a scalar."""
-        return prod(self.shape)
+        return abs(prod(self.shape))
+
+    def admits(self, shape: tuple[int, ...]) -> bool:
+        """Whether it may turn out to have this shape."""
+        pairs = zip(self.shape, shape, strict=False)
+        return len(shape) == len(self.shape) and all(a in (UNKNOWN, b) for a, b in pairs)
 
     @property
     def bytes(self) -> int:
@@ -37,7 +54,8 @@ class TensorType:
         return self.elements * element_type(self.dtype).bytes
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        sizes = ("?" if size == UNKNOWN else str(size) for size in self.shape)
+        return f"{self.dtype}[{','.join(sizes)}]"
 
 
 Array = npt.NDArray[np.generic]

@@ -67,7 +67,9 @@ class PlannedTensor:
 
     @property
     def bytes(self) -> int:
-        """Size in memory, in its form."""
+        """Size in memory, in its form; what is not known counts as one element."""
+        if not self.type.is_static:
+            return self.type.bytes
         return self.form.size_bytes(self.type.shape, self.type.dtype)
 
     def overlaps(self, other: PlannedTensor) -> bool:
@@ -232,6 +234,8 @@ def _faults(plan: NetworkPlan) -> Iterator[str]:
     if not all(tensor in plan.tensors for tensor in (*plan.inputs, *plan.outputs)):
         yield "an input or an output is no tensor of it"
     for name, tensor in plan.tensors.items():
+        if not tensor.type.is_static and name not in plan.outputs:
+            yield f"tensor {name!r} of unknown shape is no output"
         root = plan.tensors.get(tensor.root)
         if root is None or root.root != tensor.root:
             yield f"tensor {name!r} lies in {tensor.root!r}, which has no memory of its own"

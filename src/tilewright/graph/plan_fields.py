@@ -25,7 +25,7 @@ from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, KnobValue
 from tilewright.core.targets import parse_resources
 from tilewright.graph.fuse import CallKind
-from tilewright.graph.network import TensorType
+from tilewright.graph.network import UNKNOWN, TensorType
 from tilewright.graph.plan import (
     MAIN,
     Lane,
@@ -37,6 +37,7 @@ from tilewright.graph.plan import (
 from tilewright.graph.workload import parse_workload
 
 _Index = Annotated[int, msgspec.Meta(ge=0)]
+_Extent = Annotated[int, msgspec.Meta(ge=UNKNOWN)]
 
 
 class _Struct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=FILE_NAMES):
@@ -50,7 +51,7 @@ class _Lane(_Struct, frozen=True):
 
 class _Tensor(_Struct, frozen=True):
     dtype: str
-    shape: tuple[_Index, ...]
+    shape: tuple[_Extent, ...]
     device: str
     layout: Form = PLAIN
     root: str = ""

@@ -27,6 +27,10 @@ CYCLES_OF_A_BYTE = 1.35
 """Of code that nobody vectorised."""
 
 
+ISLAND = "island"
+"""The attribute of opaque operators that says why TVM does not build them."""
+
+
 class Generic(Unpacked):
     """Spec of the fallback."""
 
@@ -61,8 +65,9 @@ class Opaque(Unpacked):
     anchors = frozenset({"opaque"})
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
-        """A single opaque step."""
-        return len(workload.steps) == 1 and workload.steps[0].operator == "opaque"
+        """A single opaque step that is no island."""
+        step = workload.steps[0]
+        return len(workload.steps) == 1 and step.operator == "opaque" and not step.named.get(ISLAND)
 
     def port_forms(
         self, workload: Workload, target: Target, resources: Resources

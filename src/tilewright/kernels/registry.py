@@ -22,6 +22,7 @@ _BUILT_IN = (
     "matrix_products",
     "rows",
     "generic",
+    "island",
     "metaschedule",
 )
 

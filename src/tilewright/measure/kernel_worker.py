@@ -116,7 +116,7 @@ if __name__ == "__main__":
             "peaks": peaks.measured_peaks,
             "render": render,
             "target": accept_target,
-            "supported": opaque.check_supported,
+            "unsupported": opaque.unsupported,
             "code": code,
             "settle": wait_until_asleep,
             "evaluate": evaluate,

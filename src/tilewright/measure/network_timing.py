@@ -12,6 +12,7 @@ from tilewright.core.budget import Budget
 from tilewright.core.timings import NOISY_ROUNDS, Timing
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
+from tilewright.kernels.island import CALLED, reason_of
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import Peer
 
@@ -63,7 +64,10 @@ def time_places(
     timed: defaultdict[str, deque[float]] = defaultdict(deque)
     for symbol, seconds in worker.time_calls(name, inputs, repeats=_WATCHED):
         timed[symbol].append(seconds)
-    called = ((call.name, timed[plan.symbol(call)]) for call in plan.calls)
+    called = (
+        (call.name, timed[CALLED if reason_of(call.workload) else plan.symbol(call)])
+        for call in plan.calls
+    )
     return {name: of_kernel.popleft() for name, of_kernel in called if of_kernel}
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 
+from tilewright.core.element_types import is_element_type
 from tilewright.core.errors import ModelError, printable
 from tilewright.core.processes import (
     Child,
@@ -23,6 +24,7 @@ from tilewright.core.processes import (
     RemoteError,
 )
 from tilewright.graph.clean.simplify import MOST_FOLDED_BYTES
+from tilewright.graph.network import UNKNOWN, TensorType
 from tilewright.models import clean
 from tilewright.models.input_shapes import keep_inputs
 from tilewright.models.onnx_file import take_weights
@@ -89,7 +91,25 @@ def infer_types(model: onnx.ModelProto, folder: Path, *, trusted: bool = False) 
     return InferredModel(model=inferred, weights=weights, types=types)
 
 
-def _answer(task: str, *arguments: Any, size_bytes: int = 0) -> bytes:
+_ENGINE_TYPES = {"float": "float32", "double": "float64"}
+"""ONNX Runtime's names of element types, where they are not ours."""
+
+
+def judged(model: onnx.ModelProto) -> list[TensorType]:
+    """The types of the outputs of an island, as ONNX Runtime tells them. Raises ModelError where it
+    does not take the model, or an output is no tensor of numbers."""
+    content, kinds = model.SerializeToString(), list[TensorType]()
+    for element, axes in _answer("judge", content, size_bytes=len(content)):
+        name = str(element).removeprefix("tensor(").removesuffix(")")
+        dtype = _ENGINE_TYPES.get(name, name)
+        if not is_element_type(dtype):
+            raise ModelError(f"a result of type {element} cannot leave it")
+        shape = tuple(axis if isinstance(axis, int) and axis >= 0 else UNKNOWN for axis in axes)
+        kinds.append(TensorType(shape, dtype))
+    return kinds
+
+
+def _answer(task: str, *arguments: Any, size_bytes: int = 0) -> Any:
     try:
         return _asked(task, *arguments, size_bytes=size_bytes)
     except ChildOutOfMemory:
@@ -123,11 +143,13 @@ _DOING = {
     "inline": "putting the model's functions in the places of their calls",
     "convert": "raising the model's old operator set",
     "infer": "inferring the shapes of the model",
+    "judge": "asking ONNX Runtime about an island",
 }
 _FAULTS = {
     "inline": "the functions in the model cannot be taken",
     "convert": f"the model's operator set cannot be raised to {OLDEST_OPSET}",
     "infer": "the shapes in the model do not fit together",
+    "judge": "the model is refused",
 }
 
 

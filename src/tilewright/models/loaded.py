@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, get_args
 
 from tilewright.core.arguments import count_of, counts_of, named_of, one_of
-from tilewright.core.errors import InternalError, quoted
+from tilewright.core.errors import InternalError, UsageError, quoted
 from tilewright.core.forms import Form
 from tilewright.core.scratch import FolderInUse, PrivateFolder
 from tilewright.graph.fuse import FusedNetwork
@@ -17,21 +18,28 @@ from tilewright.graph.network import Array, Graph, TensorType
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.tasks import Task, TaskKey
 
+Islands = Literal["run", "refuse"]
+"""What becomes of nodes that cannot be compiled."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """Options of a model: its batch, its shapes, the seed of its weights.
+    """Options of a model: its batch, its shapes, the seed of its weights, and its islands.
 
     `batch` replaces the first axis of the inputs; `shapes` gives whole input shapes by name and
-    wins over `batch`; `seed` makes the weights of zoo models and single operators. Lists and
-    numpy's numbers are accepted too. Raises `UsageError` for other kinds.
+    wins over `batch`; `seed` makes the weights of zoo models and single operators. Nodes that
+    cannot be compiled are left to ONNX Runtime, or with `islands="refuse"` the model is refused.
+    Lists and numpy's numbers are accepted too. Raises `UsageError` for other kinds.
     """
 
     batch: int | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     seed: int = 0
+    islands: Islands = "run"
 
     def __post_init__(self) -> None:
+        if self.islands not in get_args(Islands):
+            raise UsageError(f"islands is {self.islands!r}", hint='It is "run" or "refuse".')
         object.__setattr__(self, "seed", count_of(self.seed, "seed"))
         if self.batch is not None:
             object.__setattr__(self, "batch", count_of(self.batch, "batch", 1))

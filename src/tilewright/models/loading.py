@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,8 +31,9 @@ from tilewright.models.exported.conversion import (
     transformer_request,
 )
 from tilewright.models.input_shapes import bind_inputs, drop_weight_inputs, keep_inputs
-from tilewright.models.loaded import LoadedModel, ModelOptions, OnnxReference
+from tilewright.models.loaded import Islands, LoadedModel, ModelOptions, OnnxReference
 from tilewright.models.onnx_file import load_saved, read_onnx, save_onnx
+from tilewright.models.onnx_import.islands import as_island
 from tilewright.models.onnx_import.translate import translate
 from tilewright.models.onnx_model import check_model, weights_bytes
 from tilewright.models.single_operator import UNDRAWN, build_operator
@@ -51,6 +53,7 @@ class _Facts:
 
     first_sizes: dict[str, int | None]
     batch: int | None
+    islands: Islands
     inputs: tuple[str, ...]
     weights_bytes: int
 
@@ -76,6 +79,16 @@ def load(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
             return _load_zoo(source.text, options)
         case _:
             return _load_exported(source, options)
+
+
+def with_islands(model: LoadedModel, refusals: Mapping[str, ModelError]) -> LoadedModel:
+    """The model with some of its opaque nodes, by name, as islands; why is what is said there.
+    Raises that where ONNX Runtime does not take a node either."""
+    nodes = [
+        as_island(node, refusals[node.name], contained.judged) if node.name in refusals else node
+        for node in model.graph.nodes
+    ]
+    return replace(model, graph=replace(model.graph, nodes=tuple(nodes)))
 
 
 def load_outline(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
@@ -174,6 +187,7 @@ def _bound(
     facts = _Facts(
         first_sizes=first,
         batch=options.batch,
+        islands=options.islands,
         inputs=tuple(value.name for value in inlined.graph.input),
         weights_bytes=weights_bytes(inlined),
     )
@@ -196,7 +210,7 @@ def _imported(facts: _Facts, reference: OnnxReference, name: str) -> LoadedModel
         keep_inputs(model, facts.inputs)
         inferred = contained.infer_types(model, scratch)
     del model, folded
-    graph = translate(inferred, name)
+    graph = translate(inferred, name, contained.judged if facts.islands == "run" else None)
     _check_batch(graph, facts)
     return LoadedModel(name=name, graph=graph, reference=reference)
 
@@ -210,6 +224,8 @@ def _check_batch(graph: Graph, facts: _Facts) -> None:
     (was,) = old
     for output in graph.outputs:
         shape = graph.types[output].shape
+        if not graph.types[output].is_static:
+            continue
         if shape[:1] != (batch,) and (before.get(output) == was or shape[:1] == (was,)):
             raise ModelError(
                 f"the model is made for a batch of {was}: with {batch}, output {quoted(output)} "

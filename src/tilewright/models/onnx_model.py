@@ -15,7 +15,7 @@ import onnx
 from onnx import numpy_helper
 
 from tilewright.core.element_types import element_type, is_element_type
-from tilewright.core.errors import ModelError, printable, quoted
+from tilewright.core.errors import ModelError, NotCompilable, printable, quoted
 from tilewright.graph.network import Array, TensorType
 
 _NAMES = {
@@ -30,11 +30,11 @@ _NAMES = {
 def dtype_name(element_type: int, what: str) -> str:
     """Our name of an ONNX element type; ModelError when it is not one of ours."""
     if element_type == onnx.TensorProto.STRING:
-        raise ModelError(f"{what} holds text, which is not supported")
+        raise NotCompilable(f"{what} holds text, which is not supported")
     if element_type not in _NAMES:
         known = element_type in onnx.helper.get_all_tensor_dtypes()
         label = onnx.TensorProto.DataType.Name(element_type) if known else str(element_type)
-        raise ModelError(f"{what} holds elements of type {label}, which is not supported")
+        raise NotCompilable(f"{what} holds elements of type {label}, which is not supported")
     return _NAMES[element_type]
 
 

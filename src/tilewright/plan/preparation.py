@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from tilewright.core import errors, input_files, processes, records, units
 from tilewright.graph import network, tasks
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.kernels.forms import choose_forms
+from tilewright.kernels.generic import ISLAND
 from tilewright.kernels.plans import default_settings, lay_out
+from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.kernels import WORKER
 from tilewright.models import LoadedModel, ModelOptions, loading
 from tilewright.models.loaded import PreparedNetwork
@@ -18,14 +21,15 @@ _TIMEOUT_S = 120.0
 
 def prepare(argument: str, options: ModelOptions, placement: records.Placement) -> PreparedNetwork:
     """Load a model and cut it into tasks for a device."""
-    return _cut(loading.load(argument, options), placement)
+    return _cut(supported(loading.load(argument, options), options, placement), placement)
 
 
 def prepare_outline(
     argument: str, options: ModelOptions, placement: records.Placement
 ) -> PreparedNetwork:
     """The same tasks where only they are asked for: a single operator is loaded as an outline."""
-    return _cut(loading.load_outline(argument, options), placement)
+    model = loading.load_outline(argument, options)
+    return _cut(supported(model, options, placement), placement)
 
 
 def _cut(model: LoadedModel, placement: records.Placement) -> PreparedNetwork:
@@ -33,7 +37,6 @@ def _cut(model: LoadedModel, placement: records.Placement) -> PreparedNetwork:
     forms = choose_forms(fused, placement.target, placement.resources)
     plan = lay_out(fused, forms, lane_of(placement), default_settings(placement))
     require_memory(fused.graph, plan, input_files.machine_memory_bytes())
-    require_supported(model.graph, placement)
     return PreparedNetwork(model=model, fused=fused, forms=forms, plan=plan)
 
 
@@ -54,15 +57,27 @@ def require_memory(graph: network.Graph, plan: NetworkPlan, limit_bytes: int) ->
     )
 
 
-def require_supported(graph: network.Graph, placement: records.Placement) -> None:
-    """Raise ModelError for opaque nodes that TVM's importer does not take, before work begins."""
-    if not any(node.operator == "opaque" for node in graph.nodes):
-        return
-    light = replace(graph, constants={})
+def supported(
+    model: LoadedModel, options: ModelOptions, placement: records.Placement
+) -> LoadedModel:
+    """The model with the opaque nodes that TVM's importer does not take as islands, before work
+    begins. Raises ModelError for them where islands are refused, or no engine takes them."""
+    if not access_to(placement.device).here:
+        options = replace(options, islands="refuse")
+        for island in filter(None, (node.named.get(ISLAND) for node in model.graph.nodes)):
+            raise errors.ModelError(
+                json.loads(str(island))[1],
+                hint="ONNX Runtime could compute it on this machine, and is not on the device.",
+            )
+    nodes = [n for n in model.graph.nodes if n.operator == "opaque" and not n.named.get(ISLAND)]
+    if not nodes:
+        return model
+    light = replace(model.graph, nodes=tuple(nodes), constants={})
     with processes.Child(WORKER, cpus=placement.binding.cpus) as child:
-        try:
-            child.request(("supported", light, placement.tvm_target), _TIMEOUT_S)
-        except processes.RemoteError as error:
-            if error.kind == "ModelError":
-                raise errors.ModelError(error.message) from None
-            raise
+        refused = child.request(("unsupported", light, placement.tvm_target), _TIMEOUT_S)
+    refusals = {
+        name: errors.ModelError(message, hint=hint) for name, (message, hint) in refused.items()
+    }
+    for refusal in refusals.values() if options.islands == "refuse" else ():
+        raise refusal
+    return loading.with_islands(model, refusals) if refusals else model

@@ -29,7 +29,17 @@ from tilewright.core.results import (
     TimedNetwork,
     TunerStudyResult,
 )
-from tilewright.report import escape, forecasts, formats, graph, noise, shown, tasks, views
+from tilewright.report import (
+    escape,
+    forecasts,
+    formats,
+    graph,
+    islands,
+    noise,
+    shown,
+    tasks,
+    views,
+)
 from tilewright.report.tables import Table
 
 _MOST_ROWS = 30
@@ -133,7 +143,11 @@ def _(result: OptimizeResult) -> Page:
         rows=tasks.tasks_table(result),
         more=more,
         summary=views.optimize_summary(result),
-        notes=(*_since_last_run(result), *_sum_of_tasks(result, result.latency_s)),
+        notes=(
+            *_since_last_run(result),
+            *islands.of_tasks(result.tasks),
+            *_sum_of_tasks(result, result.latency_s),
+        ),
         warnings=noise.noise_warnings(result),
     )
 
@@ -149,7 +163,10 @@ def _(result: ProfileResult) -> Page:
         rows=tasks.tasks_table(result),
         more=more,
         summary=views.profile_summary(result),
-        notes=_sum_of_tasks(result, result.network_latency_s),
+        notes=(
+            *islands.of_tasks(result.tasks),
+            *_sum_of_tasks(result, result.network_latency_s),
+        ),
         warnings=noise.profile_warnings(result),
     )
 

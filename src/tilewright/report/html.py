@@ -19,6 +19,7 @@ from tilewright.core.results import (
 from tilewright.report import (
     calls,
     graph,
+    islands,
     noise,
     regret,
     roofline,
@@ -108,6 +109,7 @@ def _page(template: str, result: TimedNetwork, network_s: float, **more: object)
                 result.tasks, rest_s=result.rest_s, rest_share=result.rest_share
             ),
             network=calls.chart(result.calls, result.tasks),
+            islands=islands.of_tasks(result.tasks),
             memory=calls.memory_chart(result.calls, result.weight_bytes),
             parts_and_whole=noise.explain_difference(
                 result.tasks_latency_s, network_s, result.explanation

@@ -15,6 +15,7 @@ from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import TaskKey
 from tilewright.kernels.estimates import work_of
+from tilewright.kernels.island import nodes_of, reason_of
 
 _ALIKE = 0.1
 _NAMED = 3
@@ -62,7 +63,8 @@ def task_reports(
                 error=check.error if check else None,
                 error_bound=check.bound if check else None,
                 spread=measurement.spread if measurement else 0.0,
-                nodes=task.nodes,
+                nodes=nodes_of(task.workload) or task.nodes,
+                island=reason_of(task.workload),
             )
         )
     return _with_shares(rows, result.timing.latency_s if result.timing is not None else 0.0)

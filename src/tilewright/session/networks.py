@@ -127,7 +127,9 @@ class NetworkVerbs(Opened):
         of TVM, `InputError` for an index outside a table.
         """
         folder, given = path_of(artifact, "artifact"), named_of(inputs, "inputs")
-        return artifacts.run_on(folder, given, self.placement, verify=self.verify)
+        return artifacts.run_on(
+            folder, given, self.placement, verify=self.verify, events=self.events
+        )
 
     def solve(self, file: Text, solver: str = "auto") -> SolveResult:
         """Solve a graph problem from a file, as `tune --level graph --save-problem` writes it.

@@ -218,7 +218,9 @@ def test_an_artifact_runs_as_it_is(
     with comparing.targeting.open_networks(session.placement) as worker:
         worker.compile(plan, network.graph.constants, tmp_path / "out")
     manifest = type("Manifest", (), {"machine": "that one", "constants": plan.constant_names})
-    artifact = type("Opened", (), {"folder": tmp_path / "out", "manifest": manifest})
+    artifact = type(
+        "Opened", (), {"folder": tmp_path / "out", "manifest": manifest, "islands": ("An island.",)}
+    )
     refused: list[Any] = []
     monkeypatch.setattr(comparing, "open_model", lambda *_a, **_n: (network, artifact))
     monkeypatch.setattr(comparing, "refuse_elsewhere", lambda *given: refused.append(given))

@@ -16,6 +16,7 @@ from helpers.networks.onnx_models import normal
 from tilewright.core.errors import ModelError
 from tilewright.graph.clean.simplify import FOLDED_BYTES
 from tilewright.graph.evaluate import run_graph
+from tilewright.models import ModelOptions
 from tilewright.models.loading import load
 
 pytestmark = pytest.mark.regression
@@ -52,9 +53,11 @@ def stored(folder: Path, made: onnx.ModelProto | bytes) -> str:
     return str(path)
 
 
-def refused(folder: Path, made: onnx.ModelProto | bytes, words: str) -> ModelError:
+def refused(
+    folder: Path, made: onnx.ModelProto | bytes, words: str, options: ModelOptions | None = None
+) -> ModelError:
     with pytest.raises(ModelError, match=words) as caught:
-        load(stored(folder, made))
+        load(stored(folder, made), options or ModelOptions())
     assert caught.value.message.isprintable()
     return caught.value
 
@@ -301,7 +304,8 @@ def test_loops_that_read_from_around_them(tmp_path: Path, inner: str, result: st
     if inner == "k":
         for attribute in made.graph.node[2].attribute:
             del attribute.g.node[0]
-    error = refused(tmp_path, made, "node 'turns'.*'Loop' reads 'x' from outside")
+    words = "node 'turns'.*'Loop' reads 'x' from outside"
+    error = refused(tmp_path, made, words, ModelOptions(islands="refuse"))
     assert error.hint
 
 

@@ -122,7 +122,8 @@ def test_show_run_and_solve(
     monkeypatch.setattr(networks, "solve_file", solved)
     assert session.show(OPERATOR, "tir") == session.run(tmp_path, {}) == "the answer"
     assert shown.arguments[:2] == [OPERATOR, "tir"] and shown.named == {"verify": True}
-    assert ran.arguments == [tmp_path, {}, session.placement] and ran.named == {"verify": True}
+    assert ran.arguments == [tmp_path, {}, session.placement]
+    assert ran.named == {"verify": True, "events": session.events}
     session.solve("p.json")
     assert solved.arguments == [Path("p.json"), "auto"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tilewright.core.codec import canonical_json, digest
 from tilewright.core.errors import TargetError, TilewrightError
@@ -91,6 +91,16 @@ class Builder(Protocol):
     ) -> str:
         """A kernel as text, one of the views of `show`. Raises TargetError for one that it has
         not."""
+
+
+@runtime_checkable
+class CalledInNetworks(Protocol):
+    """A builder whose kernels a compiled network does not contain but calls."""
+
+    def network_call(self, workload: Workload) -> tuple[str, tuple[str, ...]]:
+        """The name of the function that is registered with TVM, and what it is given before the
+        operands. The result's memory comes last where its shape is known; else it is returned."""
+        ...
 
 
 class SimulatedKernel:

@@ -22,6 +22,11 @@ def results_text(types: Sequence[TensorType]) -> str:
     return canonical_json([[kind.dtype, list(kind.shape)] for kind in types])
 
 
+def island_text(nodes: Sequence[str], reason: str) -> str:
+    """The attribute `island` of `opaque`: JSON `[["nonzero","gather"],"why"]`."""
+    return canonical_json([list(nodes), reason])
+
+
 def _opaque_type(
     _types: Types, results: str, output_index: int = 0, **_named: object
 ) -> TensorType:

@@ -8,7 +8,7 @@ from itertools import count
 
 import numpy as np
 
-from tilewright.core.errors import ModelError
+from tilewright.core.errors import ModelError, NotCompilable
 from tilewright.graph.clean.edit import only_if
 from tilewright.models.onnx_import.node import (
     OnnxNode,
@@ -41,8 +41,10 @@ def branch(node: OnnxNode) -> Translated:
 
 
 def _only_value(tensor: Tensor) -> int:
-    """The one element of a known tensor."""
-    only_if(tensor.value is not None and tensor.value.size == 1)
+    """The one element of a known tensor. Raises ModelError for another number of them."""
+    only_if(tensor.value is not None)
+    if tensor.type.elements != 1:
+        raise ModelError(f"a condition has {tensor.type.elements} elements")
     return int(np.asarray(tensor.value).reshape(-1)[0])
 
 
@@ -149,7 +151,7 @@ def _stacked(
 
 def _require_few(node: OnnxNode, before: int, turns: int) -> None:
     if len(node.builder.types) - before > MOST_TENSORS:
-        raise ModelError(
+        raise NotCompilable(
             f"after {turns} turns it is more than {MOST_TENSORS:,} tensors",
             hint="A loop is written out turn by turn: make it shorter, or cut the network there.",
         )

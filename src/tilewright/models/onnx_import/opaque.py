@@ -12,14 +12,15 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tilewright.core.errors import ModelError, quoted
+from tilewright.core.errors import ModelError, NotCompilable, quoted
 from tilewright.graph.inputs import IndexRange, IndexUse, indices_text
 from tilewright.graph.network import TensorType
 from tilewright.graph.operators import results_text
 from tilewright.models.onnx_import.node import OnnxNode, Tensor, indexed_shape, require_indices
 from tilewright.models.onnx_model import read_inside, static_type
 
-_EMBEDDED_ELEMENTS = 64
+EMBEDDED_ELEMENTS = 64
+"""Constants of at most so many elements lie inside a model that is carried along."""
 _NEVER_EMBEDDED = ("Scatter", "ScatterElements")
 """TVM does not compile these where an operand is a constant of the model."""
 _HALF, _SINGLE = "bfloat16", "float32"
@@ -63,7 +64,7 @@ def opaque(
         )
     kinds = _result_types(node, model, known)
     outputs = [index for index, name in enumerate(node.proto.output) if name]
-    model.graph.output.extend(map(_value, (f"o{index}" for index in outputs), kinds))
+    model.graph.output.extend(map(value_info, (f"o{index}" for index in outputs), kinds))
     uses = _checked_uses(node, inputs, kinds)
     results = node.builder.emit_several(
         "opaque",
@@ -86,7 +87,7 @@ def _refuse_types(node: OnnxNode) -> None:
     """TVM says only when the kernel runs that it cannot sort some types."""
     first = node.given(0)
     if node.operator == "TopK" and first and first.dtype not in _SORTED:
-        raise ModelError(
+        raise NotCompilable(
             f"node {quoted(node.name)}: operator {quoted(node.full_name)} of {first.dtype} "
             f"is not supported",
             hint="Supported: " + ", ".join(_SORTED),
@@ -111,10 +112,10 @@ def _single_node_model(
         if known:
             continue
         array = tensor.value if node.operator not in _NEVER_EMBEDDED else None
-        if array is not None and (array.size <= _EMBEDDED_ELEMENTS or array.dtype.kind in "iub"):
+        if array is not None and (array.size <= EMBEDDED_ELEMENTS or array.dtype.kind in "iub"):
             graph.initializer.append(numpy_helper.from_array(array, label))
         else:
-            graph.input.append(_value(label, tensor.type))
+            graph.input.append(value_info(label, tensor.type))
             inputs.append(tensor)
     del proto.output[:]
     proto.output.extend(f"o{i}" if name else "" for i, name in enumerate(node.proto.output))
@@ -126,7 +127,8 @@ def _single_node_model(
     return model, inputs
 
 
-def _value(name: str, kind: TensorType) -> onnx.ValueInfoProto:
+def value_info(name: str, kind: TensorType) -> onnx.ValueInfoProto:
+    """An input or output of an ONNX model."""
     dtype = np.dtype(kind.dtype)
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), kind.shape)
 
@@ -144,7 +146,7 @@ def _result_types(
     for label, name in wanted:
         kind = known.get(name) or found.get(label)
         if kind is None:
-            raise ModelError(
+            raise NotCompilable(
                 f"node {quoted(node.name)}: operator {quoted(node.full_name)} is not known here "
                 f"and the shape of its result {quoted(name)} depends on the data",
                 hint="Cut the network before this node, or export it with static shapes.",
@@ -156,7 +158,7 @@ def _result_types(
 def _refuse_captures(node: OnnxNode) -> None:
     """A subgraph that reads tensors around it cannot stand alone."""
     for outside in read_inside(node.proto):
-        raise ModelError(
+        raise NotCompilable(
             f"node {quoted(node.name)}: the body of {quoted(node.operator)} reads "
             f"{quoted(outside)} from outside, which is not supported",
             hint="Export the network with its conditions and loops decided, as tracing does.",

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 import onnx
 
-from tilewright.core.errors import ModelError, quoted
+from tilewright.core.errors import NotCompilable, quoted
 from tilewright.graph.clean.edit import only_if
 from tilewright.models.onnx_import.node import (
     MOST_CHOICES,
@@ -110,7 +110,7 @@ def reduce_chain(node: OnnxNode) -> Translated:
     """Norms and logarithms of sums: elementwise operators around a sum, over no axis alone."""
     x, operator = node.input(0), node.operator
     if operator in _ROOTS and "int" in x.dtype:
-        raise ModelError(f"roots and logarithms of elements of type {x.dtype} are not supported")
+        raise NotCompilable(f"roots and logarithms of elements of type {x.dtype} are not supported")
     if operator == "ReduceLogSumExp":
         return _over_axes(node, lambda axes: _log_sum_exp(x, axes, node))
     if operator != "ReduceLogSum":

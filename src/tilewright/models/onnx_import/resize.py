@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.core.element_types import element_type
-from tilewright.core.errors import ModelError, quoted
+from tilewright.core.errors import ModelError, NotCompilable, quoted
 from tilewright.graph.operators.movement import rounded, source_position
 from tilewright.models.onnx_import.node import (
     OnnxNode,
@@ -75,7 +75,7 @@ def resize(node: OnnxNode) -> Translated:
     coordinate, rounding = _conventions(node)
     axes = _axes(node, x.shape, coordinate)
     if mode not in ("nearest", "linear", "cubic"):
-        raise ModelError(f"mode {quoted(mode)} is not supported")
+        raise NotCompilable(f"mode {quoted(mode)} is not supported")
     if mode != "nearest":
         result = _interpolated(node, axes, coordinate)
     elif node.integer("antialias", 0):
@@ -107,7 +107,7 @@ def _interpolated(node: OnnxNode, axes: list[_Axis], coordinate: str) -> Tensor:
     x = node.input(0)
     kind = element_type(x.dtype)
     if not kind.is_float:
-        raise ModelError(f"interpolating between elements of type {x.dtype} is not supported")
+        raise NotCompilable(f"interpolating between elements of type {x.dtype} is not supported")
     result = x.cast("float32") if kind.is_half else x
     for place, axis in sorted(enumerate(axes), key=lambda item: item[1].after / item[1].before):
         if not axis.same:
@@ -207,7 +207,7 @@ def _axes(node: OnnxNode, shape: tuple[int, ...], coordinate: str) -> list[_Axis
     if not named and node.given(3):
         wanted = _known_sizes(node, places)
     if not wanted:
-        raise ModelError("neither its scales nor its sizes are constant")
+        raise NotCompilable("neither its scales nor its sizes are constant")
     for place, size in zip(places, wanted, strict=True):
         whole = floor(size * shape[place]) if named else int(size)
         scales[place], sizes[place] = size if named else size / shape[place], whole
@@ -233,7 +233,7 @@ def _refuse_fractions(shape: tuple[int, ...], sizes: list[int], scales: list[flo
     """Where corners are matched, engines do not agree on where the last element of 2.4 lies."""
     for before, after, scale in zip(shape, sizes, scales, strict=True):
         if abs(scale * before - after) > _FRACTION:
-            raise ModelError(
+            raise NotCompilable(
                 f"{before} elements times {shortest(scale)} is no whole number, for which engines "
                 "disagree if corners are aligned",
                 hint="Give sizes in place of scales.",
@@ -259,7 +259,7 @@ def _parts(node: OnnxNode, places: list[int], rank: int) -> list[tuple[float, fl
     """The part of each axis that is taken: `roi` holds all starts, then all ends."""
     region = node.value(1)
     if region is None or region.size != 2 * len(places):
-        raise ModelError("its region of interest is not constant")
+        raise NotCompilable("its region of interest is not constant")
     starts, ends = ([shortest(value) for value in half] for half in region.reshape(2, len(places)))
     parts: list[tuple[float, float] | None] = [(0.0, 1.0)] * rank
     for place, start, end in zip(places, starts, ends, strict=True):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -10,10 +12,12 @@ from importlib import import_module
 import numpy as np
 import onnx
 
-from tilewright.core.errors import ModelError, quoted
+from tilewright.core.errors import ModelError, NotCompilable, quoted
 from tilewright.graph.clean.edit import NotApplicable
 from tilewright.graph.clean.simplify import FoldingAllowance, drop_unused
 from tilewright.graph.network import Array, Graph, Node, TensorType
+from tilewright.graph.operators import results_text
+from tilewright.models.onnx_import import islands
 from tilewright.models.onnx_import.node import (
     TRANSLATIONS,
     GraphBuilder,
@@ -22,7 +26,7 @@ from tilewright.models.onnx_import.node import (
 )
 from tilewright.models.onnx_import.opaque import opaque
 from tilewright.models.onnx_import.quantized import on_codes
-from tilewright.models.onnx_model import array_of
+from tilewright.models.onnx_model import array_of, read_inside
 
 _GROUPS = ("control_flow", "elementwise", "indexing", "movement", "quantized", "reduction",
            "resize", "windows")  # fmt: skip
@@ -39,33 +43,52 @@ class InferredModel:
     types: Mapping[str, TensorType]
 
 
-def translate(source: InferredModel, name: str) -> Graph:
+def translate(source: InferredModel, name: str, judge: islands.Judge | None = None) -> Graph:
     """The model in our vocabulary.
 
-    Inputs and outputs keep their names; unused nodes and tensors are left out.
+    Inputs and outputs keep their names; unused nodes and tensors are left out. With a `judge`,
+    nodes that cannot be taken are cut out as islands for the engine that it asks.
     Raises ModelError naming the node that cannot be taken.
     """
-    graph = source.model.graph
-    nodes, made = on_codes(graph, source.weights, source.types)
+    given = source.model.graph
+    nodes, made = on_codes(given, source.weights, source.types)
     weights = {**source.weights, **made}
-    inputs, outputs = ([value.name for value in values] for values in (graph.input, graph.output))
-    named = {tensor for node in (*graph.node, *nodes) for tensor in (*node.input, *node.output)}
-    named.update(inputs, weights, (tensor.name for tensor in graph.initializer))
-    builder = GraphBuilder(named, FoldingAllowance(source.weights.values()))
-    for value in inputs:
-        if value not in source.types:
-            raise ModelError(f"input {quoted(value)} has elements or axes not supported")
-        builder.types[value] = source.types[value]
-    for weight, array in weights.items():
-        builder.constant(array, weight)
-    tensors = {tensor: tensor for tensor in builder.types}
-    for value in inputs:  # nobody has to bring what has no elements
-        if not (kind := builder.types[value]).elements:
-            empty = builder.constant(np.empty(kind.shape, np.dtype(kind.dtype)))
-            tensors[value] = empty.name
-    _Scope(source=source, builder=builder, tensors=tensors, types=source.types).take(nodes)
-    _name_outputs(builder, outputs, tensors)
-    whole = Graph(
+    inputs, outputs = ([value.name for value in values] for values in (given.input, given.output))
+    named = {tensor for node in (*given.node, *nodes) for tensor in (*node.input, *node.output)}
+    named.update(inputs, weights, (tensor.name for tensor in given.initializer))
+
+    def scope() -> _Scope:
+        """Nothing translated yet."""
+        builder = GraphBuilder(named, FoldingAllowance(source.weights.values()))
+        for value in inputs:
+            if value not in source.types:
+                raise ModelError(f"input {quoted(value)} has elements or axes not supported")
+            builder.types[value] = source.types[value]
+        for weight, array in weights.items():
+            builder.constant(array, weight)
+        tensors = {tensor: tensor for tensor in builder.types}
+        for value in inputs:  # nobody has to bring what has no elements
+            if not (kind := builder.types[value]).elements:
+                empty = builder.constant(np.empty(kind.shape, np.dtype(kind.dtype)))
+                tensors[value] = empty.name
+        return _Scope(source=source, builder=builder, tensors=tensors, types=types)
+
+    types = dict(source.types)
+    whole = scope()
+    refusals = whole.take(nodes, judge)
+    if judge is not None and refusals:
+        for index, node in enumerate(nodes):
+            node.name = node.name or f"{node.op_type}_{index}"
+        unknown = {o for index in refusals for o in nodes[index].output if o not in types}
+        whole = scope()
+        for item in islands.cut(nodes, refusals, unknown, outputs):
+            if isinstance(item, islands.Island):
+                whole.take_island(item, judge)
+            else:
+                whole.take([item])
+    builder = whole.builder
+    _name_outputs(builder, outputs, whole.tensors)
+    graph = Graph(
         name=name,
         nodes=tuple(builder.nodes),
         inputs=tuple(inputs),
@@ -75,7 +98,7 @@ def translate(source: InferredModel, name: str) -> Graph:
         examples={name: a for name, a in builder.examples.items() if name in inputs},
         fixed=frozenset(builder.fixed),
     )
-    return whole.rebuilt(drop_unused(whole).nodes)
+    return graph.rebuilt(drop_unused(graph).nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,19 +110,81 @@ class _Scope:
     source: InferredModel
     builder: GraphBuilder
     tensors: dict[str, str]
-    types: Mapping[str, TensorType]
+    types: dict[str, TensorType]
     prefix: str = ""
 
-    def take(self, nodes: Iterable[onnx.NodeProto]) -> None:
-        """Translate nodes in their order."""
+    def take(
+        self, nodes: Iterable[onnx.NodeProto], judge: islands.Judge | None = None
+    ) -> dict[int, islands.Refusal]:
+        """Translate nodes in their order. Raises ModelError for the first that cannot be taken;
+        with a `judge` those that cannot be compiled are told by index, and what they write is
+        there as far as its type is known."""
+        refusals: dict[int, islands.Refusal] = {}
+        lost: set[str] = set()
         for index, proto in enumerate(nodes):
             label = self.prefix + (proto.name or f"{proto.op_type}_{index}")
-            for item in proto.input:
-                if item and item not in self.tensors:
-                    raise ModelError(
-                        f"node {quoted(label)} reads {quoted(item)}, which nothing writes"
-                    )
-            self._take(self._node(proto, label))
+            follows = not lost.isdisjoint((*proto.input, *read_inside(proto)) if lost else ())
+            try:
+                if follows:
+                    raise NotCompilable(f"node {quoted(label)} reads what has no known shape")
+                for item in proto.input:
+                    if item and item not in self.tensors:
+                        said = f"reads {quoted(item)}, which nothing writes"
+                        raise ModelError(f"node {quoted(label)} {said}")
+                self._take(self._node(proto, label))
+            except NotCompilable as error:
+                if judge is None:
+                    raise
+                refusals[index] = islands.Refusal(error=error, follows=follows)
+                islands.require_repeatable(proto, error)
+                if not follows and proto.domain not in ("", "ai.onnx"):
+                    self._ask_types(proto, judge)
+                for output in filter(None, proto.output):
+                    if output not in self.types:
+                        lost.add(output)
+                        continue
+                    self.tensors[output] = output
+                    self.builder.types[output] = self.types[output]
+        return refusals
+
+    def _ask_types(self, proto: onnx.NodeProto, judge: islands.Judge) -> None:
+        """Learn from the engine of which types the results of a foreign operator are."""
+        results = tuple(filter(None, proto.output))
+        island = islands.Island(
+            nodes=(proto,), reads=tuple(filter(None, proto.input)), results=results, refusals=()
+        )
+        model, _ = self._model_of(island)
+        with suppress(ModelError):
+            kinds = zip(results, judge(model), strict=True)
+            self.types.update((name, kind) for name, kind in kinds if kind.is_static)
+
+    def _model_of(self, island: islands.Island) -> tuple[onnx.ModelProto, list[Tensor]]:
+        """An island as a model, and what the network gives it."""
+        given = {name: Tensor(self.builder, self.tensors[name]) for name in island.reads}
+        source = self.source.model
+        return islands.island_model(island, given, source.opset_import, source.ir_version)
+
+    def take_island(self, island: islands.Island, judge: islands.Judge) -> None:
+        """Emit an island as an opaque node that an engine computes. Raises ModelError, the first
+        reason why there is an island, where the engine does not take it."""
+        first, self.builder.scope = island.refusals[0], island.nodes[0].name
+        try:
+            model, inputs = self._model_of(island)
+            if not inputs:
+                raise ModelError("it reads nothing of the network")
+            kinds = tuple(islands.kinds_of_results(island, self.types, judge(model)))
+        except ModelError as error:
+            raise islands.refused_by_all(first, error) from error
+        results = self.builder.emit_several(
+            "opaque",
+            inputs,
+            kinds,
+            island=island.text,
+            model=b64encode(model.SerializeToString(deterministic=True)).decode("ascii"),
+            results=results_text(kinds),
+        )
+        for name, result in zip(island.results, results, strict=True):
+            self.tensors[name] = self.builder.settle(result, name)
 
     def _node(self, proto: onnx.NodeProto, label: str) -> OnnxNode:
         opsets = self.source.model.opset_import
@@ -148,7 +233,8 @@ class _Scope:
         except NotApplicable:
             results = node
         except ModelError as error:
-            raise ModelError(f"{node.title}: {error.message}", hint=error.hint) from error
+            kind = NotCompilable if isinstance(error, NotCompilable) else ModelError
+            raise kind(f"{node.title}: {error.message}", hint=error.hint) from error
         except ValueError as error:
             raise ModelError(f"{node.title} is malformed: {error}") from error
         if isinstance(results, OnnxNode):

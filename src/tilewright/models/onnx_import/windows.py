@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from tilewright.core.errors import ModelError
+from tilewright.core.errors import ModelError, NotCompilable
 from tilewright.graph.clean.edit import only_if
 from tilewright.graph.clean.simplify import FOLDED_BYTES
 from tilewright.graph.inputs import IndexRange
@@ -256,7 +256,7 @@ def pool(node: OnnxNode) -> Translated:
     """
     x = node.input(0)
     if node.uses_output(1):
-        raise ModelError(
+        raise NotCompilable(
             "the second output, the places of the largest elements, is not supported",
             hint="Cut the network before the node that reads it, or export it without.",
         )
@@ -280,7 +280,9 @@ def _resolved(node: OnnxNode, window: Window, extent: tuple[int, ...]) -> OnnxNo
     same = node.text("auto_pad", "NOTSET") in _SAME
     disputed = window.drops_last(extent) or (node.operator == "LpPool" and any(window.extra))
     if disputed and node.integer("ceil_mode", 0) and not same:
-        raise ModelError(f"ceil_mode over {len(window.kernel)} axes is not supported in this form")
+        raise NotCompilable(
+            f"ceil_mode over {len(window.kernel)} axes is not supported in this form"
+        )
     named = {"pads": [*window.before, *window.after], "ceil_mode": int(any(window.extra))}
     return node.altered(node.inputs, auto_pad=None, **named)
 
@@ -326,7 +328,7 @@ def region_pool(node: OnnxNode) -> Translated:
     """RoiAlign is carried along, its regions scaled ahead: TVM shifts them by half an element
     before it scales them, ONNX after it. The largest of weighted elements, `max`, is refused."""
     if node.text("mode", "avg") == "max":
-        raise ModelError("mode 'max' is not supported, only 'avg' is")
+        raise NotCompilable("mode 'max' is not supported, only 'avg' is")
     scale = node.number("spatial_scale", 1.0)
     only_if(scale != 1)
     x, regions, batch = node.several(3)
