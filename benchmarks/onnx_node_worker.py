@@ -10,7 +10,7 @@ import io
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,20 @@ from onnx.backend.test.runner import Runner
 from onnxruntime.capi import onnxruntime_pybind11_state
 
 from tilewright.compiler.execute import LoadedNetwork, set_threads
-from tilewright.compiler.opaque import check_supported
+from tilewright.compiler.opaque import unsupported
 from tilewright.core.child import serve
 from tilewright.core.errors import ModelError
 from tilewright.core.records import Placement
 from tilewright.graph.network import Graph
-from tilewright.graph.plan import lane_of
+from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.tasks import fused_network
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.forms import choose_forms
+from tilewright.kernels.generic import ISLAND
+from tilewright.kernels.island import reason_of
 from tilewright.kernels.plans import default_settings, lay_out
-from tilewright.models.loading import load_model
+from tilewright.models.loaded import LoadedModel
+from tilewright.models.loading import load_model, with_islands
 
 RIGHT, REFUSED, WRONG = "right", "refused", "wrong"
 CONSTANTS = "/constants"
@@ -167,7 +170,7 @@ def _placement() -> Placement:
 def judge(name: str) -> tuple[str, str]:
     """The verdict over a test, and what was wrong or why it was refused.
 
-    Where ONNX Runtime computes parts of a network, what was right has a detail, which names them.
+    Where ONNX Runtime computes parts of a network, what was right has a detail, which says why.
     What is not a `ModelError` is raised.
     """
     if name.startswith(ENGINE):
@@ -175,12 +178,14 @@ def judge(name: str) -> tuple[str, str]:
     test = node_test(name)
     try:
         with redirect_stdout(io.StringIO()):
-            network = _compiled(load_model(test.model, name.replace("/", "-")).graph)
+            model = _with_islands(load_model(test.model, name.replace("/", "-")))
+            network, plan = _compiled(model.graph)
     except ModelError as error:
         return REFUSED, error.message
     found = network([np.asarray(array) for array in test.inputs])
     problem = difference(found, test)
-    return (WRONG, problem) if problem else (RIGHT, "")
+    reasons = (reason_of(call.workload) for call in plan.calls)
+    return (WRONG, problem) if problem else (RIGHT, next(filter(None, reasons), ""))
 
 
 def _judge_engine(test: NodeTest) -> tuple[str, str]:
@@ -204,14 +209,22 @@ def _judge_engine(test: NodeTest) -> tuple[str, str]:
     return (WRONG, problem) if problem else (RIGHT, "")
 
 
-def _compiled(graph: Graph) -> LoadedNetwork:
+def _with_islands(model: LoadedModel) -> LoadedModel:
+    """The model, with what TVM does not take as islands: as `plan.preparation` has it, but in this
+    process."""
+    nodes = [n for n in model.graph.nodes if n.operator == "opaque" and not n.named.get(ISLAND)]
+    light = replace(model.graph, nodes=tuple(nodes), constants={})
+    refused = unsupported(light, _placement().tvm_target) if nodes else {}
+    return with_islands(model, {name: ModelError(text) for name, (text, _) in refused.items()})
+
+
+def _compiled(graph: Graph) -> tuple[LoadedNetwork, NetworkPlan]:
     """The network in memory, with default settings: as `optimize --budget 0` without its race."""
     placement = _placement()
-    check_supported(graph, placement.tvm_target)
     fused = fused_network(graph)
     forms = choose_forms(fused, placement.target, placement.resources)
     plan = lay_out(fused, forms, lane_of(placement), default_settings(placement))
-    return LoadedNetwork.compiled(plan, placement.target, fused.graph.constants)
+    return LoadedNetwork.compiled(plan, placement.target, fused.graph.constants), plan
 
 
 def difference(found: Sequence[Any], test: NodeTest) -> str:

@@ -50,42 +50,17 @@ def translate(source: InferredModel, name: str, judge: islands.Judge | None = No
     nodes that cannot be taken are cut out as islands for the engine that it asks.
     Raises ModelError naming the node that cannot be taken.
     """
-    given = source.model.graph
-    nodes, made = on_codes(given, source.weights, source.types)
-    weights = {**source.weights, **made}
-    inputs, outputs = ([value.name for value in values] for values in (given.input, given.output))
-    named = {tensor for node in (*given.node, *nodes) for tensor in (*node.input, *node.output)}
-    named.update(inputs, weights, (tensor.name for tensor in given.initializer))
-
-    def scope() -> _Scope:
-        """Nothing translated yet."""
-        builder = GraphBuilder(named, FoldingAllowance(source.weights.values()))
-        for value in inputs:
-            if value not in source.types:
-                raise ModelError(f"input {quoted(value)} has elements or axes not supported")
-            builder.types[value] = source.types[value]
-        for weight, array in weights.items():
-            builder.constant(array, weight)
-        tensors = {tensor: tensor for tensor in builder.types}
-        for value in inputs:  # nobody has to bring what has no elements
-            if not (kind := builder.types[value]).elements:
-                empty = builder.constant(np.empty(kind.shape, np.dtype(kind.dtype)))
-                tensors[value] = empty.name
-        return _Scope(source=source, builder=builder, tensors=tensors, types=types)
-
-    types = dict(source.types)
-    whole = scope()
+    nodes, made = on_codes(source.model.graph, source.weights, source.types)
+    beginning = partial(_beginning, source, nodes, {**source.weights, **made}, dict(source.types))
+    inputs, outputs = (
+        [value.name for value in values]
+        for values in (source.model.graph.input, source.model.graph.output)
+    )
+    whole = beginning(inputs)
     refusals = whole.take(nodes, judge)
     if judge is not None and refusals:
-        for index, node in enumerate(nodes):
-            node.name = node.name or f"{node.op_type}_{index}"
-        unknown = {o for index in refusals for o in nodes[index].output if o not in types}
-        whole = scope()
-        for item in islands.cut(nodes, refusals, unknown, outputs):
-            if isinstance(item, islands.Island):
-                whole.take_island(item, judge)
-            else:
-                whole.take([item])
+        whole = beginning(inputs)
+        whole.take_around(nodes, refusals, outputs, judge)
     builder = whole.builder
     _name_outputs(builder, outputs, whole.tensors)
     graph = Graph(
@@ -99,6 +74,32 @@ def translate(source: InferredModel, name: str, judge: islands.Judge | None = No
         fixed=frozenset(builder.fixed),
     )
     return graph.rebuilt(drop_unused(graph).nodes)
+
+
+def _beginning(
+    source: InferredModel,
+    nodes: Sequence[onnx.NodeProto],
+    weights: Mapping[str, Array],
+    types: dict[str, TensorType],
+    inputs: Sequence[str],
+) -> _Scope:
+    """Inputs and weights, and nothing translated yet."""
+    given = source.model.graph
+    named = {tensor for node in (*given.node, *nodes) for tensor in (*node.input, *node.output)}
+    named.update(inputs, weights, (tensor.name for tensor in given.initializer))
+    builder = GraphBuilder(named, FoldingAllowance(source.weights.values()))
+    for value in inputs:
+        if value not in source.types:
+            raise ModelError(f"input {quoted(value)} has elements or axes not supported")
+        builder.types[value] = source.types[value]
+    for weight, array in weights.items():
+        builder.constant(array, weight)
+    tensors = {tensor: tensor for tensor in builder.types}
+    for value in inputs:  # nobody has to bring what has no elements
+        if not (kind := builder.types[value]).elements:
+            empty = builder.constant(np.empty(kind.shape, np.dtype(kind.dtype)))
+            tensors[value] = empty.name
+    return _Scope(source=source, builder=builder, tensors=tensors, types=types)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +164,23 @@ class _Scope:
         given = {name: Tensor(self.builder, self.tensors[name]) for name in island.reads}
         source = self.source.model
         return islands.island_model(island, given, source.opset_import, source.ir_version)
+
+    def take_around(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        refusals: Mapping[int, islands.Refusal],
+        outputs: Sequence[str],
+        judge: islands.Judge,
+    ) -> None:
+        """Translate nodes with those that cannot be compiled in islands."""
+        for index, node in enumerate(nodes):
+            node.name = node.name or f"{node.op_type}_{index}"
+        unknown = {o for index in refusals for o in nodes[index].output if o not in self.types}
+        for item in islands.cut(nodes, refusals, unknown, outputs):
+            if isinstance(item, islands.Island):
+                self.take_island(item, judge)
+            else:
+                self.take([item])
 
     def take_island(self, island: islands.Island, judge: islands.Judge) -> None:
         """Emit an island as an opaque node that an engine computes. Raises ModelError, the first
