@@ -167,16 +167,19 @@ def argument_limit(workload: Workload) -> int:
     return index_limit(argument_uses(workload), _INTEGER_LIMIT)
 
 
-def requantizing_scales(workload: Workload) -> dict[int, float]:
-    """Sizes for float arguments that scale sums of random bytes, so that results fit a byte.
+def argument_scales(workload: Workload) -> dict[int, float]:
+    """Sizes for float arguments, by their index: those that scale sums of random bytes, so that
+    results fit a byte, and weights of recurrent layers.
 
-    By argument index; empty where no sum of bytes is scaled.
+    Of larger weights a layer is chaotic: an error of one rounding doubles from step to step.
     """
     anchor, index = workload.anchor, workload.anchor_index
-    if anchor is None or index is None or workload.step_types(index)[1].dtype != "int32":
+    if anchor is None or index is None:
         return {}
-    operands, _ = workload.step_types(index)
-    if len(operands) != 2:
+    operands, result = workload.step_types(index)
+    if anchor.operator == "recurrent":
+        return {anchor.inputs[1]: 0.5 / sqrt(operands[1].shape[0])}
+    if result.dtype != "int32" or len(operands) != 2:
         return {}
     spread = prod(_SPREADS.get(kind.dtype, 1.0) for kind in operands)
     size = _WANTED_SPREAD / (spread * sqrt(max(1, prod(operands[1].shape[1:]))))

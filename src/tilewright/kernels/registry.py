@@ -20,6 +20,7 @@ _BUILT_IN = (
     "conv2d_int8",
     "conv2d_transposed",
     "matrix_products",
+    "recurrent",
     "rows",
     "generic",
     "island",

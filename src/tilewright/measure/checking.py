@@ -21,10 +21,11 @@ _NO_MEMORY = "out of memory"
 def sample_arguments(workload: Workload, seed: int) -> list[Array]:
     """Random logical arguments of a workload.
 
-    Bytes take their whole range, and scales behind integer sums bring results into that of a byte.
+    Bytes take their whole range, and scales behind integer sums bring results into that of a byte;
+    recurrent layers get weights of which they are not chaotic.
     """
     rng = np.random.default_rng(seed)
-    usual, scales = (0, inputs.argument_limit(workload)), inputs.requantizing_scales(workload)
+    usual, scales = (0, inputs.argument_limit(workload)), inputs.argument_scales(workload)
     ranges = {"bool": (0, 2)}
     if not inputs.argument_uses(workload):
         ranges |= {"int8": (-128, 128), "uint8": (0, 256)}

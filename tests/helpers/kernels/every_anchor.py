@@ -10,6 +10,10 @@ CONV = dict(strides=(2, 1), padding=(1, 0, 2, 1), dilation=(1, 2), groups=2)
 DECONV = dict(
     strides=(2, 2), padding=(1, 0, 0, 1), output_padding=(1, 0), dilation=(1, 1), groups=2
 )
+RECURRENT = dict(
+    cell="lstm", activations="sigmoid tanh tanh", operands="state memory peepholes",
+    clip=0.0, reverse=True, finals=2,
+)  # fmt: skip
 CASES: dict[str, tuple[list[tuple[int, ...]], Step]] = {
     "conv2d": ([(2, 6, 9, 8), (8, 3, 3, 3)], step("conv2d", 0, 1, **CONV)),
     "conv2d_transpose": ([(1, 6, 5, 4), (6, 4, 3, 3)], step("conv2d_transpose", 0, 1, **DECONV)),
@@ -26,5 +30,9 @@ CASES: dict[str, tuple[list[tuple[int, ...]], Step]] = {
     "log_softmax": ([(2, 8, 5)], step("log_softmax", 0, axis=2)),
     "layer_norm": ([(2, 8, 5), (8, 5), (5,)], step("layer_norm", 0, 1, 2, axis=1, epsilon=1e-5)),
     "instance_norm": ([(2, 8, 5, 5), (8,), (8,)], step("instance_norm", 0, 1, 2, epsilon=1e-5)),
+    "recurrent": (
+        [(3, 2, 20), (5, 20), (2, 5), (2, 5), (15,)],
+        step("recurrent", 0, 1, 2, 3, 4, **RECURRENT),
+    ),
     "lrn": ([(2, 8, 5, 5)], step("lrn", 0, size=5, alpha=0.1, beta=0.75, bias=1.0)),
 }

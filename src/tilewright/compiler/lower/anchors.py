@@ -15,6 +15,7 @@ from tvm import te, tirx
 
 from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.recurrent_loop import layer_states
 from tilewright.compiler.lower.values import (
     Index,
     Read,
@@ -22,6 +23,7 @@ from tilewright.compiler.lower.values import (
     bordered,
     broadcast,
     broadcast_index,
+    in_type,
     pointwise,
 )
 from tilewright.core.element_types import element_type
@@ -53,16 +55,6 @@ COMBINE = {
     "reduce_prod": PRODUCT,
 }
 """TVM's reduction behind a reduction operator."""
-
-
-def in_type(value: Value, dtype: str) -> Value:
-    """The value in another element type."""
-    if value.type.dtype == dtype:
-        return value
-    return Value(
-        TensorType(value.type.shape, dtype),
-        lambda index: mathematics.converted(value.read(index), dtype),
-    )
 
 
 def widened(value: Value, result: str = "") -> Value:
@@ -354,6 +346,7 @@ RULES: dict[str, Rule] = {
     "layer_norm": partial(_normalised, "layer_norm"),
     "instance_norm": partial(_normalised, "instance_norm"),
     "lrn": _lrn,
+    "recurrent": lambda program, *_: layer_states(program),
 }
 
 

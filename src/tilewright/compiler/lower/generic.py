@@ -19,7 +19,7 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 
-from tilewright.compiler.lower.anchors import compute_anchor, in_type, staged
+from tilewright.compiler.lower.anchors import compute_anchor, staged
 from tilewright.compiler.lower.loops import (
     PARALLEL_ELEMENTS,
     extents,
@@ -28,7 +28,7 @@ from tilewright.compiler.lower.loops import (
     spread,
 )
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import Value
+from tilewright.compiler.lower.values import Value, in_type
 from tilewright.compiler.opaque import import_opaque
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate

@@ -12,6 +12,7 @@ from tvm import te, tirx
 from tvm.ir import Range
 from tvm.sym import Analyzer
 
+from tilewright.compiler.lower import mathematics
 from tilewright.core.forms import Form, own_layout
 from tilewright.core.layouts import Layout
 from tilewright.graph.network import TensorType
@@ -95,6 +96,16 @@ def stored(tensor: te.Tensor, kind: TensorType, form: Form, simplify: Simplifier
 def pointwise(rule: Callable[..., tirx.Expr], *values: Value) -> Value:
     """`rule` of the elements of values of one shape at the same place."""
     return Value(values[0].type, lambda index: rule(*(value.read(index) for value in values)))
+
+
+def in_type(value: Value, dtype: str) -> Value:
+    """The value in another element type."""
+    if value.type.dtype == dtype:
+        return value
+    return Value(
+        TensorType(value.type.shape, dtype),
+        lambda index: mathematics.converted(value.read(index), dtype),
+    )
 
 
 def broadcast(value: Value, kind: TensorType) -> Value:

@@ -13,6 +13,7 @@ from tilewright.graph.network import TensorType
 from tilewright.graph.operators.base import Operator, Types, expect
 from tilewright.graph.operators.elementwise import ELEMENTWISE
 from tilewright.graph.operators.movement import MOVEMENT
+from tilewright.graph.operators.recurrent import RECURRENT
 from tilewright.graph.operators.reduction import REDUCTION
 from tilewright.graph.operators.windows import WINDOWS
 
@@ -44,7 +45,7 @@ def _opaque(*_arrays: object, **_named: object) -> object:
 OPERATORS: dict[str, Operator] = {
     operator.name: operator
     for operator in (
-        *(*WINDOWS, *REDUCTION, *ELEMENTWISE, *MOVEMENT),
+        *(*WINDOWS, *REDUCTION, *RECURRENT, *ELEMENTWISE, *MOVEMENT),
         Operator(name="opaque", result_type=_opaque_type, compute=_opaque, arity=None),
     )
 }
