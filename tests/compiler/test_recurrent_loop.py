@@ -48,7 +48,7 @@ def task(cell: str, sizes: tuple[int, int, int], operands: str = "", **named: An
     return constants_workload(shapes, [1], [one])
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=14, deadline=None, derandomize=True)
 @given(
     cell=st.sampled_from(sorted(GATES)),
     sizes=st.tuples(st.integers(1, 4), st.integers(1, 7), st.sampled_from([1, 5, 8, 19, 24, 40])),

@@ -37,9 +37,9 @@ ALONE, COLUMNS, SEQUENCES = "alone", "columns", "sequences"
 _ROWS = (1, 2, 3, 4, 6, 8, 12)
 _CYCLES_OF_A_GATE = 30.0
 """A vector of an activation and what is done with it."""
-_ROOM, _HIDDEN, _COST_OF_A_LOOP = 0.75, 0.8, 0.1
-"""Of the cache, what weights may fill; what of products and reading is done at once; of a turn of
-the loop over a product."""
+_ROOM, _HIDDEN, _MEETING = 0.75, 0.8, 0.2
+"""Of the second cache, what weights may fill; of products and reading, what is done at once; of a
+launch, how long threads take to meet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +110,14 @@ class RecurrentLoop(Streaming):
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
-        """Register tile, steps of the product that are spelled out, and what threads divide."""
+        """Register tile, and what threads divide."""
         layer, lanes = recurrence(workload), target.lanes(workload.computed_in)
-        whole = tuple(v * lanes for v in (1, 2, 4) if v * lanes <= layer.hidden)
+        whole = tuple(v * lanes for v in (1, 2, 4, 8) if v * lanes <= layer.hidden)
         largest_power = 1 << (layer.hidden.bit_length() - 1)
         shares = (COLUMNS, ALONE, SEQUENCES) if layer.batch > 1 else (COLUMNS, ALONE)
         return (
             Knob(name="block", values=whole or (largest_power,)),
             Knob(name="tile_rows", values=tuple(r for r in _ROWS if r <= layer.batch)),
-            Knob(name="unroll", values=tuple(u for u in (1, 2, 4, 8) if layer.hidden % u == 0)),
             Knob(name="share", values=shares if resources.threads > 1 else (ALONE,)),
         )
 
@@ -165,25 +164,26 @@ class RecurrentLoop(Streaming):
         settings: Sequence[Settings],
     ) -> Demand:
         """Products at the tile's speed, in every step the weights from the cache that holds a
-        thread's part of them, activations, and a launch for every part of a step."""
+        thread's part of them, activations, and a meeting of the threads after every part."""
         layer, tile = recurrence(workload), self._tile(workload, target, settings)
         blocks = np.ceil(layer.hidden / column(settings, "block"))
         tiles = np.ceil(layer.batch / column(settings, "tile_rows"))
-        together = chosen(settings, "share", COLUMNS)
+        by_columns, by_tiles = (chosen(settings, "share", s) for s in (COLUMNS, SEQUENCES))
         rows = layer.steps * tiles * column(settings, "tile_rows")
         covered = rows * blocks * column(settings, "block") * layer.gates
         weights = workload.types[layer.operands["weights"]].bytes
-        part = np.where(together, weights / np.minimum(resources.threads, blocks), weights)
-        near, read = part <= _ROOM * target.cache_bytes(2), layer.steps * weights
-        spelled = 1.0 + _COST_OF_A_LOOP / column(settings, "unroll")
+        read = layer.steps * weights * np.where(by_tiles, tiles, 1.0)
+        part = weights / np.where(by_columns, np.minimum(resources.threads, blocks), 1.0)
+        near = np.where(part <= _ROOM * target.cache_bytes(2), 1.0, 0.0)
         return Demand(
-            pieces=np.where(together, blocks, tiles),
-            operations=2.0 * covered * layer.hidden * spelled,
+            pieces=np.where(by_columns, blocks, np.where(by_tiles, tiles, 1.0)),
+            operations=2.0 * covered * layer.hidden,
             per_cycle=target.operations_per_cycle(workload.computed_in) / tile.slowdown,
             cycles=covered / target.lanes(workload.computed_in) * _CYCLES_OF_A_GATE,
-            traffic={"L2": read * np.where(near, 1.0, 0.0), "L3": read * np.where(near, 0.0, 1.0)},
+            traffic={"L2": read * near, "L3": read * (1.0 - near)},
+            own_traffic=True,
             hidden=_HIDDEN,
-            launches=np.where(together, layer.steps * len(layer.phases), 1.0),
+            launches=np.where(by_columns, 1.0 + _MEETING * layer.steps * len(layer.phases), 1.0),
             details={"accumulators": tile.accumulators},
         )
 

@@ -16,6 +16,7 @@ from tilewright.core.errors import ModelError, UsageError, close_matches, quoted
 from tilewright.core.input_files import machine_memory_bytes
 from tilewright.core.units import format_bytes
 from tilewright.graph.network import Array
+from tilewright.graph.operators.recurrent import GATES
 from tilewright.models.source import Value, label, read_values, split_brackets
 
 _OPSET = 20
@@ -259,6 +260,20 @@ def _batch_matmul(draft: _Draft) -> str:
     return draft.node("MatMul", ["a", second])
 
 
+def _recurrent(draft: _Draft) -> str:
+    steps, n, k, hidden, directions = draft.numbers("steps", "n", "k", "hidden", "directions")
+    if directions > 2:
+        raise draft.refusal(f"directions={directions} is not possible, but 1 or 2")
+    draft.inputs["x"] = [steps, n, k]
+    columns = GATES[draft.operator] * hidden
+    shapes = {"weight": [columns, k], "recurrent": [columns, hidden], "bias": [2 * columns]}
+    weights = [draft.weight(name, [directions, *shape]) for name, shape in shapes.items()]
+    named: dict[str, Any] = {"linear_before_reset": 1} if draft.operator == "gru" else {}
+    direction = ("forward", "bidirectional")[directions - 1]
+    kind = draft.operator.upper()
+    return draft.node(kind, ["x", *weights], hidden_size=hidden, direction=direction, **named)
+
+
 def _pool(draft: _Draft) -> str:
     draft.inputs["x"] = _image(draft)
     named: dict[str, Any] = {**_windows(draft), "ceil_mode": draft.number("ceil")}
@@ -348,6 +363,14 @@ SIGNATURES: Mapping[str, Signature] = {
         defaults={"b": 1, "m": None, "k": None, "n": None, "transpose_b": 0, "relu": 0},
         example="b=12,m=128,k=64,n=128",
     ),
+    **{
+        name: Signature(
+            write=_recurrent,
+            defaults={"steps": None, "k": None, "hidden": None, "n": 1, "directions": 1},
+            example="steps=64,k=128,hidden=256",
+        )
+        for name in ("lstm", "gru", "rnn")
+    },
     "max_pool2d": Signature(
         write=_pool,
         defaults={**_IMAGE, **_WINDOW, "ceil": 0},

@@ -37,7 +37,7 @@ def test_space_and_facts(cell, batch, hidden, on):
     found, facts = check_space(SPEC, layer, on, plain(layer))
     assert facts["accumulators"].max() <= on.target.vector_registers
     for setting in found:
-        assert setting["block"] <= hidden and hidden % setting["unroll"] == 0
+        assert setting["block"] <= hidden
         assert setting["share"] != "sequences" or batch % setting["tile_rows"] == 0
 
 

@@ -33,7 +33,7 @@ from tilewright.graph.workload import Step
 from tilewright.kernels.recurrent import ALONE, COLUMNS, SEQUENCES, recurrence
 
 Expr = tirx.Expr
-_PLAINEST = {"block": 1, "tile_rows": 1, "unroll": 1, "share": ALONE}
+_PLAINEST = {"block": 1, "tile_rows": 1, "share": ALONE}
 """Settings for every layer."""
 
 
@@ -70,9 +70,7 @@ class _Loop:
         self.functions = activations_of(str(self.named["activations"]))
         self.kind = program.workload.computed_in
         self.packed = layer.operands["weights"] not in program.values
-        self.block, self.rows, self.unroll = (
-            settings[name] for name in ("block", "tile_rows", "unroll")
-        )
+        self.block, self.rows = settings["block"], settings["tile_rows"]
         self.lanes = gcd(self.block, lanes)
         self.starts = layer.starts(self.block)
         self.tiles = -(-layer.batch // self.rows)
@@ -168,17 +166,15 @@ class _Loop:
             for gate, start in tile:
                 with build.vectorized(0, self.lanes) as lane:
                     sums[gate, inner, start + lane] = self._const(0)
-        with build.serial(0, layer.hidden // self.unroll) as turns:
-            for again in range(self.unroll):
-                depth = turns * self.unroll + again
-                for inner in range(self.rows):
-                    source = self.kept["reset"] if phase else self.kept["state"]
-                    at = (row + inner, depth) if phase else (turn, row + inner, depth)
-                    for gate, start in tile:
-                        with build.vectorized(0, self.lanes) as lane:
-                            weight = self._weight(phase, block, first, depth, gate, start + lane)
-                            total = sums[gate, inner, start + lane]
-                            sums[gate, inner, start + lane] = total + source[at] * weight
+        source = self.kept["reset" if phase else "state"]
+        with build.serial(0, layer.hidden) as depth:
+            for inner in range(self.rows):
+                value = source[(*(() if phase else (turn,)), row + inner, depth)]
+                for gate, start in tile:
+                    with build.vectorized(0, self.lanes) as lane:
+                        weight = self._weight(phase, block, first, depth, gate, start + lane)
+                        total = sums[gate, inner, start + lane]
+                        sums[gate, inner, start + lane] = total + value * weight
 
     def _weight(
         self, phase: int, block: Expr, first: Expr, depth: Expr, gate: int, column: Expr
@@ -233,7 +229,7 @@ class _Place:
         total = self[gate] + self.arrived(gate)
         if "peepholes" not in self.loop.operands:
             return total
-        place = (0, 1, 2)[gate] * self.loop.layer.hidden + self.position[1]
+        place = gate * self.loop.layer.hidden + self.position[1]
         return total + self.loop._read("peepholes", place) * memory
 
     def function(self, number: int, x: Expr) -> Expr:
