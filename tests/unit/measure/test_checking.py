@@ -15,6 +15,7 @@ from helpers.fakes.levels import BLOCKED, DIRECT, NumpyMeasurer, convolution
 from helpers.fakes.measuring import failed
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure
+from tilewright.graph.evaluate import run_workload
 from tilewright.graph.network import Array, TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.measure.base import Measurer
@@ -24,6 +25,7 @@ from tilewright.measure.checking import (
     relative_error,
     sample_arguments,
 )
+from tilewright.testing.implementations import single
 
 
 def f32(*values: float) -> np.ndarray:
@@ -174,3 +176,12 @@ def test_a_worker_too_small_for_a_kernel_says_nothing_against_it(short: int, che
     assert found.failure is None
     assert (found.error is not None) is checked
     assert len(measurer.evaluated) == (short + 1 if checked else short)
+
+
+def test_random_weights_of_recurrent_layers_are_not_chaotic() -> None:
+    named = dict(cell="rnn", activations="tanh", operands="", clip=0.0, reverse=False, finals=0)
+    task = single("recurrent", (60, 1, 200), (200, 200), constants=(1,), **named)
+    arrays = sample_arguments(task, 0)
+    wide = [array.astype(np.float64) for array in arrays]
+    difference = np.abs(run_workload(task, arrays) - run_workload(task, wide))
+    assert difference.max() < 1e-5

@@ -113,13 +113,13 @@ class _Loop:
             self.kept |= {name: self._buffer(whole, "global") for name in ("update", "reset")}
         for name in layer.states:
             with build.serial(0, layer.batch) as row, build.serial(0, layer.hidden) as column:
-                given = self._read(name, row, column) if name in self.operands else self._const(0)
+                given = self.read(name, row, column) if name in self.operands else self.constant(0)
                 self.kept[name][0, row, column] = given
         self._steps()
         for place, name in enumerate(layer.states[: layer.finals]):
             with build.serial(0, layer.batch) as row, build.serial(0, layer.hidden) as column:
                 last = self.kept[name][layer.steps % 2, row, column]
-                self._write(layer.steps + place, row, column, last)
+                self.write(layer.steps + place, row, column, last)
 
     def _steps(self) -> None:
         """Threads that divide the columns meet after every phase."""
@@ -165,7 +165,7 @@ class _Loop:
         for inner in range(self.rows):
             for gate, start in tile:
                 with build.vectorized(0, self.lanes) as lane:
-                    sums[gate, inner, start + lane] = self._const(0)
+                    sums[gate, inner, start + lane] = self.constant(0)
         source = self.kept["reset" if phase else "state"]
         with build.serial(0, layer.hidden) as depth:
             for inner in range(self.rows):
@@ -182,21 +182,24 @@ class _Loop:
         layer = self.layer
         gates = layer.phases[phase]
         if not self.packed:
-            return self._read("weights", depth, gates[gate] * layer.hidden + first + column)
+            return self.read("weights", depth, gates[gate] * layer.hidden + first + column)
         before = len(self.starts) * layer.hidden * gates[0] * self.block
         place = ((block * layer.hidden + depth) * len(gates) + gate) * self.block
-        return self._read("weights", before + place + column)
+        return self.read("weights", before + place + column)
 
-    def _read(self, name: str, *index: Expr) -> Expr:
+    def read(self, name: str, *index: Expr) -> Expr:
+        """An element of an operand."""
         return mathematics.converted(self.operands[name][index], self.kind)
 
-    def _write(self, time: Expr, row: Expr, column: Expr, value: Expr) -> None:
+    def write(self, time: Expr, row: Expr, column: Expr, value: Expr) -> None:
+        """An element of the result."""
         self.result[time, row, column] = mathematics.converted(value, str(self.result.dtype))
 
     def _buffer(self, shape: tuple[int, ...], scope: str) -> Any:
         return build.buffer_proxy(build.alloc_buffer(shape, self.kind, scope=scope))
 
-    def _const(self, value: float) -> Expr:
+    def constant(self, value: float) -> Expr:
+        """A number of the type that the kernel computes in."""
         return tirx.const(value, self.kind)
 
 
@@ -218,7 +221,7 @@ class _Place:
     def arrived(self, gate: int) -> Expr:
         """What came from the layer's input."""
         row, column = self.position
-        return self.loop._read("gates", self._time, row, gate * self.loop.layer.hidden + column)
+        return self.loop.read("gates", self._time, row, gate * self.loop.layer.hidden + column)
 
     def before(self, name: str) -> Expr:
         """A state that the step began with."""
@@ -230,7 +233,7 @@ class _Place:
         if "peepholes" not in self.loop.operands:
             return total
         place = gate * self.loop.layer.hidden + self.position[1]
-        return total + self.loop._read("peepholes", place) * memory
+        return total + self.loop.read("peepholes", place) * memory
 
     def function(self, number: int, x: Expr) -> Expr:
         """An activation of what is clipped before."""
@@ -249,12 +252,12 @@ class _Place:
         for name, value in zip(loop.layer.states, later, strict=True):
             kept = value if going_on is None else tirx.Select(going_on, value, self.before(name))
             loop.kept[name][(1 - self._turn, *self.position)] = kept
-        state = later[0] if going_on is None else tirx.Select(going_on, later[0], loop._const(0))
-        loop._write(self._time, *self.position, state)
+        state = later[0] if going_on is None else tirx.Select(going_on, later[0], loop.constant(0))
+        loop.write(self._time, *self.position, state)
 
 
 def _lstm(place: _Place, *, coupled: bool = False) -> None:
-    memory, one = place.before("memory"), place.loop._const(1)
+    memory, one = place.before("memory"), place.loop.constant(1)
     place[0] = place.function(0, place.peeped(0, memory))
     place[2] = one - place[0] if coupled else place.function(0, place.peeped(2, memory))
     place[3] = place.function(1, place[3] + place.arrived(3))
@@ -282,13 +285,13 @@ def _gru_reset_after(place: _Place) -> None:
     for gate in (0, 1):
         place[gate] = place.function(0, place[gate] + place.arrived(gate))
     if "bias" in place.loop.operands:
-        place[2] = place[2] + place.loop._read("bias", place.position[1])
+        place[2] = place[2] + place.loop.read("bias", place.position[1])
     place[2] = place.function(1, place.arrived(2) + place[1] * place[2])
     _mixed(place, place[0], 2)
 
 
 def _mixed(place: _Place, update: Expr, fresh: int) -> None:
-    one = place.loop._const(1)
+    one = place.loop.constant(1)
     place[fresh] = (one - update) * place[fresh] + update * place.before("state")
     place.finish(place[fresh])
 
