@@ -16,6 +16,7 @@ from tilewright.core.element_types import element_type, is_element_type
 from tilewright.core.errors import InternalError
 from tilewright.graph.network import Applied, Array, AttributeValue, Graph, TensorType
 from tilewright.graph.operators import OPERATORS
+from tilewright.graph.operators.attention import scores
 from tilewright.graph.workload import Step, Workload
 
 OpaqueRunner = Callable[[str, Sequence[Array]], Sequence[Array]]
@@ -152,6 +153,12 @@ def _step_size(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], valu
             return OPERATORS[name].reference((sizes[0], inputs[1], *sizes[2:]), named)
         case "cast" if real:
             return sizes[0]
+        case "attention":
+            # an error of a score grows with what is summed up to it, and changes every share
+            reach: Any = scores(sizes[0], sizes[1], None, named).max(initial=0.0)
+            return OPERATORS[name].reference((*inputs[:2], sizes[2], *inputs[3:]), named) * (
+                1.0 + reach
+            )
         case "exp":
             return sizes[0] * np.abs(value)
         case _:

@@ -21,6 +21,7 @@ _BUILT_IN = (
     "conv2d_transposed",
     "matrix_products",
     "recurrent",
+    "attention",
     "rows",
     "generic",
     "island",

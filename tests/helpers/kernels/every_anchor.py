@@ -34,5 +34,9 @@ CASES: dict[str, tuple[list[tuple[int, ...]], Step]] = {
         [(3, 2, 20), (5, 20), (2, 5), (2, 5), (15,)],
         step("recurrent", 0, 1, 2, 3, 4, **RECURRENT),
     ),
+    "attention": (
+        [(2, 9, 24), (2, 11, 12), (2, 11, 8), (2, 1, 1, 11)],
+        step("attention", 0, 1, 2, 3, heads=4, key_heads=2, scale=0.4, causal=True, fill="-inf"),
+    ),
     "lrn": ([(2, 8, 5, 5)], step("lrn", 0, size=5, alpha=0.1, beta=0.75, bias=1.0)),
 }

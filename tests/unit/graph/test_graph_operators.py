@@ -322,7 +322,16 @@ CONVOLUTION: dict[str, Any] = {
 WINDOW: dict[str, Any] = {
     "kernel": (3, 2), "strides": (2, 2), "padding": (1, 0, 0, 0), "dilation": (1, 1),
 }  # fmt: skip
+ATTENTION: dict[str, Any] = {
+    "heads": 4, "key_heads": 2, "scale": 1.0, "causal": False, "fill": "-inf",
+}  # fmt: skip
 CLASHES = [
+    ("attention", [(1, 5, 8), (1, 7, 6), (1, 7, 6)], ATTENTION),
+    ("attention", [(1, 5, 8), (1, 7, 4), (1, 6, 4)], ATTENTION),
+    ("attention", [(1, 5, 8), (1, 7, 4)], ATTENTION),
+    ("attention", [(5, 8), (7, 4), (7, 4)], ATTENTION),
+    ("attention", [(1, 5, 8), (1, 7, 4), (1, 7, 4)], {**ATTENTION, "key_heads": 3}),
+    ("attention", [(1, 5, 8), (1, 7, 4), (1, 7, 4), (7, 5)], ATTENTION),
     ("conv2d", [(1, 3, 8, 8), (4, 2, 3, 3)], CONVOLUTION),
     ("conv2d", [(1, 3, 2, 2), (4, 3, 3, 3)], CONVOLUTION),
     ("dense", [(2, 3), (4, 5)], {}),
@@ -386,6 +395,14 @@ WORK = [
     ("max_pool2d", [(1, 2, 6, 8)], WINDOW, 2 * 3 * 4 * 6),
     ("avg_pool2d", [(1, 2, 6, 8)], {**WINDOW, "count_include_pad": True}, 2 * 3 * 4 * 6),
     ("reduce_sum", [(2, 3, 4)], {"axes": (1,), "keepdims": False}, 24),
+    # scores of 4 heads for 5 × 7 pairs, each a product of 2, a softmax, and a part of 3 sums
+    ("attention", [(1, 5, 8), (1, 7, 4), (1, 7, 6)], ATTENTION, 4 * 5 * 7 * (2 * 2 + 5 + 2 * 3)),
+    (
+        "attention",
+        [(1, 5, 8), (1, 7, 4), (1, 7, 6)],
+        {**ATTENTION, "causal": True},
+        4 * (3 + 4 + 5 + 6 + 7) * (2 * 2 + 5 + 2 * 3),
+    ),
     ("softmax", [(2, 3)], {"axis": 1}, 5 * 6),
     ("log_softmax", [(2, 3)], {"axis": 1}, 5 * 6),
     ("layer_norm", [(2, 3), (3,), (3,)], {"axis": 1, "epsilon": 0.0}, 8 * 6),

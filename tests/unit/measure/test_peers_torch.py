@@ -55,6 +55,15 @@ CASES: list[Case] = [
         for name in ("sum", "mean", "max", "min", "prod")
         for axes, keep in (((2, 3), True), ((0, 1), False))
     ],
+    *[
+        (
+            "attention",
+            ((2, 5, 12), (2, 6, 6), (2, 6, 10), *masks),
+            {"heads": 4, "key_heads": 2, "scale": 0.4, "causal": causal, "fill": "-inf"},
+        )
+        for masks in ((), ((2, 1, 1, 6),))
+        for causal in (False, True)
+    ],
     ("softmax", MAP, {"axis": 1}),
     ("log_softmax", MAP, {"axis": 3}),
     ("layer_norm", ((2, 3, 8), (8,), (1,)), {"axis": 2, "epsilon": 1e-5}),

@@ -29,6 +29,7 @@ from tilewright.compiler.lower.values import (
 from tilewright.core.element_types import element_type
 from tilewright.core.forms import PLAIN, channel_block
 from tilewright.graph.network import TensorType
+from tilewright.graph.operators.attention import Heads, heads_of
 
 Expr = tirx.Expr
 Rule = Callable[[Program, list[Value], dict[str, Any], TensorType], Value]
@@ -333,6 +334,51 @@ def lrn_value(named: Any, x: Expr, squares: Expr) -> Expr:
     return x * mathematics.exp(mathematics.log(scale) * tirx.const(-named["beta"], kind))
 
 
+def _attention(program: Program, operands: list[Value], named: Any, result: TensorType) -> Value:
+    heads = heads_of(tuple(value.type for value in operands), **named)
+    q, k, v = map(widened, operands[:3])
+    kind, per = q.type.dtype, heads.heads // heads.key_heads
+    (depth,) = reduce_axes(program, (heads.depth,), "depth")
+    (step,) = reduce_axes(program, (heads.keys,), "step")
+
+    def product(index: Index) -> Expr:
+        image, head, query, key = index
+        source = program.simplify(tirx.floordiv(head, per))
+        left = q.read([image, query, head * heads.depth + depth.var])
+        return te.sum(left * k.read([image, key, source * heads.depth + depth.var]), axis=depth)
+
+    def masked(index: Index) -> Expr:
+        read = [each.read(broadcast_index(index, each.type.shape)) for each in operands[3:]]
+        score = products.read(index) * tirx.const(named["scale"], kind)
+        return masked_score(score, read, named, index[3] - index[2], heads)
+
+    def summed(index: Index) -> Expr:
+        image, query, column = index
+        head, place = program.simplify.split(column, heads.width)
+        source = program.simplify(tirx.floordiv(head, per)) * heads.width + place
+        share = shares.read([image, head, query, step.var])
+        return te.sum(share * v.read([image, step.var, source]), axis=step)
+
+    whole = TensorType(heads.scores, kind)
+    products = staged(program, Value(whole, product), "products")
+    power = _softmax("softmax", program, [Value(whole, masked)], {"axis": 3}, whole)
+    shares = staged(program, power, "shares")
+    return Value(TensorType(result.shape, kind), summed)
+
+
+def masked_score(score: Expr, mask: list[Expr], named: Any, ahead: Expr, heads: Heads) -> Expr:
+    """A score with what its element of the mask, if there is one, and the order of keys make of it:
+    its key is `ahead` of its query."""
+    kind = mathematics.dtype(score)
+    for value in mask:
+        if mathematics.dtype(value) == "bool":
+            score = tirx.Select(value, score, tirx.const(float(named["fill"]), kind))
+        else:
+            score = score + mathematics.converted(value, kind)
+    seen = ahead <= heads.keys - heads.queries
+    return tirx.Select(seen, score, infinity(kind, "-")) if named["causal"] else score
+
+
 RULES: dict[str, Rule] = {
     "conv2d": _conv2d,
     "conv2d_transpose": _conv2d_transpose,
@@ -347,6 +393,7 @@ RULES: dict[str, Rule] = {
     "instance_norm": partial(_normalised, "instance_norm"),
     "lrn": _lrn,
     "recurrent": lambda program, *_: layer_states(program),
+    "attention": _attention,
 }
 
 

@@ -21,6 +21,7 @@ _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 0.693359375
 _LN2_LOW = -2.12194440e-4
 _EXP_OVERFLOW = 88.72283
+_LOWEST = -87.0
 _EXP_UNDERFLOW = -87.33654
 
 
@@ -167,6 +168,26 @@ def exp(x: tirx.Expr) -> tirx.Expr:
     over = tirx.Select(x > _f(_EXP_OVERFLOW), _f(float("inf")), value)
     under = tirx.Select(x < _f(_EXP_UNDERFLOW), _f(0.0), over)
     return tirx.Select(tirx.isnan(x), x, under)
+
+
+def exp_below_one(x: tirx.Expr) -> tirx.Expr:
+    """e**x of a single that is not above 0, in fewer steps than `exp`: below -87, where normal
+    numbers end, it is 0."""
+    taylor = (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0)
+
+    def scaled(x: tirx.Expr, n: tirx.Expr) -> tirx.Expr:
+        rest = x - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW)
+        return shared(rest, lambda r: _horner(r, taylor)) * _power_of_two(n)
+
+    def whole(x: tirx.Expr) -> tirx.Expr:
+        return shared(tirx.floor(x * _f(_LOG2_E) + _f(0.5)), lambda n: scaled(x, n))
+
+    def value(x: tirx.Expr) -> tirx.Expr:
+        # in this order a NaN stays one
+        bounded = shared(tirx.max(_f(_LOWEST), x), whole)
+        return tirx.Select(x < _f(_LOWEST), _f(0.0), bounded)
+
+    return shared(x, value)
 
 
 def expm1(x: tirx.Expr) -> tirx.Expr:

@@ -189,6 +189,26 @@ def _shrink(x: Any, bias: float, lambd: float) -> Any:
     return torch.where(x < -lambd, x + bias, torch.where(x > lambd, x - bias, 0.0))
 
 
+def _attention(n: Named, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    fill = float(n["fill"])
+    if mask is not None and mask.dtype == torch.bool:
+        if fill > -1000:
+            raise NotImplementedError(f"attention that replaces scores by {fill}")
+        mask = torch.where(mask, 0.0, fill)
+    if n["causal"]:
+        order = (q.shape[1], k.shape[1])
+        later = torch.ones(order).tril(order[1] - order[0]) == 0
+        mask = torch.where(later, -torch.inf, 0.0 if mask is None else mask)
+    q, k, v = (
+        x.unflatten(2, (n[count], -1)).transpose(1, 2)
+        for x, count in ((q, "heads"), (k, "key_heads"), (v, "key_heads"))
+    )
+    result = functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, scale=n["scale"], enable_gqa=n["key_heads"] < n["heads"]
+    )
+    return result.transpose(1, 2).flatten(2)
+
+
 _BOUND: dict[str, Callable[[Named], Call]] = {
     "conv2d": _conv2d,
     "conv2d_transpose": _conv2d_transpose,
@@ -217,6 +237,7 @@ _CALLED: dict[str, Call] = {
     "softmax": lambda n, x: torch.softmax(x, n["axis"]),
     "log_softmax": lambda n, x: torch.log_softmax(x, n["axis"]),
     "layer_norm": _layer_norm,
+    "attention": _attention,
     "instance_norm": lambda n, x, scale, bias: functional.instance_norm(
         x, weight=scale, bias=bias, eps=n["epsilon"]
     ),

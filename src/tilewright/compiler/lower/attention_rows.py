@@ -1,0 +1,384 @@
+"""The kernel of attention.
+
+parallel (batch, heads that share keys, part of the queries)
+  keys as columns, in chunks; values in chunks of columns
+  head
+    tile of queries
+      the tile's queries, scaled
+      chunk of keys that a query of the tile sees
+        depth
+          query, vector of keys                  # register tile, unrolled
+        mask, scores of the chunk, largest score so far
+      query
+        exponentials and their sum
+      chunk of values
+        key that a query of the tile sees
+          query, vector of values                # register tile, unrolled
+        epilogue of the tile
+
+The loops are written as statements and not as schedules of stages, for what a query sees bounds
+them. The last tile may reach past the last query: it then computes that one again and drops the
+copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from math import ceil
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
+
+from tilewright.compiler.lower import mathematics
+from tilewright.compiler.lower.anchors import masked_score
+from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.values import broadcast_index, stored, unravelled
+from tilewright.core.targets import Resources, Target
+from tilewright.kernels.attention import buffers, extents
+
+Expr = Any
+Body = Callable[..., Any]
+_SERIAL, _PARALLEL, _VECTOR, _UNROLLED = (
+    tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED
+)  # fmt: skip
+
+
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
+    """Build the kernel."""
+    kernel = _Attention(program, target.lanes(program.workload.computed_in))
+    return program.begin(kernel.function(resources.threads))
+
+
+def _float(value: float) -> Expr:
+    return tirx.const(value, "float32")
+
+
+def _one_after_another(statements: Sequence[Any]) -> Any:
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt([*statements])
+
+
+_NEVER = float("-inf")
+
+
+def _add(buffer: Any, at: list[Any], value: Any, combine: Callable[[Any, Any], Any]) -> Any:
+    return tirx.BufferStore(buffer, combine(buffer[tuple(at)], value), at)
+
+
+class _Attention:
+    """The statements of one kernel."""
+
+    def __init__(self, program: Program, lanes: int) -> None:
+        workload = program.workload
+        self.program, self.lanes = program, lanes
+        self.heads, self.step = extents(workload), workload.anchor
+        named = program.settings
+        self.rows, self.parts = named["tile_rows"], named["row_groups"]
+        self.key_vectors, self.value_vectors = named["key_vectors"], named["value_vectors"]
+        self.arguments = [
+            tirx.decl_buffer(tensor.shape, tensor.dtype, f"argument{index}")
+            for index, tensor in enumerate(program.tensors)
+        ]
+        self.result = tirx.decl_buffer(workload.result.shape, workload.result.dtype, "result")
+        for index, (buffer, form) in enumerate(
+            zip(self.arguments, program.candidate.forms, strict=False)
+        ):
+            program.values[index] = stored(
+                lambda *at, buffer=buffer: buffer[at], workload.types[index], form, program.simplify
+            )
+        self.queries, self.keys, self.values, *self.mask = map(program.operand, self.step.inputs)
+        program.set_anchor(lambda _: self.reached)
+        self.reached: Expr = None
+        shapes = buffers(workload, program.settings, lanes)
+        self.own = {
+            name: tirx.decl_buffer(shape, "float32", name) for name, shape in shapes.items()
+        }
+
+    # ----- loops -----------------------------------------------------------------------------
+
+    def loop(self, extent: int, body: Body, kind: Any = _SERIAL) -> Any:
+        """`body` of a variable from zero to below the extent."""
+        variable = tirx.Var("i", "int32")
+        self.program.simplify.announce([variable], [extent])
+        zero = tirx.const(0, "int32")
+        return tirx.For(variable, zero, tirx.const(extent, "int32"), kind, body(variable))
+
+    def tile(self, vectors: int, body: Body, width: int = 0, where: Body | None = None) -> Any:
+        """`body` of each query of a tile and of the place of each vector of it, spelled out, and of
+        a lane in a vector; the last vector has `width` lanes."""
+        found = list[Any]()
+        for r, v in product(range(self.rows), range(vectors)):
+            lanes = width if width and v == vectors - 1 else self.lanes
+            vector = self.loop(lanes, lambda lane, r=r, v=v: body(r, v, lane), _VECTOR)
+            condition = None if where is None else where(r, v)
+            found.append(vector if condition is None else tirx.IfThenElse(condition, vector, None))
+        return _one_after_another(found)
+
+    def chunks(self, extent: int, vectors: int, body: Body) -> Any:
+        """`body` of each chunk of an axis: of its number, its vectors, and the elements of the last
+        of these."""
+        whole, rest = divmod(extent, vectors * self.lanes)
+        found = [self.loop(whole, lambda chunk: body(chunk, vectors, self.lanes))] if whole else []
+        if rest:
+            number = ceil(rest / self.lanes)
+            last = rest - (number - 1) * self.lanes
+            found.append(body(tirx.const(whole, "int32"), number, last))
+        return _one_after_another(found)
+
+    def seen(self, body: Body) -> Any:
+        """`body` of the chunks of keys that a query of the tile sees."""
+
+        def guarded(chunk: Expr, vectors: int, last: int) -> Any:
+            inner = body(chunk, vectors, last)
+            if not self.step.attribute("causal"):
+                return inner
+            first = chunk * (self.key_vectors * self.lanes)
+            return tirx.IfThenElse(first <= self.limit(self.rows - 1), inner, None)
+
+        return self.chunks(self.heads.keys, self.key_vectors, guarded)
+
+    def limit(self, row: Any) -> Expr:
+        """The last key that a query of the tile sees."""
+        return self.first + row + (self.heads.keys - self.heads.queries)
+
+    def strips(self, extent: int, body: Body) -> Any:
+        """`body` of every position, in vectors."""
+        return self.chunks(
+            extent, 1,
+            lambda chunk, _, last: self.loop(
+                last, lambda lane: body(chunk * self.lanes + lane), _VECTOR
+            ),
+        )  # fmt: skip
+
+    # ----- stages ----------------------------------------------------------------------------
+
+    def function(self, threads: int) -> tirx.PrimFunc:
+        """The whole kernel."""
+        count = self.heads.batch * self.heads.key_heads * self.parts
+        body = self.loop(count, self.piece, _PARALLEL if threads > 1 else _SERIAL)
+        root = SBlock([], [], [], "root", body)
+        function = tirx.PrimFunc(
+            [*self.arguments, self.result], SBlockRealize([], tirx.const(True, "bool"), root)
+        )
+        return function.with_attr({"global_symbol": "main", "s_tir": True, "tirx.noalias": True})
+
+    def piece(self, number: Expr) -> Any:
+        """Copies of keys and values, and every tile of a part of the queries."""
+        heads = self.heads
+        sizes = (heads.batch, heads.key_heads, self.parts)
+        self.image, self.source, part = unravelled(number, sizes, self.program.simplify)
+        tiles = ceil(heads.queries / self.rows)
+        each = ceil(tiles / self.parts)
+
+        def one(head: Expr, tile: Expr) -> Any:
+            self.head = self.source * (heads.heads // heads.key_heads) + head
+            self.first = (part * each + tile) * self.rows
+            body = _one_after_another([*self.attend()])
+            spare = each * self.parts > tiles
+            return tirx.IfThenElse(part * each + tile < tiles, body, None) if spare else body
+
+        def every(head: Expr) -> Any:
+            return self.loop(each, lambda tile: one(head, tile))
+
+        body = _one_after_another(
+            [self.turned(), self.copied(), self.loop(heads.heads // heads.key_heads, every)]
+        )
+        block = SBlock([], [], [], "piece", body, alloc_buffers=[*self.own.values()])
+        return SBlockRealize([], tirx.const(True, "bool"), block)
+
+    def turned(self) -> Any:
+        """Keys as columns, read across: vectors of one element each of as many keys."""
+        columns, at_once = self.own["columns"], self.key_vectors * self.lanes
+
+        def line(chunk: Expr, k: Expr, key: Expr) -> Any:
+            at = [self.image, chunk * at_once + key, self.source * self.heads.depth + k]
+            return tirx.BufferStore(columns, self.keys.read(at), [chunk, k, key])
+
+        return self.chunks(
+            self.heads.keys,
+            self.key_vectors,
+            lambda chunk, vectors, last: self.loop(
+                self.heads.depth,
+                lambda k: self.strips(
+                    (vectors - 1) * self.lanes + last, lambda key: line(chunk, k, key)
+                ),
+            ),
+        )
+
+    def copied(self) -> Any:
+        """Values in chunks of columns."""
+        lines, wide = self.own["lines"], self.value_vectors * self.lanes
+
+        def line(chunk: Expr, key: Expr, column: Expr) -> Any:
+            at = [self.image, key, self.source * self.heads.width + chunk * wide + column]
+            return tirx.BufferStore(lines, self.values.read(at), [chunk, key, column])
+
+        return self.chunks(
+            self.heads.width,
+            self.value_vectors,
+            lambda chunk, vectors, last: self.loop(
+                self.heads.keys,
+                lambda key: self.strips(
+                    (vectors - 1) * self.lanes + last, lambda column: line(chunk, key, column)
+                ),
+            ),
+        )
+
+    def attend(self) -> Iterator[Any]:
+        """A tile: its queries, scores, exponentials and results."""
+        largest, scaled = self.own["largest"], self.own["scaled"]
+        factor = self.step.number("scale")
+
+        def query(row: Expr) -> Any:
+            def element(k: Expr) -> Any:
+                at = [self.image, self.query(row), self.head * self.heads.depth + k]
+                return tirx.BufferStore(scaled, self.queries.read(at) * _float(factor), [row, k])
+
+            return self.strips(self.heads.depth, element)
+
+        yield self.loop(self.rows, query)
+        yield self.tile(1, lambda r, _, lane: tirx.BufferStore(largest, _float(_NEVER), [r, lane]))
+        yield self.seen(self.scored)
+        yield self.loop(self.rows, self.powers)
+        yield self.chunks(self.heads.width, self.value_vectors, self.summed)
+
+    def query(self, row: Any) -> Expr:
+        """The number of a query of the tile."""
+        at = self.first + row
+        over = self.heads.queries % self.rows
+        return tirx.min(at, self.heads.queries - 1) if over else at
+
+    def product(self, vectors: int, over: Any, left: Body, right: Body) -> list[Any]:
+        """Sums of products for a tile; `over` gives the loop around its steps."""
+        sums = self.own["sums"]
+
+        def step(*at: Expr) -> Any:
+            def element(r: int, v: int, lane: Expr) -> Any:
+                value = left(r, *at) * right(*at, v * self.lanes + lane)
+                return _add(sums, [r, v, lane], value, lambda a, b: a + b)
+
+            return self.tile(vectors, element)
+
+        start = self.tile(
+            vectors, lambda r, v, lane: tirx.BufferStore(sums, _float(0), [r, v, lane])
+        )
+        return [start, over(step)]
+
+    def scored(self, chunk: Expr, vectors: int, last: int) -> Any:
+        """Scores of a chunk of keys, and the largest of each lane."""
+        own, first = self.own, chunk * (self.key_vectors * self.lanes)
+        sums = self.product(
+            vectors,
+            lambda step: self.loop(self.heads.depth, step),
+            lambda r, k: own["scaled"][r, k],
+            lambda k, column: own["columns"][chunk, k, column],
+        )
+
+        def kept(r: int, v: int, lane: Expr) -> Any:
+            key = first + v * self.lanes + lane
+            value = self.masked(own["sums"][r, v, lane], r, key)
+            return tirx.BufferStore(own["scores"], value, [r, key])
+
+        def compared(r: int, v: int, lane: Expr) -> Any:
+            value = own["scores"][r, first + v * self.lanes + lane]
+            return _add(own["largest"], [r, lane], value, tirx.max)
+
+        beyond = [
+            self.loop(
+                self.lanes - last,
+                lambda lane, r=r: tirx.BufferStore(
+                    own["scores"], _float(_NEVER),
+                    [r, first + (vectors - 1) * self.lanes + last + lane],
+                ),
+                _VECTOR,
+            )
+            for r in range(self.rows if last < self.lanes else 0)
+        ]  # fmt: skip
+        return _one_after_another(
+            [*sums, self.tile(vectors, kept, last), *beyond, self.tile(vectors, compared, last)]
+        )
+
+    def masked(self, score: Expr, row: int, key: Expr) -> Expr:
+        """A score with what the mask and the order of the keys make of it."""
+        place = [self.image, self.head, self.query(row), key]
+        read = [mask.read(broadcast_index(place, mask.type.shape)) for mask in self.mask]
+        ahead = key - (self.first + row)
+        return masked_score(score, read, self.step.named, ahead, self.heads)
+
+    def folded(self, at: list[Any], buffer: Any, combine: Callable[[Any, Any], Any]) -> Any:
+        """The lanes of a vector as one, in the first of them."""
+        left, found = self.lanes, list[Any]()
+        while left > 1:
+            left //= 2
+            found.append(
+                self.loop(
+                    left,
+                    lambda lane, left=left: _add(
+                        buffer, [*at, lane], buffer[(*at, lane + left)], combine
+                    ),
+                    _VECTOR,
+                )
+            )
+        return _one_after_another(found)
+
+    def powers(self, row: Expr) -> Any:
+        """Exponentials of the scores of a query, and one by their sum."""
+        scores, largest, total = (self.own[n] for n in ("scores", "largest", "total"))
+
+        def chunk(number: Expr, vectors: int, _last: int) -> Any:
+            def element(v: Expr, lane: Expr) -> Any:
+                at = [row, number * (self.key_vectors * self.lanes) + v * self.lanes + lane]
+                power = mathematics.exp_below_one(scores[tuple(at)] - largest[row, 0])
+                return _one_after_another(
+                    [
+                        tirx.BufferStore(scores, power, at),
+                        _add(total, [lane], scores[tuple(at)], lambda a, b: a + b),
+                    ]
+                )
+
+            return self.loop(
+                vectors, lambda v: self.loop(self.lanes, lambda lane: element(v, lane), _VECTOR)
+            )
+
+        return _one_after_another(
+            [
+                self.folded([row], largest, tirx.max),
+                self.loop(
+                    self.lanes, lambda lane: tirx.BufferStore(total, _float(0), [lane]), _VECTOR
+                ),
+                self.seen(chunk),
+                self.folded([], total, lambda a, b: a + b),
+                tirx.BufferStore(self.own["factor"], _float(1) / total[0], [row]),
+            ]
+        )
+
+    def summed(self, chunk: Expr, vectors: int, last: int) -> Any:
+        """The results of a tile in a chunk of columns."""
+        own = self.own
+
+        def over(step: Body) -> Any:
+            def keys(number: Expr, found: int, rest: int) -> Any:
+                first = number * (self.key_vectors * self.lanes)
+                return self.loop((found - 1) * self.lanes + rest, lambda key: step(first + key))
+
+            return self.seen(keys)
+
+        sums = self.product(
+            vectors,
+            over,
+            lambda r, key: own["scores"][r, key],
+            lambda key, column: own["lines"][chunk, key, column],
+        )
+        final = self.program.operand(len(self.program.workload.types) - 1)
+
+        def written(r: int, v: int, lane: Expr) -> Any:
+            column = chunk * (self.value_vectors * self.lanes) + v * self.lanes + lane
+            at = [self.image, self.first + r, self.head * self.heads.width + column]
+            self.reached = own["sums"][r, v, lane] * own["factor"][r]
+            return tirx.BufferStore(self.result, final.read(at), at)
+
+        def inside(r: int, v: int) -> Expr | None:
+            return self.first + r < self.heads.queries if self.heads.queries % self.rows else None
+
+        return _one_after_another([*sums, self.tile(vectors, written, last, inside)])
