@@ -3,6 +3,7 @@
 conv ─ add bias ─ add residual ─ relu ─ pool     →     [conv add add relu] [pool]
 mul ─ add ─ relu ─ conv                          →     [mul add relu] [conv]
 int8 conv ─ requantize ─ add dequantized residual ─ quantize      →     one group
+slice, slice, slice ─ attention                  →     [slice slice slice attention]
 reshape ─ transpose ─ mul                        →     [reshape transpose mul]
 
 A group has one result that is read outside, written by its last node, so running the groups in
@@ -92,6 +93,7 @@ each other multiply, and what is between them is computed anew for each."""
 _MOST_COSTLY = 2
 """Transcendental steps behind one anchor: more of them make the compiler very slow."""
 _BYTES = ("int8", "uint8")
+_VIEWS = ("slice", "reshape", "transpose")
 
 
 def _costly(node: Node) -> bool:
@@ -160,7 +162,7 @@ class _Grouping:
                 self._add((node,), (node,))
             elif OPERATORS[node.operator].anchor:
                 chain = self._epilogue((node,))
-                self._add((*self._dequantized(chain), *chain), (node,))
+                self._add((*self._dequantized(chain), *self._in_place(chain), *chain), (node,))
         for node in backward:
             if OPERATORS[node.operator].elementwise and self._free(node):
                 members = self._grow_elementwise(node)
@@ -253,6 +255,19 @@ class _Grouping:
                 path = self._path_to_bytes(tensor, (*taken, *chain))
                 if _INTEGER.allow((*path, *taken, *chain)):
                     taken = (*path, *taken)
+        return taken
+
+    def _in_place(self, chain: tuple[Node, ...]) -> tuple[Node, ...]:
+        """The views that attention reads its queries, keys and values through, and nobody else: its
+        kernel copies these anyway."""
+        taken: tuple[Node, ...] = ()
+        for tensor in chain[0].inputs if chain[0].operator == "attention" else ():
+            view = self._movement(tensor, chain[:1])
+            while view is not None and view.operator in _VIEWS and view not in taken:
+                longer: tuple[Node, ...] = (view, *taken)
+                if not _USUAL.allow((*longer, *chain)):
+                    break
+                taken, view = longer, self._movement(view.inputs[0], (view,))
         return taken
 
     def _path_to_bytes(self, tensor: str, members: tuple[Node, ...]) -> tuple[Node, ...]:

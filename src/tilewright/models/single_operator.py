@@ -21,8 +21,8 @@ from tilewright.models.source import Value, label, read_values, split_brackets
 
 _OPSET = 20
 _LIMITED = {"pad": 0, "padh": 0, "padw": 0, "output_pad": 0, "ceil": 0, "include_pad": 0,
-            "bias": 0, "relu": 0, "transpose_b": 0, "keep": 0, "signed": 0,
-            "requantize": 0}  # fmt: skip
+            "bias": 0, "relu": 0, "transpose_b": 0, "keep": 0, "signed": 0, "requantize": 0,
+            "key_heads": 0, "keys": 0, "causal": 0, "mask": 0}  # fmt: skip
 _FREE, _LISTS = {"axis", "axes", "perm"}, {"shape", "axes", "perm"}
 UNDRAWN = "weight that was not drawn"
 """The documentation of an input that stands for a weight, in an outline."""
@@ -140,6 +140,11 @@ class _Draft:
         output = output or self.operator
         self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **named))
         return output
+
+    def reshape(self, source: str, shape: list[int], output: str) -> str:
+        """Append a view of a tensor."""
+        self.weights[f"{output}_shape"] = np.array(shape)
+        return self.node("Reshape", [source, f"{output}_shape"], output)
 
     def finished(self, result: str) -> onnx.ModelProto:
         """The model, with a following relu where asked for."""
@@ -274,6 +279,42 @@ def _recurrent(draft: _Draft) -> str:
     return draft.node(kind, ["x", *weights], hidden_size=hidden, direction=direction, **named)
 
 
+def _attention(draft: _Draft) -> str:
+    """As exporters write it: heads are made of rows, keys are turned, and back."""
+    n, heads, key_heads, d, queries = draft.numbers("n", "heads", "key_heads", "d", "queries")
+    keys, key_heads = draft.number("keys") or queries, key_heads or heads
+    if heads % key_heads:
+        raise draft.refusal(f"key_heads={key_heads} does not divide {heads} heads")
+    sides = {"q": (queries, heads), "k": (keys, key_heads), "v": (keys, key_heads)}
+    draft.inputs = {name: [n, length, count * d] for name, (length, count) in sides.items()}
+    for name, (length, count) in sides.items():
+        order = [0, 2, 3, 1] if name == "k" and key_heads == heads else [0, 2, 1, 3]
+        draft.reshape(name, [n, length, count, d], f"{name}_apart")
+        draft.node("Transpose", [f"{name}_apart"], f"{name}_heads", perm=order)
+    left, right = "k_heads", "v_heads"
+    if key_heads < heads:
+        for name in "kv":
+            draft.reshape(f"{name}_heads", [n, key_heads, 1, keys, d], f"{name}_once")
+            draft.weights[f"{name}_shape"] = np.array([n, key_heads, heads // key_heads, keys, d])
+            draft.node("Expand", [f"{name}_once", f"{name}_shape"], f"{name}_often")
+            draft.reshape(f"{name}_often", [n, heads, keys, d], f"{name}_repeated")
+        left = draft.node("Transpose", ["k_repeated"], "k_columns", perm=[0, 1, 3, 2])
+        right = "v_repeated"
+    draft.weights["factor"] = np.array(d**-0.5, np.float32)
+    scores = draft.node("Mul", [draft.node("MatMul", ["q_heads", left], "products"), "factor"])
+    if draft.number("causal"):
+        draft.weights["seen"] = np.tril(np.ones((queries, keys), bool), keys - queries)
+        draft.weights["lowest"] = np.array(np.finfo(np.float32).min)
+        scores = draft.node("Where", ["seen", scores, "lowest"], "seen_scores")
+    if draft.number("mask"):
+        draft.inputs["mask"] = [n, 1, 1, keys]
+        scores = draft.node("Add", [scores, "mask"], "masked")
+    shares = draft.node("Softmax", [scores], "shares", axis=-1)
+    context = draft.node("MatMul", [shares, right], "context")
+    ahead = draft.node("Transpose", [context], "ahead", perm=[0, 2, 1, 3])
+    return draft.reshape(ahead, [n, queries, heads * d], "merged")
+
+
 def _pool(draft: _Draft) -> str:
     draft.inputs["x"] = _image(draft)
     named: dict[str, Any] = {**_windows(draft), "ceil_mode": draft.number("ceil")}
@@ -371,6 +412,20 @@ SIGNATURES: Mapping[str, Signature] = {
         )
         for name in ("lstm", "gru", "rnn")
     },
+    "attention": Signature(
+        write=_attention,
+        defaults={
+            "n": 1,
+            "heads": None,
+            "queries": None,
+            "d": None,
+            "keys": 0,
+            "key_heads": 0,
+            "causal": 0,
+            "mask": 0,
+        },  # fmt: skip
+        example="heads=12,queries=128,d=64",
+    ),
     "max_pool2d": Signature(
         write=_pool,
         defaults={**_IMAGE, **_WINDOW, "ceil": 0},

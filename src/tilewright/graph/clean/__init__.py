@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.graph.clean import movements, patterns, scales, simplify
+from tilewright.graph.clean import attention, movements, patterns, scales, simplify
 from tilewright.graph.network import Graph
 
 REWRITES = (
@@ -17,6 +17,7 @@ REWRITES = (
     patterns.recognize_layer_norm,
     patterns.fold_layer_norm,
     patterns.simplify_products,
+    attention.recognize_attention,
     movements.sink_reshapes,
     movements.merge_movements,
     movements.drop_expansions,
