@@ -28,7 +28,12 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob, Workspaces, anchored
 from tilewright.kernels.columns import Bools, column
 from tilewright.kernels.ports import Ports, plain_ports
-from tilewright.kernels.register_tile import RegisterTile, row_tile_sizes, summation_error
+from tilewright.kernels.register_tile import (
+    RegisterTile,
+    TiledSums,
+    row_tile_sizes,
+    summation_error,
+)
 from tilewright.kernels.streaming import Unpacked
 
 _VECTORS = ("key_vectors", "value_vectors")
@@ -47,15 +52,14 @@ def extents(workload: Workload) -> Heads:
 def buffers(workload: Workload, settings: Settings, lanes: int) -> Mapping[str, tuple[int, ...]]:
     """The shapes of what a piece of work keeps: keys as columns and values in lines, both in chunks
     of vectors; of a tile of queries, these, their scores, sums in registers, the largest score in
-    each lane, and what results are divided by. A row of scores ends with a vector that is not used,
-    so that rows do not lie a power of two apart, where they would share few lines of a cache."""
+    each lane, and what results are divided by."""
     heads = extents(workload)
     rows, (keys, values) = int(settings["tile_rows"]), (int(settings[n]) for n in _VECTORS)
     return {
         "columns": (ceil(heads.keys / (keys * lanes)), heads.depth, keys * lanes),
         "lines": (ceil(heads.width / (values * lanes)), heads.keys, values * lanes),
         "scaled": (rows, heads.depth),
-        "scores": (rows, (ceil(heads.keys / lanes) + 1) * lanes),
+        "scores": (rows, ceil(heads.keys / lanes) * lanes),
         "sums": (rows, max(keys, values), lanes),
         "largest": (rows, lanes),
         "total": (lanes,),
@@ -63,7 +67,7 @@ def buffers(workload: Workload, settings: Settings, lanes: int) -> Mapping[str, 
     }
 
 
-class Attention(Unpacked):
+class Attention(TiledSums, Unpacked):
     """Spec of the kernel."""
 
     name = "attention_rows"
@@ -72,7 +76,7 @@ class Attention(Unpacked):
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision."""
         _, (queries, *_), _ = anchored(workload, "attention")
-        return queries.dtype in SINGLE and workload.result.dtype in SINGLE
+        return {queries.dtype, workload.result.dtype} <= SINGLE
 
     def port_forms(
         self, workload: Workload, target: Target, resources: Resources
@@ -108,17 +112,6 @@ class Attention(Unpacked):
         tiles = [RegisterTile(rows, column(settings, name)) for name in _VECTORS]
         fits = [tile.fits(target.vector_registers) for tile in tiles]
         return enough & fits[0] & fits[1]
-
-    def valid(
-        self,
-        workload: Workload,
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Settings,
-    ) -> bool:
-        """See `valid_many`."""
-        return bool(self.valid_many(workload, target, resources, forms, [settings])[0])
 
     def demand(
         self,
