@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from tvm import tirx
@@ -59,11 +59,11 @@ def _one_after_another(statements: Sequence[Any]) -> Any:
     return statements[0] if len(statements) == 1 else tirx.SeqStmt([*statements])
 
 
-_NEVER = float("-inf")
-
-
 def _add(buffer: Any, at: list[Any], value: Any, combine: Callable[[Any, Any], Any]) -> Any:
     return tirx.BufferStore(buffer, combine(buffer[tuple(at)], value), at)
+
+
+_NEVER = _float(-inf)
 
 
 class _Attention:
@@ -181,46 +181,40 @@ class _Attention:
         def every(head: Expr) -> Any:
             return self.loop(each, lambda tile: one(head, tile))
 
+        def key(at: Expr, k: Expr) -> Expr:
+            return self.keys.read([self.image, at, self.source * heads.depth + k])
+
+        def value(column: Expr, at: Expr) -> Expr:
+            return self.values.read([self.image, at, self.source * heads.width + column])
+
         body = _one_after_another(
-            [self.turned(), self.copied(), self.loop(heads.heads // heads.key_heads, every)]
+            [
+                self.copied("columns", heads.keys, self.key_vectors, key),
+                self.copied("lines", heads.width, self.value_vectors, value),
+                self.loop(heads.heads // heads.key_heads, every),
+            ]
         )
         block = SBlock([], [], [], "piece", body, alloc_buffers=[*self.own.values()])
         return SBlockRealize([], tirx.const(True, "bool"), block)
 
-    def turned(self) -> Any:
-        """Keys as columns, read across: vectors of one element each of as many keys."""
-        columns, at_once = self.own["columns"], self.key_vectors * self.lanes
+    def copied(self, into: str, extent: int, vectors: int, value: Body) -> Any:
+        """A buffer filled with `value`, of a place along the axis that it has in chunks of vectors
+        and of one along the other. Keys, which become columns, are read across: vectors of one
+        element each of as many keys."""
+        buffer, at_once = self.own[into], vectors * self.lanes
 
-        def line(chunk: Expr, k: Expr, key: Expr) -> Any:
-            at = [self.image, chunk * at_once + key, self.source * self.heads.depth + k]
-            return tirx.BufferStore(columns, self.keys.read(at), [chunk, k, key])
-
-        return self.chunks(
-            self.heads.keys,
-            self.key_vectors,
-            lambda chunk, vectors, last: self.loop(
-                self.heads.depth,
-                lambda k: self.strips(
-                    (vectors - 1) * self.lanes + last, lambda key: line(chunk, k, key)
-                ),
-            ),
-        )
-
-    def copied(self) -> Any:
-        """Values in chunks of columns."""
-        lines, wide = self.own["lines"], self.value_vectors * self.lanes
-
-        def line(chunk: Expr, key: Expr, column: Expr) -> Any:
-            at = [self.image, key, self.source * self.heads.width + chunk * wide + column]
-            return tirx.BufferStore(lines, self.values.read(at), [chunk, key, column])
+        def line(chunk: Expr, step: Expr, lane: Expr) -> Any:
+            return tirx.BufferStore(
+                buffer, value(chunk * at_once + lane, step), [chunk, step, lane]
+            )
 
         return self.chunks(
-            self.heads.width,
-            self.value_vectors,
-            lambda chunk, vectors, last: self.loop(
-                self.heads.keys,
-                lambda key: self.strips(
-                    (vectors - 1) * self.lanes + last, lambda column: line(chunk, key, column)
+            extent,
+            vectors,
+            lambda chunk, count, last: self.loop(
+                int(buffer.shape[1]),
+                lambda step: self.strips(
+                    (count - 1) * self.lanes + last, lambda lane: line(chunk, step, lane)
                 ),
             ),
         )
@@ -238,7 +232,7 @@ class _Attention:
             return self.strips(self.heads.depth, element)
 
         yield self.loop(self.rows, query)
-        yield self.tile(1, lambda r, _, lane: tirx.BufferStore(largest, _float(_NEVER), [r, lane]))
+        yield self.tile(1, lambda r, _, lane: tirx.BufferStore(largest, _NEVER, [r, lane]))
         yield self.seen(self.scored)
         yield self.loop(self.rows, self.powers)
         yield self.chunks(self.heads.width, self.value_vectors, self.summed)
@@ -288,7 +282,7 @@ class _Attention:
             self.loop(
                 self.lanes - last,
                 lambda lane, r=r: tirx.BufferStore(
-                    own["scores"], _float(_NEVER),
+                    own["scores"], _NEVER,
                     [r, first + (vectors - 1) * self.lanes + last + lane],
                 ),
                 _VECTOR,
