@@ -11,6 +11,7 @@ import pytest
 
 import tilewright
 from helpers.commands.command_line import answer, call, reference
+from helpers.networks.onnx_models import session_of
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 detector (float[1, 3, 8, 8] x) => (float[1, 5] scores, int64[kept, 3] chosen, float[kept, 4] boxes)
@@ -25,9 +26,6 @@ detector (float[1, 3, 8, 8] x) => (float[1, 5] scores, int64[kept, 3] chosen, fl
     chosen = NonMaxSuppression(every, classes, most, overlap, least)
     places = Slice(chosen, two, three, one)  index = Squeeze(places, one)
     list = Reshape(every, both)  boxes = Gather(list, index) }"""
-FAILING = """<ir_version: 8, opset_import: ["" : 17]>
-lost (float[4, 3] x, int64[2] i) => (float[n, 3] y)
-{ found = NonZero(i)  flat = Squeeze(found)  y = Gather(x, i) }"""
 X = np.random.default_rng(2).standard_normal((1, 3, 8, 8)).astype(np.float32)
 
 
@@ -113,3 +111,32 @@ def test_one_that_fails_says_so_and_the_next_run_is_right() -> None:
         np.testing.assert_array_equal(network.run({"x": x, "i": fine})["y"], x[[1, 3]])
         with pytest.raises(tilewright.InputError, match=r"island of .*NonZero.*fails"):
             network.run({"x": x, "i": wrong})
+
+
+def test_an_operand_that_is_read_twice() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        twice (float[2, 3, 4] x) => (float[k] y)
+        { a = Flatten<axis = 1>(x)  s = Constant<value_ints = [2, 12]>()  b = Reshape(x, s)
+          n = NonZero(a)  p = Transpose(n)  y = GatherND(b, p) }"""
+    x = np.random.default_rng(3).standard_normal((2, 3, 4)).astype(np.float32)
+    found = tilewright.compile(onnx.parser.parse_model(text)).run({"x": x})
+    np.testing.assert_array_equal(found["y"], x[x != 0])
+
+
+def test_equal_islands_of_which_other_results_are_read() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 1]>
+        two (float[1, 2] a, float[1, 2] b) => (int64[1] first, float[1, 2] second)
+        { first, s = ai.onnx.ml.LinearClassifier<coefficients = [1.0, 0.0, 0.0, 1.0],
+            intercepts = [0.0, 0.0], classlabels_ints = [3, 7]>(a)
+          l, second = ai.onnx.ml.LinearClassifier<coefficients = [1.0, 0.0, 0.0, 1.0],
+            intercepts = [0.0, 0.0], classlabels_ints = [3, 7]>(b) }"""
+    model = onnx.parser.parse_model(text)
+    network = tilewright.compile(model)
+    for scale in (1.0, -2.0):
+        feed = {
+            "a": scale * np.array([[0.0, 1.0]], np.float32),
+            "b": scale * np.array([[5.0, 2.0]], np.float32),
+        }
+        found, wanted = network.run(feed), session_of(model).run(None, feed)
+        np.testing.assert_array_equal(found["first"], wanted[0])
+        np.testing.assert_allclose(found["second"], wanted[1])

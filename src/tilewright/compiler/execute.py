@@ -188,6 +188,7 @@ class LoadedNetwork:
         return [(calls[0][0], median(s for _, s in calls)) for calls in zip(*runs[1:], strict=True)]
 
     def _run(self, tensors: Sequence[Any]) -> Any:
+        islands.forget()
         try:
             return self._machine["main"](*tensors, *self._weights)
         except (IndexError, islands.IslandError) as error:  # what guards and islands raise

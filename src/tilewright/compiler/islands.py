@@ -24,7 +24,7 @@ import tvm_ffi
 from tilewright.core.errors import last_line
 from tilewright.kernels.island import CALLED
 
-_MOST_SESSIONS = 64
+_MOST_SESSIONS = 1024
 
 
 @tvm_ffi.register_error("IslandError")
@@ -69,6 +69,7 @@ class Session:
         found = self._kept.pop(index, None)
         if found is not None:
             if result is not None:
+                self._require_alike(found, result)
                 np.copyto(result, found)
             return found if result is None else result
         binding = self._session.io_binding()
@@ -88,6 +89,12 @@ class Session:
         values = dict(enumerate(binding.get_outputs()))
         self._kept = {number: values[number].numpy() for number in others}
         return self._kept.pop(index) if result is None else result
+
+    def _require_alike(self, found: np.ndarray, result: np.ndarray) -> None:
+        """Raise IslandError for a result that is not what the model says."""
+        if (found.shape, found.dtype) != (result.shape, result.dtype):
+            kind = f"{found.dtype}{[*found.shape]}"
+            raise IslandError(f"the island of {self._title} gives {kind} for {[*result.shape]}")
 
     def abandon(self) -> None:
         """Forget what was kept of a run that did not end."""

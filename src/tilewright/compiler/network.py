@@ -186,7 +186,9 @@ class _Emitter:
         name, first = outside(call) or ("", ())
         result, arguments = call.workload.result, call.workload.arguments
         types = [*(argument.type for argument in arguments), *([result] * result.is_static)]
-        operands = self.operands(call, [(kind.shape, kind.dtype) for kind in types], parameters)
+        known = self.operands(call, [(kind.shape, kind.dtype) for kind in types], parameters)
+        (step,) = call.workload.steps  # it may read one argument twice
+        operands = [*(known[value] for value in step.inputs), *known[len(arguments) :]]
         answer = relax.TensorType(dtype=result.dtype, ndim=len(result.shape))
         kind = relax.TupleType([]) if result.is_static else answer
         given = [*map(tvm.ir.StringImm, first), *operands]

@@ -155,7 +155,8 @@ def _step_size(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], valu
             return sizes[0]
         case "attention":
             # an error of a score grows with what is summed up to it, and changes every share
-            reach: Any = scores(sizes[0], sizes[1], None, named).max(initial=0.0)
+            apart = {**named, "scale": abs(step.number("scale"))}
+            reach: Any = scores(sizes[0], sizes[1], None, apart).max(initial=0.0)
             return OPERATORS[name].reference((*inputs[:2], sizes[2], *inputs[3:]), named) * (
                 1.0 + reach
             )

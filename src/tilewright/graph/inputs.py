@@ -64,6 +64,10 @@ def index_uses(applied: Applied, operands: Sequence[TensorType]) -> tuple[IndexU
         if applied.operator == "interpolate":
             valid = IndexRange(lowest=0, highest=valid.highest)
         return (IndexUse(port=1, ranges=(valid,)),)
+    named = str(applied.named.get("operands", "")).split()
+    if applied.operator == "recurrent" and "lengths" in named:
+        steps = IndexRange(lowest=0, highest=operands[0].shape[0])
+        return (IndexUse(port=2 + named.index("lengths"), ranges=(steps,)),)
     given = applied.named.get("indices") if applied.operator == "opaque" else None
     return tuple(
         IndexUse(port=port, ranges=tuple(IndexRange(lowest=a, highest=b) for a, b in ranges))
@@ -156,6 +160,8 @@ def input_limit(graph: Graph, tensor: str) -> int:
         for use in index_uses(node, [graph.types[name] for name in node.inputs]):
             name = node.inputs[use.port]
             limits[name] = index_limit((use,), limits.get(name, _INTEGER_LIMIT))
+        if node.named.get("island"):  # nobody knows what they are taken for
+            limits.update(dict.fromkeys(node.inputs, 1))
         if node.operator in (*_SAME_VALUES, "slice"):
             name, below = node.inputs[0], limits.get(node.outputs[0], _INTEGER_LIMIT)
             limits[name] = min(limits.get(name, _INTEGER_LIMIT), below)
@@ -164,7 +170,8 @@ def input_limit(graph: Graph, tensor: str) -> int:
 
 def argument_limit(workload: Workload) -> int:
     """Integers from zero to below this are valid wherever the workload uses them as indices."""
-    return index_limit(argument_uses(workload), _INTEGER_LIMIT)
+    island = any(step.named.get("island") for step in workload.steps)
+    return index_limit(argument_uses(workload), 1 if island else _INTEGER_LIMIT)
 
 
 def argument_scales(workload: Workload) -> dict[int, float]:

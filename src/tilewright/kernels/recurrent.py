@@ -1,7 +1,7 @@
 """Recurrent layers: a loop over the steps, inside one kernel.
 
-A step multiplies the state by the recurrent weights: a tile of `tile_rows` sequences × as many
-columns of every gate as fill `vectors` registers adds up in registers, and becomes a part of the
+A step multiplies the state by the recurrent weights: a tile of `tile_rows` sequences × `block`
+columns of every gate adds up in registers, and becomes a part of the
 next state at once. The weights are packed in the order in which the kernel reads them,
 [column blocks, hidden, gates, columns of a block], and a `gru` has two such parts, since its
 candidate needs the whole reset state. Where columns do not fill the last block, it begins earlier

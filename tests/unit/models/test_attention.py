@@ -103,8 +103,8 @@ SEEN = np.tri(N, dtype=bool)
 
 @pytest.mark.parametrize(
     ("kind", "causal", "inputs"),
-    [("where", True, 3), ("others", True, 3), ("sum", True, 3), ("maximum", True, 3),
-     ("usual", False, 4), ("few", False, 4), ("data", False, 4), ("both", True, 4)],
+    [("where", True, 3), ("others", True, 3), ("sum", True, 3), ("slopes", False, 4),
+     ("usual", False, 4), ("few", False, 4), ("data", False, 4), ("both", False, 4)],
 )  # fmt: skip
 def test_masks(kind, causal, inputs):
     w = Written()
@@ -117,8 +117,9 @@ def test_masks(kind, causal, inputs):
             scores = w.node("Where", w.constant(~SEEN), w.scalar(-np.inf), scores)
         case "sum":
             scores = w.node("Add", w.constant(below), scores)
-        case "maximum":
-            scores = w.node("Max", w.node("Add", scores, w.constant(below)), w.scalar(LOWEST))
+        case "slopes":
+            bias = w.constant(normal(HEADS, N, N, seed=9))
+            scores = w.node("Add", w.node("Add", scores, bias), w.constant(below))
         case "usual":
             w.inputs["mask"] = normal(BATCH, 1, 1, N, seed=9)
             scores = w.node("Add", scores, "mask")
@@ -128,11 +129,41 @@ def test_masks(kind, causal, inputs):
             w.inputs["seen"] = normal(BATCH, 1, N, N, seed=9) > -1
             scores = w.node("Where", "seen", scores, w.scalar(LOWEST))
         case "both":
-            w.inputs["bias"] = normal(HEADS, N, N, seed=9)
+            w.inputs["bias"] = np.where(np.arange(N) < 2, LOWEST, 0).astype(np.float32)
             scores = w.node("Add", w.node("Add", scores, "bias"), w.constant(below))
     w.merged(w.node("MatMul", w.node("Softmax", scores, axis=-1), w.v))
     _, attention = w.checked()
     assert (attention.attribute("causal"), len(attention.inputs)) == (causal, inputs)
+
+
+def test_what_cannot_be_one_mask_stays_in_parts():
+    """Queries that see nothing get the mean of all values, whichever mask hides them."""
+    for late in (True, False):
+        w = Written()
+        w.inputs["seen"] = np.arange(N)[:, None] * np.ones((N, N)) > 2
+        w.inputs["hidden"] = np.full((N, N), LOWEST, np.float32)
+        scores = scaled(w, "quotient")
+        if late:
+            scores = w.node("Max", w.node("Add", scores, "hidden"), w.scalar(LOWEST))
+        else:
+            scores = w.node("Where", "seen", w.node("Add", scores, "hidden"), w.scalar(LOWEST))
+        w.merged(w.node("MatMul", w.node("Softmax", scores, axis=-1), w.v))
+        model = model_of(w.nodes, w.inputs, constants=w.constants)
+        wanted = session_of(model).run(None, w.inputs)[0]
+        graph = clean(folded(model))
+        assert "attention" not in {node.operator for node in graph.nodes}
+        np.testing.assert_allclose(run_graph(graph, w.inputs)["y"], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_values_of_more_sequences_than_scores_stay_in_parts():
+    w = Written()
+    for name, shape in (("q", (2, 1, 8, 4)), ("k", (2, 1, 4, 8)), ("v", (1, 2, 8, 4))):
+        w.inputs[name] = normal(*shape, seed=len(w.inputs))
+    shares = w.node("Softmax", w.node("MatMul", "q", "k"), axis=-1)
+    w.node("MatMul", shares, "v", out="y")
+    graph = clean(folded(model_of(w.nodes, w.inputs)))
+    wanted = session_of(model_of(w.nodes, w.inputs)).run(None, w.inputs)[0]
+    np.testing.assert_allclose(run_graph(graph, w.inputs)["y"], wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_heads_that_share_keys_are_not_repeated():

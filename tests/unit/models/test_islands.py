@@ -16,6 +16,7 @@ from onnx import helper
 from helpers.networks.onnx_models import model_of, normal, reference, session_of
 from tilewright.core.errors import ModelError, NotCompilable
 from tilewright.graph.evaluate import run_graph
+from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import UNKNOWN, Graph, Node, TensorType
 from tilewright.models import ModelOptions
 from tilewright.models.loaded import LoadedModel
@@ -151,6 +152,45 @@ def test_what_the_compiler_does_not_take_becomes_one() -> None:
 def test_random_numbers_are_refused(operator: str) -> None:
     with pytest.raises(ModelError, match="too much"):
         untaken(model_of([node(["x"], "y", operator=operator)], {"x": [2, 3]}))
+
+
+@pytest.mark.parametrize("inner", ["RandomUniformLike", "Bernoulli"])
+def test_random_numbers_deep_inside_are_refused(inner: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2, 3] x, bool c, int64 n) => (float[2, 3] y)
+        {{ y = Loop(n, c, x) <body = b (int64 i, bool on, float[2, 3] s)
+             => (bool still, float[2, 3] t) {{ still = Identity(on)
+               t = If(c) <then_branch = yes () => (float[2, 3] u) {{ u = {inner}(s) }},
+                          else_branch = no () => (float[2, 3] v) {{ v = Neg(s) }}> }}> }}"""
+    with pytest.raises(ModelError, match="Loop"):
+        loaded(onnx.parser.parse_model(text))
+
+
+def test_training_behind_an_unknown_shape_is_refused() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2, 3] x) => (float[2, n] y)
+        { found = NonZero(x)  f = Cast<to = 1>(found)  half = Constant<value = float {0.5}>()
+          one = Constant<value = int64 {1}>()  yes = Cast<to = 9>(one)
+          y = Dropout(f, half, yes) }"""
+    with pytest.raises(ModelError, match="Dropout|no known shape"):
+        loaded(onnx.parser.parse_model(text))
+
+
+def test_a_result_of_unknown_rank_is_refused() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[4, 3] x, int64[2] i) => (float[n, 3] y)
+        { found = NonZero(i)  flat = Squeeze(found)  y = Gather(x, flat) }"""
+    with pytest.raises(ModelError, match="NonZero") as caught:
+        loaded(onnx.parser.parse_model(text))
+    assert "number of axes" in (caught.value.hint or "")
+
+
+def test_indices_that_nobody_knows_are_drawn_as_zeros() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (int64[8] ids, bool[8] m, float[5, 4] table) => (float[k, 4] y)
+        { s = Compress<axis = 0>(ids, m)  y = Gather(table, s) }"""
+    graph = loaded(onnx.parser.parse_model(text))
+    assert not random_inputs(graph, 0)["ids"].any()
 
 
 def test_what_no_engine_takes_is_refused_with_both_reasons() -> None:

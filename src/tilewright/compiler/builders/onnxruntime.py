@@ -30,7 +30,13 @@ class _IslandKernel(BuiltKernel):
     def run(self, arrays: Sequence[Array]) -> Array:
         """The result, of whatever shape it comes out."""
         self.session.abandon()
-        return self.session.call(self.index, [np.ascontiguousarray(a) for a in arrays], None)
+        given = [np.asarray(array, order="C") for array in arrays]
+        return self.session.call(self.index, _in_order(self.workload, given), None)
+
+
+def _in_order(workload: Workload, arrays: Sequence[Array]) -> list[Array]:
+    """The operands of an island, which may read one argument twice."""
+    return [arrays[value] for value in workload.steps[0].inputs]
 
 
 def _of(workload: Workload) -> tuple[str, int]:
@@ -61,7 +67,7 @@ class _OnnxRuntime:
         kinds = [*(argument.type for argument in workload.arguments), workload.result]
         shapes = [kind.shape if kind.is_static else (0,) for kind in kinds]
         return _IslandKernel(
-            call=_copying(session, index) if index else _computing(session, workload),
+            call=(_copying if index else _computing)(session, workload),
             argument_types=tuple(
                 (shape, kind.dtype) for shape, kind in zip(shapes, kinds, strict=True)
             ),
@@ -86,19 +92,21 @@ def _computing(session: Session, workload: Workload) -> Callable[..., None]:
     def call(*tensors: Any) -> None:
         *operands, result = map(array_of, tensors)
         session.abandon()
-        session.call(0, operands, result if workload.result.is_static else None)
+        given = _in_order(workload, operands)
+        session.call(0, given, result if workload.result.is_static else None)
 
     return call
 
 
-def _copying(session: Session, index: int) -> Callable[..., None]:
-    """A call that copies output `index`, which is computed once."""
+def _copying(session: Session, workload: Workload) -> Callable[..., None]:
+    """A call that copies the workload's output, which is computed once."""
     kept: list[Array] = []
 
     def call(*tensors: Any) -> None:
         *operands, result = map(array_of, tensors)
         if not kept:
-            kept.append(session.call(index, operands, None))
+            index = workload.steps[0].integer("output_index")
+            kept.append(session.call(index, _in_order(workload, operands), None))
         if result.shape == kept[0].shape:
             np.copyto(result, kept[0])
 

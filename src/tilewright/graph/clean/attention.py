@@ -19,7 +19,10 @@ _FEWEST_QUERIES = 8
 """Of fewer queries, copying the keys takes longer than both products."""
 _LOWEST = -1e30
 """Where a score is replaced by less, or has less added to it, nothing is left of it."""
-_STEPS = ("reshape", "multiply", "add", "where", "maximum")
+_REACH = 1e20
+"""What is added to scores and lies above the negative of this leaves an order among them."""
+_LARGEST = float(np.finfo(np.float32).max)
+_STEPS = ("reshape", "multiply", "add", "where")
 _DEEPEST = 8
 """Steps between product and softmax."""
 
@@ -65,7 +68,10 @@ def recognize_attention(edit: Edit, node: Node) -> None:
     q, k = (_unscaled(edit, tensor, walk) for tensor in product.inputs)
     batch, heads = _leading(edit, (q, k, node.inputs[1]))
     whole = (batch, heads, *shape)
+    result = edit.types[node.output].shape
     only_if(edit.types[product.output].elements == prod(whole))
+    only_if(prod(result) == batch * heads * queries * result[-1])
+    only_if(abs(walk.scale) <= _LARGEST)
     turned = (not product.attribute("transpose_b"), bool(node.attribute("transpose_b")))
     key_heads, operands = _operands(edit, walk, (q, k, node.inputs[1]), turned, whole)
     masks, causal = _masks(edit, walk, whole)
@@ -79,7 +85,6 @@ def recognize_attention(edit: Edit, node: Node) -> None:
         causal=causal,
         fill=walk.fill,
     )
-    result = edit.types[node.output].shape
     apart = _shaped(edit, walk, attention.output, (batch, queries, heads, result[-1]))
     ahead = edit.node("transpose", (apart,), name=node.name, permutation=(0, 2, 1, 3))
     before = [*walk.new[:-1], attention, walk.new[-1], ahead]
@@ -136,9 +141,7 @@ def _step_up(edit: Edit, walk: _Scores) -> bool:
             pass
         case "multiply" if value is not None:
             walk.scale *= value
-        case "maximum" if value is not None and value <= _LOWEST:
-            pass
-        case "add" if walk.scale == 1:
+        case "add" if walk.scale == 1 and (walk.chosen is None or _bounded(edit, rest[0])):
             walk.added.append((rest[0], kind.shape))
         case "where" if walk.scale == 1 and walk.chosen is None and value is not None:
             chosen = node.inputs[0]
@@ -149,6 +152,13 @@ def _step_up(edit: Edit, walk: _Scores) -> bool:
             return False
     walk.tensor = x
     return True
+
+
+def _bounded(edit: Edit, mask: str) -> bool:
+    """Whether a mask that is added is known to hide nothing. One that may hide all that another one
+    leaves cannot be added to it: a query that sees nothing gets the mean of all values."""
+    array: Any = edit.constants.get(mask)
+    return array is not None and bool((array > -_REACH).all())
 
 
 def _others(edit: Edit, walk: _Scores, chosen: str) -> str:
@@ -238,7 +248,6 @@ def _masks(edit: Edit, walk: _Scores, whole: Shape) -> tuple[list[str], bool]:
     Scores that are replaced by nearly nothing may as well have it added.
     """
     causal, queries = False, whole[2]
-    later = np.arange(queries) >= visible_keys(queries, queries)[:, None]
     chosen = walk.chosen
     array: Any = None if chosen is None else edit.constants.get(chosen[0])
     if chosen is not None and walk.fill <= _LOWEST and (array is not None or walk.added):
@@ -256,13 +265,11 @@ def _masks(edit: Edit, walk: _Scores, whole: Shape) -> tuple[list[str], bool]:
         chosen = None
     only_if(chosen is None or not walk.added)
     left: list[str] = []
-    for mask, around in walk.added:
-        array = edit.constants.get(mask)
-        if array is not None and array.size == later.size and array.shape[-2:] == later.shape:
-            plane: Any = array.reshape(later.shape)
-            if not plane[~later].any() and (plane[later] <= _LOWEST).all():
-                causal = True
-                continue
+    for index, (mask, around) in enumerate(walk.added):
+        others = (*walk.added[:index], *walk.added[index + 1 :])
+        if _is_triangle(edit, mask, queries) and all(_bounded(edit, name) for name, _ in others):
+            causal = True
+            continue
         left.append(_as_mask(edit, walk, mask, around, whole))
     if chosen is not None:
         return [_as_mask(edit, walk, *chosen, whole)], causal
@@ -273,6 +280,18 @@ def _masks(edit: Edit, walk: _Scores, whole: Shape) -> tuple[list[str], bool]:
 
     walk.fill = -inf
     return ([reduce(total, left)] if left else []), causal
+
+
+def _is_triangle(edit: Edit, mask: str, queries: int) -> bool:
+    """Whether a mask that is added hides all later keys from each of as many queries, and nothing
+    else."""
+    array: Any = edit.constants.get(mask)
+    square = (queries, queries)
+    if array is None or array.size != queries**2 or array.shape[-2:] != square:
+        return False
+    later = np.arange(queries) >= visible_keys(queries, queries)[:, None]
+    plane = array.reshape(square)
+    return not plane[~later].any() and bool((plane[later] <= _LOWEST).all())
 
 
 def _as_mask(edit: Edit, walk: _Scores, mask: str, around: Shape, whole: Shape) -> str:

@@ -44,7 +44,7 @@ def _running(node: OnnxNode, axes: tuple[int, ...]) -> Tensor:
     x, (join, _), (axis,) = node.input(0), _RUNNING[node.operator], axes
     backward = {axis: slice(None, None, -1)} if node.integer("reverse", 0) else {}
     x, reach = x.cut(backward), 1
-    if node.integer("exclusive", 0):
+    if node.integer("exclusive", 0) and x.shape[axis]:
         x = _later(node, x, axis, 1)
     while reach < x.shape[axis]:
         x = x.emit(join, _later(node, x, axis, reach))
@@ -65,7 +65,9 @@ def largest(node: OnnxNode) -> Translated:
     """TopK is carried along, with the number of elements that the model tells of its result."""
     only_if(node.given(1) is not None and node.value(1) is None)
     x = node.input(0)
-    count = node.implied(1, [node.declared()[node.axis(x.rank, -1)]])
+    axis, declared = node.axis(x.rank, -1), node.declared()
+    only_if(len(declared) == x.rank and declared[axis] <= x.shape[axis])
+    count = node.implied(1, [declared[axis]])
     return node.altered((x, node.constant(np.array(count, np.int64))))
 
 
@@ -93,7 +95,8 @@ def reversed_sequences(node: OnnxNode) -> Translated:
     only_if({time, batch} == {0, 1})
     x = x if batch == 0 else x.transpose((1, 0, *range(2, x.rank)))
     place = node.constant(np.arange(x.shape[1]))
-    length = lengths.cast("int64").reshape((x.shape[0], 1))
+    valid = node.constant(np.arange(x.shape[1] + 1))  # lengths beyond are indices out of range
+    length = valid.emit("gather", lengths, axis=0).reshape((x.shape[0], 1))
     inside = place.emit("less", length)
     result = _rows(x, inside.emit("where", length - place - 1, place))
     return result if batch == 0 else result.transpose((1, 0, *range(2, x.rank)))

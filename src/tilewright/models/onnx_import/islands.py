@@ -9,7 +9,7 @@ Islands are as large as they must be, and larger only where two of them touch.
 
 from __future__ import annotations
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
@@ -60,11 +60,24 @@ class Island:
         return island_text([node.name or node.op_type for node in self.nodes], reason)
 
 
-def require_repeatable(proto: onnx.NodeProto, refusal: ModelError) -> None:
-    """Raise why a node cannot be compiled where no engine would give the same result again."""
-    inner = (node.op_type for body in nested_graphs(proto) for node in body.node)
-    if any(name.startswith(_RANDOM) for name in (proto.op_type, *inner)):
+def require_trusted(proto: onnx.NodeProto, refusal: ModelError) -> None:
+    """Raise why a node cannot be compiled where no engine would give the same result again, or
+    ONNX Runtime gives another one than ONNX defines."""
+    trains = any(a.name == "training_mode" and a.i for a in proto.attribute)
+    drops = proto.op_type == "Dropout" and any(proto.input[2:])
+    if proto.op_type.startswith(_RANDOM) or trains or drops or _differs(proto):
         raise refusal
+    for body in nested_graphs(proto):
+        for node in body.node:
+            require_trusted(node, refusal)
+
+
+def _differs(proto: onnx.NodeProto) -> bool:
+    """Whether ONNX Runtime is known to compute a node in another way than ONNX says: it forgets
+    the shape of what is pooled back, and reads scales otherwise where corners are aligned."""
+    corners = any(a.s == b"align_corners" for a in proto.attribute)
+    scaled = proto.op_type == "Resize" and corners and any(proto.input[2:3])
+    return scaled or (proto.op_type == "MaxUnpool" and any(proto.input[2:]))
 
 
 def cut(
@@ -178,7 +191,7 @@ def island_model(
     Constants of a few elements and integers lie inside; other constants are inputs, so that the
     network's weights are stored once.
     """
-    graph = onnx.GraphProto(name="island")
+    graph = onnx.GraphProto(name=island.nodes[0].name or "island")
     inputs: dict[Tensor, str] = {}
     for name in island.reads:
         tensor = given[name]
@@ -209,6 +222,12 @@ def kinds_of_results(
     """The type of each result: as ONNX infers it, or else as the engine has `told`."""
     for name, kind in zip(island.results, told, strict=True):
         found = known.get(name, kind)
+        if name not in known and not kind.shape:  # also what is told of an unknown rank
+            raise ModelError(f"the number of axes of its result {quoted(name)} is not known")
+        if found.dtype != kind.dtype:
+            raise ModelError(f"{quoted(name)} is {kind}, but the model says {found}")
+        if not found.is_static and not found.elements:
+            raise ModelError(f"its result {quoted(name)} is {found}, which has no elements")
         _require_numpy(name, found)
         yield found
 
@@ -216,13 +235,15 @@ def kinds_of_results(
 def as_island(node: Node, refusal: ModelError, judge: Judge) -> Node:
     """An opaque node as an island. Raises why it must be one where the engine refuses it."""
     model = onnx.load_model_from_string(b64decode(str(node.attribute("model"))))
+    model.graph.name = node.name  # equal nodes must not share what is kept of a run
     for proto in model.graph.node:
-        require_repeatable(proto, refusal)
+        require_trusted(proto, refusal)
     try:
         judge(model)
     except ModelError as error:
         raise refused_by_all(refusal, error) from error
-    named = {**node.named, "island": island_text((node.name,), refusal.message)}
+    text = b64encode(model.SerializeToString(deterministic=True)).decode("ascii")
+    named = {**node.named, "model": text, "island": island_text((node.name,), refusal.message)}
     return replace(node, attributes=attributes(**named))
 
 

@@ -65,6 +65,20 @@ def size_of(node: OnnxNode) -> Translated:
     return node.constant(np.asarray(prod(node.input(0).shape), np.int64))
 
 
+def _imply_range(node: OnnxNode, count: int) -> None:
+    """Note values that give a range of so many elements. NotApplicable where those that are known
+    give none."""
+    values = (node.value(index) for index in range(3))
+    first, last, stride = (None if v is None else v.reshape(-1)[0].item() for v in values)
+    step = 1 if stride is None else stride
+    begin = first if first is not None else 0 if last is None else last - count * step
+    end = begin + count * step if last is None else last
+    only_if(bool(step) and -((begin - end) // step) == count)
+    for place, (known, value) in enumerate(((first, begin), (last, end), (stride, step))):
+        if known is None:
+            node.implied(place, [value], exact=False)
+
+
 @translates("Range")
 def value_range(node: OnnxNode) -> Translated:
     """Range between constants; else first + stride * (0, 1, …), where the model tells how many."""
@@ -72,6 +86,7 @@ def value_range(node: OnnxNode) -> Translated:
         first, _, stride = node.several(3)
         (count,) = node.declared()
         only_if(count * np.dtype(first.dtype).itemsize <= FOLDED_BYTES)
+        _imply_range(node, count)
         counted = node.constant(np.arange(count).astype(np.dtype(first.dtype)))
         return counted * stride.reshape(()) + first.reshape(())
     arrays = [node.known(index) for index in range(3)]
@@ -239,7 +254,8 @@ def reshape(node: OnnxNode) -> Translated:
     x, wanted = node.input(0), node.sizes(1, node.declared, exact=False)
     sizes = list(wanted)
     for i, size in enumerate(sizes):
-        if size == 0 and x.type.elements and not node.integer("allowzero", 0) and i < x.rank:
+        copies = size == 0 and node.value(1) is not None and not node.integer("allowzero", 0)
+        if copies and i < x.rank:
             sizes[i] = x.shape[i]
     if -1 in sizes:
         known = prod(size for size in sizes if size != -1)

@@ -339,7 +339,11 @@ class OnnxNode:
         tensor = self.input(index)
         only_if(tensor.type.elements == len(values))
         array = np.array(values, np.dtype(tensor.dtype)).reshape(tensor.shape)
-        self.builder.examples.setdefault(tensor.name, array)
+        known = self.builder.examples.get(tensor.name)
+        if tensor.name in self.builder.fixed:
+            only_if(not exact or np.array_equal(np.asarray(known), array))
+        elif exact or known is None:
+            self.builder.examples[tensor.name] = array
         if exact:
             self.builder.fixed.add(tensor.name)
         return tuple(values)

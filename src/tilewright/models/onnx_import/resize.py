@@ -233,7 +233,7 @@ def _refuse_fractions(shape: tuple[int, ...], sizes: list[int], scales: list[flo
     """Where corners are matched, engines do not agree on where the last element of 2.4 lies."""
     for before, after, scale in zip(shape, sizes, scales, strict=True):
         if abs(scale * before - after) > _FRACTION:
-            raise NotCompilable(
+            raise ModelError(
                 f"{before} elements times {shortest(scale)} is no whole number, for which engines "
                 "disagree if corners are aligned",
                 hint="Give sizes in place of scales.",

@@ -128,7 +128,7 @@ class _Scope:
             try:
                 if follows:
                     raise NotCompilable(f"node {quoted(label)} reads what has no known shape")
-                for item in proto.input:
+                for item in (*proto.input, *read_inside(proto)):
                     if item and item not in self.tensors:
                         said = f"reads {quoted(item)}, which nothing writes"
                         raise ModelError(f"node {quoted(label)} {said}")
@@ -137,7 +137,7 @@ class _Scope:
                 if judge is None:
                     raise
                 refusals[index] = islands.Refusal(error=error, follows=follows)
-                islands.require_repeatable(proto, error)
+                islands.require_trusted(proto, error)
                 if not follows and proto.domain not in ("", "ai.onnx"):
                     self._ask_types(proto, judge)
                 for output in filter(None, proto.output):
@@ -156,8 +156,9 @@ class _Scope:
         )
         model, _ = self._model_of(island)
         with suppress(ModelError):
-            kinds = zip(results, judge(model), strict=True)
-            self.types.update((name, kind) for name, kind in kinds if kind.is_static)
+            for name, kind in zip(results, judge(model), strict=True):
+                if kind.is_static and kind.shape:  # without axes: perhaps of an unknown rank
+                    self.types.setdefault(name, kind)
 
     def _model_of(self, island: islands.Island) -> tuple[onnx.ModelProto, list[Tensor]]:
         """An island as a model, and what the network gives it."""
@@ -253,7 +254,7 @@ class _Scope:
         except ModelError as error:
             kind = NotCompilable if isinstance(error, NotCompilable) else ModelError
             raise kind(f"{node.title}: {error.message}", hint=error.hint) from error
-        except ValueError as error:
+        except (ValueError, LookupError, ArithmeticError) as error:
             raise ModelError(f"{node.title} is malformed: {error}") from error
         if isinstance(results, OnnxNode):
             results = node.carry(results)

@@ -199,6 +199,7 @@ def image_of_columns(node: OnnxNode) -> Translated:
         right = channels * prod(block) == x.shape[1] and prod(spots) == x.shape[2]
         return right and min(spots) > 0
 
+    only_if(min(room) > 0 and min(strides) > 0)
     if node.value(2) is None:
         only_if(prod(room) <= _MOST_BLOCKS)
         blocks = [each for each in product(*(range(1, size + 1) for size in room)) if fits(each)]
