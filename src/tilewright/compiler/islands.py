@@ -82,7 +82,7 @@ class Session:
                 binding.bind_output(name)
         try:
             self._session.run_with_iobinding(binding)
-        except RuntimeError as error:  # what ONNX Runtime's own errors are
+        except RuntimeError as error:  # what a run with bound operands raises
             self._kept = {}
             raise IslandError(f"the island of {self._title} fails: {last_line(error)}") from error
         others = {n for n in range(len(self._outputs)) if n != index or result is None}
