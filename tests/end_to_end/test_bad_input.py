@@ -9,13 +9,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from helpers.commands.command_line import Done, call, run, small_model, succeed
+from helpers.commands.command_line import Done, run, small_model, succeed
 from tilewright.report.vega import libraries
 
 
 def refused(folder: Path, code: int, *words: object) -> str:
     """The error of `optimize WORDS…`; nothing is left behind."""
-    done: Done = call(folder, "optimize", *words, "--budget", "0", "--format", "json")
+    done: Done = run(folder, "optimize", *words, "--budget", "0", "--format", "json")
     assert done.code == code, done.err
     assert done.out == ""
     assert "Traceback" not in done.err
@@ -111,7 +111,7 @@ def test_unbound_axes_are_named(tmp_path: Path) -> None:
 )
 def test_names_targets_and_flags(tmp_path: Path, words, code: int, known: str) -> None:
     small_model(tmp_path / "net.onnx", filters=(4,))
-    done = call(tmp_path, "optimize", *words, "--budget", "0")
+    done = run(tmp_path, "optimize", *words, "--budget", "0")
     assert done.code in ({code, 2} if code == 4 else {code}), done.err
     assert known in done.err and "Traceback" not in done.err
 
@@ -119,7 +119,7 @@ def test_names_targets_and_flags(tmp_path: Path, words, code: int, known: str) -
 @pytest.mark.parametrize("budget", ["ten", "-1", "1.5", "inf", ""])
 def test_budgets_that_are_none(tmp_path: Path, budget: str) -> None:
     small_model(tmp_path / "net.onnx", filters=(4,))
-    done = call(tmp_path, "optimize", "net.onnx", f"--budget={budget}")
+    done = run(tmp_path, "optimize", "net.onnx", f"--budget={budget}")
     assert done.code == 2, done.err
     assert "Traceback" not in done.err
 
@@ -163,11 +163,11 @@ def test_hostile_names_stay_harmless_in_a_profile(tmp_path: Path, hostile: Path)
 
 @pytest.mark.parametrize("kind", ["json", "csv", "md"])
 def test_hostile_names_stay_harmless_in_data(tmp_path: Path, hostile: Path, kind: str) -> None:
-    harmless(call(tmp_path, "predict", hostile, "--format", kind))
+    harmless(run(tmp_path, "predict", hostile, "--format", kind))
 
 
 def test_a_hostile_argument_stays_harmless(tmp_path: Path) -> None:
-    done = call(tmp_path, "optimize", "zoo:\x1b[31mnone", "--budget", "0")
+    done = run(tmp_path, "optimize", "zoo:\x1b[31mnone", "--budget", "0")
     assert done.code in (2, 4) and "\x1b" not in done.err
 
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import tilewright
-from helpers.commands.command_line import answer, reference
+from helpers.commands.command_line import reference, succeed
 
 TEXT = """<ir_version: 10, opset_import: ["" : 23]>
 decoder (float[1, 3, 8] x, float[8] g, bool flag) => (float[1, 3, 8] y, float[1, 8] last)
@@ -50,6 +50,6 @@ def test_it_is_compiled_and_right(model: Path) -> None:
 
 
 def test_turns_of_a_loop_share_their_kernels(model: Path, tmp_path: Path) -> None:
-    shown = answer(tmp_path, "show", model)
+    shown = succeed(tmp_path, "show", model)
     products = [task for task in shown["text"].split("\n\n") if "tanh" in task]
     assert len(products) == 2, "the first turn, whose product is known, and the others"

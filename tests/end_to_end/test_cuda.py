@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.commands.command_line import call, run, succeed
+from helpers.commands.command_line import run, succeed
 
 OPERATOR = "op:conv2d[c=16,h=14,k=3,pad=1,out=32]"
 H100 = ("--target", "cuda -model=H100")
@@ -42,7 +42,7 @@ def test_facts_as_a_table(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_refused(tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
-    done = call(tmp_path, *words)
+    done = run(tmp_path, *words)
     assert done.code == code, done.err
     assert said in done.err
     assert "Traceback" not in done.err

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from helpers.commands.warm_commands import warm
+
 pytestmark = [pytest.mark.regression, pytest.mark.slow]
 
-FUZZ = Path(__file__).resolve().parents[2] / "benchmarks" / "fuzz.py"
 SAMPLE = (
     *(("models", seed, 3) for seed in range(0, 18, 3)),
     ("artifacts", 0, 15),
@@ -25,15 +24,10 @@ def fuzzed(folder: Path, ground: Path, kind: str, seed: int, count: int) -> str:
     """What a run says that must find nothing bad."""
     cases = ("--kind", kind, "--seed", str(seed), "--count", str(count))
     places = ("--ground", str(ground), "--out", str(folder / "fuzz.jsonl"))
-    done = subprocess.run(
-        [sys.executable, str(FUZZ), *cases, *places],
-        env={**os.environ, "TMPDIR": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    script = f"import fuzz\nassert fuzz.main({[*cases, *places]}) == 0"
+    code, out, err = warm(folder, {**os.environ, "TMPDIR": str(folder)}, code=script)
+    assert code == 0, out + err
+    return out
 
 
 @pytest.fixture(scope="module")

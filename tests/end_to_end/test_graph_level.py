@@ -15,7 +15,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import tilewright
-from helpers.commands.command_line import answer, call, run
+from helpers.commands.command_line import run, succeed
 
 EXTENT, CHANNELS = 8, 16
 BUDGET = 32
@@ -92,7 +92,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Tuned:
     folder = tmp_path_factory.mktemp("tuned")
     model = cell_model(folder / "cell.onnx")
     words = ("tune", model, "--level", "graph", "--budget", BUDGET, "--save-problem", "p.json")
-    return Tuned(folder, model, answer(folder, *words, "--out", "out"))
+    return Tuned(folder, model, succeed(folder, *words, "--out", "out"))
 
 
 def test_assignments_are_raced_and_the_fastest_ships(tuned: Tuned) -> None:
@@ -117,10 +117,10 @@ def test_assignments_are_raced_and_the_fastest_ships(tuned: Tuned) -> None:
 
 
 def test_the_saved_problem_is_solved_alike(tuned: Tuned) -> None:
-    solved = answer(tuned.folder, "solve", "p.json", "--solver", "exact")
+    solved = succeed(tuned.folder, "solve", "p.json", "--solver", "exact")
     assert solved["objective_s"] == pytest.approx(tuned.data["objective_s"], rel=1e-9)
     for solver in ("dp", "pbqp", "greedy", "uniform", "history_best"):
-        other = call(tuned.folder, "solve", "p.json", "--solver", solver, "--format", "json")
+        other = run(tuned.folder, "solve", "p.json", "--solver", solver, "--format", "json")
         assert other.code == 0, other.err
         assert other.data["objective_s"] >= solved["objective_s"]
 
@@ -137,12 +137,12 @@ def test_what_shipped_is_right(tuned: Tuned) -> None:
 
 def test_what_shipped_is_compared(tuned: Tuned) -> None:
     flags = ("--settings", "shipped", "--peers", "onnxruntime")
-    rows = answer(tuned.folder, "compare", tuned.model, *flags)
+    rows = succeed(tuned.folder, "compare", tuned.model, *flags)
     assert rows["rows"][0]["max_rel_error"] < 1e-4
 
 
 def test_what_shipped_is_profiled(tuned: Tuned) -> None:
-    profiled = answer(tuned.folder, "profile", tuned.folder / "out")
+    profiled = succeed(tuned.folder, "profile", tuned.folder / "out")
     assert {t["key"] for t in profiled["tasks"]} == {t["key"] for t in tuned.data["tasks"]}
     in_place_s = sum(task["in_place_s"] * task["count"] for task in profiled["tasks"])
     assert 0 < in_place_s < 10 * profiled["network_latency_s"]
@@ -164,7 +164,7 @@ def test_with_no_budget_nothing_is_built(tmp_path: Path) -> None:
 
 def test_an_unknown_solver_and_misplaced_flags(tmp_path: Path) -> None:
     model = cell_model(tmp_path / "cell.onnx")
-    done = call(tmp_path, "tune", model, "--level", "graph", "--solver", "exakt", "--budget", "0")
+    done = run(tmp_path, "tune", model, "--level", "graph", "--solver", "exakt", "--budget", "0")
     assert done.code == 2 and "exact" in done.err
-    done = call(tmp_path, "tune", model, "--solver", "pbqp", "--budget", "0")
+    done = run(tmp_path, "tune", model, "--solver", "pbqp", "--budget", "0")
     assert done.code == 2 and "--level graph" in done.err

@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 
 import tilewright
-from helpers.commands.command_line import answer, small_model
+from helpers.commands.command_line import small_model, succeed
 from helpers.records.databases_of_before import as_version_4
 
 FILES = Path(__file__).parents[1] / "fixtures/version_4"
@@ -26,7 +26,7 @@ def test_an_artifact_of_before_loads_and_computes(tmp_path: Path) -> None:
     found = tilewright.load(folder).run({"x": x})
     (expected,) = onnxruntime.InferenceSession(FILES / "tiny.onnx").run(None, {"x": x})
     np.testing.assert_allclose(found["z"], expected, rtol=1e-5)
-    shown = answer(tmp_path, "show", folder)
+    shown = succeed(tmp_path, "show", folder)
     assert {task["name"] for task in shown["tasks"]} == {"fc", "sm"}
 
 
@@ -34,12 +34,12 @@ def test_a_database_of_before_answers_instead_of_measuring(tmp_path: Path) -> No
     """Measured with one thread, and today's file turned into that of before."""
     model = small_model(tmp_path / "net.onnx", filters=(8,))
     words = ("optimize", model, "--budget", "4", "--threads", "1")
-    first = answer(tmp_path, *words)
+    first = succeed(tmp_path, *words)
     assert first["measurements"] > 0
     (path,) = tmp_path.rglob("*.db")
     rows = _measurements(path)
     as_version_4(path)
-    again = answer(tmp_path, *words)
+    again = succeed(tmp_path, *words)
     assert again["measurements"] == 0
     assert _measurements(path) == rows
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import tilewright
-from helpers.commands.command_line import answer, call, reference
+from helpers.commands.command_line import reference, run, succeed
 from helpers.networks.onnx_models import session_of
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
@@ -66,7 +66,7 @@ def test_outputs_of_any_length(model: Path) -> None:
 
 def test_made_run_shown_and_compared(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    made = answer(tmp_path, "optimize", model, "--budget", "0", "--out", out)
+    made = succeed(tmp_path, "optimize", model, "--budget", "0", "--out", out)
     islands = [task for task in made["tasks"] if task["island"]]
     assert islands and all(task["implementation"] == "onnxruntime" for task in islands)
     assert "NonMaxSuppression" in islands[0]["island"] and len(islands[0]["nodes"]) > 1
@@ -79,7 +79,7 @@ def test_made_run_shown_and_compared(model: Path, tmp_path: Path) -> None:
         ("compare", out, "--peers", "onnxruntime"),
         ("run", out, "--input", tmp_path / "x.npy", "--out", tmp_path / "results"),
     ):
-        done = call(tmp_path, *words)
+        done = run(tmp_path, *words)
         assert done.code == 0, done.err
         told = " ".join((done.out + done.err).split())
         assert "ONNX Runtime computes" in told and "of the time" in told
@@ -87,7 +87,7 @@ def test_made_run_shown_and_compared(model: Path, tmp_path: Path) -> None:
 
 
 def test_refused_where_that_is_asked_for(model: Path, tmp_path: Path) -> None:
-    done = call(tmp_path, "optimize", model, "--islands", "refuse", "--out", tmp_path / "out")
+    done = run(tmp_path, "optimize", model, "--islands", "refuse", "--out", tmp_path / "out")
     assert done.code == 4 and "NonMaxSuppression" in done.err
     assert not (tmp_path / "out").exists()
     options = tilewright.ModelOptions(islands="refuse")

@@ -13,7 +13,7 @@ import pytest
 from onnx.utils import Extractor
 
 import tilewright
-from helpers.commands.command_line import LIGHT, answer, reference, run, small_model, succeed
+from helpers.commands.command_line import LIGHT, reference, run, small_model, succeed
 from helpers.networks.random_weights import randomize_weights
 
 FIELDS = {
@@ -101,7 +101,7 @@ def test_more_measures_the_rest(copied: Optimized) -> None:
     folder, first = copied
     more = succeed(folder, *WORDS, "12")
     assert more["measurements"] + more["failures"] <= 4
-    info = answer(folder, "db", "info")
+    info = succeed(folder, "db", "info")
     total = first["measurements"] + first["failures"] + more["measurements"] + more["failures"]
     assert info["measurements"] + info["failures"] == total
 
@@ -113,7 +113,7 @@ def test_budget_zero_measures_nothing(tmp_path: Path, model: str) -> None:
     assert data["measurements"] == data["failures"] == 0
     assert data["artifact"] == "out"
     assert data["max_rel_error"] <= 1e-4
-    assert answer(tmp_path, "db", "info")["measurements"] == 0
+    assert succeed(tmp_path, "db", "info")["measurements"] == 0
     loaded = tilewright.load(tmp_path / "out")
     x = np.ones(loaded.manifest["inputs"][0]["shape"], np.float32)
     assert loaded(x).shape == tuple(loaded.manifest["outputs"][0]["shape"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from helpers.commands.command_line import answer, run, small_model, succeed
+from helpers.commands.command_line import run, small_model, succeed
 
 ONE_WATT = 'read seconds rest < /proc/uptime; echo "$seconds J 0.01"'
 """A counter that goes up by a joule a second; the kernel tells hundredths."""
@@ -33,7 +33,7 @@ def test_a_machine_of_one_watt(tmp_path: Path) -> None:
     assert len(energy["samples_j"]) == 3 and energy["window_s"] >= 1
     # at one watt, joules are the seconds of a run and of the loop around it
     assert energy["energy_j"] > 0.2 * data["network_latency_s"]
-    answer(tmp_path, "db", "export", tmp_path / "all.jsonl")
+    succeed(tmp_path, "db", "export", tmp_path / "all.jsonl")
     lines = (tmp_path / "all.jsonl").read_text().splitlines()
     (kept,) = (line for line in map(json.loads, lines) if line["record"] == "network")
     assert kept["measured_bytes"] == memory["measured_bytes"]

@@ -16,8 +16,6 @@ import pytest
 import tilewright
 from helpers.commands.command_line import (
     Done,
-    answer,
-    call,
     environment,
     reference,
     rows,
@@ -42,7 +40,7 @@ def boards() -> Iterator[Farm]:
 def shipped(boards: Farm, tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
     """A folder with a model, an input, and what was shipped for the board."""
     found = with_model(tmp_path_factory.mktemp("board"))
-    answer(found, *optimizing(boards))
+    succeed(found, *optimizing(boards))
     return found
 
 
@@ -97,7 +95,7 @@ def lost(boards: Farm, tmp_path_factory: pytest.TempPathFactory, own_cache: None
 
 
 def test_a_board_the_tracker_does_not_know(boards: Farm, tmp_path: Path) -> None:
-    refused = call(with_model(tmp_path), "optimize", "net.onnx", *there(boards, "bax"))
+    refused = run(with_model(tmp_path), "optimize", "net.onnx", *there(boards, "bax"))
     assert refused.code == 3 and "knows no device" in refused.err and "box" in refused.err
     assert not (tmp_path / "tilewright-out").exists()
 
@@ -121,7 +119,7 @@ def test_a_board_killed_in_the_middle_of_a_race_costs_nothing(boards: Farm, lost
 @pytest.mark.slow
 def test_what_shipped_runs_there_and_here(boards: Farm, shipped: Path) -> None:
     wanted = reference(shipped / "net.onnx", {"x": np.load(shipped / "x.npy")})["y"]
-    ran = answer(shipped, "run", "out", "--input", "x.npy", "--out", "there", *there(boards))
+    ran = succeed(shipped, "run", "out", "--input", "x.npy", "--out", "there", *there(boards))
     (output,) = ran["outputs"]
     found = np.load(shipped / output["file"])
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
@@ -133,7 +131,7 @@ def test_what_shipped_runs_there_and_here(boards: Farm, shipped: Path) -> None:
 
 @pytest.mark.slow
 def test_what_shipped_is_profiled_there(boards: Farm, shipped: Path) -> None:
-    profile = answer(shipped, "profile", "out", "--memory", *there(boards))
+    profile = succeed(shipped, "profile", "out", "--memory", *there(boards))
     assert profile["network_latency_s"] > 0 and profile["memory"]["measured_bytes"] is None
     assert "does not tell" in profile["memory"]["reason"]
     assert all(task["in_place_s"] for task in profile["tasks"])
@@ -141,13 +139,13 @@ def test_what_shipped_is_profiled_there(boards: Farm, shipped: Path) -> None:
 
 @pytest.mark.slow
 def test_no_meter_of_this_machine_reads_a_board(boards: Farm, shipped: Path) -> None:
-    metered = call(shipped, "profile", "out", "--power", *there(boards))
+    metered = run(shipped, "profile", "out", "--power", *there(boards))
     assert metered.code == 2 and "meter of this machine" in metered.err
 
 
 @pytest.mark.slow
 def test_a_stock_server_has_no_peers(boards: Farm, shipped: Path) -> None:
-    refused = call(shipped, "compare", "out", *there(boards))
+    refused = run(shipped, "compare", "out", *there(boards))
     assert refused.code == 3 and "tilewright.measure.board_server" in refused.err
 
 
@@ -188,5 +186,5 @@ def compared(folder: Path, boards: Farm, server: subprocess.Popen[bytes]) -> Don
 def test_an_artifact_for_another_processor_is_refused(boards: Farm, shipped: Path) -> None:
     target = 'rpc:box={"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v2"}'
     for words in (("run", "out", "--input", "x.npy"), ("compare", "out")):
-        refused = call(shipped, *words, "--target", target, "--tracker", boards.address)
+        refused = run(shipped, *words, "--target", target, "--tracker", boards.address)
         assert refused.code == 3 and "compiled for" in refused.err and "lacks" in refused.err

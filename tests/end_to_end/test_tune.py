@@ -17,7 +17,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import tilewright
-from helpers.commands.command_line import call, rows, small_model, start, succeed
+from helpers.commands.command_line import rows, run, small_model, start, succeed
 from tilewright.graph.workload import parse_workload
 from tilewright.hardware.device import local_placement
 from tilewright.measure.kernels import KernelMeasurer
@@ -122,7 +122,7 @@ def test_compiled_features_under_autotvms_name(folder: Path) -> None:
     ],
 )
 def test_nonsense_writes_nothing(folder: Path, words: tuple[str, str], said: str) -> None:
-    done = call(folder, "tune", "net.onnx", *words, "--format", "json")
+    done = run(folder, "tune", "net.onnx", *words, "--format", "json")
     assert done.code == 2, done.err
     assert done.out == "" and said in done.err and "Traceback" not in done.err
     assert [path.name for path in folder.iterdir()] == ["net.onnx"]

@@ -47,7 +47,8 @@ def shortened(steps: list[Block], replaced: dict[str, str]) -> list[Block]:
 
 def walk(page: str, folder: Path, replaced: dict[str, str]) -> Walk:
     steps = blocks(DOCS / "tutorials" / page)
-    return Walk(shortened([s for s in steps if s.language != "console"], replaced), folder)
+    steps = shortened([s for s in steps if s.language != "console"], replaced)
+    return Walk(steps, folder, at_once=True)
 
 
 @pytest.fixture(scope="module")

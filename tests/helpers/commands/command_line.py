@@ -23,6 +23,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from helpers.commands.warm_commands import warm
 from tilewright.cli.main import main
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.probe import process_affinity
@@ -136,11 +137,17 @@ def run(
     search_path: Sequence[str] = (),
     before: Callable[[], None] | None = None,
 ) -> Done:
-    """`tilewright WORDS…` in `folder`."""
+    """`tilewright WORDS…` in `folder`: started from nothing where packages of `search_path` are to
+    be found, or `before` is to be called, else as a fork of a process that has imported all."""
+    known = environment(folder, search_path)
+    if before is None and not search_path:
+        code, out, err = warm(folder, known, words=[*map(str, words)])
+        _forget_untouched(folder / "tilewright.db")
+        return Done(code=code, out=out, err=err)
     ended = subprocess.run(
         arguments_of(*words),
         cwd=folder,
-        env=environment(folder, search_path),
+        env=known,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.commands.command_line import know_machine
+from helpers.commands.warm_commands import warm, warm_path
 
 _BLOCK = re.compile(
     r"(?:^<!-- example: (?P<name>.+?) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$",
@@ -35,8 +36,9 @@ def blocks(path: Path) -> list[Block]:
     ]
 
 
-def run_block(block: Block, folder: Path, database: Path) -> str:
-    """Run a block in a process of its own; returns its stdout, fails with its stderr."""
+def run_block(block: Block, folder: Path, database: Path, *, at_once: bool = False) -> str:
+    """Run a block in a process of its own, or `at_once` as a fork of one that has imported all;
+    returns its stdout, fails with its stderr."""
     if block.language == "bash":
         command = ["bash", "-euo", "pipefail", "-c", block.code]
     elif block.language == "python":
@@ -50,13 +52,17 @@ def run_block(block: Block, folder: Path, database: Path) -> str:
         "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
         "TILEWRIGHT_DB": str(database),
     }
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, (
-        f"{block.code}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}"
-    )
-    return done.stdout
+    if at_once and block.language == "python":
+        code, out, err = warm(folder, environment, code=block.code)
+    else:
+        if at_once:
+            environment["PATH"] = f"{warm_path()}{os.pathsep}{environment['PATH']}"
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600
+        )
+        code, out, err = done.returncode, done.stdout, done.stderr
+    assert code == 0, f"{block.code}\n--- stdout\n{out}\n--- stderr\n{err}"
+    return out
 
 
 class Walk:
@@ -65,8 +71,9 @@ class Walk:
     Tests share one, so that each runs a section; one that runs alone runs what comes before, too.
     """
 
-    def __init__(self, steps: Sequence[Block], folder: Path) -> None:
+    def __init__(self, steps: Sequence[Block], folder: Path, *, at_once: bool = False) -> None:
         self.folder = folder
+        self._at_once = at_once
         self._steps = steps
         self._printed: list[str] = []
 
@@ -74,8 +81,11 @@ class Walk:
         """What the blocks printed, up to the first one with these words."""
         end = 1 + next(n for n, step in enumerate(self._steps) if words in step.code)
         for step in self._steps[len(self._printed) : end]:
-            self._printed.append(run_block(step, self.folder, self.folder / "walk.db"))
+            self._printed.append(self._run(step))
         return self._printed[:end]
+
+    def _run(self, step: Block) -> str:
+        return run_block(step, self.folder, self.folder / "walk.db", at_once=self._at_once)
 
     def to_the_end(self) -> list[str]:
         """What all blocks printed."""

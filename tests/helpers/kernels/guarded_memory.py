@@ -23,7 +23,7 @@ from tilewright.hardware.device import local_placement
 from tilewright.kernels.spaces import spaces
 
 _PAGE = mmap.PAGESIZE
-_FEW = 6
+_FEW = 4
 
 
 def guarded(nbytes: int, *, at_end: bool) -> Array:

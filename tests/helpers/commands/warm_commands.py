@@ -1,0 +1,123 @@
+"""Commands as forks of a process that has imported everything, which saves the seconds that every
+process and every worker of its own needs to import TVM.
+
+One server for each test process: it is started by the first command and ends with the tests. What
+such forks cannot show (an import that fails, what Python does at its end) is seen by the commands
+that tests start from nothing. `benchmarks/fuzzing/warm.py` explains the forks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+LIMIT_S = 300.0
+_SHIM = """#!{python} -SE
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    asked = {{"words": sys.argv[1:], "folder": os.getcwd(), "environment": dict(os.environ),
+             "cpus": sorted(os.sched_getaffinity(0))}}
+    server.sendall(json.dumps(asked).encode())
+    server.shutdown(socket.SHUT_WR)
+    answer = json.loads(server.makefile("rb").read())
+sys.stdout.write(answer["out"])
+sys.stderr.write(answer["err"])
+sys.exit(answer["code"])
+"""
+
+
+def warm(folder: Path, environment: Mapping[str, str], **asked: Any) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command of these `words`, or of a program in `code`."""
+    cpus = sorted(os.sched_getaffinity(0))
+    told = {**asked, "folder": str(folder), "environment": {**environment}, "cpus": cpus}
+    with socket.socket(socket.AF_UNIX) as server:
+        server.settimeout(2 * LIMIT_S)
+        server.connect(str(_server(os.getpid()) / "socket"))
+        server.sendall(json.dumps(told).encode())
+        server.shutdown(socket.SHUT_WR)
+        answer = json.loads(server.makefile("rb").read())
+    return answer["code"], answer["out"], answer["err"]
+
+
+def warm_path() -> Path:
+    """A folder for the search path in which `tilewright` is a warm command."""
+    return _server(os.getpid()) / "bin"
+
+
+@cache
+def _server(_owner: int) -> Path:
+    """The folder of this process's server, which ends with it."""
+    folder = Path(tempfile.mkdtemp(prefix="tilewright-warm-"))
+    (folder / "bin").mkdir()
+    shim = folder / "bin" / "tilewright"
+    shim.write_text(_SHIM.format(python=sys.executable, address=str(folder / "socket")))
+    shim.chmod(0o755)
+    search = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3] / "benchmarks")]
+    search += [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    ours = {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(search)}
+    started = subprocess.Popen(
+        [sys.executable, __file__, str(folder / "socket"), str(os.getpid())],
+        env={**os.environ, **ours},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert started.stdout is not None and started.stdout.readline() == b"ready\n"
+    return folder
+
+
+def _serve(address: str) -> None:
+    from fuzzing.warm import preload
+
+    preload()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(address)
+        server.listen()
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        while True:
+            connection, _ = server.accept()
+            with connection, connection.makefile("rb") as sent:
+                connection.sendall(json.dumps(_done(**json.load(sent))).encode())
+
+
+def _done(
+    *,
+    folder: str,
+    environment: Mapping[str, str],
+    cpus: Sequence[int],
+    words: Sequence[str] = (),
+    code: str = "",
+) -> dict[str, Any]:
+    from fuzzing.warm import Place, forked
+    from tilewright.cli.main import main
+
+    def work() -> int:
+        os.sched_setaffinity(0, cpus)
+        try:
+            if not code:
+                return main(list(words))
+            exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+            return 0
+        finally:
+            atexit._run_exitfuncs()  # temporary folders go then; a fork leaves this out
+
+    ended = forked(work, Place(folder=Path(folder), environment=environment, limit_s=LIMIT_S))
+    return {"code": ended.code, "out": ended.out, "err": ended.err}
+
+
+if __name__ == "__main__":
+    from tilewright.core.signals import die_with_parent
+
+    die_with_parent(int(sys.argv[2]))
+    _serve(sys.argv[1])
