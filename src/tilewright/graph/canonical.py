@@ -83,7 +83,8 @@ def drop_round_trips(graph: Graph, nodes: Sequence[Node]) -> tuple[Node, ...]:
     `nodes` are in order, and of their results only the last is read elsewhere.
     """
     written, result = {node.output: node for node in nodes}, nodes[-1].output
-    names = {n.output: written[n.inputs[0]].inputs[0] for n in nodes if _widens(graph, n, written)}
+    inner = [node for node in nodes[:-1] if _widens(graph, node, written)]
+    names = {node.output: written[node.inputs[0]].inputs[0] for node in inner}
     renamed = {
         node.output: replace(node, inputs=tuple(names.get(t, t) for t in node.inputs))
         for node in nodes

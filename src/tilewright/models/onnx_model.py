@@ -119,6 +119,8 @@ def check_model(model: onnx.ModelProto, where: str) -> None:
     _check_once(model.graph, where)
     _check_nodes(model, where)
     _check_wiring(model.graph, where)
+    for function in model.functions:
+        _check_body(function, where)
 
 
 def label_of(node: onnx.NodeProto, index: int) -> str:
@@ -259,12 +261,14 @@ def _check_wiring(graph: onnx.GraphProto, where: str) -> None:
     """Every node reads what is there before it, as ONNX demands, and writes what is not."""
     known = {value.name for value in (*graph.input, *graph.initializer)} | {""}
     known.update(sparse.values.name for sparse in graph.sparse_initializer)
+    written = {name for node in graph.node for name in node.output}
     for index, node in enumerate(graph.node):
         for name in node.input:
             if name not in known:
+                later = "which it or a later node writes: nodes in a circle, or not in their order"
                 raise ModelError(
                     f"node {label_of(node, index)} in {where} reads {quoted(name)}, "
-                    "which nothing before it writes"
+                    f"{later if name in written else 'which nothing writes'}"
                 )
         for name in filter(None, node.output):
             if name in known:
@@ -276,6 +280,19 @@ def _check_wiring(graph: onnx.GraphProto, where: str) -> None:
     for value in graph.output:
         if value.name not in known:
             raise ModelError(f"nothing in {where} writes the output {quoted(value.name)}")
+
+
+def _check_body(function: onnx.FunctionProto, where: str) -> None:
+    """A function reads its inputs and what it has written, and nothing around its calls."""
+    known = {*function.input, ""}
+    for node in function.node:
+        for name in (*node.input, *read_inside(node)):
+            if name not in known:
+                raise ModelError(
+                    f"function {quoted(function.name)} in {where} reads {quoted(name)} from "
+                    "outside its body"
+                )
+        known.update(node.output)
 
 
 def _twice(names: Iterable[str]) -> str | None:

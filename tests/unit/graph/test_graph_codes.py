@@ -115,6 +115,17 @@ def test_a_cast_that_changes_values_stays(minimum: float) -> None:
     assert text.endswith("round clip cast cast relu")
 
 
+@pytest.mark.parametrize("zero", [0.0, 7.0])
+def test_a_kernel_may_end_with_the_cast_that_reads_its_codes(zero: float) -> None:
+    b = Codes()
+    codes = b.requantized(b.sums(b.input(1, 4, 5, 5, dtype="uint8")), 2.0**-6, zero, "uint8")
+    wide = b.add("cast", codes, dtype="float32")
+    graph = b.graph(wide, b.add("reduce_max", wide, axes=(2, 3), keepdims=True))
+    network = fuse(clean(graph))
+    assert steps(network)[0].endswith("clip cast cast")
+    same(graph, network)
+
+
 def test_codes_that_others_read_are_written() -> None:
     b = Codes()
     codes = b.requantized(b.sums(b.input(1, 4, 5, 5, dtype="uint8")), 2.0**-6, 0, "uint8")

@@ -104,6 +104,19 @@ CHANGES: dict[str, tuple[Change, str]] = {
         lambda m: m.graph.node.append(node("Neg", ["x"], ["y"], name="again")),
         "node 'again'.*writes 'y', which is written before",
     ),
+    "nodes in a circle": (
+        lambda m: m.graph.node.extend(
+            [node("Add", ["x", "q"], ["p"], name="one"), node("Neg", ["p"], ["q"])]),
+        "node 'one'.*reads 'q', which it or a later node writes: nodes in a circle",
+    ),
+    "a node that reads its own result": (
+        lambda m: m.graph.node.append(node("Add", ["x", "p"], ["p"], name="one")),
+        "node 'one'.*reads 'p', which it or a later",
+    ),
+    "a tensor that nothing writes": (
+        lambda m: m.graph.node.append(node("Neg", ["q"], ["p"], name="one")),
+        "node 'one'.*reads 'q', which nothing writes",
+    ),
     "an input written": (
         lambda m: m.graph.node.append(node("Neg", ["y"], ["x"], name="again")),
         "node 'again'.*writes 'x'",
@@ -195,6 +208,20 @@ def test_external_weights_larger_than_the_machine(tmp_path: Path) -> None:
     refused(tmp_path, made, "more than the memory")
 
 
+def test_files_of_two_gigabytes_and_more(tmp_path: Path) -> None:
+    """Files with holes take no disk, and nothing of them is read."""
+    made = outside(tmp_path)
+    os.truncate(tmp_path / "w.bin", 1 << 31)
+    made.graph.initializer[0].dims[:] = [1 << 20, 513]
+    refused(tmp_path, made, "weight 'w'.*is cut short: 'w.bin' ends before it")
+    (tmp_path / "w.bin").unlink()
+    refused(tmp_path, made, "weight 'w'.*is missing: its file 'w.bin'")
+    path = Path(stored(tmp_path, relu()))
+    os.truncate(path, (1 << 31) + 1)
+    with pytest.raises(ModelError, match="at most 2 GiB can be read"):
+        load(str(path))
+
+
 def test_a_pipe_as_weights_or_as_a_model(tmp_path: Path) -> None:
     made = outside(tmp_path)
     (tmp_path / "w.bin").unlink()
@@ -276,6 +303,12 @@ def test_functions_with_operators_that_do_not_exist(tmp_path: Path) -> None:
     load(stored(tmp_path, made))
     made.functions[0].node[0].op_type = "Frobnicate"
     refused(tmp_path, made, "Frobnicate")
+
+
+def test_functions_that_read_from_around_them(tmp_path: Path) -> None:
+    body = function("f")
+    body.node[0].input[0] = "x"
+    refused(tmp_path, calling("f", [body]), "function 'f'.*reads 'x' from outside its body")
 
 
 def looping(inner: str, result: str) -> onnx.ModelProto:
