@@ -8,6 +8,7 @@ from threading import Thread
 import numpy as np
 import onnx
 import pytest
+import tvm
 
 import tilewright
 from helpers.commands.command_line import reference, small_model
@@ -101,3 +102,30 @@ def test_wrong_inputs(model: Path) -> None:
         network(X, X)
     with pytest.raises(tilewright.UsageError, match="threads"):
         tilewright.compile(model, threads=0)
+
+
+def test_a_module_of_relax_with_its_weights_and_a_free_axis(place: Path) -> None:
+    from tvm import relax
+    from tvm.relax.frontend import nn
+
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 4, bias=False)
+
+        def forward(self, x: nn.Tensor) -> nn.Tensor:
+            return self.second(nn.op.gelu(self.first(x)))
+
+    module, names = Layers().export_tvm({"forward": {"x": nn.spec.Tensor(["rows", 8], "float32")}})
+    rng = np.random.default_rng(0)
+    weights = {n: rng.standard_normal(p.shape).astype(np.float32) for n, p in names}
+    options = tilewright.ModelOptions(batch=3)
+    network = tilewright.compile((module, weights), options=options)
+    x = rng.standard_normal((3, 8)).astype(np.float32)
+    machine = relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu())
+    wanted = machine["forward"](*map(tvm.runtime.tensor, (x, *weights.values()))).numpy()
+    np.testing.assert_allclose(network(x), wanted, rtol=1e-4, atol=1e-5)
+    assert repr(network).count("tvm.IRModule") == 1 and network.inputs == ("x",)
+    path = place / "module.json"
+    path.write_text(tvm.ir.save_json(module))
+    with pytest.raises(tilewright.ModelError, match="unbound dynamic axes: input 'x'.*'rows'"):
+        tilewright.compile(path)

@@ -70,6 +70,7 @@ class Comparer:
     ) -> list[CompareRow]:
         self.events(Stage(name="import", detail=model))
         network, artifact = open_model(model, options, self.placement, verify=self.verify)
+        self._tell([network.model.remark] if network.model.remark else [])
         if artifact is not None:
             refuse_elsewhere(artifact.manifest.machine, self.placement)
         inputs = random_inputs(network.model.graph, self.seed)

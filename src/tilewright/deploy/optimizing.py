@@ -60,6 +60,8 @@ def optimize(
     events(Stage(name="import", detail=request.model))
     with budget.phase("import"):
         network = prepare(request.model, request.options, placement)
+    if network.model.remark:
+        events(Note(message=network.model.remark))
     if request.only_predicted:
         result = graph_account.predicted_only(network, placement, store, events, request)
         result = replace(result, elapsed_s=budget.elapsed_s)

@@ -16,7 +16,14 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from tilewright.core.errors import ModelError, OutputError, TilewrightError, UsageError, quoted
+from tilewright.core.errors import (
+    ModelError,
+    OutputError,
+    TilewrightError,
+    UsageError,
+    close_matches,
+    quoted,
+)
 from tilewright.core.scratch import scratch_folder
 from tilewright.models.cache import EXPORTS
 from tilewright.models.exported.conversion import ExportRequest, keep, require_packages
@@ -26,13 +33,15 @@ if TYPE_CHECKING:
     import onnx
 
 Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | Any"
-"""A MODEL text, a path, an ONNX model in memory, a PyTorch module or exported program, or a pair of
-a module and its example inputs (a tensor, several, or a dictionary by name)."""
+"""A MODEL text, a path, an ONNX model in memory, a module of Relax, a PyTorch module or exported
+program, or a pair of a module and its example inputs (a tensor, several, or a dictionary by name),
+or of a module of Relax and its weights (a dictionary by name, or the lists by function that
+`tvm.relax.frontend.detach_params` gives)."""
 
 _KNOWN = (
     "A model is a path or text as on the command line (network.onnx, zoo:resnet50, …), an "
-    "onnx.ModelProto, a torch.nn.Module with its shapes in ModelOptions(shapes={…}), or a pair "
-    "(module, example inputs)."
+    "onnx.ModelProto, a torch.nn.Module with its shapes in ModelOptions(shapes={…}), a pair "
+    "(module, example inputs), a tvm.IRModule of Relax, or a pair (IRModule, weights)."
 )
 _LONGEST = 60
 _OF_EXPORTING = (
@@ -54,7 +63,8 @@ class GivenModel:
 def is_model(value: object) -> bool:
     """Whether a value is one model, not several."""
     path = isinstance(value, (str, os.PathLike))
-    return path or _is_onnx(value) or _is_torch(_with_example(value)[0])
+    network = _with_example(value)[0]
+    return path or _is_onnx(value) or _is_torch(network) or _is_relax(network)
 
 
 def several_models(value: object) -> list[object]:
@@ -79,6 +89,8 @@ def given_model(model: object, options: ModelOptions, cache: Path) -> GivenModel
     network, example = _with_example(model)
     if _is_torch(network):
         return _of_torch(network, example, options, cache)
+    if _is_relax(network):
+        return _of_relax(network, example, cache)
     raise UsageError(f"{_kind(model)} is no model", hint=_KNOWN)
 
 
@@ -114,11 +126,19 @@ def _is_torch(value: object) -> bool:
     )
 
 
+def _is_relax(value: object) -> bool:
+    """Whoever has one has imported tvm."""
+    library: Any = sys.modules.get("tvm")
+    return library is not None and isinstance(value, library.IRModule)
+
+
 def _with_example(value: object) -> tuple[object, object]:
-    """The network of a pair of one and its example inputs, and these; else the value, and None."""
+    """The network of a pair of one and its example inputs or weights, and these; else the value,
+    and None."""
     if isinstance(value, (tuple, list)):
         values = cast("Sequence[object]", value)
-        if len(values) == 2 and _is_torch(values[0]) and not is_model(values[1]):
+        network = len(values) == 2 and (_is_torch(values[0]) or _is_relax(values[0]))
+        if network and not is_model(values[1]):
             return values[0], values[1]
     return cast("object", value), None
 
@@ -159,6 +179,45 @@ def _of_torch(network: Any, example: Any, options: ModelOptions, cache: Path) ->
         return _kept(path, cache, f"{what} {_name(kind)}")
 
 
+def _of_relax(module: Any, weights: Any, cache: Path) -> GivenModel:
+    """Weights become constants of the module."""
+    tvm: Any = sys.modules["tvm"]
+    names = [variable.name_hint for variable in module.get_global_vars()]
+    entry = "main" if "main" in names or not names else names[0]
+    if weights is not None:
+        module = _with_weights(tvm, module, entry, weights)
+    with scratch_folder() as folder:
+        path = folder / _file_name(entry, ".json")
+        path.write_text(tvm.ir.save_json(module), encoding="utf-8")
+        return _kept(path, cache, f"tvm.IRModule with the functions {', '.join(names)}")
+
+
+def _with_weights(tvm: Any, module: Any, entry: str, weights: Any) -> Any:
+    """The module with values for parameters of its function: by their names, or in their order
+    behind the inputs. Raises UsageError for other ones."""
+    parameters = list(module[entry].params)
+    if not isinstance(weights, Mapping):
+        raise UsageError(
+            f"the weights of a tvm.IRModule are {_kind(weights)}, not a dictionary",
+            hint="{name: array}, or what tvm.relax.frontend.detach_params gives.",
+        )
+    given: dict[str, Any] = dict(cast("Mapping[str, Any]", weights))
+    if isinstance(listed := given.get(entry), (list, tuple)):
+        last = parameters[len(parameters) - len(cast("Sequence[Any]", listed)) :]
+        given = dict(zip((each.name for each in last), cast("Sequence[Any]", listed), strict=True))
+    known = [each.name for each in parameters]
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                f"the module's function {quoted(entry)} has no parameter {quoted(name)}",
+                hint=close_matches(name, known, quoted),
+            )
+    try:
+        return tvm.relax.transform.BindParams(entry, given)(module)
+    except _OF_EXPORTING as error:
+        raise ModelError(f"the weights do not fit the module: {_first_line(error)}") from error
+
+
 @contextmanager
 def _exporting(kind: type) -> Generator[None]:
     """Turn what PyTorch says of a module that cannot be exported into a ModelError."""
@@ -167,9 +226,13 @@ def _exporting(kind: type) -> Generator[None]:
     except TilewrightError:
         raise
     except _OF_EXPORTING as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        said = quoted(lines[0])[1:-1] if lines else type(error).__name__
+        said = _first_line(error)
         raise ModelError(f"{_name(kind)} could not be exported to ONNX: {said}") from error
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return quoted(lines[0])[1:-1] if lines else type(error).__name__
 
 
 @contextmanager
@@ -185,9 +248,9 @@ def _evaluating(network: Any) -> Generator[None]:
             part.training = True
 
 
-def _file_name(name: str) -> str:
+def _file_name(name: str, ending: str = ".onnx") -> str:
     readable = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:_LONGEST]
-    return f"{readable or 'model'}.onnx"
+    return (readable or "model") + ending
 
 
 def _kept(path: Path, cache: Path, origin: str) -> GivenModel:

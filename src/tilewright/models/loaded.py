@@ -74,11 +74,13 @@ class LoadedModel:
     """A model ready for work: our graph, and the ONNX file it came from as the reference.
 
     An outline has no reference: its weights are of the right shapes and hold no numbers of its own.
+    `remark` is what there is to say about its weights, if anything.
     """
 
     name: str
     graph: Graph
     reference: OnnxReference | None
+    remark: str = ""
 
     @property
     def inputs(self) -> Mapping[str, TensorType]:

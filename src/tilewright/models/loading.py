@@ -25,7 +25,9 @@ from tilewright.models import contained
 from tilewright.models.cache import shrink
 from tilewright.models.download import download
 from tilewright.models.exported.conversion import (
+    REMARK,
     export,
+    module_request,
     program_request,
     torch_request,
     transformer_request,
@@ -150,6 +152,8 @@ def _load_exported(source: Source, options: ModelOptions) -> LoadedModel:
     """A model of PyTorch, by way of its ONNX export; one the cache keeps stays where it is."""
     if source.kind == "program":
         name, request = program_request(Path(source.text))
+    elif source.kind == "relax":
+        name, request = module_request(Path(source.text), options)
     else:
         made = transformer_request if source.kind == "transformer" else torch_request
         name, request = made(source.text, options)
@@ -158,7 +162,9 @@ def _load_exported(source: Source, options: ModelOptions) -> LoadedModel:
     if isinstance(exported.keeper, FolderInUse):
         shrink(settings.cache, settings.cache_limit_bytes)
         return replace(_load_file(exported.path, options, exported.keeper), name=name)
-    return load_model(read_onnx(exported.path), name, options)
+    model = read_onnx(exported.path)
+    remark = next((each.value for each in model.metadata_props if each.key == REMARK), "")
+    return replace(load_model(model, name, options), remark=remark)
 
 
 def _load_file(path: Path, options: ModelOptions, held: FolderInUse | None = None) -> LoadedModel:

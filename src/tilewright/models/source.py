@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from tilewright.core.errors import ModelError, UsageError, close_matches, quoted
 from tilewright.core.input_files import require_regular
 
-Kind = Literal["file", "zoo", "operator", "transformer", "torch", "program", "url"]
+Kind = Literal["file", "zoo", "operator", "transformer", "torch", "program", "relax", "url"]
 _PREFIXES: dict[str, Kind] = {
     "zoo": "zoo",
     "op": "operator",
@@ -21,9 +21,15 @@ _PREFIXES: dict[str, Kind] = {
     "torch": "torch",
 }
 _URL = re.compile(r"https?://", re.IGNORECASE)
-_FILES: dict[str, Kind] = {".onnx": "file", ".pt2": "program"}
+_FILES: dict[str, Kind] = {
+    ".onnx": "file",
+    ".pt2": "program",
+    ".json": "relax",
+    ".py": "relax",
+}
 _FORMS = (
-    "MODEL is a path to an .onnx or .pt2 file, an address https://…onnx#sha256=HEX, zoo:NAME, "
+    "MODEL is a path to an .onnx or .pt2 file, to a .json or .py file with a module of Relax, an "
+    "address https://…onnx#sha256=HEX, zoo:NAME, "
     "hf:NAME[name=value,...], torch:MODULE:NAME, or op:OPERATOR[name=value,...]."
 )
 

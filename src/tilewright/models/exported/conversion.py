@@ -39,7 +39,11 @@ FORMAT = 1
 """Rises when the same request is exported to another file, so that older ones are not taken."""
 
 EXPORTER = "tilewright.models.exported.exporter"
+_OTHERS = {"relax": "tilewright.compiler.relax_export"}
+"""Exporters of other things than models of PyTorch, by the kind of a request."""
 MODEL, RESULT, SIZES = "model.onnx", "result.json", "sizes.json"
+REMARK = "tilewright.remark"
+"""The key of a model's metadata under which an exporter says something about it."""
 _TAIL_LINES = 8
 _ERRORS = {kind.__name__: kind for kind in (UsageError, ModelError, TargetError)}
 
@@ -124,7 +128,7 @@ def run_exporter(content: Mapping[str, Any], folder: Path) -> None:
     with scratch_folder() as scratch:
         places = str(folder), str(os.getpid())
         done = _run(
-            EXPORTER,
+            _OTHERS.get(content.get("kind", ""), EXPORTER),
             *places,
             environment={"TMPDIR": str(scratch)},
             input=json.dumps(content),
@@ -256,6 +260,18 @@ def program_request(path: Path) -> tuple[str, ExportRequest]:
             checksum = file_digest(file, "sha256").hexdigest()
     content = {"kind": "program", "path": str(path.absolute()), "sha256": checksum}
     return path.stem, ExportRequest(argument=str(path), content=content)
+
+
+def module_request(path: Path, options: ModelOptions) -> tuple[str, ExportRequest]:
+    """A readable name, and the request for a file with a module of Relax. It is read anew each
+    time, for that takes little more than TVM takes to load.
+
+    Raises ModelError where it cannot be read.
+    """
+    with reading(path, path.suffix):
+        require_regular(path)
+    content = {"kind": "relax", "path": str(path.absolute()), "seed": options.seed}
+    return path.stem, ExportRequest(argument=str(path), content=content, packages=(), lasting=False)
 
 
 Values = Mapping[str, Value]

@@ -12,7 +12,7 @@ import inspect
 import json
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
 from importlib.util import find_spec
@@ -115,11 +115,18 @@ Request = Mapping[str, Any]
 _JITTER = 0.1
 
 
-def main(folder: Path, request: Request) -> int:
-    """Export a request into a folder; errors raised on purpose become `result.json`."""
+def export_program(folder: Path, request: Request) -> None:
+    """Write what a request for a model of PyTorch asks for."""
+    torch: Any = import_module("torch")
+    write_program(torch, traced(torch, request), folder / MODEL, request.get("outputs"))
+
+
+def main(
+    folder: Path, request: Request, write: Callable[[Path, Request], None] = export_program
+) -> int:
+    """Let `write` export a request into a folder; errors raised on purpose become `result.json`."""
     try:
-        torch: Any = import_module("torch")
-        write_program(torch, traced(torch, request), folder / MODEL, request.get("outputs"))
+        write(folder, request)
         return 0
     except (ModelError, TargetError, UsageError) as error:
         refused: TilewrightError = error
