@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tilewright.deploy.artifact import load
     from tilewright.deploy.compiling import CompiledNetwork, compile
     from tilewright.models.loaded import ModelOptions
+    from tilewright.models.shape_grid import ShapeGrid
     from tilewright.session import Session, open
 
     __version__: str
@@ -56,6 +57,7 @@ __all__ = [
     "OutputError",
     "ProfileResult",
     "Session",
+    "ShapeGrid",
     "StoreError",
     "TargetError",
     "TargetRow",
@@ -93,6 +95,7 @@ _HOMES = {
     **dict.fromkeys(_RESULTS, "tilewright.core.results"),
     "ModelOptions": "tilewright.models.loaded",
     "Session": "tilewright.session",
+    "ShapeGrid": "tilewright.models.shape_grid",
     "open": "tilewright.session",
     "CompiledNetwork": "tilewright.deploy.compiling",
     "compile": "tilewright.deploy.compiling",

@@ -15,6 +15,7 @@ from tilewright.core.errors import UsageError
 
 if TYPE_CHECKING:
     from tilewright.models.loaded import ModelOptions
+    from tilewright.models.shape_grid import ShapeGrid
 
 Format = Literal["table", "json", "csv", "md"]
 Settings = Literal["default", "best", "shipped"]
@@ -200,17 +201,15 @@ class TargetOrArtifactFlags(ArtifactFlags, TargetFlag):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ModelFlags(TargetFlag):
-    """What can be said about a MODEL beside its name."""
+class AnyShapesFlags(TargetFlag):
+    """What can be said about a MODEL beside its name and its batch."""
 
-    batch: Annotated[
-        int | None, Parameter(group=_MODEL, help="Replaces the first axis of the inputs.")
-    ] = None
     shape: Annotated[
         tuple[str, ...],
         Parameter(
             group=_MODEL,
-            help="Shape of an input, NAME=1,3,224,224; repeat for several inputs.",
+            help="Shape of an input, NAME=1,3,224,224, or size of a named axis, NAME=128; repeat "
+            "for several.",
             negative="",
             consume_multiple=False,
             show_default=False,
@@ -230,6 +229,16 @@ class ModelFlags(TargetFlag):
         super().__post_init__()
         read_shapes(self.shape)
 
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ModelFlags(AnyShapesFlags):
+    """What can be said about a MODEL beside its name."""
+
+    batch: Annotated[
+        int | None, Parameter(group=_MODEL, help="Replaces the first axis of the inputs.")
+    ] = None
+
     def options(self, seed: int) -> ModelOptions:
         """The same as the models layer wants it."""
         from tilewright.models import ModelOptions
@@ -237,6 +246,55 @@ class ModelFlags(TargetFlag):
         return ModelOptions(
             batch=self.batch, shapes=read_shapes(self.shape), seed=seed, islands=self.islands
         )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ShapesFlags(AnyShapesFlags):
+    """The same where a MODEL may have several shapes."""
+
+    batch: Annotated[
+        str | None,
+        Parameter(
+            group=_MODEL,
+            help="Replaces the first axis of the inputs; with several numbers, 1,4,16, the "
+            "artifact takes each, and those between them padded. Likewise several sizes of an "
+            "axis, --shape NAME=32,64.",
+        ),
+    ] = None
+    pad: Annotated[
+        tuple[str, ...],
+        Parameter(
+            group=_MODEL,
+            help="Named axis with several sizes along which inputs may be padded with zeros.",
+            negative="",
+            consume_multiple=False,
+            show_default=False,
+        ),
+    ] = ()
+
+    def options_and_grid(self, model: str, seed: int) -> tuple[ModelOptions, ShapeGrid | None]:
+        """The same as the models layer wants it; with the several shapes, where there are."""
+        from tilewright.models import ModelOptions
+        from tilewright.models.shape_grid import ShapeGrid, axes_among
+
+        batches, shapes = read_batches(self.batch), read_shapes(self.shape)
+        axes = axes_among(model, shapes)
+        options = ModelOptions(
+            batch=batches[0] if len(batches) == 1 else None,
+            shapes={name: shape for name, shape in shapes.items() if name not in axes},
+            seed=seed,
+            islands=self.islands,
+        )
+        if len(batches) < 2 and not axes:
+            if self.pad:
+                raise UsageError(
+                    f"--pad {self.pad[0]}: there is one shape.",
+                    hint="Give an axis several sizes: --shape NAME=32,64 --pad NAME.",
+                )
+            return options, None
+        several = batches if len(batches) > 1 else ()
+        return options, ShapeGrid(batch=several, axes=axes, pad=self.pad)
 
 
 @Parameter(name="*")
@@ -299,6 +357,18 @@ class ForecastChoiceFlags(ChoiceFlags):
             help="Settings of the kernels: our defaults, the best known per task, or those shipped."
         ),
     ] = "default"
+
+
+def read_batches(text: str | None) -> tuple[int, ...]:
+    """`"1,4,16"` → `(1, 4, 16)`; empty for None."""
+    if text is None:
+        return ()
+    sizes = [size.strip() for size in text.split(",")]
+    if not all(_EXTENT.fullmatch(size) for size in sizes):
+        raise UsageError(
+            f"--batch {text!r} is not a whole number from 1, or several: --batch 1,4,16."
+        )
+    return tuple(map(int, sizes))
 
 
 def read_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import Budget, MaxError, ModelFlags, SharedFlags
+from tilewright.cli.flags import Budget, MaxError, ModelFlags, ShapesFlags, SharedFlags
 from tilewright.cli.work import Work, working
 from tilewright.core import errors, results
 
@@ -21,20 +21,28 @@ def optimize(
     *,
     budget: Budget = "10m",
     max_error: MaxError = 1e-4,
-    model_flags: ModelFlags = ModelFlags(),
+    model_flags: ShapesFlags = ShapesFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
     """Make a network faster: tune its tasks, compile it, check it, time it.
 
     Writes the compiled network, a manifest and report.html to --out, by default
-    ./tilewright-out/NAME. A repeated command continues where the last one stopped.
+    ./tilewright-out/NAME. A repeated command continues where the last one stopped. With several
+    sizes of the batch or of a named axis it makes one artifact that takes all of them.
     """
     with working(flags, model_flags) as work:
+        options, grid = model_flags.options_and_grid(model, flags.seed)
+        if grid is not None:
+            shapes = work.session.optimize_shapes(
+                model, grid, budget=budget, out=flags.out, options=options, max_error=max_error
+            )
+            work.tell("optimize", shapes.result, saved=False)
+            return
         outcome = work.session.optimize(
             model,
             budget=budget,
             out=flags.out,
-            options=model_flags.options(flags.seed),
+            options=options,
             max_error=max_error,
         )
         _tell(work, "optimize", outcome.result)

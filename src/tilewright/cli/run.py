@@ -83,10 +83,9 @@ def _by_name(
     """Arrays without names take those of the artifact's inputs, in order."""
     if isinstance(arrays, Mapping):
         return arrays
-    from tilewright.deploy.manifest import read_manifest
+    from tilewright.deploy.opening import input_names
 
-    manifest = read_manifest(artifact, verify=verify)
-    names = [port.name for port in manifest.inputs]
+    names = input_names(artifact, verify=verify)
     if len(names) != len(arrays):
         raise errors.UsageError(
             f"The network has {len(names)} inputs, {len(arrays)} were given.",

@@ -68,10 +68,14 @@ def show(
 
 
 def _tell_artifact(work: Work, folder: Path, *, verify: bool) -> None:
-    from tilewright.deploy.opening import describe
+    from tilewright.deploy.manifest import is_shape_set
+    from tilewright.deploy.opening import describe, describe_shapes
     from tilewright.report import islands
     from tilewright.report.artifacts import artifact_tables, artifact_tasks
 
+    if is_shape_set(folder):
+        work.tell("show", describe_shapes(folder, verify=verify))
+        return
     result = describe(folder, verify=verify)
     work.answer = output.Answer(
         command="show",

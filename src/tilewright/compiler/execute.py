@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import mmap
-import struct
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import tvm
@@ -19,12 +18,12 @@ from tvm import relax
 
 from tilewright.compiler import islands
 from tilewright.compiler.network import LIBRARY, WEIGHTS, compile_network
-from tilewright.core.element_types import element_type, is_element_type
+from tilewright.core.element_types import element_type
 from tilewright.core.errors import DamagedArtifact, InputError, last_line
 from tilewright.core.forks import call_native, is_forked
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.targets import Target
-from tilewright.graph.network import TensorType
+from tilewright.core.weights import StoredTensor, reference_in, stored_tensors
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.plans import packed_constant
 
@@ -111,13 +110,17 @@ class LoadedNetwork:
         self._weights = [weights[name] for name in order]
 
     @classmethod
-    def open(cls, folder: Path, order: Sequence[str]) -> LoadedNetwork:
-        """Load what `compile` wrote; `order` are the constants' names in parameter order.
+    def open(
+        cls, folder: Path, order: Sequence[str], pool: WeightsPool | None = None
+    ) -> LoadedNetwork:
+        """Load what `compile` wrote; `order` are the constants' names in parameter order. Networks
+        that share their weights hold them in memory once when they have one `pool`.
 
         Raises ModelError when the library takes others, or a file is damaged.
         """
         with undamaged(folder):
-            network = cls(_load_library(folder / LIBRARY), load_weights(folder / WEIGHTS), order)
+            load = load_weights if pool is None else pool.load
+            network = cls(_load_library(folder / LIBRARY), load(folder / WEIGHTS), order)
         check_constants(network._machine, folder, order)
         return network
 
@@ -202,13 +205,38 @@ def _tensors(arrays: Sequence[np.ndarray]) -> list[Any]:
 
 _LINE_BYTES = 64
 _HUGE_BYTES = 2 << 20
-_LIST_MAGIC, _TENSOR_MAGIC = 0xF7E58D4F05049CB7, 0xDD5E40F096B4A13F
-_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool"}
-"""Names of DLPack's codes of element types; a bool has eight bits."""
+
+
+class WeightsPool:
+    """Weights files that were read, so that networks which share one hold it in memory once."""
+
+    def __init__(self) -> None:
+        self._read: dict[Path, dict[str, Any]] = {}
+
+    def load(self, path: Path) -> dict[str, Any]:
+        """The constants of a network by name. Raises ValueError for a damaged file."""
+        reference = reference_in(path)
+        if reference is None:
+            return read_tensors(path)
+        source = (path.parent / reference.file).resolve()
+        if source not in self._read:
+            self._read[source] = read_tensors(source)
+        return {own: self._read[source][name] for own, name in reference.names.items()}
 
 
 def load_weights(path: Path) -> dict[str, Any]:
-    """The tensors of a weights file, by name, one after the other in one piece of memory.
+    """The constants of a network by name: those of its weights file, or of another file that its
+    own one refers to. Raises ValueError for a file that is cut short or something else."""
+    reference = reference_in(path)
+    if reference is None:
+        return read_tensors(path)
+    found = read_tensors(path.parent / reference.file, {*reference.names.values()})
+    return {own: found[name] for own, name in reference.names.items()}
+
+
+def read_tensors(path: Path, wanted: Container[str] | None = None) -> dict[str, Any]:
+    """The tensors of a weights file, by name, one after the other in one piece of memory; all of
+    them, or those that are `wanted`.
 
     They lie in huge pages, for which TVM does not ask: with small ones a network of a hundred
     megabytes spends one to three hundredths of its time on looking up where they are. Each tensor
@@ -216,21 +244,22 @@ def load_weights(path: Path) -> dict[str, Any]:
     that is cut short or something else.
     """
     with path.open("rb") as file:
-        stored = list(_contents(file, path.stat().st_size))
-        places = [-(-kind.bytes // _LINE_BYTES) * _LINE_BYTES for _, kind, _ in stored]
+        every = stored_tensors(file, path.stat().st_size)
+        stored = [kind for kind in every if wanted is None or kind.name in wanted]
+        places = [-(-kind.bytes // _LINE_BYTES) * _LINE_BYTES for kind in stored]
         memory, at = _reserved(sum(places)), 0
         tensors: dict[str, Any] = {}
-        for (name, kind, offset), place in zip(stored, places, strict=True):
+        for kind, place in zip(stored, places, strict=True):
             values = memory[at : at + kind.bytes]
-            file.seek(offset)
+            file.seek(kind.offset)
             if file.readinto(values.data) != kind.bytes:
                 raise ValueError(f"{path.name} is cut short")
-            tensors[name] = _as_tensor(values, kind)
+            tensors[kind.name] = _as_tensor(values, kind)
             at += place
     return tensors
 
 
-def _as_tensor(values: np.ndarray, kind: TensorType) -> Any:
+def _as_tensor(values: np.ndarray, kind: StoredTensor) -> Any:
     """The bytes as a tensor where they lie; types that numpy cannot hand over go as whole numbers
     of their size, and are called what they are there."""
     element = element_type(kind.dtype)
@@ -250,43 +279,3 @@ def _reserved(size_bytes: int) -> np.ndarray:
         with suppress(OSError):  # a kernel without them
             mapping.madvise(mmap.MADV_HUGEPAGE, begin, whole)
     return memory[begin : begin + size_bytes]
-
-
-def _contents(file: BinaryIO, size_bytes: int) -> Iterator[tuple[str, TensorType, int]]:
-    """What a file in TVM's parameter format holds, a list of names and then the tensors: of each
-    its name, its type, and where its values begin."""
-
-    def numbers(layout: str) -> tuple[int, ...]:
-        found = file.read(struct.calcsize(layout))
-        if len(found) != struct.calcsize(layout):
-            raise ValueError("the weights are cut short")
-        return struct.unpack(layout, found)
-
-    magic, _, count = numbers("<QQQ")
-    if magic != _LIST_MAGIC or count > size_bytes:
-        raise ValueError("the weights are no list of tensors")
-    names: list[str] = []
-    for _ in range(count):
-        (length,) = numbers("<Q")
-        names.append(file.read(min(length, size_bytes)).decode())
-    if numbers("<Q") != (count,):
-        raise ValueError("the weights have more names than tensors, or fewer")
-    for name in names:
-        magic, _, _, _, rank, code, bits, lanes = numbers("<QQiiiBBH")
-        if magic != _TENSOR_MAGIC or code not in _KINDS or lanes != 1 or not 0 <= rank < 32:
-            raise ValueError(f"the weight {name!r} is no tensor of plain numbers")
-        *shape, length = numbers(f"<{rank}qq")
-        dtype = "bool" if _KINDS[code] == "bool" else f"{_KINDS[code]}{bits}"
-        kind, offset = TensorType(tuple(shape), _known_type(dtype)), file.tell()
-        if min(shape, default=1) < 0 or length != kind.bytes:
-            raise ValueError(f"the size of the weight {name!r} does not fit its shape")
-        if offset + length > size_bytes:
-            raise ValueError("the weights are cut short")
-        file.seek(length, 1)
-        yield name, kind, offset
-
-
-def _known_type(name: str) -> str:
-    if not is_element_type(name):
-        raise ValueError(f"the weights are of an unknown type, {name}")
-    return name

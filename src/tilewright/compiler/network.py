@@ -33,13 +33,13 @@ from tilewright.compiler.builders.registry import builder_for
 from tilewright.compiler.prefetch import with_prefetches
 from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Target
+from tilewright.core.weights import WEIGHTS
 from tilewright.graph.arrays import map_array
 from tilewright.graph.inputs import IndexRange, argument_uses
 from tilewright.graph.plan import NetworkPlan, PlannedCall
 from tilewright.kernels.base import Workspaces
 
 LIBRARY = "model.so"
-WEIGHTS = "weights.params"
 MAIN, TIMED, CALLED = "main", "timed", "called"
 """Names of the network's functions."""
 OUTSIDE = "is given an index that is not in"

@@ -1,10 +1,12 @@
-"""What `tilewright show ARTIFACT` answers: the fields of the JSON contract."""
+"""What `tilewright show ARTIFACT` answers, and `optimize` for several shapes: the fields of the
+JSON contract."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.core.display import Displayed
 from tilewright.core.results import TaskReport
 
 
@@ -57,3 +59,37 @@ class ArtifactResult:
     rest_s: float = 0.0
     rest_share: float = 0.0
     warnings: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeRow:
+    """One of several shapes of a network: the sizes of its axes, its time beside ONNX Runtime's,
+    and how many bytes its library and weights would take if they were not shared."""
+
+    shape: str
+    sizes: dict[str, int]
+    alone_bytes: int
+    artifact: str
+    latency_s: float | None = None
+    reference_latency_s: float | None = None
+    speedup_vs_reference: float | None = None
+    speedup_vs_reference_low: float | None = None
+    speedup_vs_reference_high: float | None = None
+    max_rel_error: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ShapesResult(Displayed):
+    """The result of `optimize` for several shapes. `padded` are the axes along which arrays are
+    filled up to the next larger shape; `size_bytes` is what all libraries and weights take.
+    `measurements` and `elapsed_s` are those of the run that made it, None where it is only shown.
+    """
+
+    model: str
+    artifact: str
+    shapes: tuple[ShapeRow, ...]
+    padded: tuple[str, ...]
+    size_bytes: int
+    measurements: int | None = None
+    elapsed_s: float | None = None
+    warnings: tuple[str, ...] = ()

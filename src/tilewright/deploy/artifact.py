@@ -6,19 +6,30 @@ from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 from tilewright.core import arguments, records, targets
 from tilewright.core.errors import DamagedArtifact, TargetError
 from tilewright.core.events import EventSink, Note, discard
-from tilewright.deploy.manifest import Machine, Manifest
-from tilewright.deploy.network_calls import CallableNetwork, named_outputs, ordered_inputs
+from tilewright.deploy.manifest import Machine, Manifest, Port, is_shape_set, read_manifest
+from tilewright.deploy.network_calls import (
+    CallableNetwork,
+    NamedCalls,
+    named_outputs,
+    ordered_inputs,
+    shapes_of,
+)
 from tilewright.deploy.opening import OpenedArtifact, open_artifact
+from tilewright.deploy.shape_set import Choice, Member, ShapeSet, read_shape_set
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.targeting import open_networks
 from tilewright.report import shown
+
+if TYPE_CHECKING:
+    from tilewright.compiler.execute import WeightsPool
 
 _NAME = "network"
 
@@ -32,7 +43,10 @@ class Artifact(CallableNetwork):
     says of each part that ONNX Runtime computes what, its share of the time, and why.
     """
 
-    def __init__(self, opened: OpenedArtifact, threads: int | None) -> None:
+    def __init__(
+        self, opened: OpenedArtifact, threads: int | None, pool: WeightsPool | None = None
+    ) -> None:
+        """Networks that share their weights share a `pool`."""
         from tilewright.compiler.execute import LoadedNetwork
 
         manifest, folder = opened.manifest, opened.folder
@@ -41,10 +55,15 @@ class Artifact(CallableNetwork):
         self.folder = folder
         self.islands = opened.islands
         ports = manifest.inputs, manifest.outputs
-        opening = partial(LoadedNetwork.open, folder, manifest.constants)
+        opening = partial(LoadedNetwork.open, folder, manifest.constants, pool)
         super().__init__(ports, local_placement(threads), opening)
         if self._network.input_count != len(self.inputs):
             raise self._broken("model.so has another number of inputs")
+
+    @property
+    def input_ports(self) -> tuple[Port, ...]:
+        """The inputs with their types and the values that indices may take."""
+        return self._opened.manifest.inputs
 
     def _title(self) -> str:
         return self._opened.manifest.model
@@ -61,19 +80,105 @@ class Artifact(CallableNetwork):
         return DamagedArtifact(self.folder, reason)
 
 
-def load(path: arguments.Text, *, threads: int | None = None, verify: bool = True) -> Artifact:
-    """Load a compiled network from its folder.
+class ShapedArtifact(NamedCalls):
+    """A compiled network of several shapes, ready to run in this process.
+
+    Call it as an `Artifact`, with arrays of any of its shapes: `choice` says which of them computes
+    arrays, and whether they are padded. `artifact` gives one of them. Each is read when it is first
+    needed; weights that they share are in memory once. Any thread may call it.
+    """
+
+    def __init__(
+        self, folder: Path, shapes: ShapeSet, threads: int | None, *, verify: bool
+    ) -> None:
+        from tilewright.compiler.execute import WeightsPool
+
+        self.folder = folder
+        self.shapes = shapes
+        self._threads = threads
+        self._verify = verify
+        self._pool = WeightsPool()
+        self._loaded: dict[str, Artifact] = {}
+        self._turn = Lock()
+        first = read_manifest(folder / shapes.members[0].folder, verify=verify)
+        self._ports = first.inputs
+        self.inputs = tuple(port.name for port in first.inputs)
+        self.outputs = tuple(port.name for port in first.outputs)
+
+    def artifact(self, **sizes: int) -> Artifact:
+        """One of the shapes by the sizes of its axes: `artifact(batch=4)`. Raises UsageError where
+        there is none of these."""
+        return self._opened(self.shapes.member(sizes))
+
+    def choice(self, inputs: Mapping[str, Array]) -> Choice:
+        """Which shape computes these arrays. Raises UsageError where none does."""
+        given = arguments.named_of(inputs, "inputs")
+        return self.shapes.choice(shapes_of(self._ports, given))
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once on inputs by name, in the shape that `choice` tells; returns outputs by name.
+
+        Raises as `choice`, and as an `Artifact` does.
+        """
+        chosen = self.choice(inputs)
+        network = self._opened(chosen.member)
+        return chosen.cut(network.run(chosen.padded(network.input_ports, inputs)))
+
+    def _opened(self, member: Member) -> Artifact:
+        with self._turn:
+            if member.folder not in self._loaded:
+                opened = open_artifact(self.folder / member.folder, verify=self._verify)
+                self._loaded[member.folder] = Artifact(opened, self._threads, self._pool)
+            return self._loaded[member.folder]
+
+    def _title(self) -> str:
+        return self.shapes.model
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "inputs": ", ".join(self.inputs),
+            "outputs": ", ".join(self.outputs),
+            **{axis.name: ", ".join(map(str, axis.sizes)) for axis in self.shapes.axes},
+            "folder": str(self.folder),
+        }
+
+
+def load(
+    path: arguments.Text, *, threads: int | None = None, verify: bool = True
+) -> Artifact | ShapedArtifact:
+    """Load a compiled network from its folder; one of several shapes takes arrays of each of them.
 
     `threads` defaults to the physical cores allotted to this process; `verify` has the content of
     every file checked by its hash. Raises ModelError when the folder is no artifact or a file is
     damaged, TargetError when this CPU lacks an instruction set it was compiled for, or another TVM
     is installed.
     """
+    folder = arguments.path_of(path, "path")
+    load_it = load_shapes if is_shape_set(folder) else load_one
+    return load_it(folder, threads, verify=verify)
+
+
+def load_one(folder: Path, threads: int | None, *, verify: bool = True) -> Artifact:
+    """The same for an artifact of one shape."""
     count = None if threads is None else arguments.count_of(threads, "threads", 1)
-    opened = open_artifact(arguments.path_of(path, "path"), verify=verify)
-    refuse_other_machine(opened.manifest.machine, local_placement(None).target)
-    _refuse_other_versions(opened.manifest)
+    opened = open_artifact(folder, verify=verify)
+    _refuse_here(opened.manifest)
     return Artifact(opened, count)
+
+
+def load_shapes(folder: Path, threads: int | None, *, verify: bool = True) -> ShapedArtifact:
+    """The same for an artifact of several."""
+    count = None if threads is None else arguments.count_of(threads, "threads", 1)
+    shapes = read_shape_set(folder, verify=verify)
+    for member in shapes.members:
+        _refuse_here(open_artifact(folder / member.folder, verify=False).manifest)
+    return ShapedArtifact(folder, shapes, count, verify=verify)
+
+
+def _refuse_here(manifest: Manifest) -> None:
+    """Raise TargetError where an artifact does not run in this process."""
+    refuse_other_machine(manifest.machine, local_placement(None).target)
+    _refuse_other_versions(manifest)
 
 
 def run_on(
@@ -89,8 +194,10 @@ def run_on(
 
     Raises as `load` and its calls do, TargetError for a device that is lost.
     """
+    if is_shape_set(folder):
+        return _run_shape(folder, inputs, placement, verify=verify, events=events)
     if access_to(placement.device).here:
-        network = load(folder, threads=placement.resources.threads, verify=verify)
+        network = load_one(folder, placement.resources.threads, verify=verify)
         for sentence in network.islands:
             events(Note(message=sentence))
         return network.run(inputs)
@@ -102,6 +209,25 @@ def run_on(
         networks.load(_NAME, opened.folder, manifest.constants)
         results = networks.run(_NAME, ordered)
     return named_outputs(manifest.outputs, results, partial(DamagedArtifact, opened.folder))
+
+
+def _run_shape(
+    folder: Path,
+    inputs: Mapping[str, Array],
+    placement: records.Placement,
+    *,
+    verify: bool,
+    events: EventSink,
+) -> dict[str, Array]:
+    """The same in that of several shapes which takes the arrays; a note says which."""
+    shapes = read_shape_set(folder, verify=verify)
+    first = read_manifest(folder / shapes.members[0].folder, verify=verify)
+    chosen = shapes.choice(shapes_of(first.inputs, inputs))
+    events(Note(message=f"{chosen}."))
+    place = folder / chosen.member.folder
+    ports = read_manifest(place, verify=verify).inputs
+    arrays = chosen.padded(ports, inputs)
+    return chosen.cut(run_on(place, arrays, placement, verify=verify, events=events))
 
 
 def refuse_other_machine(

@@ -10,6 +10,7 @@ import msgspec
 
 from tilewright.core import codec, element_types, input_files, records
 from tilewright.core.errors import DamagedArtifact, ModelError
+from tilewright.core.weights import WEIGHTS, reference_in
 from tilewright.deploy.hashes import file_sha256, is_sealed
 from tilewright.graph.inputs import IndexRange
 from tilewright.graph.network import UNKNOWN, TensorType
@@ -19,8 +20,9 @@ from tilewright.models import ModelOptions
 from tilewright.store.known_candidates import PlanOfBefore, plan_of_before, read_shipped
 
 LIBRARY = "model.so"
-WEIGHTS = "weights.params"
 MANIFEST = "manifest.json"
+SHAPES = "shapes.json"
+"""In the folder of several shapes; each has a manifest in a folder of its own."""
 SCHEMA_VERSION = 3
 _WITHOUT_HASHES, _WITHOUT_PLANS = 1, 2
 """What was written before there were hashes has sizes only; what was written before there were
@@ -214,24 +216,44 @@ def _parsed(path: Path) -> Any:
 
 def require_files(folder: Path, manifest: Manifest, *, verify: bool = True) -> None:
     """Raise ModelError when the library or the weights are missing or not as they were written:
-    as long, and, with `verify`, with the same content."""
+    as long, and, with `verify`, with the same content; so for weights that lie in a file which
+    other shapes share."""
     for name in (LIBRARY, WEIGHTS):
-        path, fault = folder / name, ""
-        try:
-            if not path.is_file():
-                fault = "lacks"
-            elif path.stat().st_size != manifest.sizes_bytes.get(name):
-                fault = "is damaged or was cut short in"
-            elif verify and manifest.sha256 and file_sha256(path) != manifest.sha256.get(name):
-                fault = "is damaged: the content does not fit its hash in"
-        except OSError as error:
-            raise ModelError(f"cannot read {str(path)!r}: {error.strerror}") from error
-        if fault:
-            raise ModelError(
-                f"{str(folder)!r} {fault} {name}", hint="Run `tilewright optimize` again."
-            )
+        known = manifest.sha256.get(name) if verify and manifest.sha256 else None
+        _require_file(folder, folder / name, manifest.sizes_bytes.get(name), known)
+    try:
+        reference = reference_in(folder / WEIGHTS)
+    except ValueError as error:
+        raise DamagedArtifact(folder, str(error)) from error
+    if reference is not None:
+        shared = folder / reference.file
+        _require_file(folder, shared, reference.size_bytes, reference.sha256 if verify else None)
+
+
+def _require_file(folder: Path, path: Path, size_bytes: int | None, sha256: str | None) -> None:
+    """Raise ModelError for a file of an artifact that is not there or not as it was written."""
+    fault = ""
+    try:
+        if not path.is_file():
+            fault = "lacks"
+        elif path.stat().st_size != size_bytes:
+            fault = "is damaged or was cut short in"
+        elif sha256 is not None and file_sha256(path) != sha256:
+            fault = "is damaged: the content does not fit its hash in"
+    except OSError as error:
+        raise ModelError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    if fault:
+        raise ModelError(
+            f"{str(folder)!r} {fault} {path.name}", hint="Run `tilewright optimize` again."
+        )
 
 
 def is_artifact(argument: str) -> bool:
-    """Whether a MODEL argument is a folder that `optimize` wrote."""
-    return ":" not in argument and (Path(argument) / MANIFEST).is_file()
+    """Whether a MODEL argument is a folder that `optimize` wrote, of one shape or of several."""
+    folder = Path(argument)
+    return ":" not in argument and ((folder / MANIFEST).is_file() or is_shape_set(folder))
+
+
+def is_shape_set(folder: Path) -> bool:
+    """Whether a folder is an artifact of several shapes."""
+    return (folder / SHAPES).is_file()

@@ -27,7 +27,53 @@ if TYPE_CHECKING:
     from tilewright.compiler.execute import LoadedNetwork
 
 
-class CallableNetwork(ABC):
+class NamedCalls(ABC):
+    """What is called with arrays in the order of `inputs`, or by the names of the ONNX file. With
+    one output it returns the array, with several a dictionary by name."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @abstractmethod
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once on inputs by name; returns outputs by name. Raises as a call does."""
+
+    def __call__(self, *arrays: Array, **named: Array) -> Array | dict[str, Array]:
+        """Run once. Raises UsageError for a wrong name, number, shape or type of input, InputError
+        for an index out of range."""
+        results = self.run(self._by_name(arrays, named))
+        return results[self.outputs[0]] if len(self.outputs) == 1 else results
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
+        return f"<compiled network {self._title()!r}: {facts}>"
+
+    def _repr_html_(self) -> str:
+        facts = [(name, value, value) for name, value in self._facts().items()]
+        return formats.notebook_fragment([tables.facts_table(self._title(), facts)])
+
+    @abstractmethod
+    def _title(self) -> str:
+        """What it is called where it is printed."""
+
+    @abstractmethod
+    def _facts(self) -> dict[str, str]:
+        """What is told of it, by name."""
+
+    def _by_name(self, arrays: tuple[Array, ...], named: Mapping[str, Array]) -> dict[str, Array]:
+        if len(arrays) > len(self.inputs):
+            raise UsageError(
+                f"{len(arrays)} arrays given for {len(self.inputs)} inputs",
+                hint="Its inputs: " + ", ".join(map(repr, self.inputs)),
+            )
+        in_order = dict(zip(self.inputs, arrays, strict=False))
+        twice = [name for name in in_order if name in named]
+        if twice:
+            raise UsageError(f"input {twice[0]!r} is given twice: in order and by its name")
+        return {**in_order, **named}
+
+
+class CallableNetwork(NamedCalls):
     """A compiled network, ready to run in this process.
 
     Call it with arrays in the order of `inputs`, or by the names of the ONNX file. With one output
@@ -53,23 +99,11 @@ class CallableNetwork(ABC):
         self._call = Caller(placement.resources.threads, placement.binding.cpus)
         self._network = self._call(opening)
 
-    def __repr__(self) -> str:
-        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
-        return f"<compiled network {self._title()!r}: {facts}>"
-
-    def _repr_html_(self) -> str:
-        facts = [(name, value, value) for name, value in self._facts().items()]
-        return formats.notebook_fragment([tables.facts_table(self._title(), facts)])
-
-    @abstractmethod
-    def _title(self) -> str:
-        """What it is called where it is printed."""
-
     def _facts(self) -> dict[str, str]:
         """What it takes and gives, and with how many threads."""
         return {
-            "inputs": ", ".join(f"{port.name} {_typed(port)}" for port in self._inputs),
-            "outputs": ", ".join(f"{port.name} {_typed(port)}" for port in self._outputs),
+            "inputs": ports_text(self._inputs),
+            "outputs": ports_text(self._outputs),
             "threads": str(self.threads),
             **({"islands": str(len(self.islands))} if self.islands else {}),
         }
@@ -77,12 +111,6 @@ class CallableNetwork(ABC):
     @abstractmethod
     def _broken(self, reason: str) -> TilewrightError:
         """The error for a network that does not run as it was made to."""
-
-    def __call__(self, *arrays: Array, **named: Array) -> Array | dict[str, Array]:
-        """Run once. Raises UsageError for a wrong name, number, shape or type of input, InputError
-        for an index out of range."""
-        results = self.run(self._by_name(arrays, named))
-        return results[self.outputs[0]] if len(self.outputs) == 1 else results
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once on inputs by name; returns outputs by name. Raises as a call does."""
@@ -92,18 +120,6 @@ class CallableNetwork(ABC):
         except (RuntimeError, ValueError, TypeError) as error:
             raise self._broken(last_line(error)) from error
         return named_outputs(self._outputs, results, self._broken)
-
-    def _by_name(self, arrays: tuple[Array, ...], named: Mapping[str, Array]) -> dict[str, Array]:
-        if len(arrays) > len(self.inputs):
-            raise UsageError(
-                f"{len(arrays)} arrays given for {len(self.inputs)} inputs",
-                hint="Its inputs: " + ", ".join(map(repr, self.inputs)),
-            )
-        in_order = dict(zip(self.inputs, arrays, strict=False))
-        twice = [name for name in in_order if name in named]
-        if twice:
-            raise UsageError(f"input {twice[0]!r} is given twice: in order and by its name")
-        return {**in_order, **named}
 
 
 def named_outputs(
@@ -122,11 +138,11 @@ def named_outputs(
 def ordered_inputs(ports: Sequence[Port], inputs: Mapping[str, Array]) -> list[Array]:
     """Arrays by name in the order of a network's inputs. Raises UsageError for a wrong name,
     number, shape or type, InputError for an index out of range."""
-    _require_names(ports, inputs)
+    require_names(ports, inputs)
     return [_checked(port, inputs[port.name]) for port in ports]
 
 
-def _require_names(ports: Sequence[Port], inputs: Mapping[str, Array]) -> None:
+def require_names(ports: Sequence[Port], inputs: Mapping[str, Array]) -> None:
     """Raise UsageError that names the first unknown input and the first that is missing."""
     known = [port.name for port in ports]
     unknown = [name for name in inputs if name not in known]
@@ -137,6 +153,25 @@ def _require_names(ports: Sequence[Port], inputs: Mapping[str, Array]) -> None:
     hints += [f"{port.name!r} is {_typed(port)}." for port in missing[:1]]
     if faults:
         raise UsageError(", and ".join(faults), hint=" ".join(hints))
+
+
+def ports_text(ports: Sequence[Port]) -> str:
+    """`x float32[1, 3], ids int64[1, 8]`."""
+    return ", ".join(f"{port.name} {_typed(port)}" for port in ports)
+
+
+def shapes_of(ports: Sequence[Port], inputs: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    """The shapes of arrays by name. Raises UsageError for a wrong name, a missing array and
+    another number of axes than the input's."""
+    require_names(ports, inputs)
+    found = {port.name: np.shape(inputs[port.name]) for port in ports}
+    for port in ports:
+        if len(found[port.name]) != len(port.shape):
+            raise UsageError(
+                f"input {port.name!r} has {len(found[port.name])} axes, the network takes one with "
+                f"{len(port.shape)}: {_typed(port)}"
+            )
+    return found
 
 
 def _typed(port: Port) -> str:

@@ -11,15 +11,19 @@ import msgspec
 from tilewright.core import artifacts, codec, errors, targets
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.results import TaskReport
+from tilewright.core.weights import own_bytes, weights_of
 from tilewright.deploy.manifest import (
     LIBRARY,
     MANIFEST,
+    SHAPES,
     WEIGHTS,
     Manifest,
     is_artifact,
+    is_shape_set,
     read_manifest,
     require_files,
 )
+from tilewright.deploy.shape_set import described, read_shape_set
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.tasks import Task
 from tilewright.kernels import registry, search_space
@@ -111,22 +115,34 @@ def open_artifact(folder: Path, *, verify: bool = True) -> OpenedArtifact:
     return OpenedArtifact(folder=folder, manifest=manifest)
 
 
+def input_names(folder: Path, *, verify: bool = True) -> list[str]:
+    """The inputs of an artifact, of one shape or of several. Raises ModelError for neither."""
+    if is_shape_set(folder):
+        folder /= read_shape_set(folder, verify=verify).members[0].folder
+    return [port.name for port in read_manifest(folder, verify=verify).inputs]
+
+
 def open_model(
     model: str, options: ModelOptions, placement: Placement, *, verify: bool = True
 ) -> tuple[PreparedNetwork, OpenedArtifact | None]:
-    """The network of a MODEL argument, and the artifact where the argument is one's folder.
+    """The network of a MODEL argument, and the artifact where the argument is one's folder; of
+    several shapes that which the options name.
 
     Raises UsageError where an artifact is to have other shapes, TargetError where it does not run
     on the device, ModelError as `open_artifact` does.
     """
     if not is_artifact(model):
         return prepare(model, options, placement), None
-    if options.batch is not None or options.shapes:
+    folder = Path(model)
+    if is_shape_set(folder):
+        shapes = read_shape_set(folder, verify=verify)
+        folder /= shapes.asked_for(options.batch, options.shapes).folder
+    elif options.batch is not None or options.shapes:
         raise errors.UsageError(
             f"{model!r} was compiled for fixed shapes, which --batch and --shape cannot change",
             hint="Leave --batch and --shape out, or give the model it was made from.",
         )
-    artifact = open_artifact(Path(model), verify=verify)
+    artifact = open_artifact(folder, verify=verify)
     return artifact.network(placement), artifact
 
 
@@ -163,6 +179,36 @@ def describe(folder: Path, *, verify: bool = True) -> artifacts.ArtifactResult:
         return codec.convert({"tasks": (), **manifest.result, **known}, artifacts.ArtifactResult)
     except msgspec.ValidationError as error:
         raise errors.DamagedArtifact(folder / MANIFEST, f"in `result`: {error}") from error
+
+
+def describe_shapes(folder: Path, *, verify: bool = True) -> artifacts.ShapesResult:
+    """What an artifact of several shapes is; `verify` as in `load`. Raises ModelError."""
+    shapes = read_shape_set(folder, verify=verify)
+    opened = [open_artifact(folder / each.folder, verify=verify) for each in shapes.members]
+    files = {weights_of(each.folder) for each in opened} | {
+        each.folder / LIBRARY for each in opened
+    }
+    rows = [
+        {
+            **each.manifest.result,
+            "shape": described(member.sizes),
+            "sizes": member.sizes,
+            "alone_bytes": (each.folder / LIBRARY).stat().st_size
+            + own_bytes(each.folder / WEIGHTS),
+            "artifact": str(each.folder),
+        }
+        for member, each in zip(shapes.members, opened, strict=True)
+    ]
+    try:
+        return artifacts.ShapesResult(
+            model=shapes.model,
+            artifact=str(folder),
+            shapes=codec.convert(rows, tuple[artifacts.ShapeRow, ...]),
+            padded=tuple(axis.name for axis in shapes.axes if axis.pads),
+            size_bytes=sum(path.stat().st_size for path in files),
+        )
+    except msgspec.ValidationError as error:
+        raise errors.DamagedArtifact(folder / SHAPES, f"in a shape's result: {error}") from error
 
 
 def _described(folder: Path, manifest: Manifest, name: str, *, verify: bool) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from tilewright.core.output_files import check_place
 from tilewright.core.records import Placement, Run
 from tilewright.core.results import OptimizeResult
 from tilewright.cost.floors import Peaks
-from tilewright.deploy import graph_account, publishing, shipment
+from tilewright.deploy import graph_account, publishing, sharing, shipment
 from tilewright.deploy.manifest import MANIFEST
 from tilewright.deploy.racing import Race
 from tilewright.deploy.reserve import FEW, PLAIN, LineUp, Reserve
+from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import PlanResult
 from tilewright.hardware.device import is_local
 from tilewright.hardware.environment import (
@@ -44,10 +45,32 @@ CONVERGED, CONVERGED_GRAPH = "converged", "converged graph"
 """States of runs that left nothing to gain: in the default layouts; in any."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipped:
+    """What `optimize` made: its answer, the network, and the plan that was compiled; None where
+    nothing was."""
+
+    result: OptimizeResult
+    network: PreparedNetwork
+    plan: NetworkPlan | None
+
+
 def optimize(
     request: OptimizeRequest, placement: Placement, store: Store, events: EventSink
 ) -> OptimizeResult:
     """Do what is asked for; raises NegativeVerdict when no right result comes out."""
+    return ship(request, placement, store, events).result
+
+
+def ship(
+    request: OptimizeRequest,
+    placement: Placement,
+    store: Store,
+    events: EventSink,
+    earlier: Sequence[NetworkPlan] = (),
+) -> Shipped:
+    """The same; weights are packed as in `earlier` plans, those of other shapes, where that costs
+    little."""
     budget = Budget(request.budget)
     tuner_factory(request.tuner)
     access = access_to(placement.device)
@@ -66,14 +89,14 @@ def optimize(
         result = graph_account.predicted_only(network, placement, store, events, request)
         result = replace(result, elapsed_s=budget.elapsed_s)
         shipment.write_documents(request.folder, result)
-        return result
+        return Shipped(result=result, network=network, plan=None)
     store.add_device(placement.device)
     searched = dict(network.tasks)
     if request.level == "op":
         searched |= bare_tasks(network.tasks)
     store.add_workloads([task.workload for task in searched.values()])
-    earlier = store.runs(network.key, placement.key)
-    budget.charge(earlier)
+    runs = store.runs(network.key, placement.key)
+    budget.charge(runs)
     run = store.begin_run(
         Run(
             command=request.command,
@@ -94,7 +117,8 @@ def optimize(
         events=events,
         budget=budget,
         run=run,
-        states=frozenset(r.state for r in earlier),
+        states=frozenset(r.state for r in runs),
+        earlier=earlier,
     )
     try:
         with publishing.staging(request.folder) as made:
@@ -114,6 +138,7 @@ class _Work:
     budget: Budget
     run: Run
     states: frozenset[str]
+    earlier: Sequence[NetworkPlan]
     search: NetworkSearch = field(init=False)
     reserve: Reserve = field(init=False)
     with_graph: bool = field(init=False)
@@ -130,7 +155,7 @@ class _Work:
         )
         self.with_graph = self._affords_graph()
 
-    def carry_out(self, made: Path) -> OptimizeResult:
+    def carry_out(self, made: Path) -> Shipped:
         """Search, race, and put the winner with all that is told of it into the output folder, by
         way of the folder `made`."""
         before = read_environment()
@@ -174,7 +199,7 @@ class _Work:
         publishing.write_manifest(race, result)
         shipment.write_documents(race.folder, result)
         publishing.publish(race.folder, self.request.folder)
-        return result
+        return Shipped(result=result, network=self.network, plan=race.winner.plan)
 
     @property
     def _converged(self) -> str:
@@ -252,6 +277,9 @@ class _Work:
         if challenger is not None:
             measurer.rest()
             race.challenge(challenger)
+        if self.earlier:
+            measurer.rest()
+            sharing.agree(race, self.earlier, self.store, self.request.max_error)
         return race
 
     def _with_graph(

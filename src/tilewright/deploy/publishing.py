@@ -9,6 +9,8 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
+from msgspec import structs
+
 from tilewright.core.output_files import attempting, undone_folders, write_text
 from tilewright.core.results import OptimizeResult
 from tilewright.core.scratch import PrivateFolder
@@ -22,8 +24,10 @@ from tilewright.deploy.manifest import (
     Manifest,
     Port,
     Source,
+    read_manifest,
 )
 from tilewright.deploy.racing import Race
+from tilewright.deploy.shape_set import forget_shapes
 from tilewright.graph.inputs import input_ranges
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.models.loaded import PreparedNetwork
@@ -56,17 +60,40 @@ def publish(made: Path, folder: Path) -> None:
 
     Nothing is copied, so no room is needed. The manifest of what lay there goes first and the new
     one comes last: without one nothing is taken for a complete artifact. Parts that the new one
-    lacks are removed.
+    lacks are removed, and so are several shapes that lay there.
     """
     if made == folder:
         return
     with attempting(f"write to {folder}"):
+        forget_shapes(folder)
         for name in reversed(FILES):
             if name == MANIFEST or not (made / name).exists():
                 (folder / name).unlink(missing_ok=True)
         for name in FILES:
             if (made / name).exists():
                 (made / name).replace(folder / name)
+
+
+@contextmanager
+def reseal(folder: Path) -> Generator[None]:
+    """Change the library or the weights of an artifact: its manifest, which goes first and comes
+    last, has their new sizes and hashes."""
+    manifest = read_manifest(folder)
+    (folder / MANIFEST).unlink()
+    yield
+    files = (LIBRARY, WEIGHTS)
+    changed = structs.replace(
+        manifest,
+        sizes_bytes={name: (folder / name).stat().st_size for name in files},
+        sha256={name: file_sha256(folder / name) for name in files},
+    )
+    _write(folder, changed)
+
+
+def remove_artifact(folder: Path) -> None:
+    """Remove the artifact of one shape in a folder."""
+    for name in reversed(FILES):
+        (folder / name).unlink(missing_ok=True)
 
 
 def write_manifest(race: Race, result: OptimizeResult) -> None:
@@ -105,6 +132,10 @@ def write_manifest(race: Race, result: OptimizeResult) -> None:
         versions={name: version(name) for name in ("tilewright", "apache-tvm", "apache-tvm-ffi")},
         result=asdict(result),
     )
+    _write(folder, manifest)
+
+
+def _write(folder: Path, manifest: Manifest) -> None:
     content = sealed(manifest.content, MANIFEST)
     write_text(folder / MANIFEST, json.dumps(content, indent=1, sort_keys=True) + "\n")
 

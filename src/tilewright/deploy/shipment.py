@@ -20,7 +20,7 @@ from tilewright.core.output_files import attempting, replacing, write_text
 from tilewright.core.results import GraphTuneResult, OptimizeResult
 from tilewright.core.timings import Speedup, Timing
 from tilewright.cost.floors import Peaks
-from tilewright.deploy.artifact import Artifact, load
+from tilewright.deploy.artifact import Artifact, load_one
 from tilewright.deploy.publishing import DRAWING, FILES, REPORT, publish, staging
 from tilewright.deploy.racing import LOST, Race, timing_of
 from tilewright.graph.plan import NetworkPlan
@@ -313,7 +313,7 @@ class OptimizedNetwork:
 
     def load(self, *, threads: int | None = None) -> Artifact:
         """The network, ready to run in this process; raises what `tilewright.load` raises."""
-        return load(self.folder, threads=threads)
+        return load_one(self.folder, threads)
 
     def _repr_html_(self) -> str:
         found = displays.page(self.result)

@@ -23,6 +23,7 @@ import numpy as np
 from tilewright.compiler.builders.base import FAULTS, Builder, Kernel
 from tilewright.core import element_types, errors
 from tilewright.core.records import Candidate, FailureKind, Placement, Protocol
+from tilewright.core.weights import WEIGHTS
 from tilewright.graph.carry_out import PlanMemory
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields, read_plan
@@ -31,7 +32,7 @@ from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory, w
 from tilewright.measure import networks, resident
 from tilewright.measure.base import Array, Job, Measurer
 
-LIBRARY, WEIGHTS = "model.so", "weights.params"
+LIBRARY = "model.so"
 BuilderOf = Callable[[Candidate], Builder]
 """What builds a candidate's kernel."""
 

@@ -1,4 +1,8 @@
-"""Fixing the shapes of a model's inputs: `--batch`, `--shape`, and what stays unbound."""
+"""Fixing the shapes of a model's inputs: `--batch`, `--shape`, and what stays unbound.
+
+A name in `--shape` is that of an input, whose whole shape is given, or where no input is called so
+that of an axis, whose size is given: `tokens=32` fixes the axis "tokens" of all inputs.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +43,10 @@ def bind_inputs(model: onnx.ModelProto, options: ModelOptions) -> bool:
     Raises UsageError for unknown inputs and impossible sizes, ModelError when axes stay unbound.
     """
     axes = {value.name: _axes(value) for value in model.graph.input}
-    _check_shapes(axes, options.shapes)
-    wanted: dict[str, Axes] = {**options.shapes}
-    symbols = _bound_symbols(axes, wanted)
+    named = axis_sizes(axes, options.shapes)
+    wanted: dict[str, Axes] = {n: s for n, s in options.shapes.items() if n not in named}
+    _check_shapes(axes, wanted)
+    symbols = _bound_symbols(axes, wanted, named)
     if options.batch is not None:
         free = {name: shape for name, shape in axes.items() if name not in wanted}
         wanted |= _with_batch(free, options.batch, symbols)
@@ -57,6 +62,24 @@ def bind_inputs(model: onnx.ModelProto, options: ModelOptions) -> bool:
     return True
 
 
+def named_axes(axes: Inputs) -> list[str]:
+    """The names of dynamic axes, in order of first use."""
+    names = (axis for shape in axes.values() for axis in shape or () if isinstance(axis, str))
+    return [*dict.fromkeys(names)]
+
+
+def axis_sizes(axes: Inputs, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Those of the `shapes` that are sizes of a named axis."""
+    names = named_axes(axes)
+    return {n: sizes for n, sizes in shapes.items() if n not in axes and n in names}
+
+
+def input_axes(model: onnx.ModelProto) -> dict[str, Axes | None]:
+    """The axes of a model's inputs, constants left out."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return {v.name: _axes(v) for v in model.graph.input if v.name not in constants}
+
+
 def _axes(value: onnx.ValueInfoProto) -> Axes | None:
     if not value.type.HasField("tensor_type"):
         raise ModelError(f"input {quoted(value.name)} is no tensor, which is not supported")
@@ -70,12 +93,14 @@ def _axes(value: onnx.ValueInfoProto) -> Axes | None:
     )
 
 
-def _check_shapes(axes: Inputs, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def _check_shapes(axes: Inputs, shapes: Mapping[str, Axes]) -> None:
     """Raise UsageError for unknown inputs and for other numbers of axes."""
     for name, shape in shapes.items():
         if name not in axes:
+            free = named_axes(axes)
             raise UsageError(
-                f"the model has no input {quoted(name)}", hint=close_matches(name, axes, quoted)
+                f"the model has no input {quoted(name)}" + (" and no such axis" if free else ""),
+                hint=close_matches(name, [*axes, *free], quoted),
             )
         known = axes[name]
         if known is not None and len(known) != len(shape):
@@ -85,9 +110,18 @@ def _check_shapes(axes: Inputs, shapes: Mapping[str, tuple[int, ...]]) -> None:
             )
 
 
-def _bound_symbols(axes: Inputs, wanted: Mapping[str, Axes]) -> dict[Axis, Axis]:
-    """Sizes of named axes that follow from the given shapes."""
+def _bound_symbols(
+    axes: Inputs, wanted: Mapping[str, Axes], named: Mapping[str, tuple[int, ...]]
+) -> dict[Axis, Axis]:
+    """Sizes of named axes that are given, and that follow from the given shapes."""
     symbols: dict[Axis, Axis] = {}
+    for axis, sizes in named.items():
+        if len(sizes) != 1:
+            raise UsageError(
+                f"axis {quoted(axis)} has one size, not {list(sizes)}",
+                hint=f"--shape {axis}={sizes[0] if sizes else 1}; `optimize` takes several.",
+            )
+        symbols[axis] = sizes[0]
     for name, shape in wanted.items():
         for axis, size in zip(axes[name] or (), shape, strict=False):
             if isinstance(axis, str) and symbols.setdefault(axis, size) != size:

@@ -36,6 +36,16 @@ def read_onnx(path: Path) -> onnx.ModelProto:
 
     Raises ModelError when the file is missing, broken, too new, or reaches outside its folder.
     """
+    model = parse_onnx(path)
+    _check_external(model, path)
+    _take_in(model, path.parent)
+    check_model(model, quoted(path))
+    return model
+
+
+def parse_onnx(path: Path) -> onnx.ModelProto:
+    """What a file says, not checked, and without weights that lie in other files. Raises ModelError
+    when it is missing or broken."""
     with reading(path, ".onnx"):
         require_regular(path, limit_bytes=_MOST_BYTES)
         data = path.read_bytes()
@@ -45,10 +55,6 @@ def read_onnx(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{quoted(path)} is not an ONNX model, or is cut short") from error
     if model.ir_version <= 0 or not model.HasField("graph"):
         raise ModelError(f"{quoted(path)} is not an ONNX model, or is cut short")
-    del data
-    _check_external(model, path)
-    _take_in(model, path.parent)
-    check_model(model, quoted(path))
     return model
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from tilewright.core.artifacts import ArtifactPort, ArtifactResult
+from tilewright.core.artifacts import ArtifactPort, ArtifactResult, ShapesResult
 from tilewright.report import shown, tasks
 from tilewright.report.tables import Column, Heading, Table, facts_table
+
+
+def _over(row: Mapping[str, Any]) -> str:
+    low, high = row["speedup_vs_reference_low"], row["speedup_vs_reference_high"]
+    return shown.speedup(row["speedup_vs_reference"], low, high)
+
 
 _FILES = Heading(
     title="Files",
@@ -17,6 +24,42 @@ _FILES = Heading(
         Column(field="sha256", label="SHA-256", show=lambda value: (value or shown.MISSING)[:16]),
     ),
 )
+
+
+_SHAPES = Heading(
+    title="Shapes",
+    columns=(
+        Column(field="shape", label="shape"),
+        Column(field="latency_s", label="latency", show=shown.seconds, number=True),
+        Column(field="reference_latency_s", label="ONNX Runtime", show=shown.seconds, number=True),
+        Column(field="speedup_vs_reference", label="speed-up", show_record=_over, number=True),
+        Column(field="max_rel_error", label="error", show=shown.error, number=True),
+        Column(field="alone_bytes", label="alone", show=shown.size, number=True),
+        Column(field="artifact", label="folder"),
+    ),
+)
+
+
+def shapes_table(result: ShapesResult) -> Table:
+    """A row for each shape; `alone` is what it would take without the others."""
+    return _SHAPES.of(result.shapes)
+
+
+def shapes_summary(result: ShapesResult) -> Table:
+    """All shapes together."""
+    padded = ", ".join(result.padded) or "none"
+    facts: list[tuple[str, Any, str]] = [
+        ("shapes", len(result.shapes), str(len(result.shapes))),
+        ("padded axes", list(result.padded), padded),
+        ("size", result.size_bytes, shown.size(result.size_bytes)),
+        ("artifact", result.artifact, result.artifact),
+    ]
+    if result.measurements is not None:
+        facts += [
+            ("measurements", result.measurements, shown.whole(result.measurements)),
+            ("elapsed", result.elapsed_s, shown.seconds(result.elapsed_s)),
+        ]
+    return facts_table(result.model, facts)
 
 
 def artifact_tables(result: ArtifactResult) -> tuple[Table, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
+from tilewright.core.artifacts import ShapesResult
 from tilewright.core.display import show_by
 from tilewright.core.predictions import (
     CollectResult,
@@ -30,6 +31,7 @@ from tilewright.core.results import (
     TunerStudyResult,
 )
 from tilewright.report import (
+    artifacts,
     escape,
     forecasts,
     formats,
@@ -149,6 +151,15 @@ def _(result: OptimizeResult) -> Page:
             *_sum_of_tasks(result, result.latency_s),
         ),
         warnings=noise.noise_warnings(result),
+    )
+
+
+@page.register
+def _(result: ShapesResult) -> Page:
+    return Page(
+        rows=artifacts.shapes_table(result),
+        summary=artifacts.shapes_summary(result),
+        warnings=result.warnings,
     )
 
 

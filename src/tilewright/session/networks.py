@@ -22,7 +22,8 @@ from tilewright.core.budget import parse_budget
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.results import CompareResult, ProfileResult, SolveResult
 from tilewright.deploy import artifact as artifacts
-from tilewright.deploy import comparing, optimizing, profiling, showing
+from tilewright.deploy import comparing, optimizing, profiling, several_shapes, showing
+from tilewright.deploy.several_shapes import OptimizedShapes
 from tilewright.deploy.shipment import OptimizedNetwork, default_folder
 from tilewright.graph.network import Array
 from tilewright.hardware.meters import named_meter
@@ -30,6 +31,7 @@ from tilewright.measure.targeting import describable_placement, placement_of
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
+from tilewright.models.shape_grid import ShapeGrid
 from tilewright.plan.assignment.solving import solve_file
 from tilewright.search.levels import GraphLevel, OptimizeRequest, checked_level
 from tilewright.search.tuners.registry import tuner_factory
@@ -72,6 +74,32 @@ class NetworkVerbs(Opened):
         where the folder cannot be written.
         """
         return self._optimized(replace(self._request(model, wishes), level=GraphLevel()))
+
+    def optimize_shapes(
+        self, model: Model, grid: ShapeGrid, **wishes: Unpack[Wishes]
+    ) -> OptimizedShapes:
+        """Make a network faster in several shapes, and ship them as one artifact.
+
+            grid = tilewright.ShapeGrid(batch=(1, 4, 16), axes={"tokens": (32, 64)})
+            network = session.optimize_shapes("encoder.onnx", grid, budget="20m").load()
+
+        The wishes are those of `optimize`; the budget is for all shapes together, each has a part.
+        Weights that several shapes pack alike are stored once, and a shape packs them as an earlier
+        one does where that costs little. What was made before a failure stays, and a repeated call
+        goes on from there. Raises as `optimize`.
+        """
+        whole = replace(self._request(model, wishes), level=GraphLevel())
+        shapes = grid.shapes(whole.options)
+        part = whole.budget.part(1 / len(shapes))
+        asked = several_shapes.ShapesRequest(
+            request=whole,
+            shapes=[
+                (sizes, replace(whole, options=options, budget=part)) for sizes, options in shapes
+            ],
+            padded=grid.padded,
+        )
+        result = several_shapes.optimize_shapes(asked, self.placement, self.store, self.events)
+        return OptimizedShapes(result=result, folder=whole.folder)
 
     def tune(
         self,
