@@ -133,7 +133,7 @@ def share(files: Sequence[Path], folder: Path) -> tuple[Path, list[WeightsRefere
             names[-1][own] = key
     made = folder / f".{WEIGHTS}"
     with made.open("wb") as file:
-        _write(file, found)
+        _write(file, dict(sorted(found.items())))
     with made.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     path = made.rename(folder / f"weights-{checksum[:16]}.params")

@@ -8,7 +8,7 @@ task. Then equal weights of all are put into one file, and padding is tried.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from tilewright.core.output_files import attempting, replacing
 from tilewright.core.records import Placement
 from tilewright.core.results import OptimizeResult
 from tilewright.deploy.artifact import ShapedArtifact, load_shapes
-from tilewright.deploy.manifest import Manifest, read_manifest
+from tilewright.deploy.manifest import read_manifest
 from tilewright.deploy.opening import describe_shapes
 from tilewright.deploy.optimizing import Shipped, ship
 from tilewright.deploy.publishing import remove_artifact, reseal
@@ -81,12 +81,12 @@ class OptimizedShapes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
-    """A shape that was made, and inputs to try it with."""
+    """A shape that was made, its plan, and inputs to try it with."""
 
     member: Member
     result: OptimizeResult
-    inputs: Mapping[str, Array]
     plan: NetworkPlan
+    inputs: Mapping[str, Array]
 
 
 def optimize_shapes(
@@ -106,14 +106,12 @@ def optimize_shapes(
     made.reverse()
     with attempting(f"write to {folder}"):
         shared = _share([folder / each.member.folder for each in made], folder)
-        manifests = [(m.member, read_manifest(folder / m.member.folder)) for m in made]
-        axes = varied_axes(manifests, asked.padded)
-        axes = tuple(
-            _tried(axis, axes, (made, manifests), placement, asked.request) for axis in axes
-        )
+        axes = _axes(made, asked, placement)
         forget_shapes(folder, [shared, *(each.member.folder for each in made)])
         remove_artifact(folder)
-        _remove_others(folder, shared)
+        for path in folder.glob("weights-*.params"):
+            if path.name != shared:
+                path.unlink()
         members = tuple(each.member for each in made)
         write_shape_set(folder, ShapeSet(model=made[0].result.model, axes=axes, members=members))
     for axis in axes:
@@ -160,50 +158,64 @@ def _share(folders: Sequence[Path], folder: Path) -> str:
     return path.name
 
 
-def _remove_others(folder: Path, kept: str) -> None:
-    for path in folder.glob("weights-*.params"):
-        if path.name != kept:
-            path.unlink()
+def _axes(
+    made: Sequence[_Made], asked: ShapesRequest, placement: Placement
+) -> tuple[VariedAxis, ...]:
+    """What the shapes differ in. Padding is tried: where it changes results there is none."""
+    folder, max_error = asked.request.folder, asked.request.max_error
+    manifests = {m.member.folder: read_manifest(folder / m.member.folder) for m in made}
+    pairs = [(each.member, manifests[each.member.folder]) for each in made]
+    axes = varied_axes(pairs, asked.padded)
+    if not any(axis.pads for axis in axes):
+        return axes
+    with targeting.open_networks(placement) as networks:
+
+        def run(member: Member, inputs: Mapping[str, Array]) -> dict[str, Array]:
+            manifest = manifests[member.folder]
+            networks.load(member.folder, folder / member.folder, manifest.constants)
+            results = networks.run(member.folder, [inputs[port.name] for port in manifest.inputs])
+            networks.unload(member.folder)
+            return dict(zip([port.name for port in manifest.outputs], results, strict=True))
+
+        def padded(choice: Choice, inputs: Mapping[str, Array]) -> dict[str, Array]:
+            ports = manifests[choice.member.folder].inputs
+            return choice.cut(run(choice.member, choice.padded(ports, inputs)))
+
+        return tuple(
+            structs.replace(axis, pads=not fault, reason=fault) if axis.pads else axis
+            for axis in axes
+            for fault in [_fault(axis, axes, made, (run, padded), max_error)]
+        )
 
 
-def _tried(
+_Run = Callable[[Member, Mapping[str, Array]], dict[str, Array]]
+_RunPadded = Callable[[Choice, Mapping[str, Array]], dict[str, Array]]
+
+
+def _fault(
     axis: VariedAxis,
     axes: tuple[VariedAxis, ...],
-    shapes: tuple[Sequence[_Made], Sequence[tuple[Member, Manifest]]],
-    placement: Placement,
-    request: OptimizeRequest,
-) -> VariedAxis:
-    """The axis, no longer padded where results of padded arrays are others: each shape's inputs are
-    run in the next larger one, and what belongs to them is compared."""
-    made, manifests = shapes
+    made: Sequence[_Made],
+    runs: tuple[_Run, _RunPadded],
+    max_error: float,
+) -> str:
+    """Why an axis cannot be padded, empty where it can: the inputs of each shape are run in the
+    next larger one, and what belongs to them is compared."""
+    run, run_padded = runs
+    members = {tuple(each.member.sizes.items()): each.member for each in made}
     error = 0.0
     for each in made if axis.pads else ():
-        larger = [size for size in axis.sizes if size > each.member.sizes[axis.name]]
+        sizes = each.member.sizes
+        larger = [size for size in axis.sizes if size > sizes[axis.name]]
         if not larger:
             continue
-        wanted = {**each.member.sizes, axis.name: min(larger)}
-        member, manifest = next(pair for pair in manifests if pair[0].sizes == wanted)
-        choice = Choice(member=member, given=each.member.sizes, axes=axes)
-        own = next(own for m, own in manifests if m is each.member)
-        with targeting.open_networks(placement) as networks:
-            outputs: list[list[Array]] = []
-            for place, of, arrays in (
-                (each.member, own, each.inputs),
-                (member, manifest, choice.padded(manifest.inputs, each.inputs)),
-            ):
-                networks.load(place.folder, request.folder / place.folder, of.constants)
-                ordered = [arrays[port.name] for port in of.inputs]
-                outputs.append(networks.run(place.folder, ordered))
-        names = [port.name for port in own.outputs]
-        cut = choice.cut(dict(zip(names, outputs[1], strict=True)))
-        ours = [cut[name] for name in names]
-        if any(a.shape != b.shape for a, b in zip(ours, outputs[0], strict=True)):
-            return structs.replace(
-                axis, pads=False, reason="because outputs have other shapes then"
-            )
-        check = checking.compare_outputs(ours, outputs[0], tuple(names))
+        member = members[tuple({**sizes, axis.name: min(larger)}.items())]
+        found = run_padded(Choice(member=member, given=sizes, axes=axes), each.inputs)
+        wanted = run(each.member, each.inputs)
+        if any(found[name].shape != array.shape for name, array in wanted.items()):
+            return "because outputs differ in shape"
+        check = checking.compare_outputs([*found.values()], [*wanted.values()], tuple(wanted))
         error = max(error, check.max_rel_error)
-    if error <= request.max_error:
-        return axis
-    reason = f"because it changes results by {error:.2g} of the largest value"
-    return structs.replace(axis, pads=False, reason=reason)
+    if error <= max_error:
+        return ""
+    return f"because it changes results by {error:.2g} of the largest value"

@@ -130,9 +130,8 @@ class ShapeSet(msgspec.Struct, frozen=True, kw_only=True):
 
     def asked_for(self, batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Member:
         """The shape that `--batch` and `--shape` say. Raises UsageError where they say none."""
-        sizes = {name: shape[0] for name, shape in shapes.items() if len(shape) == 1}
-        if batch is not None:
-            sizes["batch"] = batch
+        sizes = {} if batch is None else {"batch": batch}
+        sizes |= {name: shape[0] for name, shape in shapes.items() if len(shape) == 1}
         return self.member(sizes)
 
     def member(self, sizes: Sizes) -> Member:

@@ -1,0 +1,150 @@
+"""One artifact for several shapes: made, shown, loaded, run padded, replaced."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import tilewright
+from helpers.commands.command_line import answer, call, know_machine, reference
+from tilewright.core.weights import WEIGHTS, reference_in
+from tilewright.deploy.artifact import Artifact, ShapedArtifact
+
+ENCODER = """<ir_version: 8, opset_import: ["" : 17]>
+encoder (int64[rows, tokens] ids, int64[rows, tokens] mask) => (float[rows, tokens, 24] y)
+<float[50, 32] table, float[32, 32] wq, float[32, 24] wy, float one = {1}, float low = {-10000},
+ int64[1] first = {1}> {
+    e = Gather(table, ids)  q = MatMul(e, wq)  k = Transpose<perm = [0, 2, 1]>(e)
+    s = MatMul(q, k)  seen = Cast<to = 1>(mask)  unseen = Sub(one, seen)  added = Mul(unseen, low)
+    bias = Unsqueeze(added, first)  t = Add(s, bias)  p = Softmax(t)  c = MatMul(p, e)
+    y = MatMul(c, wy) }"""
+"""Attention in which `mask` hides tokens."""
+
+
+def saved(path: Path, text: str = ENCODER) -> Path:
+    made = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    for name, shape in (("table", (50, 32)), ("wq", (32, 32)), ("wy", (32, 24))):
+        values = rng.standard_normal(shape).astype(np.float32) / 6
+        tensor = next((t for t in made.graph.initializer if t.name == name), None)
+        tensor = tensor if tensor is not None else made.graph.initializer.add()
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values, name))
+    onnx.save(made, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact for batches of 1 and 3 rows of 8 tokens."""
+    place = tmp_path_factory.mktemp("shapes")
+    model = saved(place / "encoder.onnx")
+    words = ("--batch", "1,3", "--shape", "tokens=8", "--budget", "0", "--out", place / "out")
+    told = answer(place, "optimize", model, *words)
+    assert [row["shape"] for row in told["shapes"]] == ["batch 1", "batch 3"]
+    assert told["padded"] == ["batch"] and all(r["max_rel_error"] < 1e-4 for r in told["shapes"])
+    # the table at least is there once; whether others are depends on times
+    table = 50 * 32 * 4
+    assert told["size_bytes"] < sum(row["alone_bytes"] for row in told["shapes"]) - 0.9 * table
+    return place
+
+
+def inputs(rows: int, tokens: int = 8) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(rows)
+    ids = rng.integers(-50, 50, (rows, tokens))
+    return {"ids": ids, "mask": np.ones((rows, tokens), np.int64)}
+
+
+def right(found: dict[str, np.ndarray], place: Path, given: dict[str, np.ndarray]) -> None:
+    wanted = reference(place / "encoder.onnx", given)["y"]
+    assert found["y"].shape == wanted.shape
+    np.testing.assert_allclose(found["y"], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_loaded(made: Path) -> None:
+    network = tilewright.load(made / "out")
+    assert isinstance(network, ShapedArtifact)
+    for rows in (1, 2, 3):
+        right(network.run(inputs(rows)), made, inputs(rows))
+        right({"y": network(*inputs(rows).values())}, made, inputs(rows))
+    assert str(network.choice(inputs(2))) == "batch 2 run as batch 3, padded"
+    right(network.artifact(batch=3).run(inputs(3)), made, inputs(3))
+    assert "batch 1, 3" in repr(network) and "encoder" in network._repr_html_()
+    for given, said in (
+        (inputs(4), "batch is 4, larger than any shape"),
+        (inputs(1, 9), r"int64\[1, 9\], the network was compiled for"),
+        ({"ids": inputs(1)["ids"]}, "input 'mask' is missing"),
+        ({**inputs(1), "mask": np.ones(8, np.int64)}, "input 'mask' has 1 axes"),
+    ):
+        with pytest.raises(tilewright.UsageError, match=said):
+            network.run(given)
+    with pytest.raises(tilewright.InputError, match="which must be -50"):
+        network.run({**inputs(2), "ids": np.full((2, 8), 50)})
+
+
+def test_a_shape_by_itself(made: Path) -> None:
+    one = tilewright.load(made / "out/batch3")
+    assert isinstance(one, Artifact) and reference_in(made / "out/batch3" / WEIGHTS) is not None
+    right(one.run(inputs(3)), made, inputs(3))
+
+
+def test_run_and_show(made: Path, tmp_path: Path) -> None:
+    words: list[object] = []
+    for name, array in inputs(2).items():
+        np.save(tmp_path / f"{name}.npy", array)
+        words += ["--input", f"{name}={tmp_path / name}.npy"]
+    done = call(tmp_path, "run", made / "out", *words, "--out", tmp_path)
+    assert done.code == 0 and "batch 2 run as batch 3, padded" in done.err
+    right({"y": np.load(tmp_path / "y.npy")}, made, inputs(2))
+    assert "batch 3" in call(tmp_path, "show", made / "out").out
+    profiled = call(tmp_path, "profile", made / "out", "--batch", "3", "--settings", "shipped")
+    assert profiled.code == 0, profiled.err
+    unnamed = call(tmp_path, "profile", made / "out")
+    assert (
+        unnamed.code == 2 and "none is named" in unnamed.err and "batch 1; batch 3" in unnamed.err
+    )
+
+
+def test_a_repeated_command(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "out", tmp_path / "out")
+    libraries = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.so")}
+    words = ("--batch", "1,3", "--shape", "tokens=8", "--budget", "0", "--out", tmp_path / "out")
+    told = answer(made, "optimize", made / "encoder.onnx", *words)
+    assert [row["shape"] for row in told["shapes"]] == ["batch 1", "batch 3"]
+    assert all(path.read_bytes() == content for path, content in libraries.items())
+    assert len([*(tmp_path / "out").glob("weights-*")]) == 1
+    right(tilewright.load(tmp_path / "out").run(inputs(2)), made, inputs(2))
+
+
+def test_damaged_weights(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "out", tmp_path / "out")
+    (weights,) = (tmp_path / "out").glob("weights-*.params")
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(tilewright.ModelError, match="does not fit its hash in weights-"):
+        tilewright.load(tmp_path / "out").run(inputs(1))
+    weights.unlink()
+    with pytest.raises(tilewright.ModelError, match="lacks weights-"):
+        tilewright.load(tmp_path / "out")
+
+
+def test_padding_that_changes_results_is_refused(tmp_path: Path) -> None:
+    text = ENCODER.replace("t = Add(s, bias)  p = Softmax(t)", "p = Softmax(s)")
+    know_machine(tmp_path / "known.db")
+    model = saved(tmp_path / "encoder.onnx", text)
+    words = ("--batch", 1, "--shape", "tokens=4,8", "--pad", "tokens", "--budget", "0")
+    done = call(tmp_path, "optimize", model, *words, "--out", tmp_path / "out")
+    assert done.code == 0 and "tokens is not padded, because it changes results" in done.err
+    network = tilewright.load(tmp_path / "out")
+    right(network.run(inputs(1, 4)), tmp_path, inputs(1, 4))
+    with pytest.raises(tilewright.UsageError, match=r"tokens is 5: .* is not padded, because it"):
+        network.run(inputs(1, 5))
+    # an artifact of one shape replaces it, and leaves nothing behind
+    shape = ("--batch", 1, "--shape", "tokens=4", "--budget", "0")
+    assert call(tmp_path, "optimize", model, *shape, "--out", tmp_path / "out").code == 0
+    assert isinstance(tilewright.load(tmp_path / "out"), Artifact)
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert left <= {"model.so", WEIGHTS, "manifest.json", "report.html", "layouts.onnx"}
