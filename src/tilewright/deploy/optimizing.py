@@ -97,18 +97,7 @@ def ship(
     store.add_workloads([task.workload for task in searched.values()])
     runs = store.runs(network.key, placement.key)
     budget.charge(runs)
-    run = store.begin_run(
-        Run(
-            command=request.command,
-            model=network.model.name,
-            network_key=network.key,
-            device_class=placement.device.class_key,
-            resources=placement.resources,
-            seed=request.seed,
-            state="running",
-            created_at=time.time(),
-        )
-    )
+    run = store.begin_run(_new_run(request, network, placement))
     work = _Work(
         request=request,
         network=network,
@@ -126,6 +115,19 @@ def ship(
     except BaseException:
         work.close_run("interrupted")
         raise
+
+
+def _new_run(request: OptimizeRequest, network: PreparedNetwork, placement: Placement) -> Run:
+    return Run(
+        command=request.command,
+        model=network.model.name,
+        network_key=network.key,
+        device_class=placement.device.class_key,
+        resources=placement.resources,
+        seed=request.seed,
+        state="running",
+        created_at=time.time(),
+    )
 
 
 @dataclass(slots=True, kw_only=True)

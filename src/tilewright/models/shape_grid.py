@@ -79,6 +79,6 @@ def axes_among(argument: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
     """Those of some shapes by name that are several sizes of a named axis of the model: of a name
     that is no input's."""
     listed = {name: sizes for name, sizes in shapes.items() if len(sizes) > 1}
-    if not listed or parse_source(argument).kind != "file":
+    if not listed or not Path(argument).is_file() or parse_source(argument).kind != "file":
         return {}
     return axis_sizes(input_axes(parse_onnx(Path(argument))), listed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -225,7 +226,9 @@ def test_the_end_is_estimated_by_the_kernels_that_were_built(
 ) -> None:
     works: list[Any] = []
     monkeypatch.setattr(
-        optimizing._Work, "carry_out", lambda work, _made: works.append(work) or work
+        optimizing._Work,
+        "carry_out",
+        lambda work, _made: works.append(work) or SimpleNamespace(result=work),
     )
     bench.tune(5)
     (work,) = works
