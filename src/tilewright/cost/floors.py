@@ -24,6 +24,8 @@ _CALL_S = 1e-7
 _OVERHEAD_SHARE, _SHORT_S = 3.0, 2e-5
 _PARTIAL = frozenset({"gather", "slice"})
 """Operators that read no more of their first operand than comes out."""
+IN_PLACE = "cache_write"
+"""The operator that may leave its first operand where it is and write what changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +98,12 @@ def bound(work: Work, peaks: Peaks, latency_s: float) -> str:
 def least_work(workload: Workload, target: Target) -> Work:
     """What a workload's definition demands, whatever computes it."""
     constant_bytes, data_bytes = least_read_bytes(workload)
+    in_place = workload.anchor_name == IN_PLACE
+    untouched_bytes = 2 * workload.arguments[0].type.bytes if in_place else 0
     return Work(
         flop=workload.flop,
         memory_bytes=constant_bytes,
-        cache_bytes=data_bytes + workload.result.bytes,
+        cache_bytes=data_bytes + workload.result.bytes - untouched_bytes,
         speed=speed(workload, target),
     )
 

@@ -157,6 +157,9 @@ class _Builder:
                 if self.parents.get(tensor) != part:
                     self._copy(call, position, part)
         else:
+            cache = cache_in_place(self.network, call)
+            if cache is not None:
+                self.parents[call.output] = Allocation(root=cache, offset_bytes=0)
             self._append(call)
 
     def _append(self, call: TaskCall) -> None:
@@ -282,6 +285,17 @@ def _outermost(call: TaskCall, shapes: list[tuple[int, ...]], ports: tuple[Form,
     if block:
         return axis == 1 and not any(shape[1] % block for shape in shapes)
     return not any(channel_block(form) for form in ports)
+
+
+def cache_in_place(network: FusedNetwork, call: TaskCall) -> str | None:
+    """The input in whose memory a call's result lies, since it is that cache with new rows, an
+    output of the network, and nobody else reads what the input was."""
+    if [step.operator for step in call.workload.steps] != ["cache_write"]:
+        return None
+    cache, graph = call.inputs[call.workload.steps[0].inputs[0]], network.graph
+    readers = [each for other in network.calls for each in other.inputs].count(cache)
+    handed_on = cache in graph.inputs and graph.outputs.count(call.output) == 1
+    return cache if handed_on and readers == 1 and cache not in graph.outputs else None
 
 
 def operands(call: TaskCall) -> list[str]:

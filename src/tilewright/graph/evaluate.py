@@ -149,8 +149,10 @@ def _step_size(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], valu
             return OPERATORS[name].reference((inputs[0], *_one_type(sizes[1:])), named)
         case "prelu":
             return sizes[0] * np.maximum(1.0, sizes[1])
-        case "gather" | "interpolate":
-            return OPERATORS[name].reference((sizes[0], inputs[1], *sizes[2:]), named)
+        case "gather" | "interpolate" | "cache_write":
+            at = 2 if name == "cache_write" else 1
+            operands = (*sizes[:at], inputs[at], *sizes[at + 1 :])
+            return OPERATORS[name].reference(operands, named)
         case "cast" if real:
             return sizes[0]
         case "attention":

@@ -329,4 +329,4 @@ class _Grouping:
 
 
 def _mergeable(node: Node) -> bool:
-    return OPERATORS[node.operator].movement and node.operator != "concat"
+    return OPERATORS[node.operator].movement and node.operator not in ("concat", "cache_write")

@@ -172,4 +172,34 @@ class Injective(Streaming):
         )
 
 
-INJECTIVE, GENERIC, OPAQUE = SPECS = (Injective(), Generic(), Opaque())
+class CacheWrite(Unpacked):
+    """Spec of new rows in a cache. Where the result lies in the cache's own memory, as it does in
+    plans, nothing else is touched; elsewhere all of it is copied first."""
+
+    name = "cache_write"
+    anchors = frozenset({"cache_write"})
+
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
+        """The operator alone."""
+        return len(workload.steps) == 1
+
+    def port_forms(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[Ports, ...]:
+        """Plain only."""
+        return plain_ports(workload)
+
+    def demand(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Demand:
+        """The rows, read and written by one thread."""
+        rows = workload.types[workload.steps[0].inputs[1]].bytes
+        return Demand(pieces=1, traffic={"memory": 2 * rows}, own_traffic=True)
+
+
+INJECTIVE, GENERIC, OPAQUE, _ = SPECS = (Injective(), Generic(), Opaque(), CacheWrite())

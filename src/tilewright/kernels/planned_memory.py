@@ -75,7 +75,7 @@ def planned_memory(
         told |= compiled.workspaces
     calls = [told[plan.symbol(call)] for call in plan.calls]
     constants = [TensorType(constant.shape, constant.dtype) for constant in plan.constants]
-    outside = [*dict.fromkeys(plan.inputs), *dict.fromkeys(plan.outputs)]
+    outside = {plan.tensors[name].root for name in (*plan.inputs, *plan.outputs)}
     return PlannedMemory(
         arena_bytes=plan.arena_bytes,
         weight_bytes=sum(constant.bytes for constant in constants),

@@ -18,6 +18,7 @@ _EXACT = frozenset(
         "identity", "relu", "negative", "abs", "maximum", "minimum", "where", "floor", "ceil",
         "round", "sign", "max_pool2d", "reduce_max", "reduce_min", "reshape", "transpose", "slice",
         "concat", "pad", "expand", "gather", "resize_nearest",
+        "cache_write",
     }
 )  # fmt: skip
 """Operators whose result is one of their operands, or a whole number: nothing is rounded."""

@@ -312,7 +312,7 @@ def test_every_operator_is_known() -> None:
     assert all(operator.name == name for name, operator in OPERATORS.items())
     assert {n for n, o in OPERATORS.items() if o.movement} == {
         "reshape", "transpose", "slice", "concat", "pad", "expand", "gather", "resize_nearest",
-        "interpolate",
+        "interpolate", "cache_write",
     }  # fmt: skip
 
 

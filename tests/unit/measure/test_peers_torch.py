@@ -212,6 +212,20 @@ def test_interpolation_along_an_axis() -> None:
     check(graph_of([node], values, set()), values)
 
 
+@pytest.mark.parametrize("place", [-1, 1, 3])
+def test_rows_written_into_a_cache(place: int) -> None:
+    values: dict[str, Array] = {
+        "x": RANDOM.standard_normal((2, 4, 3)).astype(np.float32),
+        "r": RANDOM.standard_normal((2, 2, 3)).astype(np.float32),
+        "p": np.array([place]),
+    }
+    named = attributes(axis=1)
+    node = Node(
+        name="n", operator="cache_write", inputs=("x", "r", "p"), outputs=("y",), attributes=named
+    )
+    check(graph_of([node], values, set()), values)
+
+
 @pytest.mark.parametrize("operator", ["shift_left", "shift_right"])
 def test_shifts_by_any_number_of_bits(operator: str) -> None:
     values: dict[str, Array] = {
@@ -250,7 +264,7 @@ def test_what_torch_has_no_call_for_is_named() -> None:
 
 def test_every_operator_but_opaque_has_a_call() -> None:
     known = {case[0] for case in CASES} | {"gather", "interpolate", "shift_left", "shift_right"}
-    rest = set(OPERATORS) - known - {"opaque"}
+    rest = set(OPERATORS) - known - {"opaque", "cache_write"}
     assert rest <= {"log", "sqrt", "rsqrt", "not", "power", "and", "or", "where"}
     for operator in rest:
         assert callable(torch_call(operator, {}))

@@ -59,5 +59,7 @@ def test_new_rows_in_a_cache(mode: str, shape: tuple[int, ...]) -> None:
     if len(shape) == 4:
         first = {**feed, "n": normal(2, 2, *shape[2:], seed=2), "i": int64(0, 1)}
         check_node("TensorScatter", first, opset=24, mode=mode, axis=1)
+    alone = {"x": feed["x"][:1], "n": new[:1], "i": feed["i"][:1]}
+    check_node("TensorScatter", alone, opset=24, mode=mode)
     del feed["i"]
     check_node("TensorScatter", feed, opset=24, mode=mode)

@@ -119,6 +119,16 @@ def _gather(move: _Move, index: Index) -> tirx.Expr:
         return data.read([*index[:axis], _within(wrapped, _integer(extent - 1)), *index[beyond:]])
 
 
+def _cache_write(move: _Move, index: Index) -> tirx.Expr:
+    axis: int = move.named["axis"]
+    cache, rows, place = move.operands
+    row = index[axis] - tirx.Cast("int32", place.read([_integer(0)] * len(place.type.shape)))
+    last = rows.type.shape[axis] - 1
+    with move.simplify.pausing():
+        new = rows.read([*index[:axis], _within(row, _integer(last)), *index[axis + 1 :]])
+    return tirx.if_then_else(tirx.all(row >= 0, row <= last), new, cache.read(index))
+
+
 def _interpolate(move: _Move, index: Index) -> tirx.Expr:
     axis: int = move.named["axis"]
     data, indices, weights = move.operands
@@ -199,6 +209,7 @@ RULES: dict[str, Callable[[_Move, Index], tirx.Expr]] = {
     "pad": _pad,
     "expand": _expand,
     "gather": _gather,
+    "cache_write": _cache_write,
     "resize_nearest": _resize,
     "interpolate": _interpolate,
 }

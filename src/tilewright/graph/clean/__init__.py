@@ -23,6 +23,7 @@ REWRITES = (
     movements.drop_expansions,
     movements.merge_padding,
     movements.share_concatenations,
+    movements.recognize_cache_writes,
     simplify.trim_constants,
 )
 """The rewrites in order; unused nodes are dropped after each."""

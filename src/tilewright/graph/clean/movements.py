@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+import numpy as np
+
 from tilewright.core.errors import ModelError
 from tilewright.graph.clean.edit import Edit, found, only_if, rewrite
 from tilewright.graph.network import Graph, Node, TensorType, attributes
@@ -62,6 +64,29 @@ def drop_expansions(edit: Edit, node: Node) -> None:
         if result == edit.types[node.output]:
             inputs = trial
     edit.rewire(node, inputs)
+
+
+@rewrite("where")
+def recognize_cache_writes(edit: Edit, node: Node) -> None:
+    """Recognise a new row of a cache that is an input and becomes an output, chosen by its place.
+
+    before: where(equal([[0],[1],[2],[3]], place[1]), row[1,8], cache[4,8])
+    after:  cache_write(cache[4,8], row[1,8], place[1], axis=0)
+    """
+    chosen, row, cache = node.inputs
+    kind, new = edit.types[cache], edit.types[row].shape
+    only_if(cache in edit.graph.inputs and node.output in edit.outputs)
+    only_if(kind == edit.types[node.output])
+    places = found(edit.producer(chosen, "equal")).inputs
+    place, every = sorted(places, key=lambda name: name in edit.constants)
+    slots = found(edit.constants.get(every))
+    fits = edit.types[place].elements == 1 and slots.ndim <= len(kind.shape) == len(new)
+    only_if(fits and slots.size == max(slots.shape, default=1) > 1)
+    axis = len(kind.shape) - slots.ndim + slots.shape.index(slots.size)
+    only_if((*kind.shape[:axis], 1, *kind.shape[axis + 1 :]) == new)
+    counted = np.array_equal(slots.reshape(-1), np.arange(kind.shape[axis]))
+    only_if(counted and edit.types[place].dtype in ("int32", "int64"))
+    edit.turn(node, "cache_write", (cache, row, place), axis=axis)
 
 
 @rewrite("conv2d", "max_pool2d", "avg_pool2d")

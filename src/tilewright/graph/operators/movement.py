@@ -101,6 +101,26 @@ def _gather_type(types: Types, axis: int) -> TensorType:
     return TensorType((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
 
 
+def _cache_write_type(types: Types, axis: int) -> TensorType:
+    cache, rows, place = types
+    check_axis(axis, len(cache.shape))
+    common_dtype((cache, rows))
+    wanted = (*cache.shape[:axis], *rows.shape[axis : axis + 1], *cache.shape[axis + 1 :])
+    fits = rows.shape == wanted and rows.shape[axis] <= cache.shape[axis]
+    expect(fits, f"{rows} are no rows of {cache} along axis {axis}")
+    single = place.elements == 1 and place.dtype in ("int32", "int64")
+    expect(single, f"the place is {place}, no single integer")
+    return cache
+
+
+def _cache_write(cache: Any, rows: Any, place: Any, axis: int) -> Any:
+    result, first, extent = cache.copy(), int(place.reshape(-1)[0]), cache.shape[axis]
+    begin, end = (min(max(at, 0), extent) for at in (first, first + rows.shape[axis]))
+    before = (slice(None),) * axis
+    result[*before, begin:end] = rows[*before, begin - first : end - first]
+    return result
+
+
 def _resize_type(
     types: Types, shape: Shape, scales: tuple[float, ...], coordinate: str, rounding: str
 ) -> TensorType:
@@ -204,6 +224,7 @@ MOVEMENT = (
         compute=lambda x, shape: np.broadcast_to(x, shape).copy(order="C"),
     ),
     Operator(name="gather", result_type=_gather_type, compute=np.take, arity=2),
+    Operator(name="cache_write", result_type=_cache_write_type, compute=_cache_write, arity=3),
     Operator(name="resize_nearest", result_type=_resize_type, compute=_resize),
     Operator(
         name="interpolate",

@@ -153,6 +153,13 @@ def _gather(named: Named, x: Any, indices: Any) -> Any:
     return x.index_select(axis, flat).reshape(shape)
 
 
+def _cache_write(named: Named, cache: Any, rows: Any, place: Any) -> Any:
+    axis = named["axis"]
+    at = torch.arange(rows.shape[axis]) + place.reshape(-1)
+    inside = torch.nonzero((at >= 0) & (at < cache.shape[axis])).reshape(-1)
+    return cache.index_copy(axis, at[inside], rows.index_select(axis, inside))
+
+
 def _resize_nearest(named: Named, x: Any) -> Any:
     for axis, (size, scale) in enumerate(zip(named["shape"], named["scales"], strict=True)):
         before = x.shape[axis]
@@ -261,6 +268,7 @@ _CALLED: dict[str, Call] = {
     "concat": lambda n, *xs: torch.cat(xs, n["axis"]),
     "expand": lambda n, x: x.expand(n["shape"]),
     "gather": _gather,
+    "cache_write": _cache_write,
     "resize_nearest": _resize_nearest,
     "interpolate": _interpolate,
 }

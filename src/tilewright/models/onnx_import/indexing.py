@@ -118,6 +118,8 @@ def written_cache(node: OnnxNode) -> Translated:
     if mode not in ("linear", "circular"):
         raise ModelError(f"mode {quoted(mode)} is not known")
     only_if(axis > 0)
+    if past.shape[0] == 1 and places and mode == "linear":
+        return past.emit("cache_write", new, places, axis=axis)
     order = (0, axis, *(i for i in range(1, past.rank) if i != axis))
     back = [order.index(i) for i in range(past.rank)]
     past, new = past.transpose(order), new.transpose(order)
