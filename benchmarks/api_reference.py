@@ -48,6 +48,8 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
                 "deploy.shape_set.Choice",
                 "deploy.compiling.compile",
                 "deploy.compiling.CompiledNetwork",
+                "deploy.decoding.decoder",
+                "deploy.decoding.Decoder",
             ),
             "Results": (
                 "core.results.*",

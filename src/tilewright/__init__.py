@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from tilewright.deploy.artifact import load
     from tilewright.deploy.compiling import CompiledNetwork, compile
+    from tilewright.deploy.decoding import Decoder, decoder
     from tilewright.models.loaded import ModelOptions
     from tilewright.models.shape_grid import ShapeGrid
     from tilewright.session import Session, open
@@ -47,6 +48,7 @@ __all__ = [
     "CompareResult",
     "CompareRow",
     "CompiledNetwork",
+    "Decoder",
     "DoctorResult",
     "InputError",
     "InternalError",
@@ -66,6 +68,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "compile",
+    "decoder",
     "load",
     "open",
 ]
@@ -99,6 +102,8 @@ _HOMES = {
     "open": "tilewright.session",
     "CompiledNetwork": "tilewright.deploy.compiling",
     "compile": "tilewright.deploy.compiling",
+    "Decoder": "tilewright.deploy.decoding",
+    "decoder": "tilewright.deploy.decoding",
     "load": "tilewright.deploy.artifact",
 }
 

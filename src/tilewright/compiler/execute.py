@@ -6,6 +6,7 @@ import mmap
 import threading
 from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -126,12 +127,17 @@ class LoadedNetwork:
 
     @classmethod
     def compiled(
-        cls, plan: NetworkPlan, target: Target, constants: Mapping[str, np.ndarray]
+        cls,
+        plan: NetworkPlan,
+        target: Target,
+        constants: Mapping[str, np.ndarray],
+        shared: dict[bytes, Any] | None = None,
     ) -> LoadedNetwork:
-        """Compile a plan and load it without a file in between; `constants` are the model's."""
+        """Compile a plan and load it without a file in between; `constants` are the model's.
+        Networks that are given one dictionary as `shared` have equal packed weights only once."""
         executable, _ = compile_network(plan, target)
         weights = {
-            stored.name: tvm.runtime.tensor(packed_constant(stored, constants))
+            stored.name: _weight(packed_constant(stored, constants), shared)
             for stored in plan.constants
         }
         return cls(executable.jit(), weights, plan.constant_names)
@@ -143,8 +149,13 @@ class LoadedNetwork:
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run once. Raises InputError where an index is out of range."""
-        result = self._run(_tensors(inputs))
-        return [tensor.numpy() for tensor in ([result] if hasattr(result, "numpy") else result)]
+        return [tensor.numpy() for tensor in self.run_held(_tensors(inputs))]
+
+    def run_held(self, tensors: Sequence[Any]) -> list[Any]:
+        """Run once on tensors of `held`, in whose memory the network may write, and nothing is
+        copied; the outputs as tensors. Raises InputError where an index is out of range."""
+        result = self._run(tensors)
+        return [result] if hasattr(result, "numpy") else list(result)
 
     def time(self, inputs: Sequence[np.ndarray], repeats: int, warmup: int) -> list[float]:
         """Seconds of each call, conversion of inputs and outputs left out."""
@@ -197,6 +208,17 @@ class LoadedNetwork:
         except (IndexError, islands.IslandError) as error:  # what guards and islands raise
             islands.forget()
             raise InputError(str(error)) from error
+
+
+def _weight(array: np.ndarray, shared: dict[bytes, Any] | None) -> Any:
+    """An array as a tensor, the one of the same content if there is one among those `shared`."""
+    if shared is None:
+        return tvm.runtime.tensor(array)
+    content = blake2b(f"{array.dtype}{array.shape}".encode())
+    content.update(array.reshape(-1).view(np.uint8))
+    if content.digest() not in shared:
+        shared[content.digest()] = tvm.runtime.tensor(array)
+    return shared[content.digest()]
 
 
 def _tensors(arrays: Sequence[np.ndarray]) -> list[Any]:
@@ -267,6 +289,14 @@ def _as_tensor(values: np.ndarray, kind: StoredTensor) -> Any:
     dtype = element.numpy if own else np.dtype(f"uint{8 * element.bytes}")
     found = tvm_ffi.from_dlpack(values.view(dtype).reshape(kind.shape))
     return found if own else found._create_view(kind.shape, dtype=element.name)
+
+
+def held(kind: TensorType) -> tuple[np.ndarray, Any]:
+    """Memory of zeros that lasts from call to call: as an array, and as the tensor in the same
+    place. Not for element types that numpy cannot hand over."""
+    values = _reserved(max(1, kind.bytes))
+    array = values.view(element_type(kind.dtype).numpy).reshape(kind.shape)
+    return array, _as_tensor(values, kind)
 
 
 def _reserved(size_bytes: int) -> np.ndarray:

@@ -13,12 +13,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx.inliner
 import onnx.version_converter
 import psutil
 
 from tilewright.core.child import serve
+from tilewright.graph.network import Array
+from tilewright.models.decoder import DecoderRoles
 from tilewright.models.function_bodies import expanded
 from tilewright.models.onnx_model import OLDEST_OPSET, check_model
 
@@ -142,6 +145,49 @@ def judge(model: bytes) -> list[tuple[str, tuple[int | str | None, ...]]]:
     return [(output.type, tuple(output.shape)) for output in session.get_outputs()]
 
 
+_ENGINE_TYPES = {"float": "float32", "double": "float64"}
+"""ONNX Runtime's names of element types, where they are not ours."""
+
+
+def element_name(text: str) -> str:
+    """Our name of an element type, `tensor(float)` say; what is no tensor keeps ONNX Runtime's."""
+    name = text.removeprefix("tensor(").removesuffix(")")
+    return _ENGINE_TYPES.get(name, name)
+
+
+def decode(source: str, decoder: DecoderRoles, parts: Sequence[Array]) -> list[Array]:
+    """ONNX Runtime's logits behind each part of a text, [1,tokens] or [1,tokens,width], with a
+    cache that grows from nothing."""
+    ort: Any = import_module("onnxruntime")
+    options: Any = ort.SessionOptions()
+    options.log_severity_level = _SILENT
+    options.intra_op_num_threads = 1
+    session: Any = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    kinds = {each.name: each for each in session.get_inputs()}
+
+    def numbers(name: str, values: Any) -> Any:
+        wanted = values.astype(element_name(kinds[name].type))
+        return wanted.reshape(-1) if len(kinds[name].shape) == 1 else wanted
+
+    feed: dict[str, Any] = {}
+    for cache in decoder.caches:
+        shape = [n if isinstance(n, int) else 1 for n in kinds[cache.past].shape]
+        shape[cache.axis] = 0
+        feed[cache.past] = numbers(cache.past, np.zeros(shape))
+    length, logits = 0, list[Array]()
+    for part in parts:
+        begin, length = length, length + part.shape[1]
+        feed[decoder.tokens] = numbers(decoder.tokens, part)
+        feed[decoder.mask] = numbers(decoder.mask, np.ones((1, length)))
+        places = np.array([range(begin, length)], np.int64)
+        feed |= {name: numbers(name, places) for name in decoder.positions}
+        wanted = [decoder.logits, *(cache.present for cache in decoder.caches)]
+        found, *caches = session.run(wanted, feed)
+        feed |= {cache.past: rows for cache, rows in zip(decoder.caches, caches, strict=True)}
+        logits.append(found[0, -1])
+    return logits
+
+
 def _ready() -> None:
     """Everything is imported: what takes long from here on is the model's doing."""
 
@@ -163,5 +209,5 @@ def _limited(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 if __name__ == "__main__":
-    works = (fold, inline, convert, infer, judge)
+    works = (fold, inline, convert, infer, judge, decode)
     serve({"ready": _ready, **{work.__name__: _limited(work) for work in works}})

@@ -7,6 +7,7 @@ model is at fault, and the next one gets a new process. See docs/decisions/0034.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from tilewright.core.processes import (
     RemoteError,
 )
 from tilewright.graph.clean.simplify import MOST_FOLDED_BYTES
-from tilewright.graph.network import UNKNOWN, TensorType
+from tilewright.graph.network import UNKNOWN, Array, TensorType
 from tilewright.models import clean
+from tilewright.models.decoder import DecoderRoles
 from tilewright.models.input_shapes import keep_inputs
 from tilewright.models.onnx_file import take_weights
 from tilewright.models.onnx_import.translate import TRANSLATIONS, InferredModel
@@ -91,22 +93,25 @@ def infer_types(model: onnx.ModelProto, folder: Path, *, trusted: bool = False) 
     return InferredModel(model=inferred, weights=weights, types=types)
 
 
-_ENGINE_TYPES = {"float": "float32", "double": "float64"}
-"""ONNX Runtime's names of element types, where they are not ours."""
-
-
 def judged(model: onnx.ModelProto) -> list[TensorType]:
     """The types of the outputs of an island, as ONNX Runtime tells them. Raises ModelError where it
     does not take the model, or an output is no tensor of numbers."""
     content, kinds = model.SerializeToString(), list[TensorType]()
     for element, axes in _answer("judge", content, size_bytes=len(content)):
-        name = str(element).removeprefix("tensor(").removesuffix(")")
-        dtype = _ENGINE_TYPES.get(name, name)
+        dtype = clean.element_name(str(element))
         if not is_element_type(dtype):
             raise ModelError(f"a result of type {element} cannot leave it")
         shape = tuple(axis if isinstance(axis, int) and axis >= 0 else UNKNOWN for axis in axes)
         kinds.append(TensorType(shape, dtype))
     return kinds
+
+
+def decoded(path: Path, decoder: DecoderRoles, parts: Sequence[Array]) -> list[Array]:
+    """ONNX Runtime's logits behind each part of a text, [1,tokens] or [1,tokens,width], from the
+    decoder at `path` as it is, its cache growing from nothing. Raises ModelError where it does not
+    take the model."""
+    size_bytes = sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*"))
+    return _answer("decode", str(path.absolute()), decoder, [*parts], size_bytes=size_bytes)
 
 
 def _answer(task: str, *arguments: Any, size_bytes: int = 0) -> Any:
@@ -144,12 +149,14 @@ _DOING = {
     "convert": "raising the model's old operator set",
     "infer": "inferring the shapes of the model",
     "judge": "asking ONNX Runtime about an island",
+    "decode": "running the decoder with ONNX Runtime",
 }
 _FAULTS = {
     "inline": "the functions in the model cannot be taken",
     "convert": f"the model's operator set cannot be raised to {OLDEST_OPSET}",
     "infer": "the shapes in the model do not fit together",
     "judge": "the model is refused",
+    "decode": "ONNX Runtime does not run the decoder",
 }
 
 

@@ -58,7 +58,7 @@ def bind_inputs(model: onnx.ModelProto, options: ModelOptions) -> bool:
     if bound == axes:
         return False
     _refit_reshapes(model, axes, bound)
-    _write(model, bound)
+    write_shapes(model, bound)
     return True
 
 
@@ -243,7 +243,7 @@ def _refit_reshapes(model: onnx.ModelProto, before: Inputs, bound: Inputs) -> No
             tensors[name].CopyFrom(numpy_helper.from_array(values, tensors[name].name))
 
 
-def _write(model: onnx.ModelProto, bound: Inputs) -> None:
+def write_shapes(model: onnx.ModelProto, bound: Inputs) -> None:
     """Set the inputs' shapes and drop every shape in the model that may no longer hold."""
     for value in model.graph.input:
         shape = value.type.tensor_type.shape

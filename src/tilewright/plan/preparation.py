@@ -21,15 +21,21 @@ _TIMEOUT_S = 120.0
 
 def prepare(argument: str, options: ModelOptions, placement: records.Placement) -> PreparedNetwork:
     """Load a model and cut it into tasks for a device."""
-    return _cut(supported(loading.load(argument, options), options, placement), placement)
+    return prepare_loaded(loading.load(argument, options), options, placement)
+
+
+def prepare_loaded(
+    model: LoadedModel, options: ModelOptions, placement: records.Placement
+) -> PreparedNetwork:
+    """The same of a model that is loaded."""
+    return _cut(supported(model, options, placement), placement)
 
 
 def prepare_outline(
     argument: str, options: ModelOptions, placement: records.Placement
 ) -> PreparedNetwork:
     """The same tasks where only they are asked for: a single operator is loaded as an outline."""
-    model = loading.load_outline(argument, options)
-    return _cut(supported(model, options, placement), placement)
+    return prepare_loaded(loading.load_outline(argument, options), options, placement)
 
 
 def _cut(model: LoadedModel, placement: records.Placement) -> PreparedNetwork:
