@@ -8,8 +8,9 @@
 a prompt of 64 tokens, and steps behind caches that are nearly full, of 128 and of 1,024 slots: ours
 with default settings, and ONNX Runtime's loop on the exported model, in turn, in this process, a
 round of each for every sample. ONNX Runtime gets its inputs and outputs bound, the caches of one
-step being the inputs of the next without a copy in between. Both are compared before. `tables`
-writes what was measured into docs/benchmarks-decoding.md.
+step being the inputs of the next without a copy in between. Both are compared before. One thread
+is timed by the processor time of the process, which other work on the machine hardly changes,
+several by the clock on the wall. `tables` writes what was measured into the page of the docs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from time import perf_counter, sleep
+from time import perf_counter, process_time, sleep
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,7 @@ def timed(path: Path, threads: int, seconds: float) -> Item:
     """Medians of samples in turn: a prompt, and a step behind a cache of each size."""
     rng = np.random.default_rng(0)
     prompt, item = rng.integers(0, 8000, TOKENS), Item(network=path.stem, threads=threads)
-    loop = Loop(path, threads)
+    loop, clock = Loop(path, threads), process_time if threads == 1 else perf_counter
     for slots in SLOTS:
         ours = tilewright.decoder(path, tokens=TOKENS, cache=(slots,), threads=threads)
         pair = (ours, loop)
@@ -169,27 +170,27 @@ def timed(path: Path, threads: int, seconds: float) -> Item:
 
         def ours_steps(ours: Any = ours, caches: Any = caches) -> float:
             ours.restore(caches)
-            return _each(ours.step)
+            return _each(ours.step, clock)
 
         def their_steps(kept: Any = kept, length: int = loop.length) -> float:
             loop.caches, loop.length = kept, length
-            return _each(loop.step)
+            return _each(loop.step, clock)
 
         item[f"step {slots}"] = _in_turn(ours_steps, their_steps, seconds)
-    prompts = [lambda one=one: _lasts(lambda: one.prefill(prompt)) for one in (ours, loop)]
+    prompts = [lambda one=one: _lasts(lambda: one.prefill(prompt), clock) for one in (ours, loop)]
     return item | {"prefill": _in_turn(*prompts, seconds), "load": os.getloadavg()[0]}
 
 
-def _lasts(work: Callable[[], object]) -> float:
-    began = perf_counter()
+def _lasts(work: Callable[[], object], clock: Callable[[], float]) -> float:
+    began = clock()
     work()
-    return perf_counter() - began
+    return clock() - began
 
 
-def _each(step: Callable[[int], object]) -> float:
+def _each(step: Callable[[int], object], clock: Callable[[], float]) -> float:
     """Seconds of a step, of several in a row."""
     step(1)
-    return _lasts(lambda: [step(token) for token in range(STEPS)]) / STEPS
+    return _lasts(lambda: [step(token) for token in range(STEPS)], clock) / STEPS
 
 
 def _in_turn(ours: Callable[[], float], theirs: Callable[[], float], seconds: float) -> Item:
