@@ -48,7 +48,7 @@ Budget = Annotated[
         "compiles from what is known, checks the outputs, and times the networks."
     ),
 ]
-_LEAST = {"threads": 1, "seed": 0, "batch": 1}
+_LEAST = {"threads": 1, "seed": 0, "batch": 1, "tokens": 1}
 
 
 class _Checked:
@@ -273,12 +273,38 @@ class ShapesFlags(AnyShapesFlags):
         ),
     ] = ()
 
+    cache: Annotated[
+        str | None,
+        Parameter(
+            help="For a language model with its cache: numbers of slots, 128,512, one per token. "
+            "The artifact is a decoder."
+        ),
+    ] = None
+    tokens: Annotated[
+        int | None, Parameter(help="With --cache, the longest prompt [default: 64].")
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tokens is not None and self.cache is None:
+            raise UsageError("--tokens is for a decoder.", hint="Add --cache 128,512.")
+        if self.cache is not None and (self.batch or self.shape or self.pad):
+            raise UsageError(
+                "--cache makes a decoder, whose shapes follow from --tokens and --cache.",
+                hint="Leave --batch, --shape and --pad out.",
+            )
+        self.slots()
+
+    def slots(self) -> tuple[int, ...]:
+        """The sizes of a decoder's caches."""
+        return read_sizes("cache", self.cache)
+
     def options_and_grid(self, model: str, seed: int) -> tuple[ModelOptions, ShapeGrid | None]:
         """The same as the models layer wants it; with the several shapes, where there are."""
         from tilewright.models import ModelOptions
         from tilewright.models.shape_grid import ShapeGrid, axes_among
 
-        batches, shapes = read_batches(self.batch), read_shapes(self.shape)
+        batches, shapes = read_sizes("batch", self.batch), read_shapes(self.shape)
         axes = axes_among(model, shapes)
         options = ModelOptions(
             batch=batches[0] if len(batches) == 1 else None,
@@ -359,14 +385,14 @@ class ForecastChoiceFlags(ChoiceFlags):
     ] = "default"
 
 
-def read_batches(text: str | None) -> tuple[int, ...]:
+def read_sizes(flag: str, text: str | None) -> tuple[int, ...]:
     """`"1,4,16"` → `(1, 4, 16)`; empty for None."""
     if text is None:
         return ()
     sizes = [size.strip() for size in text.split(",")]
     if not all(_EXTENT.fullmatch(size) for size in sizes):
         raise UsageError(
-            f"--batch {text!r} is not a whole number from 1, or several: --batch 1,4,16."
+            f"--{flag} {text!r} is not a whole number from 1, or several: --{flag} 4,16."
         )
     return tuple(map(int, sizes))
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from tilewright.cli.flags import Budget, MaxError, ModelFlags, ShapesFlags, SharedFlags
 from tilewright.cli.work import Work, working
 from tilewright.core import errors, results
+
+if TYPE_CHECKING:
+    from tilewright.session.networks import Wishes
 
 MODEL_HELP = "An .onnx or .pt2 file, zoo:NAME, hf:NAME, torch:MODULE:NAME, op:conv2d[...]."
 
@@ -28,24 +31,28 @@ def optimize(
 
     Writes the compiled network, a manifest and report.html to --out, by default
     ./tilewright-out/NAME. A repeated command continues where the last one stopped. With several
-    sizes of the batch or of a named axis it makes one artifact that takes all of them.
+    sizes of the batch or of a named axis it makes one artifact that takes all of them, with --cache
+    a decoder.
     """
     with working(flags, model_flags) as work:
         options, grid = model_flags.options_and_grid(model, flags.seed)
-        if grid is not None:
-            shapes = work.session.optimize_shapes(
-                model, grid, budget=budget, out=flags.out, options=options, max_error=max_error
+        wishes: Wishes = {
+            "budget": budget,
+            "out": flags.out,
+            "options": options,
+            "max_error": max_error,
+        }
+        if model_flags.cache is not None:
+            tokens = model_flags.tokens or 64
+            made = work.session.optimize_decoder(
+                model, tokens=tokens, cache=model_flags.slots(), **wishes
             )
+            work.tell("optimize", made.result, saved=False)
+        elif grid is not None:
+            shapes = work.session.optimize_shapes(model, grid, **wishes)
             work.tell("optimize", shapes.result, saved=False)
-            return
-        outcome = work.session.optimize(
-            model,
-            budget=budget,
-            out=flags.out,
-            options=options,
-            max_error=max_error,
-        )
-        _tell(work, "optimize", outcome.result)
+        else:
+            _tell(work, "optimize", work.session.optimize(model, **wishes).result)
 
 
 @Parameter(name="*")

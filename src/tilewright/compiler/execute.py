@@ -25,6 +25,7 @@ from tilewright.core.forks import call_native, is_forked
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.targets import Target
 from tilewright.core.weights import StoredTensor, reference_in, stored_tensors
+from tilewright.graph.network import TensorType
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.plans import packed_constant
 
@@ -281,7 +282,7 @@ def read_tensors(path: Path, wanted: Container[str] | None = None) -> dict[str, 
     return tensors
 
 
-def _as_tensor(values: np.ndarray, kind: StoredTensor) -> Any:
+def _as_tensor(values: np.ndarray, kind: StoredTensor | TensorType) -> Any:
     """The bytes as a tensor where they lie; types that numpy cannot hand over go as whole numbers
     of their size, and are called what they are there."""
     element = element_type(kind.dtype)

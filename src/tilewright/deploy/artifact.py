@@ -10,8 +10,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from tilewright.core import arguments, records, targets
-from tilewright.core.errors import DamagedArtifact, TargetError
+from tilewright.core.errors import DamagedArtifact, TargetError, UsageError
 from tilewright.core.events import EventSink, Note, discard
+from tilewright.deploy.decoding import Decoder, Stage
 from tilewright.deploy.manifest import Machine, Manifest, Port, is_shape_set, read_manifest
 from tilewright.deploy.network_calls import (
     CallableNetwork,
@@ -145,8 +146,9 @@ class ShapedArtifact(NamedCalls):
 
 def load(
     path: arguments.Text, *, threads: int | None = None, verify: bool = True
-) -> Artifact | ShapedArtifact:
-    """Load a compiled network from its folder; one of several shapes takes arrays of each of them.
+) -> Artifact | ShapedArtifact | Decoder:
+    """Load a compiled network from its folder; one of several shapes takes arrays of each of them,
+    and a decoder makes tokens.
 
     `threads` defaults to the physical cores allotted to this process; `verify` has the content of
     every file checked by its hash. Raises ModelError when the folder is no artifact or a file is
@@ -154,8 +156,10 @@ def load(
     is installed.
     """
     folder = arguments.path_of(path, "path")
-    load_it = load_shapes if is_shape_set(folder) else load_one
-    return load_it(folder, threads, verify=verify)
+    if not is_shape_set(folder):
+        return load_one(folder, threads, verify=verify)
+    decodes = read_shape_set(folder, verify=verify).decoder is not None
+    return (load_decoder if decodes else load_shapes)(folder, threads, verify=verify)
 
 
 def load_one(folder: Path, threads: int | None, *, verify: bool = True) -> Artifact:
@@ -173,6 +177,32 @@ def load_shapes(folder: Path, threads: int | None, *, verify: bool = True) -> Sh
     for member in shapes.members:
         _refuse_here(open_artifact(folder / member.folder, verify=False).manifest)
     return ShapedArtifact(folder, shapes, count, verify=verify)
+
+
+def load_decoder(folder: Path, threads: int | None, *, verify: bool = True) -> Decoder:
+    """The same for a decoder."""
+    from tilewright.compiler.execute import LoadedNetwork, WeightsPool
+
+    count = None if threads is None else arguments.count_of(threads, "threads", 1)
+    shapes, pool = read_shape_set(folder, verify=verify), WeightsPool()
+    roles = shapes.decoder
+    assert roles is not None, "a decoder"
+    stages: list[Stage] = []
+    for member in shapes.members:
+        opened = open_artifact(folder / member.folder, verify=verify)
+        manifest = opened.manifest
+        _refuse_here(manifest)
+        ports = {port.name: port for port in manifest.inputs}
+        known = ports[roles.tokens].ranges if roles.tokens in ports else ()
+        stages.append(
+            Stage(
+                network=LoadedNetwork.open(opened.folder, manifest.constants, pool),
+                inputs={name: port.type for name, port in ports.items()},
+                outputs=[port.name for port in manifest.outputs],
+                vocabulary=known[0].highest + 1 if len(known) == 1 else None,
+            )
+        )
+    return Decoder(roles, stages, local_placement(count))
 
 
 def _refuse_here(manifest: Manifest) -> None:
@@ -221,6 +251,11 @@ def _run_shape(
 ) -> dict[str, Array]:
     """The same in that of several shapes which takes the arrays; a note says which."""
     shapes = read_shape_set(folder, verify=verify)
+    if shapes.decoder is not None:
+        raise UsageError(
+            f"{str(folder)!r} is a decoder, which is not run once: it makes token after token",
+            hint=f"In Python: tilewright.load({str(folder)!r}).generate(prompt, count).",
+        )
     first = read_manifest(folder / shapes.members[0].folder, verify=verify)
     chosen = shapes.choice(shapes_of(first.inputs, inputs))
     events(Note(message=f"{chosen}."))

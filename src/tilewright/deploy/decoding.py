@@ -296,9 +296,7 @@ def decoder(
     """
     count = None if threads is None else arguments.count_of(threads, "threads", 1)
     longest = arguments.count_of(tokens, "tokens", 1)
-    sizes = sorted({*arguments.counts_of(cache, "cache", 2)})
-    if not sizes:
-        raise UsageError("cache has no sizes", hint="Numbers of slots, (128, 512) say.")
+    sizes = cache_sizes(cache)
     placement = local_placement(count)
     with scratch_folder() as folder:
         source = parse_source(given_model(model, ModelOptions(), folder).argument)
@@ -318,6 +316,14 @@ def decoder(
         made = Decoder(roles, stages, placement)
         made.require_right(path)
     return made
+
+
+def cache_sizes(cache: int | Sequence[int]) -> list[int]:
+    """Numbers of slots in ascending order. Raises UsageError for what is none."""
+    sizes = sorted({*arguments.counts_of(cache, "cache", 2)})
+    if not sizes:
+        raise UsageError("cache has no sizes", hint="Numbers of slots, (128, 512) say.")
+    return sizes
 
 
 def _stage(

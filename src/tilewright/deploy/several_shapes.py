@@ -58,17 +58,12 @@ class ShapesRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizedShapes:
-    """A network that `optimize` shipped in several shapes: its numbers in `result`, its files in
+class SeveralNetworks:
+    """Networks that `optimize` shipped together: their numbers in `result`, their files in
     `folder`."""
 
     result: ShapesResult
     folder: Path
-
-    def load(self, *, threads: int | None = None) -> ShapedArtifact:
-        """The network, ready to run in this process on arrays of any of its shapes; raises what
-        `tilewright.load` raises."""
-        return load_shapes(self.folder, threads)
 
     def _repr_html_(self) -> str:
         found = displays.page(self.result)
@@ -79,8 +74,18 @@ class OptimizedShapes:
         return repr(self.result)
 
 
+class OptimizedShapes(SeveralNetworks):
+    """A network that `optimize` shipped in several shapes: its numbers in `result`, its files in
+    `folder`."""
+
+    def load(self, *, threads: int | None = None) -> ShapedArtifact:
+        """The network, ready to run in this process on arrays of any of its shapes; raises what
+        `tilewright.load` raises."""
+        return load_shapes(self.folder, threads)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
+class MadeShape:
     """A shape that was made, its plan, and inputs to try it with."""
 
     member: Member
@@ -94,29 +99,54 @@ def optimize_shapes(
 ) -> ShapesResult:
     """Make one artifact of several shapes. Raises as `optimize`; what was made before stays, and a
     repeated command goes on from there."""
-    folder, made = asked.request.folder, list[_Made]()
+    folder = asked.request.folder
     # packings of large shapes suit small ones, not the other way round
-    for number, (sizes, request) in enumerate(reversed(asked.shapes), 1):
-        detail = f"{described(sizes)} ({number} of {len(asked.shapes)})"
-        events(Stage(name="shape", detail=detail))
+    made = ship_each([*reversed(asked.shapes)], folder, placement, store, events)[::-1]
+
+    def together() -> ShapeSet:
+        axes = _axes(made, asked, placement)
+        for axis in axes:
+            if not axis.pads and axis.name in asked.padded:
+                events(Note(message=f"{axis.name} is not padded, {axis.reason}."))
+        members = tuple(each.member for each in made)
+        return ShapeSet(model=made[0].result.model, axes=axes, members=members)
+
+    return put_together(made, folder, together)
+
+
+def ship_each(
+    shapes: Sequence[tuple[Sizes, OptimizeRequest]],
+    folder: Path,
+    placement: Placement,
+    store: Store,
+    events: EventSink,
+) -> list[MadeShape]:
+    """An artifact for each shape, below `folder`, made one after the other; each packs its weights
+    as those before it where that costs little."""
+    made: list[MadeShape] = []
+    for number, (sizes, request) in enumerate(shapes, 1):
+        events(Stage(name="shape", detail=f"{described(sizes)} ({number} of {len(shapes)})"))
         member = Member(folder=folder_name(sizes), sizes=dict(sizes))
         request = replace(request, folder=folder / member.folder)
         shipped = ship(request, placement, store, events, [each.plan for each in made])
         made.append(_made(member, shipped))
-    made.reverse()
+    return made
+
+
+def put_together(
+    made: Sequence[MadeShape], folder: Path, shape_set: Callable[[], ShapeSet]
+) -> ShapesResult:
+    """One artifact of several that lie below `folder`: weights that lie there once, and what
+    `shape_set` says when they do. What was in the folder before is gone then."""
     with attempting(f"write to {folder}"):
         shared = _share([folder / each.member.folder for each in made], folder)
-        axes = _axes(made, asked, placement)
+        found = shape_set()
         forget_shapes(folder, [shared, *(each.member.folder for each in made)])
         remove_artifact(folder)
         for path in folder.glob("weights-*.params"):
             if path.name != shared:
                 path.unlink()
-        members = tuple(each.member for each in made)
-        write_shape_set(folder, ShapeSet(model=made[0].result.model, axes=axes, members=members))
-    for axis in axes:
-        if not axis.pads and axis.name in asked.padded:
-            events(Note(message=f"{axis.name} is not padded, {axis.reason}."))
+        write_shape_set(folder, found)
     return replace(
         describe_shapes(folder, verify=False),
         measurements=sum(each.result.measurements for each in made),
@@ -131,7 +161,7 @@ def folder_name(sizes: Sizes) -> str:
     return "-".join(f"{names[name]}{size}" for name, size in sizes.items())
 
 
-def _made(member: Member, shipped: Shipped) -> _Made:
+def _made(member: Member, shipped: Shipped) -> MadeShape:
     graph = shipped.network.model.graph
     valid = input_ranges(graph)
     inputs = {
@@ -140,7 +170,7 @@ def _made(member: Member, shipped: Shipped) -> _Made:
         for name, array in random_inputs(graph, 0).items()
     }
     assert shipped.plan is not None, "a shape was compiled"
-    return _Made(member=member, result=shipped.result, inputs=inputs, plan=shipped.plan)
+    return MadeShape(member=member, result=shipped.result, inputs=inputs, plan=shipped.plan)
 
 
 def _share(folders: Sequence[Path], folder: Path) -> str:
@@ -159,7 +189,7 @@ def _share(folders: Sequence[Path], folder: Path) -> str:
 
 
 def _axes(
-    made: Sequence[_Made], asked: ShapesRequest, placement: Placement
+    made: Sequence[MadeShape], asked: ShapesRequest, placement: Placement
 ) -> tuple[VariedAxis, ...]:
     """What the shapes differ in. Padding is tried: where it changes results there is none."""
     folder, max_error = asked.request.folder, asked.request.max_error
@@ -195,7 +225,7 @@ _RunPadded = Callable[[Choice, Mapping[str, Array]], dict[str, Array]]
 def _fault(
     axis: VariedAxis,
     axes: tuple[VariedAxis, ...],
-    made: Sequence[_Made],
+    made: Sequence[MadeShape],
     runs: tuple[_Run, _RunPadded],
     max_error: float,
 ) -> str:

@@ -28,6 +28,7 @@ from tilewright.core.output_files import write_text
 from tilewright.deploy.hashes import is_sealed, sealed
 from tilewright.deploy.manifest import MANIFEST, SHAPES, Manifest, Port, is_shape_set
 from tilewright.graph.network import Array
+from tilewright.models.decoder import DecoderRoles
 
 _SCHEMA_VERSION = 1
 
@@ -112,17 +113,20 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShapeSet(msgspec.Struct, frozen=True, kw_only=True):
-    """What `shapes.json` holds."""
+    """What `shapes.json` holds. The networks of a `decoder` are no shapes of one another: they have
+    no axes in common, and their members' sizes say what each is for."""
 
     model: str
     axes: tuple[VariedAxis, ...]
     members: tuple[Member, ...]
+    decoder: DecoderRoles | None = None
     schema_version: int = _SCHEMA_VERSION
     sha256: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         names = {axis.name for axis in self.axes}
-        if not self.members or any(member.sizes.keys() != names for member in self.members):
+        others = any(member.sizes.keys() != names for member in self.members)
+        if not self.members or (others and self.decoder is None):
             raise ValueError("a shape has other axes than the artifact")
         folders = [member.folder for member in self.members]
         if len({*folders}) < len(folders) or any(Path(f).name != f for f in folders):

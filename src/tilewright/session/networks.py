@@ -21,8 +21,18 @@ from tilewright.core.arguments import (
 from tilewright.core.budget import parse_budget
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.results import CompareResult, ProfileResult, SolveResult
+from tilewright.core.settings import read_settings
 from tilewright.deploy import artifact as artifacts
-from tilewright.deploy import comparing, optimizing, profiling, several_shapes, showing
+from tilewright.deploy import (
+    comparing,
+    decoder_artifact,
+    optimizing,
+    profiling,
+    several_shapes,
+    showing,
+)
+from tilewright.deploy.decoder_artifact import OptimizedDecoder
+from tilewright.deploy.decoding import cache_sizes
 from tilewright.deploy.several_shapes import OptimizedShapes
 from tilewright.deploy.shipment import OptimizedNetwork, default_folder
 from tilewright.graph.network import Array
@@ -100,6 +110,34 @@ class NetworkVerbs(Opened):
         )
         result = several_shapes.optimize_shapes(asked, self.placement, self.store, self.events)
         return OptimizedShapes(result=result, folder=whole.folder)
+
+    def optimize_decoder(
+        self,
+        model: Model,
+        *,
+        tokens: int = 64,
+        cache: int | Sequence[int] = (128, 512),
+        **wishes: Unpack[Wishes],
+    ) -> OptimizedDecoder:
+        """Make a language model with its cache faster, and ship it as one artifact.
+
+            decoder = session.optimize_decoder("model.onnx", cache=(128, 512)).load()
+            made = decoder.generate([12, 7, 431], 100)
+
+        `tokens` is the longest prompt, `cache` are numbers of slots, one per token: a text begins
+        in the smallest and moves on when it is full. The wishes are those of `optimize`; the budget
+        is for all networks together. Raises as `optimize`, and ModelError for a model without a
+        cache, with fixed lengths, or that counts positions by the length of its cache.
+        """
+        request = replace(self._request(model, wishes), level=GraphLevel())
+        asked = decoder_artifact.DecoderRequest(
+            request=request,
+            tokens=count_of(tokens, "tokens", 1),
+            cache=cache_sizes(cache),
+            made=read_settings().cache,
+        )
+        result = decoder_artifact.optimize_decoder(asked, self.placement, self.store, self.events)
+        return OptimizedDecoder(result=result, folder=request.folder)
 
     def tune(
         self,
