@@ -39,7 +39,7 @@ class TestCacheWrite(ImplementationConformance):
     )
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True)
 @given(
     shape=st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple),
     axis=st.integers(0, 3),

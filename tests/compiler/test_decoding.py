@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 import tilewright
-from helpers.networks.decoders import VOCABULARY, GrowingLoop, decoder_model
+from helpers.networks.decoders import VOCABULARY, WIDTH, GrowingLoop, decoder_model
 from tilewright import Decoder, InputError, ModelError, UsageError
 
 PROMPT = [3, 1, 4, 1, 5]
@@ -139,6 +139,20 @@ def test_positions_that_the_length_of_the_cache_tells_are_refused() -> None:
     counting = decoder_model("gpt2", layers=1, positions="")
     with pytest.raises(ModelError, match=r"16 slots that is not full[\s\S]*position_ids"):
         tilewright.decoder(counting, tokens=4, cache=16, threads=1)
+
+
+def test_embeddings_may_take_the_place_of_tokens() -> None:
+    embedded = decoder_model("gpt2", layers=1, tokens="inputs_embeds")
+    decoder = tilewright.decoder(embedded, tokens=4, cache=8, threads=1)
+    rows = np.random.default_rng(0).standard_normal((4, WIDTH), np.float32)
+    read = decoder.prefill(rows)
+    decoder.prefill(rows[:3])
+    np.testing.assert_allclose(decoder.step(rows[3]), read, atol=1e-5)
+    for wrong in (3, rows[0, :5]):
+        with pytest.raises(UsageError, match="rows of 32 floating-point numbers"):
+            decoder.step(wrong)
+    with pytest.raises(UsageError, match="takes embeddings"):
+        decoder.generate(rows, 2)
 
 
 def test_the_examples_of_the_page_run(

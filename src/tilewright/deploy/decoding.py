@@ -153,6 +153,11 @@ class Decoder:
         logits, or the likeliest. Raises as `prefill` and `step`, before anything is computed where
         the cache has no room for all of them."""
         wanted = arguments.count_of(count, "count", 1)
+        if "int" not in self._prompts.inputs[self._roles.tokens].dtype:
+            raise UsageError(
+                "the decoder takes embeddings, and makes no tokens of them",
+                hint="Call `prefill` and `step` with the rows of an embedding of yours.",
+            )
         if len(prompt) + wanted - 1 > self.capacity:
             raise UsageError(
                 f"{len(prompt)} tokens and {wanted} new ones do not fit the cache: it has room "

@@ -74,20 +74,26 @@ class _Model:
 
 
 def decoder_model(
-    kind: str = "llama", *, layers: int = 2, positions: str = "position_ids", seed: int = 0
+    kind: str = "llama",
+    *,
+    layers: int = 2,
+    positions: str = "position_ids",
+    tokens: str = "input_ids",
 ) -> onnx.ModelProto:
     """`llama` has grouped heads and rotary positions, `gpt2` learned ones. Without an input for
-    `positions` they are counted from the length of the cache."""
-    m, rotates = _Model(seed), kind == "llama"
+    `positions` they are counted from the length of the cache. `tokens` may be `inputs_embeds`."""
+    m, rotates = _Model(seed=0), kind == "llama"
     groups = 2 if rotates else 4
-    before, count = m.length("past_key_values.0.key", 2), m.length("input_ids", 1)
+    before, count = m.length("past_key_values.0.key", 2), m.length(tokens, 1)
     total = m.add("Add", before, count)
     scalars = [m.add("Squeeze", each, m.constant([0])) for each in (before, total)]
     place = positions
     if not positions:
         counted = m.add("Range", *scalars, m.constant(1))
         place = m.add("Unsqueeze", counted, m.constant([0]))
-    x = m.add("Gather", m.weight(VOCABULARY, WIDTH), "input_ids")
+    x = tokens
+    if tokens == "input_ids":
+        x = m.add("Gather", m.weight(VOCABULARY, WIDTH), tokens)
     if not rotates:
         x = m.add("Add", x, m.add("Gather", m.weight(128, WIDTH), place))
     # a query sees keys up to its place in the cache that the attention mask has
@@ -120,16 +126,24 @@ def decoder_model(
         seen = m.add("Reshape", seen, m.constant([0, 0, WIDTH]))
         x = m.add("Add", x, m.add("MatMul", seen, m.weight(WIDTH, WIDTH)))
     x = m.add("MatMul", m.add("Tanh", x), m.weight(WIDTH, VOCABULARY), to="logits")
-    return _finished(m, groups, caches, positions)
+    return _finished(m, groups, caches, (tokens, positions))
 
 
-def _finished(m: _Model, groups: int, caches: Sequence[str], positions: str) -> onnx.ModelProto:
+def _finished(
+    m: _Model, groups: int, caches: Sequence[str], names: tuple[str, str]
+) -> onnx.ModelProto:
+    tokens, positions = names
     for node in m.nodes:
         for attribute in node.attribute:
             attribute.name = attribute.name.rstrip("_")
     whole, single = TensorProto.INT64, TensorProto.FLOAT
     value = helper.make_tensor_value_info
-    inputs = [value("input_ids", whole, ["batch", "tokens"])]
+    rows = (
+        (whole, ["batch", "tokens"])
+        if tokens == "input_ids"
+        else (single, ["batch", "tokens", WIDTH])
+    )
+    inputs = [value(tokens, *rows)]
     inputs.append(value("attention_mask", whole, ["batch", "total"]))
     inputs += [value(positions, whole, ["batch", "tokens"])] if positions else []
     inputs += [
