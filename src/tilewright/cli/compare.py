@@ -12,7 +12,12 @@ import msgspec
 from cyclopts import Parameter
 
 from tilewright.cli import output, streams
-from tilewright.cli.flags import ChoiceFlags, ModelOrArtifactFlags, SharedFlags
+from tilewright.cli.flags import (
+    ChoiceFlags,
+    ModelOrArtifactFlags,
+    SharedFlags,
+    names_in,
+)
 from tilewright.cli.work import Work, working
 from tilewright.core.errors import ModelError, NegativeVerdict, UsageError
 from tilewright.core.input_files import readable
@@ -87,7 +92,7 @@ def compare(
 
 
 def _peer_names(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    names = names_in(text)
     if not names:
         raise UsageError("--peers names no peer.", hint=f"Default: {DEFAULT_PEERS}")
     return names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -250,7 +250,38 @@ class ModelFlags(AnyShapesFlags):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ShapesFlags(AnyShapesFlags):
+class LibraryFlag:
+    """Which libraries may compute tasks beside our kernels."""
+
+    libraries: Annotated[
+        str,
+        Parameter(
+            group=_MODEL,
+            help="Libraries that may compute a task where they were measured to be faster, "
+            "separated by commas: onnxruntime.",
+            show_default=False,
+        ),
+    ] = ""
+
+    @property
+    def library_names(self) -> tuple[str, ...]:
+        """The libraries, each once."""
+        return names_in(self.libraries)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CompiledModelFlags(LibraryFlag, ModelFlags):
+    """What can be said about a MODEL that is compiled."""
+
+    def options(self, seed: int) -> ModelOptions:
+        """See `ModelFlags.options`."""
+        return replace(super().options(seed), libraries=self.library_names)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ShapesFlags(LibraryFlag, AnyShapesFlags):
     """The same where a MODEL may have several shapes."""
 
     batch: Annotated[
@@ -311,6 +342,7 @@ class ShapesFlags(AnyShapesFlags):
             shapes={name: shape for name, shape in shapes.items() if name not in axes},
             seed=seed,
             islands=self.islands,
+            libraries=self.library_names,
         )
         if len(batches) < 2 and not axes:
             if self.pad:
@@ -325,7 +357,7 @@ class ShapesFlags(AnyShapesFlags):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ModelOrArtifactFlags(ArtifactFlags, ModelFlags):
+class ModelOrArtifactFlags(ArtifactFlags, CompiledModelFlags):
     """What can be said about a MODEL that may be an artifact."""
 
 
@@ -360,6 +392,12 @@ class MeteredFlags(ModelFlags):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+class ProfiledFlags(MeteredFlags, CompiledModelFlags):
+    """Both."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
 class ChoiceFlags:
     """Which candidates a network is made of."""
 
@@ -383,6 +421,11 @@ class ForecastChoiceFlags(ChoiceFlags):
             help="Settings of the kernels: our defaults, the best known per task, or those shipped."
         ),
     ] = "default"
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """The names between commas, each once."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 def read_sizes(flag: str, text: str | None) -> tuple[int, ...]:

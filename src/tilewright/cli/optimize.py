@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import Budget, MaxError, ModelFlags, ShapesFlags, SharedFlags
+from tilewright.cli.flags import Budget, CompiledModelFlags, MaxError, ShapesFlags, SharedFlags
 from tilewright.cli.work import Work, working
 from tilewright.core import errors, results
 
@@ -101,7 +101,7 @@ def tune(
     search: SearchFlags = SearchFlags(),
     budget: Budget = "10m",
     max_error: MaxError = 1e-4,
-    model_flags: ModelFlags = ModelFlags(),
+    model_flags: CompiledModelFlags = CompiledModelFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
     """Search settings with a tuner of your choice, then compile, check and time as `optimize`.

@@ -6,7 +6,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import ArtifactFlags, ChoiceFlags, MeteredFlags, SharedFlags
+from tilewright.cli.flags import (
+    ArtifactFlags,
+    ChoiceFlags,
+    ProfiledFlags,
+    SharedFlags,
+)
 from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.work import working
 from tilewright.core.output_files import write_text
@@ -27,7 +32,7 @@ def profile(
             show_default=False,
         ),
     ] = False,
-    model_flags: MeteredFlags = MeteredFlags(),
+    model_flags: ProfiledFlags = ProfiledFlags(),
     artifact_flags: ArtifactFlags = ArtifactFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:

@@ -24,7 +24,7 @@ from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.hardware.environment import software_versions
 from tilewright.hardware.legacy import folder_of
-from tilewright.kernels.registry import implementation
+from tilewright.kernels.registry import implementation, is_allowed
 from tilewright.kernels.spaces import TaskSpace, default_candidate, spaces
 from tilewright.measure.circumstances import is_usual
 from tilewright.predict.forecasting import best_guesses
@@ -143,7 +143,9 @@ def best_known(
     rows = [
         row
         for row in predictors.store.stored_measurements(workload_key=workload.key)
-        if row.candidate.forms == forms and is_usual(row.device_class)
+        if row.candidate.forms == forms
+        and is_usual(row.device_class)
+        and is_allowed(row.candidate, workload, predictors.placement)
     ]
     own_class, classes = predictors.placement.key, {row.placement_key for row in rows}
     for key in sorted(classes, key=lambda key: (key != own_class, str(key))):

@@ -198,12 +198,13 @@ class LoadedNetwork:
         watched = relax.VirtualMachine(self._library, tvm.cpu())
         watched.set_instrument(note)
         for _ in range(repeats + 1):
+            islands.enter(self)
             runs.append([])
             watched["main"](*tensors, *self._weights)
         return [(calls[0][0], median(s for _, s in calls)) for calls in zip(*runs[1:], strict=True)]
 
     def _run(self, tensors: Sequence[Any]) -> Any:
-        islands.forget()
+        islands.enter(self)
         try:
             return self._machine["main"](*tensors, *self._weights)
         except (IndexError, islands.IslandError) as error:  # what guards and islands raise

@@ -1,26 +1,34 @@
 """Islands at work: a compiled network calls a function of Python's, which runs ONNX Runtime.
 
     tilewright.island(model, "3", operands..., result)     static: writes the result where it lies
-    tilewright.island(model, "3", operands...) -> result   of a shape that nobody knew before
+    tilewright.island(model, "3?", operands...) -> result  of a shape that nobody knew before
+    tilewright.island(model, "0:1,2", operands..., result) of which the second and third are weights
 
-A model may have several outputs, and the network calls it once for each of them: the first call of
-a run computes all, the others are given what was kept. Operands and static results are not copied.
-Sessions belong to the thread that calls, as TVM's pool of threads does.
+Tasks that ONNX Runtime computes because it is faster go the same way; their weights are bound when
+a session is opened. The model of an island may have several outputs, and the network calls it once
+for each of them: the first call of a run computes all, the others are given what was kept. Operands
+and static results are not copied. Sessions belong to the thread that calls, as TVM's pool of
+threads does, and end with their network.
 """
 
 from __future__ import annotations
 
 import threading
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import onnx
 import tvm
 import tvm_ffi
+from onnx import numpy_helper
 
+from tilewright.compiler.onnx_models import TASK
 from tilewright.core.errors import last_line
 from tilewright.kernels.island import CALLED
 
@@ -33,29 +41,47 @@ class IslandError(RuntimeError):
 
 
 _own = threading.local()
-"""Of the calling thread: `size` are its threads and CPUs, `sessions` what it has opened."""
+"""Of the calling thread: `size` are its threads and CPUs, `sessions` what it has opened for each
+network, which live as long as that, and `current` those of the network that runs."""
+
+Known = dict[tuple[object, ...], "Session"]
 
 
 def use_threads(threads: int, cpus: Sequence[int]) -> None:
     """How many threads, on which CPUs, islands use that the calling thread opens from now on."""
     _own.size = (threads, tuple(cpus[:threads]))
-    _own.sessions = {}
+    _own.sessions = WeakKeyDictionary()
+    _own.current = {}
+
+
+def enter(network: object) -> None:
+    """From now on the calling thread runs this network: a run begins, and nothing was kept."""
+    sessions = _own.__dict__.setdefault("sessions", WeakKeyDictionary())
+    _own.current = sessions.setdefault(network, {})
+    forget()
 
 
 class Session:
-    """An island's model, open in ONNX Runtime with the calling thread's number of threads."""
+    """A model, open in ONNX Runtime with the calling thread's number of threads. Some of its inputs
+    may be `constants`, by place: they are bound for good, so that ONNX Runtime may pack them."""
 
-    def __init__(self, model: str) -> None:
-        content = b64decode(model)
+    def __init__(self, model: str, constants: Mapping[int, np.ndarray] = MappingProxyType({})):
+        proto = onnx.load_model_from_string(b64decode(model))
+        bound = {proto.graph.input[place].name: array for place, array in constants.items()}
+        left = [value for value in proto.graph.input if value.name not in bound]
+        for name, array in bound.items():
+            proto.graph.initializer.append(numpy_helper.from_array(array, name))
+        del proto.graph.input[:]
+        proto.graph.input.extend(left)
         engine: Any = import_module("onnxruntime")
         self._value = engine.OrtValue.ortvalue_from_numpy
         self._session: Any = engine.InferenceSession(
-            content, _options(engine), providers=["CPUExecutionProvider"]
+            proto.SerializeToString(), _options(engine), providers=["CPUExecutionProvider"]
         )
         self._inputs = [value.name for value in self._session.get_inputs()]
         self._outputs = [value.name for value in self._session.get_outputs()]
-        nodes = onnx.load_model_from_string(content).graph.node
-        self._title = ", ".join(repr(node.name or node.op_type) for node in nodes[:3])
+        names = ", ".join(repr(node.name or node.op_type) for node in proto.graph.node[:3])
+        self._title = f"{'task' if proto.graph.name == TASK else 'island'} of {names}"
         self._kept: dict[int, np.ndarray] = {}
 
     def call(
@@ -84,7 +110,7 @@ class Session:
             self._session.run_with_iobinding(binding)
         except RuntimeError as error:  # what a run with bound operands raises
             self._kept = {}
-            raise IslandError(f"the island of {self._title} fails: {last_line(error)}") from error
+            raise IslandError(f"the {self._title} fails: {last_line(error)}") from error
         others = {n for n in range(len(self._outputs)) if n != index or result is None}
         values = dict(enumerate(binding.get_outputs()))
         self._kept = {number: values[number].numpy() for number in others}
@@ -94,42 +120,59 @@ class Session:
         """Raise IslandError for a result that is not what the model says."""
         if (found.shape, found.dtype) != (result.shape, result.dtype):
             kind = f"{found.dtype}{[*found.shape]}"
-            raise IslandError(f"the island of {self._title} gives {kind} for {[*result.shape]}")
+            raise IslandError(f"the {self._title} gives {kind} for {[*result.shape]}")
 
     def abandon(self) -> None:
         """Forget what was kept of a run that did not end."""
         self._kept = {}
 
 
+@cache
+def _share_memory() -> None:
+    """Have all sessions of this process take what they need for a run from one place: they run one
+    after the other, and a network may have a hundred."""
+    engine: Any = import_module("onnxruntime")
+    arena = engine.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+    memory = engine.OrtMemoryInfo("Cpu", arena, 0, engine.OrtMemType.DEFAULT)
+    engine.create_and_register_allocator(memory, engine.OrtArenaCfg({}))
+
+
 def _options(engine: Any) -> Any:
     """As many threads as the network's kernels have, on the same CPUs; they sleep where they have
     nothing to do, for TVM's own are on these CPUs, too."""
+    _share_memory()
     threads, cpus = getattr(_own, "size", (1, ()))
     options = engine.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.use_env_allocators", "1")
     if threads > 1 and len(cpus) == threads:
         others = ";".join(str(cpu + 1) for cpu in cpus[1:])
         options.add_session_config_entry("session.intra_op_thread_affinities", others)
     return options
 
 
-def session(model: str) -> Session:
-    """The calling thread's session of a model, which is opened when it is first asked for."""
-    known: dict[str, Session] = _own.__dict__.setdefault("sessions", {})
-    if model not in known:
+def session(model: str, constants: Mapping[int, np.ndarray], known: Known) -> Session:
+    """The session of a model with these constants, wherever they lie, which is opened when it is
+    first asked for."""
+    key = (model, *(array.__array_interface__["data"][0] for array in constants.values()))
+    if key not in known:
         if len(known) >= _MOST_SESSIONS:
             known.pop(next(iter(known)))
-        known[model] = Session(model)
-    return known[model]
+        known[key] = Session(model, constants)
+    return known[key]
 
 
 def forget() -> None:
     """What was kept of a run that did not end."""
-    for each in _own.__dict__.get("sessions", {}).values():
+    for each in _current().values():
         each.abandon()
+
+
+def _current() -> Known:
+    return _own.__dict__.setdefault("current", {})
 
 
 def array_of(tensor: Any) -> np.ndarray:
@@ -137,13 +180,29 @@ def array_of(tensor: Any) -> np.ndarray:
     return np.from_dlpack(tensor)
 
 
+def _opened(
+    model: object, index: object, operands: Sequence[np.ndarray]
+) -> tuple[Session, list[np.ndarray]]:
+    """The session that a call goes to, and what changes from call to call of its operands."""
+    _, _, places = str(index).partition(":")
+    bound = {place: operands[place] for place in map(int, places.split(","))} if places else {}
+    changing = [each for place, each in enumerate(operands) if place not in bound]
+    return session(str(model), bound, _current()), changing
+
+
+def make_ready(model: str, index: str, *tensors: Any) -> None:
+    """Open the session that a call with these operands and this result would go to."""
+    _opened(model, index, [array_of(tensor) for tensor in tensors[:-1]])
+
+
 @tvm.register_global_func(CALLED)
 def _call(model: Any, index: Any, *tensors: Any) -> Any:
     """What networks call: operands, then a static result's memory where `index` does not end with
-    a question mark."""
-    text = str(index)
-    unknown = text.endswith("?")
+    a question mark. Behind a colon are the places of operands that are the same in each call."""
+    output = str(index).partition(":")[0]
+    unknown = output.endswith("?")
     arrays = [array_of(tensor) for tensor in tensors]
     operands, result = (arrays, None) if unknown else (arrays[:-1], arrays[-1])
-    found = session(str(model)).call(int(text.rstrip("?")), operands, result)
+    opened, changing = _opened(model, index, operands)
+    found = opened.call(int(output.rstrip("?")), changing, result)
     return tvm_ffi.from_dlpack(np.ascontiguousarray(found)) if unknown else None

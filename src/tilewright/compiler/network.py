@@ -83,11 +83,13 @@ def compile_network(
     }
 
 
-def outside(call: PlannedCall) -> tuple[str, tuple[str, ...]] | None:
+def outside(call: PlannedCall) -> tuple[str, tuple[str, ...], tuple[int, ...]] | None:
     """The function that a network calls for a kernel that it does not contain, and what it is given
-    before the operands; None for a kernel of its own."""
+    (`builders.base.CalledInNetworks`); None for a kernel of its own."""
     builder = builder_for(call.candidate)
-    return builder.network_call(call.workload) if isinstance(builder, CalledInNetworks) else None
+    if not isinstance(builder, CalledInNetworks):
+        return None
+    return builder.network_call(call.workload, call.candidate)
 
 
 def write_library(executable: relax.VMExecutable, path: Path) -> None:
@@ -183,12 +185,15 @@ class _Emitter:
 
     def outside(self, call: PlannedCall, parameters: dict[str, relax.Var]) -> relax.Call:
         """A call of a function that the network does not contain."""
-        name, first = outside(call) or ("", ())
+        name, first, order = outside(call) or ("", (), ())
         result, arguments = call.workload.result, call.workload.arguments
         types = [*(argument.type for argument in arguments), *([result] * result.is_static)]
-        known = self.operands(call, [(kind.shape, kind.dtype) for kind in types], parameters)
-        (step,) = call.workload.steps  # it may read one argument twice
-        operands = [*(known[value] for value in step.inputs), *known[len(arguments) :]]
+        kinds = [
+            (form.physical_shape(kind.shape), kind.dtype)
+            for kind, form in zip(types, call.candidate.forms, strict=False)
+        ]
+        known = self.operands(call, kinds, parameters)
+        operands = [*(known[index] for index in order), *known[len(arguments) :]]
         answer = relax.TensorType(dtype=result.dtype, ndim=len(result.shape))
         kind = relax.TupleType([]) if result.is_static else answer
         given = [*map(tvm.ir.StringImm, first), *operands]

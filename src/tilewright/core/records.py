@@ -55,7 +55,8 @@ class PlacementKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where something runs: a device, how much of it, and which of its cores exactly.
+    """Where something runs: a device, how much of it, which of its cores exactly, and which
+    libraries may compute tasks there, by the names of their implementations.
 
     Times are comparable where class and resources, its `key`, are the same.
     """
@@ -63,6 +64,7 @@ class Placement:
     device: Device
     resources: Resources
     binding: Binding = Binding()
+    libraries: tuple[str, ...] = ()
 
     @property
     def key(self) -> PlacementKey:

@@ -17,16 +17,15 @@ from tilewright.core.records import EnergyUse
 class TaskReport:
     """One distinct task of a network, which the network calls `count` times.
 
-    `latency_s` is the time of one call alone, None for a task that was never timed so; `in_place_s`
-    is the time of one call in the running network (the mean over its calls), None where no network
-    was run. `share` is the part of the network's time that all calls together take, by the time in
-    place, else by the time alone, None where there is neither. The rates are those of one call
-    alone, else in place, else 0. `flop` counts the operations of the definition, `algorithm_flop`
-    those of the chosen algorithm, which are fewer for Winograd's. `bound` is what limits the task:
-    compute, memory or overhead; `roof_s` is the least time of the algorithm by the machine's
-    measured peaks. `settings` and `layouts` are those that were chosen. `error` is the largest
-    error of the results relative to Σ|w||x|, None where they were not checked. `island` says why
-    ONNX Runtime computes the task, and is empty for all others.
+    `latency_s` is the time of one call alone, None for a task never timed so; `in_place_s` the mean
+    of its calls in the running network, None where none was run. `share` is the part of the
+    network's time that all calls take, by the time in place, else alone, else None. The rates are
+    those of one call alone, else in place, else 0. `flop` counts the operations of the definition,
+    `algorithm_flop` those of the chosen algorithm. `bound` is what limits the task: compute, memory
+    or overhead; `roof_s` is the least time of the algorithm by the machine's measured peaks.
+    `settings` and `layouts` were chosen. `error` is the largest of the results relative to Σ|w||x|,
+    None where not checked. `island` says why only ONNX Runtime can compute the task, else it is
+    empty. `rival` is the fastest other implementation that was measured, `rival_s` its time.
     """
 
     name: str
@@ -51,6 +50,8 @@ class TaskReport:
     in_place_s: float | None = None
     algorithm_flop: int = 0
     island: str = ""
+    rival: str = ""
+    rival_s: float | None = None
 
     @property
     def call_s(self) -> float | None:

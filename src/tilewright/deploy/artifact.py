@@ -25,6 +25,7 @@ from tilewright.deploy.opening import OpenedArtifact, open_artifact
 from tilewright.deploy.shape_set import Choice, Member, ShapeSet, read_shape_set
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
+from tilewright.kernels.island import SPEC
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.targeting import open_networks
 from tilewright.report import shown
@@ -152,8 +153,8 @@ def load(
 
     `threads` defaults to the physical cores allotted to this process; `verify` has the content of
     every file checked by its hash. Raises ModelError when the folder is no artifact or a file is
-    damaged, TargetError when this CPU lacks an instruction set it was compiled for, or another TVM
-    is installed.
+    damaged, TargetError when this CPU lacks an instruction set it was compiled for, another TVM is
+    installed, or ONNX Runtime is not and computes parts of the network.
     """
     folder = arguments.path_of(path, "path")
     if not is_shape_set(folder):
@@ -166,7 +167,7 @@ def load_one(folder: Path, threads: int | None, *, verify: bool = True) -> Artif
     """The same for an artifact of one shape."""
     count = None if threads is None else arguments.count_of(threads, "threads", 1)
     opened = open_artifact(folder, verify=verify)
-    _refuse_here(opened.manifest)
+    _refuse_here(opened)
     return Artifact(opened, count)
 
 
@@ -175,7 +176,7 @@ def load_shapes(folder: Path, threads: int | None, *, verify: bool = True) -> Sh
     count = None if threads is None else arguments.count_of(threads, "threads", 1)
     shapes = read_shape_set(folder, verify=verify)
     for member in shapes.members:
-        _refuse_here(open_artifact(folder / member.folder, verify=False).manifest)
+        _refuse_here(open_artifact(folder / member.folder, verify=False))
     return ShapedArtifact(folder, shapes, count, verify=verify)
 
 
@@ -191,7 +192,7 @@ def load_decoder(folder: Path, threads: int | None, *, verify: bool = True) -> D
     for member in shapes.members:
         opened = open_artifact(folder / member.folder, verify=verify)
         manifest = opened.manifest
-        _refuse_here(manifest)
+        _refuse_here(opened)
         ports = {port.name: port for port in manifest.inputs}
         known = ports[roles.tokens].ranges if roles.tokens in ports else ()
         stages.append(
@@ -205,10 +206,16 @@ def load_decoder(folder: Path, threads: int | None, *, verify: bool = True) -> D
     return Decoder(roles, stages, local_placement(count))
 
 
-def _refuse_here(manifest: Manifest) -> None:
+def _refuse_here(opened: OpenedArtifact) -> None:
     """Raise TargetError where an artifact does not run in this process."""
-    refuse_other_machine(manifest.machine, local_placement(None).target)
-    _refuse_other_versions(manifest)
+    refuse_other_machine(opened.manifest.machine, local_placement(None).target)
+    _refuse_other_versions(opened.manifest)
+    missing = SPEC.missing() if opened.islands else ""
+    if missing:
+        raise TargetError(
+            f"{opened.islands[0]} {missing} is not installed here.",
+            hint=f"pip install {missing}",
+        )
 
 
 def run_on(
@@ -233,7 +240,7 @@ def run_on(
         return network.run(inputs)
     opened = open_artifact(folder, verify=verify)
     manifest = opened.manifest
-    refuse_elsewhere(manifest.machine, placement)
+    refuse_elsewhere(opened, placement)
     ordered = ordered_inputs(manifest.inputs, inputs)
     with open_networks(placement) as networks:
         networks.load(_NAME, opened.folder, manifest.constants)
@@ -285,10 +292,18 @@ def refuse_other_machine(
         raise TargetError(f"compiled for {machine.model}; {lacks} {', '.join(missing)}", hint=hint)
 
 
-def refuse_elsewhere(machine: Machine, placement: records.Placement) -> None:
-    """The same for a device that is not this machine, under its own name."""
-    if not access_to(placement.device).here:
-        refuse_other_machine(machine, placement.target, f"the device {placement.target.model}")
+def refuse_elsewhere(opened: OpenedArtifact, placement: records.Placement) -> None:
+    """The same for a device that is not this machine, under its own name; and where ONNX Runtime
+    computes parts of the network, which is not there."""
+    if access_to(placement.device).here:
+        return
+    where = f"the device {placement.target.model}"
+    refuse_other_machine(opened.manifest.machine, placement.target, where)
+    if opened.islands:
+        raise TargetError(
+            f"{opened.islands[0]} It is not on {where}.",
+            hint="Run `tilewright optimize` for the device, without --libraries.",
+        )
 
 
 def _refuse_other_versions(manifest: Manifest) -> None:

@@ -50,8 +50,10 @@ class Comparer:
         told with its argument."""
         rows: list[CompareRow] = []
         skipped: dict[str, str] = {}
+        allowed = targeting.allowing(self.placement, options.libraries)
+        comparer = replace(self, placement=allowed)
         for model in models:
-            found = self._compare(model, options, skipped)
+            found = comparer._compare(model, options, skipped)
             taken = {row.model for row in rows}
             rows += [replace(row, model=_distinct(row.model, model, taken)) for row in found]
         if not rows:
@@ -72,7 +74,7 @@ class Comparer:
         network, artifact = open_model(model, options, self.placement, verify=self.verify)
         self._tell([network.model.remark] if network.model.remark else [])
         if artifact is not None:
-            refuse_elsewhere(artifact.manifest.machine, self.placement)
+            refuse_elsewhere(artifact, self.placement)
         inputs = random_inputs(network.model.graph, self.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
         with ExitStack() as stack:

@@ -55,6 +55,7 @@ class Profiler:
     def run(self, model: str, options: ModelOptions, settings: SettingsName) -> ProfileResult:
         """Time each task alone and the compiled network as a whole. Raises UsageError where a
         meter of this machine is to read what runs on another."""
+        placement = targeting.allowing(self.placement, options.libraries)
         if self.meter is not None:
             targeting.require_here(self.placement)
         self.events(Stage(name="import", detail=model))
@@ -62,7 +63,7 @@ class Profiler:
         if artifact is not None:
             plan = artifact.plan(network, self.placement)
         else:
-            plan = choose_plan(network, self.store, self.placement, settings, self.max_error)
+            plan = choose_plan(network, self.store, placement, settings, self.max_error)
         tasks = plan.tasks
         self.store.add_device(self.placement.device)
         self.store.add_workloads([task.workload for task in tasks.values()])

@@ -29,7 +29,9 @@ from tilewright.deploy.manifest import (
 from tilewright.deploy.racing import Race
 from tilewright.deploy.shape_set import forget_shapes
 from tilewright.graph.inputs import input_ranges
+from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
+from tilewright.kernels.island import NAME
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.models.source import is_model_file
 
@@ -38,6 +40,8 @@ DRAWING = "layouts.onnx"
 FILES = (LIBRARY, WEIGHTS, REPORT, DRAWING, MANIFEST)
 """The files of an artifact, in the order in which they appear."""
 _STAGING = ".staging-"
+_PACKAGES = ("tilewright", "apache-tvm", "apache-tvm-ffi")
+"""Their versions are kept."""
 
 
 @contextmanager
@@ -129,7 +133,7 @@ def write_manifest(race: Race, result: OptimizeResult) -> None:
             target=json.loads(placement.tvm_target),
             threads=placement.resources.threads,
         ),
-        versions={name: version(name) for name in ("tilewright", "apache-tvm", "apache-tvm-ffi")},
+        versions={name: version(name) for name in (*_PACKAGES, *_engines(plan))},
         result=asdict(result),
     )
     _write(folder, manifest)
@@ -138,6 +142,11 @@ def write_manifest(race: Race, result: OptimizeResult) -> None:
 def _write(folder: Path, manifest: Manifest) -> None:
     content = sealed(manifest.content, MANIFEST)
     write_text(folder / MANIFEST, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def _engines(plan: NetworkPlan) -> frozenset[str]:
+    """The packages that compute calls of a plan."""
+    return frozenset({NAME for call in plan.calls if call.candidate.implementation == NAME})
 
 
 def input_ports(network: PreparedNetwork) -> tuple[Port, ...]:

@@ -13,7 +13,7 @@ from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
 from tilewright.report.shown import brief
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import ranked
+from tilewright.store.known_candidates import allowed_outcomes, ranked
 
 VIEWS = ("graph", "tir", "asm")
 _TIMEOUT_S = 120.0
@@ -78,7 +78,7 @@ def _best(
 ) -> Candidate:
     """The fastest that is known of a workload, in these forms where some are given; the default
     where nothing is."""
-    outcomes = store.outcomes(workload.key, placement.key)
+    outcomes = allowed_outcomes(workload, store, placement)
     best = ranked([o for o in outcomes if forms is None or o.candidate.forms == forms])
     if best:
         return best[0].candidate

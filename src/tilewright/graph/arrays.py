@@ -21,7 +21,7 @@ from tilewright.graph.network import Array
 
 def to_physical(array: Array, form: Form) -> Array:
     """Repack a row-major array into `form`, rounded to its element type; contiguous."""
-    parts, order = _parts(form, array.shape)
+    parts, order = memory_parts(form, array.shape)
     if form.dtype is not None:
         array = array.astype(element_type(form.dtype).numpy)
     return np.asarray(array.reshape(parts).transpose(order), order="C")
@@ -30,12 +30,12 @@ def to_physical(array: Array, form: Form) -> Array:
 def to_logical(array: Array, form: Form, shape: tuple[int, ...]) -> Array:
     """The inverse of `to_physical`, for an array of logical `shape`; contiguous. Elements keep the
     type that they have in memory."""
-    _, order = _parts(form, shape)
+    _, order = memory_parts(form, shape)
     back = array.reshape(form.layout.physical_shape(shape)).transpose(np.argsort(order))
     return np.asarray(back, order="C").reshape(shape)
 
 
-def _parts(form: Form, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
+def memory_parts(form: Form, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
     """The extents of all parts that axes are cut into, and the order in which the parts lie.
 
     Raises InternalError for codes: their scales are no part of a form.

@@ -23,12 +23,14 @@ from tilewright.graph.tasks import TaskKey
 class CallResult:
     """What is known of a call; None for what was not measured.
 
-    `alone` is its kernel by itself, `usual` that of our default settings, `check` its result
-    against numpy's, `in_place_s` its median seconds in the running network.
+    `alone` is its kernel by itself, `usual` that of our default settings, `rival` the fastest of
+    another implementation, `check` its result against numpy's, `in_place_s` its median seconds in
+    the running network.
     """
 
     alone: Measurement | None = None
     usual: Measurement | None = None
+    rival: Measurement | None = None
     check: KernelCheck | None = None
     in_place_s: float | None = None
 

@@ -36,7 +36,7 @@ from tilewright.predict.family_models import FamilyModel
 from tilewright.predict.forecasting import Forecaster
 from tilewright.predict.kernel_features import Kernel
 from tilewright.predict.modelling import Predictors
-from tilewright.store.known_candidates import own, ranked
+from tilewright.store.known_candidates import allowed_outcomes, own, ranked
 
 _SETTINGS = 400
 _EXCHANGED = 100
@@ -114,7 +114,7 @@ class Explainer:
                 )
             task = main_task(name, self.options, placement)
             workload, forms = task.workload, task.forms
-        measured = ranked(own(store.outcomes(workload.key, placement.key)))
+        measured = ranked(own(allowed_outcomes(workload, store, placement)))
         known = (m.candidate for m in measured if forms is None or m.candidate.forms == forms)
         plain = forms or (PLAIN,) * (len(workload.arguments) + 1)
         return workload, next(known, None) or default_candidate(workload, plain, placement)[0]

@@ -139,6 +139,24 @@ class OtherBuilder(Protocol):
 
 
 @runtime_checkable
+class Library(Protocol):
+    """An implementation that hands tasks to another program's kernels.
+
+    What it `applies` to nothing else computes. Other tasks that it `takes` it gets only where
+    people name it (`Placement.libraries`), and only once it was measured on them: its estimates are
+    believed by nobody.
+    """
+
+    def takes(self, workload: Workload, forms: tuple[Form, ...]) -> bool:
+        """Whether it can compute a workload whose ports are in these forms."""
+        ...
+
+    def missing(self) -> str:
+        """What must be installed before it can be used; empty where it can be."""
+        ...
+
+
+@runtime_checkable
 class ValidatesMany(Protocol):
     """An implementation of a large space, whose settings are filtered as columns: a space is listed
     many times as fast as by `valid`."""

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from itertools import chain
 
-from tilewright.core.errors import InternalError
+from tilewright.core.errors import InternalError, TargetError, UsageError, close_matches
+from tilewright.core.forms import Form
 from tilewright.core.plugins import Offers
-from tilewright.core.records import Candidate
+from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import CPU, LLVM, Implementation, OtherBuilder, OtherProcessors
+from tilewright.kernels.base import (
+    CPU,
+    LLVM,
+    Implementation,
+    Library,
+    OtherBuilder,
+    OtherProcessors,
+)
 
 _BUILT_IN = (
     "conv2d_direct",
@@ -76,3 +85,44 @@ def applicable(workload: Workload, target: Target, resources: Resources) -> list
         and ("*" in spec.anchors or anchor in spec.anchors)
         and spec.applies(workload, target, resources)
     ]
+
+
+def checked_libraries(names: Iterable[str]) -> tuple[str, ...]:
+    """The names of libraries, each once. Raises UsageError for one that is none, TargetError for
+    one that is not installed."""
+    wanted = tuple(dict.fromkeys(names))
+    known = {n: spec for n, spec in implementations().items() if isinstance(spec, Library)}
+    for name in wanted:
+        if name not in known:
+            raise UsageError(f"no library is called {name!r}", hint=close_matches(name, known))
+        package = known[name].missing()
+        if package:
+            raise TargetError(
+                f"the library {name!r} is not installed", hint=f"pip install {package}"
+            )
+    return wanted
+
+
+def allowed_libraries(
+    workload: Workload, forms: tuple[Form, ...], placement: Placement
+) -> list[Implementation]:
+    """The libraries that may compute a task beside the implementations that apply to it."""
+    specs = map(implementation, placement.libraries)
+    return [
+        spec
+        for spec in specs
+        if isinstance(spec, Library)
+        and not spec.applies(workload, placement.target, placement.resources)
+        and spec.takes(workload, forms)
+    ]
+
+
+def is_allowed(candidate: Candidate, workload: Workload, placement: Placement) -> bool:
+    """Whether a candidate may compute a workload: a library only where it is allowed, or where
+    nothing else computes the workload."""
+    spec = implementations().get(candidate.implementation)
+    return (
+        not isinstance(spec, Library)
+        or candidate.implementation in placement.libraries
+        or spec.applies(workload, placement.target, placement.resources)
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import inf
 
@@ -15,22 +15,26 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Implementation
 from tilewright.kernels.estimates import facts
-from tilewright.kernels.registry import applicable
+from tilewright.kernels.registry import allowed_libraries, applicable
 from tilewright.kernels.search_space import Floats, Numbers, Part, SearchSpace, knob_space
 
 _HOPELESS = 6.0
+_BOUNDARY_S = 15e-6
+"""What a call of a library takes beside its work."""
 _REMEMBERED = 1024
 _SAMPLED = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpace:
-    """All candidates of one implementation for a workload in fixed port layouts."""
+    """All candidates of one implementation for a workload in fixed port layouts; of one that
+    competes `when_measured`, a library, nobody believes the estimates."""
 
     workload: Workload
     forms: tuple[Form, ...]
     placement: Placement
     spec: Implementation
+    when_measured: bool = False
 
     @cached_property
     def part(self) -> Part:
@@ -88,7 +92,8 @@ def _all_spaces(
     found = [space for space in found if space.best_guess is not None]
     if not found:
         raise InternalError(f"no implementation applies to {workload.key}")
-    return tuple(found)
+    libraries = allowed_libraries(workload, forms, placement)
+    return (*found, *(replace(found[0], spec=spec, when_measured=True) for spec in libraries))
 
 
 def _task_spaces(
@@ -110,11 +115,17 @@ def spaces(
     """The space of every implementation that applies, at least one.
 
     Left out are implementations whose error bound (relative to sum |w||x|) is above `max_error`,
-    unless none is more exact, and those that their own estimate puts far behind the best.
+    unless none is more exact, those that their own estimate puts far behind the best, and libraries
+    where a call of one takes as long as the task.
     """
     found = _task_spaces(workload, forms, placement, max_error)
-    least_s = min(float(space.estimates_s.min()) for space in found)
-    return [space for space in found if space.estimates_s.min() <= _HOPELESS * least_s]
+    least_s = {s: float(s.estimates_s.min()) for s in found if not s.when_measured}
+    best_s = min(least_s.values())
+    return [
+        space
+        for space in found
+        if (best_s > _BOUNDARY_S if space.when_measured else least_s[space] <= _HOPELESS * best_s)
+    ]
 
 
 def search_space(
@@ -134,9 +145,20 @@ def default_candidate(
 def ranked_defaults(
     workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float = inf
 ) -> list[tuple[Candidate, float]]:
-    """The best guess of each implementation with its estimated time, fastest first."""
-    guesses = [space.best_guess for space in _task_spaces(workload, forms, placement, max_error)]
+    """The best guess of each implementation with its estimated time, fastest first; without
+    libraries, whose estimates nobody believes."""
+    found = _task_spaces(workload, forms, placement, max_error)
+    guesses = [space.best_guess for space in found if not space.when_measured]
     return sorted((g for g in guesses if g is not None), key=lambda guess: guess[1])
+
+
+def library_candidates(
+    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float = inf
+) -> list[Candidate]:
+    """What each library that is allowed offers for a task: to be measured, not to be guessed at."""
+    found = spaces(workload, forms, placement, max_error) if placement.libraries else ()
+    guesses = [space.best_guess for space in found if space.when_measured]
+    return [guess[0] for guess in guesses if guess is not None]
 
 
 def too_inexact(

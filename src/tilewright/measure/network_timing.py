@@ -12,7 +12,8 @@ from tilewright.core.budget import Budget
 from tilewright.core.timings import NOISY_ROUNDS, Timing
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
-from tilewright.kernels.island import CALLED, reason_of
+from tilewright.kernels.island import CALLED, NAME
+from tilewright.kernels.registry import builder_of
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import Peer
 
@@ -65,7 +66,7 @@ def time_places(
     for symbol, seconds in worker.time_calls(name, inputs, repeats=_WATCHED):
         timed[symbol].append(seconds)
     called = (
-        (call.name, timed[CALLED if reason_of(call.workload) else plan.symbol(call)])
+        (call.name, timed[CALLED if builder_of(call.candidate) == NAME else plan.symbol(call)])
         for call in plan.calls
     )
     return {name: of_kernel.popleft() for name, of_kernel in called if of_kernel}

@@ -3,12 +3,17 @@ has the last word on a target, asked in a process of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from tilewright.core import errors, results
+from tilewright.core.arguments import texts_of
 from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.records import Placement
 from tilewright.cost.floors import Peaks
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.meters import KernelEnergy, Meter
+from tilewright.kernels import registry
 from tilewright.measure import base, kernels, networks
 from tilewright.measure.accesses.here import DESCRIBED, cannot_run
 from tilewright.measure.accesses.registry import access_to, accesses
@@ -49,6 +54,22 @@ def describable_placement(placement: Placement) -> Placement:
             hint="`tilewright targets` lists what can be used here.",
         )
     return placement
+
+
+def allowing(placement: Placement, libraries: str | Sequence[str]) -> Placement:
+    """The placement with libraries that may compute tasks there, by name. Raises UsageError for an
+    unknown one, TargetError for one that is not installed, or not where kernels run."""
+    names = registry.checked_libraries(texts_of(libraries, "libraries"))
+    if not names:
+        return placement
+    access = access_to(placement.device)
+    if not access.here:
+        raise errors.TargetError(
+            f"{', '.join(names)} cannot compute tasks on devices that are reached by "
+            f"{access.name!r}: libraries are on this machine only",
+            hint="Leave out --libraries.",
+        )
+    return replace(placement, libraries=names)
 
 
 def target_rows(threads: int | None) -> tuple[results.TargetRow, ...]:

@@ -3,12 +3,12 @@ the plan that it has by default."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from tilewright.core.arguments import count_of, counts_of, named_of, one_of
+from tilewright.core.arguments import count_of, counts_of, named_of, one_of, texts_of
 from tilewright.core.errors import InternalError, UsageError, quoted
 from tilewright.core.forms import Form
 from tilewright.core.scratch import FolderInUse, PrivateFolder
@@ -24,22 +24,27 @@ Islands = Literal["run", "refuse"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """Options of a model: its batch, its shapes, the seed of its weights, and its islands.
+    """Options of a model: its batch, its shapes, the seed of its weights, and which libraries
+    compute parts of it.
 
     `batch` replaces the first axis of the inputs; `shapes` gives whole input shapes by name and
     wins over `batch`; `seed` makes the weights of zoo models and single operators. Nodes that
     cannot be compiled are left to ONNX Runtime, or with `islands="refuse"` the model is refused.
-    Lists and numpy's numbers are accepted too. Raises `UsageError` for other kinds.
+    `libraries` names those that may compute other tasks, too, where they were measured to be
+    faster: "onnxruntime"; `optimize`, `tune`, `compare` and `profile` heed it. Lists and numpy's
+    numbers are accepted too. Raises `UsageError` for other kinds.
     """
 
     batch: int | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     seed: int = 0
     islands: Islands = "run"
+    libraries: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.islands not in get_args(Islands):
             raise UsageError(f"islands is {self.islands!r}", hint='It is "run" or "refuse".')
+        object.__setattr__(self, "libraries", texts_of(self.libraries, "libraries"))
         object.__setattr__(self, "seed", count_of(self.seed, "seed"))
         if self.batch is not None:
             object.__setattr__(self, "batch", count_of(self.batch, "batch", 1))

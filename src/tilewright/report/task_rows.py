@@ -65,6 +65,8 @@ def task_reports(
                 spread=measurement.spread if measurement else 0.0,
                 nodes=nodes_of(task.workload) or task.nodes,
                 island=reason_of(task.workload),
+                rival=known.rival.candidate.implementation if known.rival else "",
+                rival_s=known.rival.latency_s if known.rival else None,
             )
         )
     return _with_shares(rows, result.timing.latency_s if result.timing is not None else 0.0)

@@ -14,7 +14,12 @@ from tilewright.cost.floors import Peaks
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.kernels.search_space import SearchSpace
-from tilewright.kernels.spaces import ranked_defaults, search_space, too_inexact
+from tilewright.kernels.spaces import (
+    library_candidates,
+    ranked_defaults,
+    search_space,
+    too_inexact,
+)
 from tilewright.measure.base import Measurer, ignore
 from tilewright.search.levels import Level
 from tilewright.search.tuners.registry import DEFAULT
@@ -75,6 +80,10 @@ class SearchContext:
     def defaults(self, task: Task) -> dict[Candidate, float]:
         """The default settings of each implementation with their estimates, the best first."""
         return dict(ranked_defaults(task.workload, task.forms, self.placement, self.max_error))
+
+    def libraries(self, task: Task) -> list[Candidate]:
+        """What libraries offer for a task."""
+        return library_candidates(task.workload, task.forms, self.placement, self.max_error)
 
     def exact_enough(self, task: Task, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """The outcomes of implementations that are exact enough for a task."""

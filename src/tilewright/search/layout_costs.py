@@ -232,5 +232,5 @@ def stored_by_forms(
     workload: Workload, store: base.Store, placement: Placement
 ) -> dict[Ports, list[Outcome]]:
     """All that the store knows of a workload on a device of this class, by port layouts."""
-    outcomes = known_candidates.own(store.outcomes(workload.key, placement.key))
+    outcomes = known_candidates.own(known_candidates.allowed_outcomes(workload, store, placement))
     return grouped([(outcome.candidate.forms, outcome) for outcome in outcomes])

@@ -54,8 +54,9 @@ class TaskState:
 
     `floor_s` is the roofline time, below which nothing can be gained, `estimate_s` the facts' rough
     time of the default. Tasks of one `group` share their anchor; an empty one stands for a task of
-    its own. `outcomes` are those of earlier runs too; `trials` are this run's in order, each with
-    the seconds since the run began. `stale` counts the rounds since the last one that brought
+    its own. `libraries` are the candidates that libraries offer. `outcomes` are those of earlier
+    runs too; `trials` are this run's in order, each with the seconds since the run began. `stale`
+    counts the rounds since the last one that brought
     something.
     """
 
@@ -66,6 +67,7 @@ class TaskState:
     floor_s: float
     estimate_s: float = 0.0
     group: str = ""
+    libraries: tuple[Candidate, ...] = ()
     leader: TaskState | None = None
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
     trials: list[tuple[float, Outcome]] = field(default_factory=list[tuple[float, Outcome]])
@@ -209,24 +211,26 @@ class TuningLoop:
         return max((t for t in self.tasks if t.unknown), key=self._gain_s, default=None)
 
     def _proposals(self, task: TaskState, wanted: int) -> list[Candidate]:
-        """The default first; a follower's leader's best; then whatever the tuner asks for."""
+        """The default and what libraries offer first; a follower's leader's best; then whatever the
+        tuner asks for."""
+        tried = {outcome.candidate for outcome in task.outcomes}
         first = [] if task.outcomes else [task.default]
+        first += [candidate for candidate in task.libraries if candidate not in tried][:wanted]
         if task.leader is not None and task.waits:
             if not task.leader.slowing:
-                return first
+                return first[:wanted]
             if task.outcomes:
                 task.followed = True
                 task.stale += _FOLLOWED
             return [*first, *(c for c in task.untried() if c not in first)][:wanted]
-        first += task.untried(_FOLLOWING)[:wanted]
-        tried = {outcome.candidate for outcome in task.outcomes}
+        first += [c for c in task.untried(_FOLLOWING)[:wanted] if c not in first]
         while len(first) < wanted:
             asked = task.tuner.ask(wanted - len(first))
             fresh = [c for c in asked if c not in first and c not in tried]
             first += fresh
             if len(fresh) == len(asked):
                 break
-        return first
+        return first[:wanted]
 
     def _round(self, task: TaskState) -> None:
         budget, waited = self._context.budget, task.waits

@@ -54,12 +54,14 @@ class NetworkSearch:
     )
 
     def __post_init__(self) -> None:
-        """A search starts from what the predictors expect to be fastest if they are there; where
-        nothing may be measured they are made."""
+        """A search starts from what the predictors expect to be fastest if they are there, less
+        libraries; where nothing may be measured they are made."""
         context = self.context
         if access_to(context.placement.device).here:
             context.guess = forecasting.best_guesses(
-                modelling.predictors_of(context.placement, context.store, context.events),
+                modelling.predictors_of(
+                    replace(context.placement, libraries=()), context.store, context.events
+                ),
                 context.max_error,
                 fitting=context.budget.nothing,
             )
@@ -72,12 +74,18 @@ class NetworkSearch:
         context, budget = self.context, self.context.budget
         with budget.phase("recall"):
             self.tuner = tuner = NetworkTuner(self.network.tasks, context)
-        settled = settled_before and tuner.outdated == 0
+        untried = tuner.untried_libraries
+        settled = settled_before and tuner.outdated == 0 and not untried
         searches = not budget.exhausted and not settled
         if not (searches or settled or budget.nothing or any(tuner.known.values())):
             context.note(
                 "The budget is too short to measure anything, because compiling and checking the "
                 "network need all of it: raise --budget."
+            )
+        if untried and budget.nothing:
+            context.note(
+                "A library computes a task only where it was measured to be faster, and nothing "
+                "is measured with --budget 0."
             )
         converged = self._searched() if searches else settled
         if self.with_graph and not searches:

@@ -142,6 +142,15 @@ class NetworkTuner:
                 f"{strange} records have settings that are no longer searched; tuners skip them"
             )
 
+    @property
+    def untried_libraries(self) -> bool:
+        """Whether a library that is allowed was never measured on a task that it takes."""
+        tried = {key: {o.candidate for o in outcomes} for key, outcomes in self.known.items()}
+        return any(
+            not tried[key].issuperset(self._context.libraries(task))
+            for key, task in self.tasks.items()
+        )
+
     def run(self) -> bool:
         """Spend the budget; outcomes go to the store as they come. True when all converged."""
         with ExitStack() as open_tuners:
@@ -182,6 +191,7 @@ class NetworkTuner:
             ),
             estimate_s=estimates[default],
             group=anchor_group(task) if context.level == "subgraph" else "",
+            libraries=tuple(context.libraries(task)),
             outcomes=list(self.known[task.key]),
         )
 

@@ -166,7 +166,9 @@ class FinalistCheck:
             )
         candidate, alone = next(iter(offer.items()))
         default = next(iter(self._context.defaults(task)))
-        return candidate, CallResult(alone=alone, usual=offer.get(default))
+        others = (m for c, m in offer.items() if c.implementation != candidate.implementation)
+        rival = next(filter(None, others), None)
+        return candidate, CallResult(alone=alone, usual=offer.get(default), rival=rival)
 
     def _checks(
         self, picked: Sequence[tuple[Task, Candidate]], checks: Checks

@@ -25,7 +25,9 @@ from tilewright.graph.arrange import arrange
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.plan_fields import read_plan
 from tilewright.graph.tasks import Task, TaskKey
+from tilewright.graph.workload import Workload
 from tilewright.kernels.plans import default_settings, in_sequence, with_candidates
+from tilewright.kernels.registry import is_allowed
 from tilewright.kernels.spaces import too_inexact
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.store.base import Store
@@ -57,12 +59,16 @@ def defaults(
 
 
 def known_outcomes(task: Task, store: Store, placement: Placement) -> list[Outcome]:
-    """What the store knows about a task in its layouts, oldest first."""
-    return [
-        outcome
-        for outcome in store.outcomes(task.workload.key, placement.key)
-        if outcome.candidate.forms == task.forms
-    ]
+    """What the store knows about a task in its layouts, oldest first; of libraries only where they
+    are allowed."""
+    found = allowed_outcomes(task.workload, store, placement)
+    return [outcome for outcome in found if outcome.candidate.forms == task.forms]
+
+
+def allowed_outcomes(workload: Workload, store: Store, placement: Placement) -> list[Outcome]:
+    """The same in any layouts."""
+    outcomes = store.outcomes(workload.key, placement.key)
+    return [o for o in outcomes if is_allowed(o.candidate, workload, placement)]
 
 
 def own(outcomes: Iterable[Outcome]) -> list[Outcome]:

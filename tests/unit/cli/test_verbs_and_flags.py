@@ -88,7 +88,8 @@ def heeds(verb: Verb, flag: str) -> bool:
         return True
     group = verb.group_of(flag)
     assert group is not None
-    called = [getattr(group, name) for name in read if inspect.isfunction(getattr(group, name, 0))]
+    known = [vars(base).get(name) for base in group.__mro__ for name in read]
+    called = [method for method in known if inspect.isfunction(method)]
     return any(flag in attributes(tree_of(method)) for method in called)
 
 

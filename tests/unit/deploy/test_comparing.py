@@ -227,7 +227,7 @@ def test_an_artifact_runs_as_it_is(
     monkeypatch.setattr(comparing, "choose_plan", lambda *_: pytest.fail("nothing is chosen"))
     (row,) = made.compare().rows
     assert row.max_rel_error is not None and row.max_rel_error < 1e-5
-    assert refused == [("that one", session.placement)]
+    assert refused == [(artifact, session.placement)]
 
 
 def test_peers_are_known_and_named_once() -> None:

@@ -239,13 +239,16 @@ def test_a_machine_without_what_it_needs_is_refused(placement: Placement) -> Non
 
 
 def test_a_device_elsewhere_is_refused_by_its_name(
-    placement: Placement, monkeypatch: pytest.MonkeyPatch
+    folder: Path, placement: Placement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not access_to(placement.device).here
+    opened = open_artifact(folder)
+    moved = msgspec.structs.replace(opened.manifest, machine=machine())
+    elsewhere = replace(opened, manifest=moved)
     with pytest.raises(TargetError, match=f"the device {placement.target.model}"):
-        artifacts.refuse_elsewhere(machine(), placement)
+        artifacts.refuse_elsewhere(elsewhere, placement)
     monkeypatch.setattr(artifacts, "access_to", lambda _device: type("Here", (), {"here": True}))
-    artifacts.refuse_elsewhere(machine(), placement)
+    artifacts.refuse_elsewhere(elsewhere, placement)
 
 
 def test_what_shipped_is_shown(folder: Path, placement: Placement, tmp_path: Path) -> None:

@@ -97,9 +97,12 @@ class Builder(Protocol):
 class CalledInNetworks(Protocol):
     """A builder whose kernels a compiled network does not contain but calls."""
 
-    def network_call(self, workload: Workload) -> tuple[str, tuple[str, ...]]:
-        """The name of the function that is registered with TVM, and what it is given before the
-        operands. The result's memory comes last where its shape is known; else it is returned."""
+    def network_call(
+        self, workload: Workload, candidate: Candidate
+    ) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
+        """The name of the function that is registered with TVM, what it is given first, and which
+        arguments then, in their order. The result's memory comes last where its shape is known;
+        else it is returned."""
         ...
 
 
