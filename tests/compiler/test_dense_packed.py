@@ -41,6 +41,27 @@ def test_gelu_and_residual():
     check_kernel(task, SPEC)
 
 
+def test_ways_that_meet_again():
+    """GELU with tanh, as exporters write it, times another layer's result."""
+    task = constants_workload(
+        [(17, 24), (24, 40), (40,), (), (17, 40)],
+        [1, 2, 3],
+        [
+            step("dense", 0, 1),
+            step("add", 5, 2),
+            step("multiply", 6, 6),
+            step("multiply", 7, 6),
+            step("multiply", 8, 3),
+            step("add", 6, 9),
+            step("tanh", 10),
+            step("add", 11, 3),
+            step("multiply", 6, 12),
+            step("multiply", 13, 4),
+        ],
+    )
+    check_kernel(task, SPEC)
+
+
 def test_data_that_arrives_blocked_through_a_reshape():
     task = constants_workload(
         [(1, 16, 3, 2), (96, 10), (10,)],

@@ -58,6 +58,16 @@ def test_function_matches_a_double_precision_reference(name: str) -> None:
     assert (error <= 2e-6 * scale + 1.2e-38).all(), error.max()
 
 
+def test_large_arguments_give_exactly_one() -> None:
+    x = np.concatenate([np.linspace(9.1, 30, 5000), [1e30]]).astype(np.float32)
+    x = np.concatenate([x, -x])
+    for name in ("tanh", "erf"):
+        found = run_kernel(workload([x.shape], step(name, 0)), "injective", [x])
+        np.testing.assert_array_equal(found, np.sign(x))
+    gelu = run_kernel(workload([x.shape], step("gelu", 0)), "injective", [x])
+    np.testing.assert_array_equal(gelu, np.maximum(x, 0))
+
+
 def test_small_arguments_keep_their_relative_accuracy() -> None:
     x = np.array([1e-6, -1e-6, 1e-4, -1e-4, 3e-3], np.float32)
     for name, named in (("tanh", {}), ("erf", {}), ("elu", {"alpha": 1.0})):

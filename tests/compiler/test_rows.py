@@ -21,11 +21,13 @@ from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.workload import Workload
+from tilewright.kernels.rows import operand_frame
 
 CHAIN = {
     "softmax": lambda: step("softmax", 0, axis=1),
     "log_softmax": lambda: step("log_softmax", 0, axis=1),
     "layer_norm": lambda: step("layer_norm", 0, 1, 2, axis=1, epsilon=1e-5),
+    "rms_norm": lambda: step("rms_norm", 0, 1, axis=1, epsilon=1e-5),
     "instance_norm": lambda: step("instance_norm", 0, 1, 2, epsilon=1e-5),
     "lrn": lambda: step("lrn", 0, size=5, alpha=0.3, beta=0.75, bias=1.0),
     "mean": lambda: step("reduce_mean", 0, axes=(2, 3), keepdims=True),
@@ -77,6 +79,8 @@ def test_layouts(name: str, read: Form, written: Form) -> None:
     shapes: list[tuple[int, ...]] = [(2, 16, 5, 7)]
     if name == "layer_norm":
         shapes += [(16, 5, 7), (7,)]
+    if name == "rms_norm":
+        shapes += [(16, 5, 7)]
     if name == "instance_norm":
         shapes += [(16,), (16,)]
     task = workload(shapes, CHAIN[name]())
@@ -93,6 +97,26 @@ def test_layer_norm_of_rows_with_epilogue(length: int) -> None:
             step("gelu", 5),
         )
     )
+
+
+@pytest.mark.parametrize("axes", [(0, 1), (2,), (1, 2)])
+def test_reductions_of_what_is_computed_on_the_way(axes: tuple[int, ...]) -> None:
+    check(
+        workload(
+            [(3, 5, 37), (37,)],
+            step("add", 0, 1),
+            step("multiply", 2, 2),
+            step("reduce_sum", 3, axes=axes, keepdims=True),
+            step("sqrt", 4),
+        )
+    )
+
+
+def test_what_is_computed_on_the_way_is_reduced_in_its_layout() -> None:
+    on_the_way = [step("relu", 0), step("reduce_mean", 1, axes=(2, 3), keepdims=True)]
+    task, forms = workload([(2, 16, 5, 7)], *on_the_way), (blocked(8), blocked(8))
+    assert not operand_frame(task, forms).across
+    check(task, forms)
 
 
 def test_softmax_of_large_values_stays_finite() -> None:

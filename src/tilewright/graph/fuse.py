@@ -5,6 +5,7 @@ mul ─ add ─ relu ─ conv                          →     [mul add relu] [c
 int8 conv ─ requantize ─ add dequantized residual ─ quantize      →     one group
 slice, slice, slice ─ attention                  →     [slice slice slice attention]
 reshape ─ transpose ─ mul                        →     [reshape transpose mul]
+mul ─ reduce sum ─ sqrt                          →     [mul reduce_sum sqrt]
 
 A group has one result that is read outside, written by its last node, so running the groups in
 the order of their last nodes has every argument ready and no cycle can arise.
@@ -153,6 +154,7 @@ class _Grouping:
         self._producers = graph.producers()
         self._taken: set[str] = set()
         self._outputs = set(graph.outputs)
+        self._position = {node: index for index, node in enumerate(graph.nodes)}
 
     def assign(self) -> None:
         """Anchors first, the last one in order first, then elementwise, then movements."""
@@ -166,6 +168,8 @@ class _Grouping:
         for node in backward:
             if OPERATORS[node.operator].elementwise and self._free(node):
                 members = self._grow_elementwise(node)
+                if self._reduced(members):
+                    continue
                 lead = self._leading_movements(members)
                 self._add((*lead, *members), lead)
         for node in backward:
@@ -219,33 +223,52 @@ class _Grouping:
         return node if fits and self._only_read_by(tensor, members) else None
 
     def _epilogue(self, chain: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Follow single readers that are elementwise and keep shape and type.
+        """Take readers along that are elementwise and keep shape and type, as long as others see
+        one result only.
 
         Behind a sum of integers the type may change, for requantizing goes along, and behind a
         reduction to bytes.
         """
-        types = self.graph.types
-        kind = types[chain[0].output]
+        longer = chain
+        while longer:
+            chain, longer = longer, self._rejoined(longer)
+        return chain
+
+    def _rejoined(self, chain: tuple[Node, ...]) -> tuple[Node, ...]:
+        """A chain with what reads its result, up to where the ways from there are one again; empty
+        where they never are.
+
+        before: d          after: d ─ multiply ─ tanh ─ multiply
+                                  └─────────────────────┘
+        """
+        last, longer = chain[-1].output, chain
+        while longer == chain or not all(
+            self._only_read_by(node.output, longer) for node in longer[:-1]
+        ):
+            open_ends = [node.output for node in longer if node not in chain[:-1]]
+            readers = [r for end in open_ends for r in self._readers.get(end, ())]
+            waiting = [reader for reader in readers if reader not in longer]
+            if not waiting or not self._outputs.isdisjoint(open_ends[:-1] or open_ends):
+                return ()
+            longer = (*longer, min(waiting, key=self._position.__getitem__))
+            if not self._prolongs(longer, last):
+                return ()
+        return longer
+
+    def _prolongs(self, longer: tuple[Node, ...], last: str) -> bool:
+        """Whether the last of these nodes may be computed with the others, behind a tensor."""
+        types, node = self.graph.types, longer[-1]
+        kind, result = types[longer[0].output], types[node.outputs[0]]
         whole = kind.dtype == "int32"
-        reduced = chain[0].operator.startswith("reduce_")
-        while True:
-            last = chain[-1].output
-            readers = self._readers.get(last, [])[:1]
-            longer = (*chain, *readers)
-            result = types[longer[-1].outputs[0]]
-            fits = (
-                readers
-                and self._only_read_by(last, readers)
-                and OPERATORS[readers[0].operator].elementwise
-                and self._free(readers[0])
-                and result.shape == kind.shape
-                and (result == types[last] or whole or (reduced and result.dtype in _BYTES))
-                and (_INTEGER if whole else _USUAL).allow(longer)
-                and sum(map(_costly, longer)) <= _MOST_COSTLY
-            )
-            if not fits:
-                return chain
-            chain = longer
+        reduced = longer[0].operator.startswith("reduce_")
+        return (
+            OPERATORS[node.operator].elementwise
+            and self._free(node)
+            and result.shape == kind.shape
+            and (result == types[last] or whole or (reduced and result.dtype in _BYTES))
+            and (_INTEGER if whole else _USUAL).allow(longer)
+            and sum(map(_costly, longer)) <= _MOST_COSTLY
+        )
 
     def _dequantized(self, chain: tuple[Node, ...]) -> tuple[Node, ...]:
         """What makes floats of bytes for a chain behind a sum of integers, and for nobody else."""
@@ -295,6 +318,25 @@ class _Grouping:
                     members = (producer, *members)
                     grown = True
         return members
+
+    def _reduced(self, members: tuple[Node, ...]) -> bool:
+        """Give elementwise nodes to the reduction that alone reads what they write, if one does."""
+        result = members[-1].output
+        kind, (reader, *_) = self.graph.types[result], (*self._readers.get(result, ()), None)
+        found = next((group for group in self.groups if group.lead == (reader,)), None)
+        if found is None or not found.lead[0].operator.startswith("reduce_"):
+            return False
+        nodes = (*members, *found.nodes)
+        if (
+            not kind.dtype.startswith("float")
+            or not self._only_read_by(result, found.lead)
+            or not _USUAL.allow(nodes)
+            or sum(map(_costly, nodes)) > _MOST_COSTLY
+        ):
+            return False
+        self.groups.remove(found)
+        self._add(nodes, found.lead)
+        return True
 
     def _leading_movements(self, members: tuple[Node, ...]) -> tuple[Node, ...]:
         """The first chain of movements that only this group reads; not one of mere reshapes."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -39,6 +39,10 @@ from tilewright.kernels.streaming import Unpacked
 
 _STREAMED = 1.2
 """How much faster than usual a stream as long as the weights comes from memory."""
+_WAY_BYTES = 4096
+"""Of a first cache: what lies a multiple of this apart shares a set of lines."""
+_CROWDED = 0.05
+"""Of the time, for each line of a tile's rows that its set has no room for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +168,8 @@ class PackedDense(_InBlocks, TiledProduct):
         tile = self.tile(settings, target.lanes(workload.computed_in))
         chunk_bytes = 4.0 * block * dense.depth
         spill = np.where(chunk_bytes > target.cache_bytes(2) / 2, 1.1, 1.0)
+        together = rows * gcd(4 * dense.depth, _WAY_BYTES) / _WAY_BYTES
+        crowd = np.maximum(0.0, together - target.cache_bytes(1) / _WAY_BYTES)
         peak = target.operations_per_cycle(workload.computed_in)
         flop = 2.0 * dense.batch * dense.rows * dense.columns * dense.depth
         passes = np.where(chosen(settings, "order", "rows"), dense.batch * row_tiles, 1.0)
@@ -171,7 +177,7 @@ class PackedDense(_InBlocks, TiledProduct):
         return Demand(
             pieces=dense.batch * row_tiles * chunks,
             operations=flop * waste,
-            per_cycle=peak / (tile.slowdown * spill),
+            per_cycle=peak / (tile.slowdown * spill * (1.0 + _CROWDED * crowd)),
             traffic={"memory": moved / _STREAMED},
             own_traffic=True,
             hidden=0.9,

@@ -32,7 +32,7 @@ _CYCLES_OF_AN_ADDITION, _CYCLES_OF_AN_OPERATION = 1.08, 0.3375
 _CYCLES_OF_A_FOLD = 5.4
 """Adding one half of a row's partial results to the other."""
 _REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
-_NORMALISING = frozenset({"softmax", "log_softmax", "layer_norm", "instance_norm"})
+_NORMALISING = frozenset({"softmax", "log_softmax", "layer_norm", "rms_norm", "instance_norm"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def reduced_axes(workload: Workload) -> frozenset[int]:
     match step.operator:
         case "softmax" | "log_softmax":
             return frozenset({step.integer("axis")})
-        case "layer_norm":
+        case "layer_norm" | "rms_norm":
             return frozenset(range(step.integer("axis"), len(data.shape)))
         case "instance_norm":
             return frozenset(range(2, len(data.shape)))
@@ -101,12 +101,15 @@ def reduced_axes(workload: Workload) -> frozenset[int]:
 
 
 def operand_frame(workload: Workload, forms: tuple[Form, ...]) -> Frame:
-    """The axes that the schedule follows: the operand's, or the result's of the same shape."""
+    """The axes that the schedule follows: the operand's, or the result's of the same shape. What is
+    computed on the way lies as the first argument of its shape does."""
     step, (data, *_), _ = anchored(workload)
     form = forms[-1]
     if step.operator in _REDUCTIONS:
+        fits = (i for i, each in enumerate(workload.arguments) if each.type.shape == data.shape)
         source = step.inputs[0]
-        form = forms[source] if source < len(workload.arguments) else PLAIN
+        source = source if source < len(workload.arguments) else next(fits, None)
+        form = PLAIN if source is None else forms[source]
     return Frame(data.shape, form, reduced_axes(workload))
 
 

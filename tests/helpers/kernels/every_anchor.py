@@ -29,6 +29,7 @@ CASES: dict[str, tuple[list[tuple[int, ...]], Step]] = {
     "softmax": ([(2, 8, 5)], step("softmax", 0, axis=1)),
     "log_softmax": ([(2, 8, 5)], step("log_softmax", 0, axis=2)),
     "layer_norm": ([(2, 8, 5), (8, 5), (5,)], step("layer_norm", 0, 1, 2, axis=1, epsilon=1e-5)),
+    "rms_norm": ([(2, 8, 5), (8, 5)], step("rms_norm", 0, 1, axis=1, epsilon=1e-5)),
     "instance_norm": ([(2, 8, 5, 5), (8,), (8,)], step("instance_norm", 0, 1, 2, epsilon=1e-5)),
     "recurrent": (
         [(3, 2, 20), (5, 20), (2, 5), (2, 5), (15,)],

@@ -218,6 +218,35 @@ def test_layer_norm(style: str) -> None:
     assert result.nodes[0].attribute("axis") == 2
 
 
+@pytest.mark.parametrize("kept", ["both", "view", "narrow", "overlap", "output"])
+def test_gates_are_layers_of_their_own(kept: str) -> None:
+    b = Builder()
+    n = 4 if kept == "narrow" else 64
+    y = b.add("add", b.weight(2 * n), b.add("dense", b.input(2, 3, 8), b.weight(8, 2 * n)))
+    middle = n - 1 if kept == "overlap" else n
+    left, right = (
+        b.add("slice", y, starts=(0, 0, start), stops=(2, 3, stop), steps=(1, 1, 1))
+        for start, stop in ((0, n), (middle, middle + n))
+    )
+    if kept == "view":
+        left, right = (b.add("reshape", part, shape=(6, n)) for part in (left, right))
+        right = b.add("transpose", right, permutation=(1, 0))
+        found = [left, right]
+    else:
+        found = [b.add("multiply", left, b.add("sigmoid", right))]
+    result = cleaned(b.graph(*found, *([y] if kept == "output" else [])))
+    assert operators(result).count("dense") == (2 if kept == "both" else 1)
+
+
+def test_a_norm_of_what_is_not_centred() -> None:
+    b = Builder()
+    x = b.add("subtract", b.input(2, 8), b.input(8))
+    variance = b.add("reduce_mean", b.add("multiply", x, x), axes=(1,), keepdims=True)
+    y = b.add("divide", x, b.add("sqrt", b.add("add", b.constant(1e-5), variance)))
+    result = cleaned(b.graph(b.add("add", b.add("multiply", y, b.weight(8)), b.weight(8))))
+    assert operators(result) == ["subtract", "rms_norm", "add"]
+
+
 def test_matrix_products() -> None:
     b = Builder()
     x, k = b.input(2, 3, 4), b.input(2, 5, 4)

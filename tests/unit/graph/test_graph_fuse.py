@@ -54,7 +54,7 @@ def test_chain_stops_at_readers_outputs_and_shapes() -> None:
     grown = b.add("add", b.add("reduce_mean", t, axes=(2, 3), keepdims=True), s)
     network = fused(b.graph(grown, a))
     assert [s for s in steps(network) if "conv2d" in s] == [["conv2d"]]
-    assert [s for s in steps(network) if "reduce_mean" in s] == [["reduce_mean"]]
+    assert [s for s in steps(network) if "reduce_mean" in s] == [["tanh", "reduce_mean"]]
 
 
 def test_value_used_twice_in_elementwise_group() -> None:
@@ -64,6 +64,41 @@ def test_value_used_twice_in_elementwise_group() -> None:
     y = b.add("multiply", y, b.add("tanh", b.add("softplus", y)))
     network = fused(b.graph(y))
     assert steps(network) == [["add", "softplus", "tanh", "multiply"]]
+
+
+def test_ways_that_meet_again_go_along_and_others_do_not() -> None:
+    b = Builder()
+    x, w = b.input(3, 4), b.weight(4, 4)
+    y = b.add("dense", x, w)
+    gate = b.add("multiply", b.add("tanh", y), b.add("add", y, b.input(4)))
+    z = b.add("dense", gate, w)
+    narrow = b.add("reduce_sum", z, axes=(1,), keepdims=True)
+    apart = b.add("multiply", b.add("sigmoid", z), narrow)
+    network = fused(b.graph(apart))
+    assert steps(network) == [
+        ["dense", "tanh", "add", "multiply"],
+        ["dense"],
+        ["reduce_sum"],
+        ["sigmoid", "multiply"],
+    ]
+
+
+def test_what_only_a_reduction_reads_goes_along() -> None:
+    b = Builder()
+    x = b.input(3, 4)
+    y = b.add("reduce_sum", b.add("multiply", x, x), axes=(1,), keepdims=True)
+    seen = b.add("negative", x)
+    z = b.add("reduce_max", seen, axes=(1,), keepdims=True)
+    costly = b.add("exp", b.add("exp", b.add("exp", x)))
+    w = b.add("reduce_sum", costly, axes=(1,), keepdims=True)
+    network = fused(b.graph(y, seen, z, w))
+    assert sorted(steps(network)) == [
+        ["exp", "exp", "exp"],
+        ["multiply", "reduce_sum"],
+        ["negative"],
+        ["reduce_max"],
+        ["reduce_sum"],
+    ]
 
 
 def test_groups_have_caps() -> None:

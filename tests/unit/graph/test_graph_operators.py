@@ -406,6 +406,7 @@ WORK = [
     ("softmax", [(2, 3)], {"axis": 1}, 5 * 6),
     ("log_softmax", [(2, 3)], {"axis": 1}, 5 * 6),
     ("layer_norm", [(2, 3), (3,), (3,)], {"axis": 1, "epsilon": 0.0}, 8 * 6),
+    ("rms_norm", [(2, 3), (3,)], {"axis": 1, "epsilon": 0.0}, 5 * 6),
     ("instance_norm", [(2, 3, 4), (3,), (3,)], {"epsilon": 0.0}, 8 * 24),
     # for each of five neighbours a square and a sum, and four more
     ("lrn", [(1, 6, 2, 2)], {"size": 5, "alpha": 1.0, "beta": 0.5, "bias": 1.0}, 14 * 24),

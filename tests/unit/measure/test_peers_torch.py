@@ -67,6 +67,7 @@ CASES: list[Case] = [
     ("softmax", MAP, {"axis": 1}),
     ("log_softmax", MAP, {"axis": 3}),
     ("layer_norm", ((2, 3, 8), (8,), (1,)), {"axis": 2, "epsilon": 1e-5}),
+    ("rms_norm", ((2, 3, 8), (1,)), {"axis": 2, "epsilon": 1e-5}),
     ("lrn", MAP, {"size": 3, "alpha": 0.1, "beta": 0.75, "bias": 1.0}),
     ("instance_norm", (*MAP, (4,), (4,)), {"epsilon": 1e-5}),
     *[

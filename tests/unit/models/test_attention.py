@@ -212,19 +212,40 @@ def test_the_body_of_the_operator_of_onnx(mask):
     assert attention.attribute("causal") is not mask
 
 
-def test_few_queries_and_scores_that_others_read_stay_as_they_are():
+def test_scores_that_others_read_stay_as_they_are():
     w = Written()
     scores = scaled(w, "quotient")
     shares = w.node("Softmax", scores, axis=-1)
     w.merged(w.node("MatMul", shares, w.v))
     model = model_of(w.nodes, w.inputs, constants=w.constants, outputs=("y", shares))
     assert "attention" not in {node.operator for node in clean(folded(model)).nodes}
-    w.nodes.insert(1, helper.make_node("Identity", ["q"], ["unused"]))
-    w.inputs |= {name: normal(BATCH, 4, HEADS * DEPTH) for name in "qkv"}
-    for value in w.constants.values():
-        value[value == N] = 4
-    model = model_of(w.nodes, w.inputs, constants=w.constants)
-    assert "attention" not in {node.operator for node in clean(folded(model)).nodes}
+
+
+def test_one_query_and_a_cache_whose_heads_are_shared():
+    """As a decoder makes one token: the cache has heads first, and each serves two others."""
+    w = Written()
+    w.inputs = {"q": normal(BATCH, HEADS, 1, DEPTH)} | {
+        name: normal(BATCH, 2, N, DEPTH, seed=seed) for seed, name in enumerate("kv", 1)
+    }
+    k, v = (
+        w.reshape(
+            w.node(
+                "Expand",
+                w.reshape(name, BATCH, 2, 1, N, DEPTH),
+                w.constant(np.array((BATCH, 2, 2, N, DEPTH))),
+            ),
+            BATCH, HEADS, N, DEPTH,
+        )
+        for name in "kv"
+    )  # fmt: skip
+    scores = w.node("MatMul", "q", w.node("Transpose", k, perm=(0, 1, 3, 2)))
+    context = w.node("MatMul", w.node("Softmax", scores, axis=-1), v)
+    ahead = w.node("Transpose", context, perm=(0, 2, 1, 3))
+    w.node("Relu", w.reshape(ahead, BATCH, 1, HEADS * DEPTH), out="y")
+    graph, attention = w.checked()
+    assert attention.integer("key_heads") == 2
+    (call,) = fused_network(graph).calls
+    assert call.inputs == ("q", "k", "v")
 
 
 def test_views_of_one_tensor_are_read_by_the_kernel():

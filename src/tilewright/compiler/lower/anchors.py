@@ -282,15 +282,18 @@ def _softmax(
 def _normalised(
     name: str, program: Program, operands: list[Value], named: Any, result: TensorType
 ) -> Value:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias, in two passes."""
-    data, scale, bias = map(widened, operands)
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias, in two passes; `rms_norm` has neither
+    mean nor bias."""
+    data, *parts = map(widened, operands)
     by_channel = name == "instance_norm"
     over = tuple(range(2 if by_channel else named["axis"], len(result.shape)))
     data = staged(program, data, "data")
     count = prod(data.type.shape[axis] for axis in over)
-    total = _folded(program, data, over, te.sum, "total")
-    centre = pointwise(lambda x, whole: x - mean(whole, count), data, total)
-    centred = staged(program, centre, "centred")
+    centred = data
+    if name != "rms_norm":
+        total = _folded(program, data, over, te.sum, "total")
+        centre = pointwise(lambda x, whole: x - mean(whole, count), data, total)
+        centred = staged(program, centre, "centred")
     squares = _folded(program, pointwise(lambda x: x * x, centred), over, te.sum, "squares")
 
     def divided(x: Expr, whole: Expr) -> Expr:
@@ -299,11 +302,11 @@ def _normalised(
     normal = pointwise(divided, centred, squares)
 
     def read(index: Index) -> Expr:
-        factor, offset = (
+        factor, *offset = (
             value.read([index[1]] if by_channel else broadcast_index(index, value.type.shape))
-            for value in (scale, bias)
+            for value in parts
         )
-        return normal.read(index) * factor + offset
+        return sum(offset, start=normal.read(index) * factor)
 
     return Value(normal.type, read)
 
@@ -390,6 +393,7 @@ RULES: dict[str, Rule] = {
     "softmax": partial(_softmax, "softmax"),
     "log_softmax": partial(_softmax, "log_softmax"),
     "layer_norm": partial(_normalised, "layer_norm"),
+    "rms_norm": partial(_normalised, "rms_norm"),
     "instance_norm": partial(_normalised, "instance_norm"),
     "lrn": _lrn,
     "recurrent": lambda program, *_: layer_states(program),

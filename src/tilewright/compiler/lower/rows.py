@@ -50,6 +50,9 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
             read = build.softmax(operands[0], log=step.operator == "log_softmax")
         case "layer_norm" | "instance_norm":
             read = build.normalised(operands, step.operator, named)
+        case "rms_norm":
+            data, *parts = operands
+            read = build.scaled(data, data.read, parts, named["epsilon"])
         case reduction:
             read = build.reduction(operands[0], reduction)
     schedule = program.schedule(read)
@@ -220,25 +223,35 @@ class _Rows:
 
     def normalised(self, operands: list[Value], name: str, named: dict[str, Any]) -> Read:
         """(x - mean) / sqrt(variance + epsilon) * scale + bias, variance from differences."""
-        data, scale, bias = operands
-        one, epsilon = (tirx.const(value, data.type.dtype) for value in (1, named["epsilon"]))
+        data, *parts = operands
         count = prod(self.frame.extents(self.frame.gone))
         total = self.fold(data, te.sum, "total")
         centre = self.per_row(lambda at: mean(total(at), count), "centre")
 
+        def centred(at: Index) -> Expr:
+            return data.read(at) - centre(at)
+
+        if name == "instance_norm":
+            parts = [Value(data.type, lambda at, p=part: p.read([at[1]])) for part in parts]
+        return self.scaled(data, centred, parts, named["epsilon"])
+
+    def scaled(self, data: Value, value: Read, parts: list[Value], epsilon: float) -> Read:
+        """A `value` in the data's shape, divided by the root of its mean square; the parts are
+        scale and bias, if there is one."""
+        one, least = (tirx.const(value, data.type.dtype) for value in (1, epsilon))
+        count = prod(self.frame.extents(self.frame.gone))
+
         def square(at: Index) -> Expr:
-            return mathematics.shared(data.read(at) - centre(at), lambda d: d * d)
+            return mathematics.shared(value(at), lambda d: d * d)
 
         squares = self.fold(Value(data.type, square), te.sum, "squares")
         spread = self.per_row(
-            lambda at: one / tirx.sqrt(mean(squares(at), count) + epsilon), "spread"
+            lambda at: one / tirx.sqrt(mean(squares(at), count) + least), "spread"
         )
 
         def read(at: Index) -> Expr:
-            place = [at[1]] if name == "instance_norm" else None
-            factor = scale.read(place or broadcast_index(at, scale.type.shape))
-            offset = bias.read(place or broadcast_index(at, bias.type.shape))
-            return (data.read(at) - centre(at)) * spread(at) * factor + offset
+            factor, *offset = (part.read(broadcast_index(at, part.type.shape)) for part in parts)
+            return sum(offset, start=value(at) * spread(at) * factor)
 
         return read
 

@@ -17,6 +17,7 @@ REWRITES = (
     patterns.recognize_layer_norm,
     patterns.fold_layer_norm,
     patterns.simplify_products,
+    patterns.split_gates,
     attention.recognize_attention,
     movements.sink_reshapes,
     movements.merge_movements,

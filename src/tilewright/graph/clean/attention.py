@@ -15,8 +15,6 @@ from tilewright.graph.operators.attention import visible_keys
 
 Shape = tuple[int, ...]
 
-_FEWEST_QUERIES = 8
-"""Of fewer queries, copying the keys takes longer than both products."""
 _LOWEST = -1e30
 """Where a score is replaced by less, or has less added to it, nothing is left of it."""
 _REACH = 1e20
@@ -57,9 +55,9 @@ def recognize_attention(edit: Edit, node: Node) -> None:
     only_if(edit.types[node.output].dtype == "float32")
     hidden, shares = _hidden(edit, node.inputs[0])
     softmax = found(edit.producer(_viewed(edit, shares), "softmax"))
-    queries, _ = shape = edit.types[softmax.output].shape[-2:]
+    shape = edit.types[softmax.output].shape[-2:]
     last = softmax.integer("axis") == len(edit.types[softmax.output].shape) - 1
-    only_if(last and queries >= _FEWEST_QUERIES and edit.read_once(softmax.output))
+    only_if(last and edit.read_once(softmax.output))
     walk = _Scores(softmax.inputs[0])
     while _step_up(edit, walk):
         pass
@@ -70,7 +68,7 @@ def recognize_attention(edit: Edit, node: Node) -> None:
     whole = (batch, heads, *shape)
     result = edit.types[node.output].shape
     only_if(edit.types[product.output].elements == prod(whole))
-    only_if(prod(result) == batch * heads * queries * result[-1])
+    only_if(prod(result) == batch * heads * shape[0] * result[-1])
     only_if(abs(walk.scale) <= _LARGEST)
     turned = (not product.attribute("transpose_b"), bool(node.attribute("transpose_b")))
     key_heads, operands = _operands(edit, walk, (q, k, node.inputs[1]), turned, whole)
@@ -85,7 +83,7 @@ def recognize_attention(edit: Edit, node: Node) -> None:
         causal=causal,
         fill=walk.fill,
     )
-    apart = _shaped(edit, walk, attention.output, (batch, queries, heads, result[-1]))
+    apart = _shaped(edit, walk, attention.output, (batch, shape[0], heads, result[-1]))
     ahead = edit.node("transpose", (apart,), name=node.name, permutation=(0, 2, 1, 3))
     before = [*walk.new[:-1], attention, walk.new[-1], ahead]
     if hidden is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import isclose, prod, sqrt
 from typing import Any
 
@@ -9,7 +10,11 @@ import numpy as np
 
 from tilewright.graph.clean.edit import Edit, NotApplicable, found, only_if, rewrite
 from tilewright.graph.network import Node
+from tilewright.graph.operators import OPERATORS
 from tilewright.graph.operators.base import broadcast
+
+_NARROWEST = 64
+"""Columns of a part of a dense layer: fewer are not worth a task."""
 
 
 @rewrite("multiply")
@@ -81,30 +86,31 @@ def _operand(edit: Edit, tensor: str, operator: str, constant: float) -> str | N
 
 @rewrite("divide", "multiply")
 def recognize_layer_norm(edit: Edit, node: Node) -> None:
-    """Recognise a layer norm written out.
+    """Recognise a layer norm written out, and one by the root of the mean square.
 
-    before: d = x - mean(x); d / sqrt(mean(d * d) + epsilon)
-    after:  layer_norm(x, 1, 0)
+    before: d = x - mean(x); d / sqrt(mean(d * d) + epsilon)        x / sqrt(mean(x * x) + epsilon)
+    after:  layer_norm(x, 1, 0)                                     rms_norm(x, 1)
     """
     centred, root = _quotient(edit, node)
-    difference = found(edit.producer(centred, "subtract"))
+    difference = edit.producer(centred, "subtract")
     total = found(edit.producer(root.inputs[0], "add"))
-    x, mean = difference.inputs
-    kind = edit.types[x]
+    kind = edit.types[centred]
     for variance, c in (total.inputs, total.inputs[::-1]):
         epsilon, squares = edit.scalar(c), edit.producer(variance, "reduce_mean")
         square = None if squares is None else edit.producer(squares.inputs[0], "multiply")
-        axes = _mean_axes(edit, mean, x)
-        if epsilon is None or axes is None or kind != edit.types[node.output]:
+        axes = _mean_axes(edit, variance)
+        squared = square is not None and square.inputs == (centred, centred)
+        if epsilon is None or axes is None or not squared or kind != edit.types[node.output]:
             continue
-        squared = square is not None and square.inputs == (difference.output, difference.output)
-        if squared and _mean_axes(edit, variance) == axes:
-            part = kind.shape[axes[0] :]
-            scale = edit.constant(f"{node.name}.scale", np.ones(part, kind.dtype))
+        axis, part = axes[0], kind.shape[axes[0] :]
+        scale = edit.constant(f"{node.name}.scale", np.ones(part, kind.dtype))
+        x, mean = (centred, "") if difference is None else difference.inputs
+        if mean and edit.types[x] == kind and _mean_axes(edit, mean, x) == axes:
             bias = edit.constant(f"{node.name}.bias", np.zeros(part, kind.dtype))
-            inputs = x, scale, bias
-            edit.turn(node, "layer_norm", inputs, axis=axes[0], epsilon=epsilon)
-            break
+            edit.turn(node, "layer_norm", (x, scale, bias), axis=axis, epsilon=epsilon)
+        else:
+            edit.turn(node, "rms_norm", (centred, scale), axis=axis, epsilon=epsilon)
+        break
 
 
 def _quotient(edit: Edit, node: Node) -> tuple[str, Node]:
@@ -132,34 +138,37 @@ def _mean_axes(edit: Edit, tensor: str, source: str | None = None) -> tuple[int,
 
 @rewrite("multiply", "add")
 def fold_layer_norm(edit: Edit, node: Node) -> None:
-    """Fold a constant scale or shift behind a layer norm into it.
+    """Fold a constant scale or shift behind a norm into it, if it has one.
 
     before: layer_norm(x, s, b) * c         layer_norm(x, s, b) + c
     after:  layer_norm(x, s * c, b * c)     layer_norm(x, s, b + c)
     """
     for tensor, c in (node.inputs, node.inputs[::-1]):
-        norm = edit.producer(tensor, "layer_norm")
+        norm = edit.producer(tensor, "layer_norm", "rms_norm")
         if norm is not None and c in edit.constants and edit.read_once(tensor):
             _fold_into_norm(edit, node, norm, edit.constants[c])
             break
 
 
 def _fold_into_norm(edit: Edit, node: Node, norm: Node, c: Any) -> None:
-    x, scale, bias = norm.inputs
+    x, *parts = norm.inputs
     kind = edit.types[x]
     part = kind.shape[norm.integer("axis") :]
-    s: Any = found(edit.constants.get(scale))
-    b: Any = found(edit.constants.get(bias))
     rest = c.shape[max(0, c.ndim - len(part)) :]
     only_if(kind == edit.types[node.output] and prod(rest) == c.size)
     only_if(broadcast((part, rest)) == part)
     value: Any = c.reshape(rest)
+    arrays: list[Any] = [found(edit.constants.get(name)) for name in parts]
     if node.operator == "multiply":
-        scale = edit.constant(f"{scale}.scaled", np.asarray(np.broadcast_to(s * value, part)))
-        bias = edit.constant(f"{bias}.scaled", np.asarray(np.broadcast_to(b * value, part)))
+        arrays = [array * value for array in arrays]
     else:
-        bias = edit.constant(f"{bias}.shifted", np.asarray(np.broadcast_to(b + value, part)))
-    edit.replace(node, edit.rewritten(norm, (x, scale, bias), node.output))
+        only_if(len(arrays) == 2)
+        arrays[1] = arrays[1] + value
+    folded = [
+        edit.constant(f"{name}.folded", np.asarray(np.broadcast_to(array, part)))
+        for name, array in zip(parts, arrays, strict=True)
+    ]
+    edit.replace(node, edit.rewritten(norm, (x, *folded), node.output))
 
 
 @rewrite("batch_matmul")
@@ -182,3 +191,50 @@ def simplify_products(edit: Edit, node: Node) -> None:
         *front, rows, columns = range(len(edit.types[b].shape))
         if inner.integers("permutation") == (*front, columns, rows):
             edit.turn(node, "batch_matmul", (a, inner.inputs[0]), transpose_b=not swapped)
+
+
+@rewrite("slice")
+def split_gates(edit: Edit, node: Node) -> None:
+    """Make a dense layer for each part of its columns, so that what follows a part can be fused.
+
+    before: y = dense(x, w) + b; a = y[…, :n]; silu(a) * y[…, n:]
+    after:  silu(dense(x, w[:, :n]) + b[:n]) * (dense(x, w[:, n:]) + b[n:])
+
+    There must be two, neither narrow, which do not overlap; of one of them at least, nothing but
+    elementwise operators is made.
+    """
+    source = node.inputs[0]
+    added = edit.producer(source, "add")
+    summed, bias = (source, "") if added is None else added.inputs
+    if bias and edit.producer(summed, "dense") is None:
+        summed, bias = bias, summed
+    product = found(edit.producer(summed, "dense"))
+    x, w = product.inputs
+    weights: Any = found(edit.constants.get(w))
+    offsets: Any = edit.constants.get(bias)
+    columns, parts = weights.shape[1:], edit.readers[source]
+    only_if(not bias or (offsets is not None and offsets.shape == columns))
+    only_if(len(parts) == 2 and source not in edit.outputs and (not bias or edit.read_once(summed)))
+    cuts = sorted(_cut_columns(edit, part) for part in parts)
+    only_if(all(stop - start >= _NARROWEST for start, stop in cuts))
+    only_if(all(stop <= start for (_, stop), (start, _) in pairwise(cuts)))
+    made = [edit.readers.get(part.output, ()) for part in parts]
+    only_if(any(on and all(OPERATORS[r.operator].elementwise for r in on) for on in made))
+    start, stop = _cut_columns(edit, node)
+    part = edit.constant(f"{w}.{start}", np.ascontiguousarray(weights[:, start:stop]))
+    if offsets is None:
+        edit.turn(node, "dense", (x, part))
+        return
+    half = edit.node("dense", (x, part), name=product.name)
+    offset = edit.constant(f"{bias}.{start}", offsets[start:stop])
+    edit.turn(node, "add", (half.output, offset), [half])
+
+
+def _cut_columns(edit: Edit, node: Node) -> tuple[int, int]:
+    """The columns that a slice takes, if it takes nothing but columns."""
+    only_if(node.operator == "slice")
+    shape = edit.types[node.inputs[0]].shape
+    starts, stops = node.integers("starts"), node.integers("stops")
+    only_if(edit.types[node.output].shape[:-1] == shape[:-1])
+    only_if(all(step == 1 for step in node.integers("steps")))
+    return starts[-1], stops[-1]

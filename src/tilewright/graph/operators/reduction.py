@@ -111,6 +111,11 @@ def _normalized(x: Any, axes: Shape, epsilon: float) -> Any:
     return centred / np.sqrt(variance + epsilon)
 
 
+def _rms_norm(x: Any, scale: Any, axis: int, epsilon: float) -> Any:
+    squares = np.square(x).mean(axis=tuple(range(axis, x.ndim)), keepdims=True)
+    return x / np.sqrt(squares + epsilon) * scale
+
+
 def _instance_norm_type(types: Types, **_named: object) -> TensorType:
     common_dtype(types)
     shape = types[0].shape
@@ -187,6 +192,14 @@ REDUCTION = (
             ("layer_norm", _layer_norm_type, _layer_norm),
             ("instance_norm", _instance_norm_type, _instance_norm),
         )
+    ),
+    Operator(
+        name="rms_norm",
+        result_type=_layer_norm_type,
+        work=5,
+        compute=_rms_norm,
+        arity=2,
+        anchor=True,
     ),
     Operator(name="lrn", result_type=_lrn_type, work=_lrn_work, compute=_lrn, anchor=True),
 )

@@ -116,6 +116,11 @@ def _layer_norm(named: Named, x: Any, scale: Any, bias: Any) -> Any:
     )
 
 
+def _rms_norm(named: Named, x: Any, scale: Any) -> Any:
+    shape = tuple(x.shape[named["axis"] :])
+    return functional.rms_norm(x, shape, scale.expand(shape), float(named["epsilon"]))
+
+
 def _lrn(named: Named) -> Call:
     size, alpha, beta, bias = (named[key] for key in ("size", "alpha", "beta", "bias"))
     if size % 2 == 0:
@@ -244,6 +249,7 @@ _CALLED: dict[str, Call] = {
     "softmax": lambda n, x: torch.softmax(x, n["axis"]),
     "log_softmax": lambda n, x: torch.log_softmax(x, n["axis"]),
     "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
     "attention": _attention,
     "instance_norm": lambda n, x, scale, bias: functional.instance_norm(
         x, weight=scale, bias=bias, eps=n["epsilon"]
