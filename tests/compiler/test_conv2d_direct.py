@@ -61,6 +61,28 @@ def test_random_geometries(
 
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(
+    groups=st.sampled_from([1, 1, 4]),
+    length=st.integers(40, 130),
+    kernel=st.integers(1, 33),
+    stride=st.integers(1, 3),
+    dilation=st.integers(1, 2),
+    padding=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    blocks=st.tuples(st.sampled_from([0, 8]), st.sampled_from([0, 8])),
+    choice=st.one_of(st.none(), st.integers(0, 10_000)),
+)
+def test_signals(groups, length, kernel, stride, dilation, padding, blocks, choice):
+    """Convolutions of one axis come with a plane of one row."""
+    kernel = min(kernel, length // dilation)
+    task = conv(
+        (1, 8 * groups, 1, length), 8 * groups, (1, kernel), "bu", groups=groups,
+        strides=(1, stride), dilation=(1, dilation), padding=(0, padding[0], 0, padding[1]),
+    )  # fmt: skip
+    data, result = (block_or_plain(block, 8) for block in blocks)
+    check_kernel(task, SPEC, forms_for(task, data, result), choice)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(
     groups=st.sampled_from([2, 3, 4]),
     inside=st.sampled_from([1, 2, 4]),
     outside=st.sampled_from([2, 4, 6]),

@@ -223,6 +223,28 @@ def test_interpolation_along_two_axes_and_a_relu_is_one_kernel(form: Form) -> No
     check(workload(kinds, *steps), [x, *tables], tolerance=1e-5, forms=forms)
 
 
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(
+    st.sampled_from([PLAIN, blocked(4), blocked(16)]),
+    st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    st.tuples(st.integers(1, 12), st.integers(1, 12)),
+)
+def test_from_channels_last_to_larger_images_in_blocks(
+    written: Form, small: tuple[int, int], large: tuple[int, int]
+) -> None:
+    x = np.random.default_rng(0).standard_normal((1, small[0] * small[1], 32)).astype(np.float32)
+    tables = [*table(small[0], large[0], 2, 1), *table(small[1], large[1], 2, 2)]
+    kinds = [TensorType(array.shape, str(array.dtype)) for array in (x, *tables)]
+    steps = (
+        step("transpose", 0, permutation=(0, 2, 1)),
+        step("reshape", 5, shape=(1, 32, *small)),
+        step("interpolate", 6, 1, 2, axis=2),
+        step("interpolate", 7, 3, 4, axis=3),
+    )
+    task = workload(kinds, *steps)
+    check(task, [x, *tables], tolerance=1e-5, forms=(*(PLAIN,) * 5, written))
+
+
 def test_interpolation_never_reads_outside() -> None:
     x = np.ones((3, 4), np.float32)
     indices = np.array([[-5, 0, 99]], np.int32)

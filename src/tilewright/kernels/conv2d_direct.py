@@ -56,6 +56,12 @@ _FEW_CHANNELS = 4
 _WIDEST_OF_SEVERAL_ROWS = 16
 _TAPS_INSIDE = "chunk,ky,lane,kx"
 _CHUNKS_INSIDE = "ky,kx,chunk,lane"
+_WEIGHTS_AHEAD = 0.1
+"""Of weights that the second cache holds: most of it is hidden, as they are fetched ahead."""
+_STRIDED, _LARGE = 4.0, 4.0
+_CLAMPED, _ADDRESSES = 1.2, 12
+"""Where the column of each of more loads than so many is held within the input, as the last tile
+reaches beyond it."""
 # time against the plain way, seen in steps of a few hundredths on one machine with AVX-512
 _LANES_SPELLED_OUT = 0.95
 _TAPS_SHARE_INPUTS = 0.98
@@ -132,13 +138,12 @@ class DirectConvolution(TiledConvolution, ToldAsColumns):
         tile = self.tile(settings, register)
         fill = conv.out_channels / (chunks * vectors * register)
         weight_bytes = 4.0 * lanes * tile_out * conv.summed
-        by_rows = chosen(settings, "order", "rows")
-        traffic = np.where(by_rows, 4.0 * conv.summed * conv.out_channels * tiles_h, 0.0)
+        again = _read_again(conv, target, resources, forms, settings)
         spill = np.where(weight_bytes > target.cache_bytes(2) / 2, 1.15, 1.0)
         slow = tile.slowdown * spill * _reduction_speed(conv, target, settings, tile)
         slow = slow * _doubt(conv, forms, settings) * np.where(torn, _TORN_VECTORS, 1.0)
         ragged = (conv.groups > 1) & (conv.group_out % lanes > 0)
-        moved = conv.moved_bytes + 0.1 * traffic + np.where(ragged, 2.0 * conv.result_bytes, 0.0)
+        moved = conv.moved_bytes + again + np.where(ragged, 2.0 * conv.result_bytes, 0.0)
         return Demand(
             pieces=conv.batch * (chunks / tile_out) * apart,
             operations=conv.flop * waste,
@@ -215,6 +220,36 @@ def _tiles_apart(
     return np.where(whole, 1.0, tiles_h * np.where(rows | cached, 1.0, tiles_w))
 
 
+def _read_again(
+    conv: Convolutions,
+    target: Target,
+    resources: Resources,
+    forms: tuple[Form, ...],
+    settings: Sequence[Settings],
+) -> Column:
+    """Bytes that are read more than once. By rows, these are the weights, for each row of tiles.
+
+    In a plane of one row, whose tiles are pieces of work, an input that is much larger than the
+    second cache is read for each tile of output channels; by rows it is not, but the weights are
+    for each tile, and results are written in more streams, so that it must be larger than they are.
+    Plain data lies far apart: it counts even where each thread reads it but once.
+    """
+    tiles_h, tiles_w, _ = plane_tiles(conv, settings)
+    line, weights = np.equal(conv.out_height, 1), 4.0 * conv.summed * conv.out_channels
+    lost = np.where(line & (weights > target.cache_bytes(2)), 1.0, _WEIGHTS_AHEAD)
+    by_rows = lost * weights * np.where(line, tiles_w, tiles_h)
+    chunks = np.ceil(conv.group_out / column(settings, "lanes"))
+    tiles_out = np.ceil(chunks / column(settings, "tile_out"))
+    strided = (data_blocks(conv, forms) == 0) & (conv.group_in > _FEW_CHANNELS)
+    image = 4.0 * conv.group_in * conv.in_height * conv.in_width
+    shared = np.where(strided, np.minimum(resources.threads, tiles_out), 1.0)
+    passes = np.where(image > _LARGE * target.cache_bytes(2), tiles_out, shared) - 1.0
+    inputs = image * conv.groups * passes * np.where(strided, _STRIDED, 1.0)
+    larger = line & (image * conv.groups > 4.0 * conv.out_channels * conv.pixels)
+    by_channels = np.where(larger, conv.batch * inputs, 0.0)
+    return np.where(chosen(settings, "order", "rows"), by_rows, by_channels)
+
+
 def _reduction_speed(
     conv: Convolutions, target: Target, settings: Sequence[Settings], tile: RegisterTile
 ) -> Column:
@@ -242,7 +277,12 @@ def _doubt(conv: Convolutions, forms: tuple[Form, ...], settings: Sequence[Setti
         + collects * (column(settings, "in_block") != plain_blocks(conv, forms))
         + ~chosen(settings, "cache_chunks", 0)
     )
-    return np.power(_LESS_USUAL, unusual)
+    tiles_w = plane_tiles(conv, settings)[1]
+    last = (tiles_w * column(settings, "tile_width") - 1) * conv.strides[1]
+    beyond = last + (conv.kernel[1] - 1) * conv.dilation[1] >= conv.in_width
+    many = column(settings, "tile_width") * column(settings, "tile_height") > _ADDRESSES
+    singly = chosen(settings, "padding", "none") & (column(settings, "in_block") == 1)
+    return np.power(_LESS_USUAL, unusual) * np.where(beyond & many & singly, _CLAMPED, 1.0)
 
 
 def _knobs(

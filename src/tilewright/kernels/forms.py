@@ -33,14 +33,41 @@ def choose_forms(network: FusedNetwork, target: Target, resources: Resources) ->
     forms: dict[str, Form] = dict.fromkeys(network.graph.inputs, PLAIN)
     outputs = set(network.graph.outputs)
     readers = grouped([(tensor, call) for call in network.calls for tensor in call.inputs])
+    convolved = _convolved(network, readers)
     for call in network.calls:
         read_by = readers.get(call.output, [])
         opaque = any(reader.workload.anchor_name == "opaque" for reader in read_by)
-        plain = opaque or call.output in outputs
-        forms[call.output] = (
-            PLAIN if plain else _result_layout(call, forms, read_by, target, resources)
-        )
+        if opaque or call.output in outputs:
+            forms[call.output] = PLAIN
+        elif call.output in convolved and _turns(call.workload):
+            forms[call.output] = _whole_registers(call.workload, target)
+        else:
+            forms[call.output] = _result_layout(call, forms, read_by, target, resources)
     return forms
+
+
+def _convolved(network: FusedNetwork, readers: Mapping[str, list[TaskCall]]) -> set[str]:
+    """The tensors that convolutions read, directly or behind what keeps a layout."""
+    found: set[str] = set()
+    for call in reversed(network.calls):
+        for reader in readers.get(call.output, []):
+            keeps = reader.workload.anchor_name in _FOLLOWERS and reader.output in found
+            if keeps or reader.workload.anchor_name in _CONVOLUTIONS:
+                found.add(call.output)
+    return found
+
+
+def _turns(workload: Workload) -> bool:
+    """Whether another axis becomes the innermost one, as between channels first and last: such a
+    copy runs through memory in order where channels lie in blocks, and jumps where they do not."""
+    orders = (s.integers("permutation") for s in workload.steps if s.operator == "transpose")
+    return any(order[-1] != len(order) - 1 for order in orders)
+
+
+def _whole_registers(workload: Workload, target: Target) -> Form:
+    """Images in blocks of as many channels as a register holds, where they divide them."""
+    shape, lanes = workload.result.shape, target.lanes(workload.computed_in)
+    return blocked(lanes) if len(shape) == 4 and shape[1] % lanes == 0 else PLAIN
 
 
 def _result_layout(
@@ -56,6 +83,8 @@ def _result_layout(
         return PLAIN
     anchor = workload.anchor_name
     if anchor in _CONVOLUTIONS:
+        if readers and all(_turns(reader.workload) for reader in readers):
+            return _whole_registers(workload, target)
         undone = _only_plain(readers)
         return PLAIN if undone else _convolution_form(workload, target, resources)
     if anchor == "concat" and workload.steps[0].integer("axis") == 1:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.kernels.spec_checks import best, blocks_of, check_packing, check_space
-from tilewright.core.forms import PLAIN, blocked
+from tilewright.core.forms import PLAIN, Form, blocked
+from tilewright.core.records import Settings
 from tilewright.graph.workload import Workload
 from tilewright.kernels.conv2d_direct import SPEC, input_blocks
 from tilewright.kernels.convolution import convolution
@@ -210,6 +211,32 @@ def test_defaults_on_odd_extents_use_wide_tiles(extent: int):
     chosen = best(found, facts)
     tile = int(chosen["tile_width"]) * int(chosen["tile_height"]) * int(chosen["tile_out"])
     assert tile >= 8, "eight accumulators hide the latency of a multiply-add"
+
+
+def default(task: Workload, *forms: Form) -> Settings:
+    """The setting with the least estimate, for two threads with 1 MiB of second cache."""
+    on = made_up_placement(64, 32)
+    return best(*check_space(SPEC, task, on, (forms[0], PLAIN, forms[1])))
+
+
+@pytest.mark.parametrize(
+    ("channels", "pixels", "filters", "order"),
+    [(1024, 3136, 256, "rows"), (128, 784, 256, "channels"), (512, 3136, 4096, "channels")],
+    ids=["large input", "small input", "large weights"],
+)
+def test_a_line_whose_input_is_large_is_read_once(channels, pixels, filters, order):
+    task = conv((1, channels, 1, pixels), filters, 1)
+    assert default(task, blocked(16), blocked(16))["order"] == order
+
+
+def test_long_plain_signals_are_read_once_and_tiles_end_with_them():
+    signal = single(
+        "conv2d", (1, 128, 1, 3199), (128, 128, 1, 3), constants=(1,),
+        strides=(1, 2), padding=(0,) * 4, dilation=(1, 1), groups=1,
+    )  # fmt: skip
+    found = default(signal, PLAIN, blocked(16))
+    assert found["order"] == "rows"
+    assert 1599 % int(found["tile_width"]) == 0
 
 
 def test_error_bound_is_tight_and_grows_with_the_sum():

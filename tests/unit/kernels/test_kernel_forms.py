@@ -37,6 +37,53 @@ def test_a_tensor_that_is_flattened_next_stays_plain():
     )
 
 
+def turned(b: Builder, tokens: str, height: int, width: int) -> str:
+    """[n, height * width, c] as an image, channels first."""
+    batch, _, channels = b.types[tokens].shape
+    image = b.add("reshape", tokens, shape=(batch, height, width, channels))
+    return b.add("transpose", image, permutation=(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize(("channels", "form"), [(32, blocked(16)), (24, PLAIN), (3, PLAIN)])
+def test_what_turns_between_channels_first_and_last_is_blocked_beside_convolutions(channels, form):
+    b = Builder()
+    image = turned(b, b.input(1, 64, channels), 8, 8)
+    made = b.conv(image, channels, groups=channels)
+    last = b.add("transpose", made, permutation=(0, 2, 3, 1))
+    forms = choose_forms(fused(b, b.add("softmax", last, axis=3)), ON.target, ON.resources)
+    assert forms[image] == forms[made] == form
+    assert forms[last] == PLAIN
+
+
+def test_it_is_blocked_behind_a_concatenation_of_resized_images_too():
+    b = Builder()
+    large = turned(b, b.input(1, 64, 16), 8, 8)
+    small = turned(b, b.input(1, 16, 16), 4, 4)
+    named = {"coordinate": "asymmetric", "rounding": "floor", "scales": (1.0, 1.0, 2.0, 2.0)}
+    resized = b.add("resize_nearest", small, shape=(1, 16, 8, 8), **named)
+    both = b.add("concat", large, resized, axis=1)
+    forms = choose_forms(fused(b, b.conv(both, 16)), ON.target, ON.resources)
+    assert forms[large] == forms[resized] == forms[both] == blocked(16)
+
+
+def test_what_keeps_the_innermost_axis_stays_plain():
+    """Channels are shuffled: rows are copied as they are."""
+    b = Builder()
+    split = b.add("reshape", b.conv(b.input(1, 16, 8, 8), 32), shape=(1, 4, 8, 8, 8))
+    mixed = b.add("transpose", split, permutation=(0, 2, 1, 3, 4))
+    shuffled = b.add("reshape", mixed, shape=(1, 32, 8, 8))
+    forms = choose_forms(fused(b, b.conv(shuffled, 32, groups=32)), ON.target, ON.resources)
+    assert forms[shuffled] == PLAIN
+
+
+def test_heads_of_attention_stay_plain():
+    b = Builder()
+    split = b.add("reshape", b.input(1, 49, 32), shape=(1, 49, 2, 16))
+    heads = b.add("transpose", split, permutation=(0, 2, 3, 1))
+    forms = choose_forms(fused(b, b.add("softmax", heads, axis=3)), ON.target, ON.resources)
+    assert set(forms.values()) == {PLAIN}
+
+
 def test_what_an_opaque_operator_reads_is_plain():
     b = Builder()
     made = b.conv(b.input(1, 16, 8, 8), 32)
