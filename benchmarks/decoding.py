@@ -39,10 +39,9 @@ _SLEEP_S = 0.02
 """Threads of the other one stop spinning meanwhile."""
 
 
-def exported(folder: Path) -> None:
-    """Write the decoders that are not there yet: 4 layers of 512 columns, 8 heads, 8,000 tokens;
-    in one of them 4 heads share keys."""
-    import torch
+def modules() -> dict[str, Callable[[], Any]]:
+    """The decoders by name: 4 layers of 512 columns, 8 heads, 8,000 tokens; in one of them 4 heads
+    share keys. Their caches are tensors."""
     import transformers
     from torch import nn
 
@@ -82,8 +81,15 @@ def exported(folder: Path) -> None:
             )
         ),
     }  # fmt: skip
+    return {name: lambda make=make: Cached(make().eval()) for name, make in made.items()}
+
+
+def exported(folder: Path) -> None:
+    """Write the decoders that are not there yet."""
+    import torch
+
     folder.mkdir(parents=True, exist_ok=True)
-    for name, make in made.items():
+    for name, make in modules().items():
         path = folder / f"{name}.onnx"
         if path.exists():
             continue
@@ -97,7 +103,7 @@ def exported(folder: Path) -> None:
         )
         tokens, total = {0: "batch", 1: "tokens"}, {0: "batch", 1: "total"}
         torch.onnx.export(
-            Cached(make().eval()),
+            make(),
             (*inputs, torch.arange(3, 5)[None], *past),
             str(path),
             input_names=["input_ids", "attention_mask", "position_ids", *pasts],
