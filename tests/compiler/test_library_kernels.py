@@ -32,7 +32,8 @@ from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.island import NAME, SPEC
-from tilewright.kernels.onnx_nodes import Untranslatable, onnx_task
+from tilewright.kernels.onnx_nodes import Untranslatable
+from tilewright.kernels.onnx_rules import onnx_task
 from tilewright.kernels.plans import default_settings, lay_out, with_candidates
 from tilewright.kernels.spaces import library_candidates
 from tilewright.measure.checking import sample_arguments

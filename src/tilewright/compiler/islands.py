@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
@@ -30,6 +30,7 @@ from onnx import numpy_helper
 
 from tilewright.compiler.onnx_models import TASK
 from tilewright.core.errors import last_line
+from tilewright.graph.workload import Workload
 from tilewright.kernels.island import CALLED
 
 _MOST_SESSIONS = 1024
@@ -193,6 +194,39 @@ def _opened(
 def make_ready(model: str, index: str, *tensors: Any) -> None:
     """Open the session that a call with these operands and this result would go to."""
     _opened(model, index, [array_of(tensor) for tensor in tensors[:-1]])
+
+
+def in_order(workload: Workload, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The operands of an island, which may read one argument twice."""
+    return [arrays[value] for value in workload.steps[0].inputs]
+
+
+def computing(session: Session, workload: Workload) -> Callable[..., None]:
+    """A call that computes all outputs; the first goes to the last tensor where its shape is
+    known."""
+
+    def call(*tensors: Any) -> None:
+        *operands, result = map(array_of, tensors)
+        session.abandon()
+        given = in_order(workload, operands)
+        session.call(0, given, result if workload.result.is_static else None)
+
+    return call
+
+
+def copying(session: Session, workload: Workload) -> Callable[..., None]:
+    """A call that copies the workload's output, which is computed once."""
+    kept: list[np.ndarray] = []
+
+    def call(*tensors: Any) -> None:
+        *operands, result = map(array_of, tensors)
+        if not kept:
+            index = workload.steps[0].integer("output_index")
+            kept.append(session.call(index, in_order(workload, operands), None))
+        if result.shape == kept[0].shape:
+            np.copyto(result, kept[0])
+
+    return call
 
 
 @tvm.register_global_func(CALLED)

@@ -1,4 +1,4 @@
-"""Tasks as ONNX models: the nodes of `kernels.onnx_nodes` as ONNX Runtime reads them."""
+"""Tasks as ONNX models: the nodes of `kernels.onnx_rules` as ONNX Runtime reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from onnx import helper, numpy_helper
 from tilewright.core.forms import Form
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
-from tilewright.kernels.onnx_nodes import OPSET, OnnxNode, onnx_task
+from tilewright.kernels.onnx_nodes import OPSET, OnnxNode
+from tilewright.kernels.onnx_rules import onnx_task
 
 TASK = "tilewright task"
 """What graphs of tasks are called; islands have other names."""

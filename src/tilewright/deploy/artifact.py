@@ -25,7 +25,6 @@ from tilewright.deploy.opening import OpenedArtifact, open_artifact
 from tilewright.deploy.shape_set import Choice, Member, ShapeSet, read_shape_set
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
-from tilewright.kernels.island import SPEC
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.targeting import open_networks
 from tilewright.report import shown
@@ -210,12 +209,7 @@ def _refuse_here(opened: OpenedArtifact) -> None:
     """Raise TargetError where an artifact does not run in this process."""
     refuse_other_machine(opened.manifest.machine, local_placement(None).target)
     _refuse_other_versions(opened.manifest)
-    missing = SPEC.missing() if opened.islands else ""
-    if missing:
-        raise TargetError(
-            f"{opened.islands[0]} {missing} is not installed here.",
-            hint=f"pip install {missing}",
-        )
+    opened.require_engine()
 
 
 def run_on(

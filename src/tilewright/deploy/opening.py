@@ -27,6 +27,7 @@ from tilewright.deploy.shape_set import described, read_shape_set
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.tasks import Task
 from tilewright.kernels import registry, search_space
+from tilewright.kernels.island import SPEC
 from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare
@@ -52,6 +53,15 @@ class OpenedArtifact:
             return islands.of_tasks(codec.convert(tasks, tuple[TaskReport, ...]))
         except msgspec.ValidationError as error:
             raise errors.DamagedArtifact(self.folder / MANIFEST, f"in `tasks`: {error}") from error
+
+    def require_engine(self) -> None:
+        """Raise TargetError where ONNX Runtime computes parts of it and is not installed."""
+        missing = SPEC.missing() if self.islands else ""
+        if missing:
+            raise errors.TargetError(
+                f"{self.islands[0]} {missing} is not installed here.",
+                hint=f"pip install {missing}",
+            )
 
     def network(self, placement: Placement) -> PreparedNetwork:
         """The model it was made from, imported again.

@@ -16,7 +16,8 @@ from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.workload import Workload
 from tilewright.kernels.generic import ISLAND, Opaque
-from tilewright.kernels.onnx_nodes import Untranslatable, onnx_task
+from tilewright.kernels.onnx_nodes import Untranslatable
+from tilewright.kernels.onnx_rules import onnx_task
 from tilewright.kernels.streaming import Streaming
 
 CALLED = "tilewright.island"

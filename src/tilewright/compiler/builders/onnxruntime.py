@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -13,7 +13,7 @@ import numpy as np
 import tvm_ffi
 
 from tilewright.compiler.builders.base import SimulatedBuilder
-from tilewright.compiler.islands import Session, array_of, enter, make_ready
+from tilewright.compiler.islands import Session, computing, copying, enter, in_order, make_ready
 from tilewright.compiler.kernel_runs import BuiltKernel
 from tilewright.compiler.onnx_models import task_model
 from tilewright.core.codec import digest
@@ -34,7 +34,7 @@ class _IslandKernel(BuiltKernel):
         """The result, of whatever shape it comes out."""
         self.session.abandon()
         given = [np.asarray(array, order="C") for array in arrays]
-        return self.session.call(self.index, _in_order(self.workload, given), None)
+        return self.session.call(self.index, in_order(self.workload, given), None)
 
 
 class _TaskKernel(BuiltKernel):
@@ -53,11 +53,6 @@ class _TaskKernel(BuiltKernel):
         for operands in found[0]:
             make_ready(*given, *operands)
         return found
-
-
-def _in_order(workload: Workload, arrays: Sequence[Array]) -> list[Array]:
-    """The operands of an island, which may read one argument twice."""
-    return [arrays[value] for value in workload.steps[0].inputs]
 
 
 def _of(workload: Workload) -> tuple[str, int]:
@@ -105,7 +100,7 @@ class _OnnxRuntime:
         model, index = _of(workload)
         session = Session(model)
         return _IslandKernel(
-            call=(_copying if index else _computing)(session, workload),
+            call=(copying if index else computing)(session, workload),
             build_s=perf_counter() - began,
             session=session,
             index=index,
@@ -123,34 +118,6 @@ class _OnnxRuntime:
         everything = range(len(workload.arguments))
         bound = ",".join(str(place) for place in everything if workload.is_constant(place))
         return CALLED, (task_model(workload, candidate.forms), f"0:{bound}"), tuple(everything)
-
-
-def _computing(session: Session, workload: Workload) -> Callable[..., None]:
-    """A call that computes all outputs; the first goes to the last tensor where its shape is
-    known."""
-
-    def call(*tensors: Any) -> None:
-        *operands, result = map(array_of, tensors)
-        session.abandon()
-        given = _in_order(workload, operands)
-        session.call(0, given, result if workload.result.is_static else None)
-
-    return call
-
-
-def _copying(session: Session, workload: Workload) -> Callable[..., None]:
-    """A call that copies the workload's output, which is computed once."""
-    kept: list[Array] = []
-
-    def call(*tensors: Any) -> None:
-        *operands, result = map(array_of, tensors)
-        if not kept:
-            index = workload.steps[0].integer("output_index")
-            kept.append(session.call(index, _in_order(workload, operands), None))
-        if result.shape == kept[0].shape:
-            np.copyto(result, kept[0])
-
-    return call
 
 
 BUILDER = _OnnxRuntime()
