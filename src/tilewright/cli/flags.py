@@ -263,11 +263,6 @@ class LibraryFlag:
         ),
     ] = ""
 
-    @property
-    def library_names(self) -> tuple[str, ...]:
-        """The libraries, each once."""
-        return names_in(self.libraries)
-
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -276,7 +271,7 @@ class CompiledModelFlags(LibraryFlag, ModelFlags):
 
     def options(self, seed: int) -> ModelOptions:
         """See `ModelFlags.options`."""
-        return replace(super().options(seed), libraries=self.library_names)
+        return replace(super().options(seed), libraries=names_in(self.libraries))
 
 
 @Parameter(name="*")
@@ -342,7 +337,7 @@ class ShapesFlags(LibraryFlag, AnyShapesFlags):
             shapes={name: shape for name, shape in shapes.items() if name not in axes},
             seed=seed,
             islands=self.islands,
-            libraries=self.library_names,
+            libraries=names_in(self.libraries),
         )
         if len(batches) < 2 and not axes:
             if self.pad:
