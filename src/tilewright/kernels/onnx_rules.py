@@ -88,13 +88,13 @@ def _reduction(operator: str, step: Step, x: str) -> str:
     )
 
 
-def _layer_norm(step: Step, x: str, *others: str) -> str:
+def _norm(operator: str, step: Step, x: str, *others: str) -> str:
     part = step.types[0].shape[step.named["axis"] :]
     whole = [
         name if kind.shape == part else step.task.emit("Expand", name, step.task.constant(part))
         for name, kind in zip(others, step.types[1:], strict=True)
     ]
-    return step.task.emit("LayerNormalization", x, *whole, **step.named)
+    return step.task.emit(operator, x, *whole, **step.named)
 
 
 def _clip(step: Step, x: str) -> str:
@@ -165,7 +165,8 @@ _RULES: dict[str, Rule] = {
     "conv2d_transpose": partial(_convolution, "ConvTranspose"),
     "avg_pool2d": _average_pool,
     "batch_matmul": _batch_matmul,
-    "layer_norm": _layer_norm,
+    "layer_norm": partial(_norm, "LayerNormalization"),
+    "rms_norm": partial(_norm, "SimplifiedLayerNormalization"),
     "attention": attention,
     "recurrent": recurrent,
     "slice": _slice,
