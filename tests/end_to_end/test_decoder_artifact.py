@@ -75,6 +75,15 @@ def test_what_is_refused(
     assert done.code == code and said in done.err and not (tmp_path / "out").exists()
 
 
+def test_a_decoder_that_counts_positions_by_its_cache_does_not_ship(tmp_path: Path) -> None:
+    onnx.save(decoder_model("gpt2", layers=1, positions=""), tmp_path / "gpt2.onnx")
+    words = ("--cache", "8", "--tokens", "4", "--budget", "0", "--out", tmp_path / "out")
+    done = call(tmp_path, "optimize", tmp_path / "gpt2.onnx", *words)
+    assert done.code == 4 and "export it with position_ids" in done.err
+    with pytest.raises(tilewright.ModelError, match="is no compiled network"):
+        tilewright.load(tmp_path / "out")
+
+
 def test_a_damaged_folder(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "out", tmp_path / "out")
     shutil.rmtree(tmp_path / "out/cache24")

@@ -71,13 +71,18 @@ def test_loaded(made: Path) -> None:
         right(network.run(inputs(rows)), made, inputs(rows))
         right({"y": network(*inputs(rows).values())}, made, inputs(rows))
     assert str(network.choice(inputs(2))) == "batch 2 run as batch 3, padded"
+    right(network.run({n: array.tolist() for n, array in inputs(2).items()}), made, inputs(2))
     right(network.artifact(batch=3).run(inputs(3)), made, inputs(3))
+    assert network.threads == network.artifact(batch=3).threads and network.islands == ()
     assert "batch 1, 3" in repr(network) and "encoder" in network._repr_html_()
     for given, said in (
         (inputs(4), "batch is 4, larger than any shape"),
         (inputs(1, 9), r"int64\[1, 9\], the network was compiled for"),
         ({"ids": inputs(1)["ids"]}, "input 'mask' is missing"),
-        ({**inputs(1), "mask": np.ones(8, np.int64)}, "input 'mask' has 1 axes"),
+        ({**inputs(1), "mask": np.ones(8, np.int64)}, r"'mask' is int64\[8\], .* one like"),
+        ({**inputs(2), "mask": np.ones((2, 8))}, r"'mask' is float64\[2, 8\], .* one like int64"),
+        ({**inputs(2), "ids": [[1], [2, 3]]}, "'ids' is no array"),
+        ({name: array[:, :5] for name, array in inputs(2).items()}, r"int64\[2, 5\], which does"),
     ):
         with pytest.raises(tilewright.UsageError, match=said):
             network.run(given)

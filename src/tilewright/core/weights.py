@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ _LIST_MAGIC, _TENSOR_MAGIC = 0xF7E58D4F05049CB7, 0xDD5E40F096B4A13F
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool"}
 """Names of DLPack's codes of element types; a bool has eight bits."""
 _PIECE_BYTES = 1 << 20
+SHARED_WEIGHTS = re.compile(r"weights-[0-9a-f]{16}\.params")
+"""Names of files that several networks share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +135,14 @@ def share(files: Sequence[Path], folder: Path) -> tuple[Path, list[WeightsRefere
             found.setdefault(key, (source, tensor))
             names[-1][own] = key
     made = folder / f".{WEIGHTS}"
-    with made.open("wb") as file:
-        _write(file, dict(sorted(found.items())))
-    with made.open("rb") as file:
-        checksum = hashlib.file_digest(file, "sha256").hexdigest()
-    path = made.rename(folder / f"weights-{checksum[:16]}.params")
+    try:
+        with made.open("wb") as file:
+            _write(file, dict(sorted(found.items())))
+        with made.open("rb") as file:
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        path = made.rename(folder / f"weights-{checksum[:16]}.params")
+    finally:
+        made.unlink(missing_ok=True)
     size, place = path.stat().st_size, f"../{path.name}"
     return path, [
         WeightsReference(file=place, size_bytes=size, sha256=checksum, names=each) for each in names

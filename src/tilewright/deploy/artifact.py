@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -12,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 from tilewright.core import arguments, records, targets
 from tilewright.core.errors import DamagedArtifact, TargetError, UsageError
 from tilewright.core.events import EventSink, Note, discard
+from tilewright.core.forks import is_forked
 from tilewright.deploy.decoding import Decoder, Stage
-from tilewright.deploy.manifest import Machine, Manifest, Port, is_shape_set, read_manifest
+from tilewright.deploy.manifest import Machine, Manifest, Port, is_shape_set
 from tilewright.deploy.network_calls import (
     CallableNetwork,
     NamedCalls,
     named_outputs,
     ordered_inputs,
-    shapes_of,
+    typed_arrays,
 )
-from tilewright.deploy.opening import OpenedArtifact, open_artifact
+from tilewright.deploy.opening import OpenedArtifact, open_artifact, open_member
 from tilewright.deploy.shape_set import Choice, Member, ShapeSet, read_shape_set
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
@@ -86,22 +88,28 @@ class ShapedArtifact(NamedCalls):
 
     Call it as an `Artifact`, with arrays of any of its shapes: `choice` says which of them computes
     arrays, and whether they are padded. `artifact` gives one of them. Each is read when it is first
-    needed; weights that they share are in memory once. Any thread may call it.
+    needed; weights that they share are in memory once. `threads` and `islands` are as an
+    artifact's. Any thread may call it.
     """
 
     def __init__(
         self, folder: Path, shapes: ShapeSet, threads: int | None, *, verify: bool
     ) -> None:
+        """Raises TargetError where a shape does not run in this process."""
         from tilewright.compiler.execute import WeightsPool
 
         self.folder = folder
         self.shapes = shapes
-        self._threads = threads
+        self.threads = local_placement(threads).resources.threads
+        opened = [open_member(folder, member, verify=False) for member in shapes.members]
+        for each in opened:
+            _refuse_here(each)
+        self.islands = tuple(dict.fromkeys(told for each in opened for told in each.islands))
         self._verify = verify
         self._pool = WeightsPool()
         self._loaded: dict[str, Artifact] = {}
         self._turn = Lock()
-        first = read_manifest(folder / shapes.members[0].folder, verify=verify)
+        first = opened[0].manifest
         self._ports = first.inputs
         self.inputs = tuple(port.name for port in first.inputs)
         self.outputs = tuple(port.name for port in first.outputs)
@@ -113,23 +121,30 @@ class ShapedArtifact(NamedCalls):
 
     def choice(self, inputs: Mapping[str, Array]) -> Choice:
         """Which shape computes these arrays. Raises UsageError where none does."""
-        given = arguments.named_of(inputs, "inputs")
-        return self.shapes.choice(shapes_of(self._ports, given))
+        return _choice(self.shapes, self._arrays(inputs))
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once on inputs by name, in the shape that `choice` tells; returns outputs by name.
 
         Raises as `choice`, and as an `Artifact` does.
         """
-        chosen = self.choice(inputs)
+        arrays = self._arrays(inputs)
+        chosen = _choice(self.shapes, arrays)
         network = self._opened(chosen.member)
-        return chosen.cut(network.run(chosen.padded(network.input_ports, inputs)))
+        return chosen.cut(network.run(chosen.padded(network.input_ports, arrays)))
+
+    def _arrays(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return typed_arrays(self._ports, arguments.named_of(inputs, "inputs"))
 
     def _opened(self, member: Member) -> Artifact:
-        with self._turn:
+        known = self._loaded.get(member.folder)
+        if known is not None:
+            return known
+        # whoever had the turn in the parent of a fork never gives it back here
+        with nullcontext() if is_forked() else self._turn:
             if member.folder not in self._loaded:
-                opened = open_artifact(self.folder / member.folder, verify=self._verify)
-                self._loaded[member.folder] = Artifact(opened, self._threads, self._pool)
+                opened = open_member(self.folder, member, verify=self._verify)
+                self._loaded[member.folder] = Artifact(opened, self.threads, self._pool)
             return self._loaded[member.folder]
 
     def _title(self) -> str:
@@ -139,6 +154,7 @@ class ShapedArtifact(NamedCalls):
         return {
             "inputs": ", ".join(self.inputs),
             "outputs": ", ".join(self.outputs),
+            "threads": str(self.threads),
             **{axis.name: ", ".join(map(str, axis.sizes)) for axis in self.shapes.axes},
             "folder": str(self.folder),
         }
@@ -173,32 +189,33 @@ def load_one(folder: Path, threads: int | None, *, verify: bool = True) -> Artif
 def load_shapes(folder: Path, threads: int | None, *, verify: bool = True) -> ShapedArtifact:
     """The same for an artifact of several."""
     count = None if threads is None else arguments.count_of(threads, "threads", 1)
-    shapes = read_shape_set(folder, verify=verify)
-    for member in shapes.members:
-        _refuse_here(open_artifact(folder / member.folder, verify=False))
-    return ShapedArtifact(folder, shapes, count, verify=verify)
+    return ShapedArtifact(folder, read_shape_set(folder, verify=verify), count, verify=verify)
 
 
 def load_decoder(folder: Path, threads: int | None, *, verify: bool = True) -> Decoder:
     """The same for a decoder."""
+    return decoder_of(folder, read_shape_set(folder, verify=verify), threads, verify=verify)
+
+
+def decoder_of(
+    folder: Path, shapes: ShapeSet, threads: int | None, *, verify: bool = True
+) -> Decoder:
+    """The same for one whose `shapes.json` would say this."""
     from tilewright.compiler.execute import LoadedNetwork, WeightsPool
 
     count = None if threads is None else arguments.count_of(threads, "threads", 1)
-    shapes, pool = read_shape_set(folder, verify=verify), WeightsPool()
-    roles = shapes.decoder
+    roles, pool, stages = shapes.decoder, WeightsPool(), list[Stage]()
     assert roles is not None, "a decoder"
-    stages: list[Stage] = []
     for member in shapes.members:
-        opened = open_artifact(folder / member.folder, verify=verify)
-        manifest = opened.manifest
+        opened = open_member(folder, member, verify=verify)
         _refuse_here(opened)
-        ports = {port.name: port for port in manifest.inputs}
-        known = ports[roles.tokens].ranges if roles.tokens in ports else ()
+        ports = {port.name: port for port in opened.manifest.inputs}
+        known = ports[roles.tokens].ranges
         stages.append(
             Stage(
-                network=LoadedNetwork.open(opened.folder, manifest.constants, pool),
+                network=LoadedNetwork.open(opened.folder, opened.manifest.constants, pool),
                 inputs={name: port.type for name, port in ports.items()},
-                outputs=[port.name for port in manifest.outputs],
+                outputs=[port.name for port in opened.manifest.outputs],
                 vocabulary=known[0].highest + 1 if len(known) == 1 else None,
             )
         )
@@ -257,13 +274,17 @@ def _run_shape(
             f"{str(folder)!r} is a decoder, which is not run once: it makes token after token",
             hint=f"In Python: tilewright.load({str(folder)!r}).generate(prompt, count).",
         )
-    first = read_manifest(folder / shapes.members[0].folder, verify=verify)
-    chosen = shapes.choice(shapes_of(first.inputs, inputs))
+    first = open_member(folder, shapes.members[0], verify=False).manifest
+    given = typed_arrays(first.inputs, inputs)
+    chosen = _choice(shapes, given)
     events(Note(message=f"{chosen}."))
-    place = folder / chosen.member.folder
-    ports = read_manifest(place, verify=verify).inputs
-    arrays = chosen.padded(ports, inputs)
-    return chosen.cut(run_on(place, arrays, placement, verify=verify, events=events))
+    opened = open_member(folder, chosen.member, verify=verify)
+    arrays = chosen.padded(opened.manifest.inputs, given)
+    return chosen.cut(run_on(opened.folder, arrays, placement, verify=verify, events=events))
+
+
+def _choice(shapes: ShapeSet, arrays: Mapping[str, Array]) -> Choice:
+    return shapes.choice({name: array.shape for name, array in arrays.items()})
 
 
 def refuse_other_machine(

@@ -12,7 +12,7 @@ import onnx
 from tilewright.core.artifacts import ShapesResult
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import EventSink, Stage
-from tilewright.core.processes import Child, RemoteError
+from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Placement
 from tilewright.deploy.artifact import load_decoder
 from tilewright.deploy.decoding import Decoder
@@ -29,7 +29,7 @@ from tilewright.store.base import Store
 PROMPT, CACHE = "tokens", "cache"
 """What the sizes of a decoder's networks are called."""
 _CHECK = "tilewright.deploy.decoder_check"
-_PATIENCE_S = 600.0
+_PATIENCE_S, _PATIENCE_S_PER_BYTE = 600.0, 1e-7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +86,28 @@ def optimize_decoder(
     name = readable_name(request.model)
     members = tuple(each.member for each in made)
     shape_set = ShapeSet(model=name, axes=(), members=members, decoder=roles)
-    result = put_together(made, request.folder, lambda: shape_set)
+
+    def together() -> ShapeSet:
+        _require_right(request.folder, shape_set, path, placement)
+        return shape_set
+
+    return put_together(made, request.folder, together)
+
+
+def _require_right(folder: Path, shapes: ShapeSet, model: Path, placement: Placement) -> None:
+    """Raise ModelError unless the decoder gives the logits of ONNX Runtime."""
+    size_bytes = sum(each.stat().st_size for each in model.parent.glob(f"{model.name}*"))
     with Child(_CHECK, cpus=placement.binding.cpus) as check:
-        message = ("require right", request.folder, path, placement.resources.threads)
         try:
-            check.request(message, _PATIENCE_S)
+            check.request(
+                ("require right", folder, shapes, model, placement.resources.threads),
+                _PATIENCE_S + _PATIENCE_S_PER_BYTE * size_bytes,
+            )
         except RemoteError as error:
             said, _, hint = error.message.partition("\n")
             raise ModelError(said, hint=hint) from error
-    return result
+        except ChildError as error:
+            raise ModelError(f"the decoder cannot be checked: {error}") from error
 
 
 def _stages(

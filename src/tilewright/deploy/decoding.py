@@ -124,7 +124,7 @@ class Decoder:
     def step(self, token: int | Array) -> Array:
         """Read one more token; the logits behind it. Raises UsageError where the cache is full,
         InputError for a number that the model does not know."""
-        (row,) = self._checked(np.asarray(token)[None])
+        (row,) = self._checked(_array(token, "the token")[None])
         if self.length == self.capacity:
             raise UsageError(
                 f"the cache is full: it has room for {self.capacity} tokens",
@@ -158,15 +158,17 @@ class Decoder:
                 "the decoder takes embeddings, and makes no tokens of them",
                 hint="Call `prefill` and `step` with the rows of an embedding of yours.",
             )
-        if len(prompt) + wanted - 1 > self.capacity:
+        rows = self._checked(prompt)
+        if len(rows) + wanted - 1 > self.capacity:
             raise UsageError(
-                f"{len(prompt)} tokens and {wanted} new ones do not fit the cache: it has room "
+                f"{len(rows)} tokens and {wanted} new ones do not fit the cache: it has room "
                 f"for {self.capacity}, the last one needs none",
                 hint="Make the decoder with a larger `cache`.",
             )
-        logits, made = self.prefill(prompt), list[int]()
+        logits, made = self.prefill(rows), list[int]()
         while True:
-            made.append(int(logits.argmax() if choose is None else choose(logits)))
+            chosen = int(logits.argmax()) if choose is None else choose(logits)
+            made.append(arguments.count_of(chosen, "the token that `choose` gave"))
             if len(made) == wanted:
                 return made
             logits = self.step(made[-1])
@@ -191,7 +193,7 @@ class Decoder:
                 f"the caches are {', '.join(map(repr, types))}, given are "
                 f"{', '.join(map(repr, given)) or 'none'}"
             )
-        arrays = {name: np.asarray(array) for name, array in given.items()}
+        arrays = {name: _array(array, f"cache {name!r}") for name, array in given.items()}
         first = self._roles.caches[0]
         ranks = arrays[first.past].ndim == len(types[first.past].shape)
         length = arrays[first.past].shape[first.axis] if ranks else 0
@@ -211,10 +213,11 @@ class Decoder:
     def _checked(self, prompt: Sequence[int] | Array) -> Array:
         """Rows of the input for tokens."""
         kind, known = self._prompts.inputs[self._roles.tokens], self._prompts.vocabulary
-        rows, width = np.asarray(prompt), kind.shape[2:]
+        rows, width = _array(prompt, "the prompt"), kind.shape[2:]
         whole = "int" in kind.dtype
         if (
-            rows.shape[1:] != width
+            rows.ndim != len(kind.shape) - 1
+            or rows.shape[1:] != width
             or not len(rows)
             or rows.dtype.kind not in ("iu" if whole else "f")
         ):
@@ -321,6 +324,13 @@ def decoder(
         made = Decoder(roles, stages, placement)
         made.require_right(path)
     return made
+
+
+def _array(given: object, what: str) -> Any:
+    try:
+        return np.asarray(given)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise UsageError(f"{what} is no array: {last_line(error)}") from error
 
 
 def cache_sizes(cache: int | Sequence[int]) -> list[int]:

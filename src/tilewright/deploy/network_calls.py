@@ -150,31 +150,32 @@ def require_names(ports: Sequence[Port], inputs: Mapping[str, Array]) -> None:
     faults = [f"no input is called {name!r}" for name in unknown[:1]]
     faults += [f"input {port.name!r} is missing" for port in missing[:1]]
     hints = [close_matches(name, known) for name in unknown[:1]]
-    hints += [f"{port.name!r} is {_typed(port)}." for port in missing[:1]]
+    hints += [f"{port.name!r} is {typed(port)}." for port in missing[:1]]
     if faults:
         raise UsageError(", and ".join(faults), hint=" ".join(hints))
 
 
 def ports_text(ports: Sequence[Port]) -> str:
     """`x float32[1, 3], ids int64[1, 8]`."""
-    return ", ".join(f"{port.name} {_typed(port)}" for port in ports)
+    return ", ".join(f"{port.name} {typed(port)}" for port in ports)
 
 
-def shapes_of(ports: Sequence[Port], inputs: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
-    """The shapes of arrays by name. Raises UsageError for a wrong name, a missing array and
-    another number of axes than the input's."""
+def typed_arrays(ports: Sequence[Port], inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Arrays by name, of the types of a network's inputs and whatever size. Raises UsageError for a
+    wrong name, a missing array, another type and another number of axes."""
     require_names(ports, inputs)
-    found = {port.name: np.shape(inputs[port.name]) for port in ports}
+    found = {port.name: _converted(port, inputs[port.name]) for port in ports}
     for port in ports:
-        if len(found[port.name]) != len(port.shape):
+        array = found[port.name]
+        if array.ndim != len(port.shape) or str(array.dtype) != port.dtype:
             raise UsageError(
-                f"input {port.name!r} has {len(found[port.name])} axes, the network takes one with "
-                f"{len(port.shape)}: {_typed(port)}"
+                f"input {port.name!r} is {array.dtype}{list(array.shape)}, the network takes one "
+                f"like {typed(port)}"
             )
     return found
 
 
-def _typed(port: Port) -> str:
+def typed(port: Port) -> str:
     """What an input must be, `float32[1, 3]` say."""
     return f"{port.dtype}{list(port.shape)}"
 
@@ -182,14 +183,7 @@ def _typed(port: Port) -> str:
 def _checked(port: Port, given: Array) -> Array:
     """The array for an input; raises UsageError when it is of another type, InputError for an index
     out of range."""
-    wanted = _typed(port)
-    try:
-        array = np.asarray(given)
-    except (ValueError, TypeError, RuntimeError) as error:
-        first = str(error).strip().splitlines() or ["it cannot be converted"]
-        raise UsageError(
-            f"input {port.name!r} is no array: {first[0]}", hint=f"It is {wanted}."
-        ) from error
+    wanted, array = typed(port), _converted(port, given)
     if array.shape != port.shape or str(array.dtype) != port.dtype:
         raise UsageError(
             f"input {port.name!r} is {array.dtype}{list(array.shape)}, "
@@ -197,6 +191,16 @@ def _checked(port: Port, given: Array) -> Array:
         )
     require_valid_indices(port.name, array, port.ranges)
     return array
+
+
+def _converted(port: Port, given: Array) -> Array:
+    try:
+        return np.asarray(given)
+    except (ValueError, TypeError, RuntimeError) as error:
+        first = str(error).strip().splitlines() or ["it cannot be converted"]
+        raise UsageError(
+            f"input {port.name!r} is no array: {first[0]}", hint=f"It is {typed(port)}."
+        ) from error
 
 
 def require_valid_indices(name: str, array: Array, ranges: Sequence[IndexRange]) -> None:

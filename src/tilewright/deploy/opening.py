@@ -23,7 +23,7 @@ from tilewright.deploy.manifest import (
     read_manifest,
     require_files,
 )
-from tilewright.deploy.shape_set import described, read_shape_set
+from tilewright.deploy.shape_set import Member, described, read_shape_set
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.tasks import Task
 from tilewright.kernels import registry, search_space
@@ -125,6 +125,15 @@ def open_artifact(folder: Path, *, verify: bool = True) -> OpenedArtifact:
     return OpenedArtifact(folder=folder, manifest=manifest)
 
 
+def open_member(folder: Path, member: Member, *, verify: bool = True) -> OpenedArtifact:
+    """One of several shapes whose artifact lies in `folder`. Raises ModelError as `open_artifact`,
+    and where another network lies there by now."""
+    opened = open_artifact(folder / member.folder, verify=verify)
+    if opened.manifest.fingerprint != member.fingerprint:
+        raise errors.DamagedArtifact(folder, f"{member.folder} is another network by now")
+    return opened
+
+
 def input_names(folder: Path, *, verify: bool = True) -> list[str]:
     """The inputs of an artifact, of one shape or of several. Raises ModelError for neither."""
     if is_shape_set(folder):
@@ -146,8 +155,10 @@ def open_model(
     folder = Path(model)
     if is_shape_set(folder):
         shapes = read_shape_set(folder, verify=verify)
-        folder /= shapes.asked_for(options.batch, options.shapes).folder
-    elif options.batch is not None or options.shapes:
+        member = shapes.asked_for(options.batch, options.shapes)
+        artifact = open_member(folder, member, verify=verify)
+        return artifact.network(placement), artifact
+    if options.batch is not None or options.shapes:
         raise errors.UsageError(
             f"{model!r} was compiled for fixed shapes, which --batch and --shape cannot change",
             hint="Leave --batch and --shape out, or give the model it was made from.",
@@ -194,7 +205,7 @@ def describe(folder: Path, *, verify: bool = True) -> artifacts.ArtifactResult:
 def describe_shapes(folder: Path, *, verify: bool = True) -> artifacts.ShapesResult:
     """What an artifact of several shapes is; `verify` as in `load`. Raises ModelError."""
     shapes = read_shape_set(folder, verify=verify)
-    opened = [open_artifact(folder / each.folder, verify=verify) for each in shapes.members]
+    opened = [open_member(folder, each, verify=verify) for each in shapes.members]
     files = {weights_of(each.folder) for each in opened} | {
         each.folder / LIBRARY for each in opened
     }

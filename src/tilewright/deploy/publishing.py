@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
 from msgspec import structs
 
+from tilewright.core.errors import DamagedArtifact
 from tilewright.core.output_files import attempting, undone_folders, write_text
 from tilewright.core.results import OptimizeResult
 from tilewright.core.scratch import PrivateFolder
+from tilewright.core.weights import SHARED_WEIGHTS
 from tilewright.deploy.hashes import file_sha256, sealed
 from tilewright.deploy.manifest import (
     LIBRARY,
     MANIFEST,
     SCHEMA_VERSION,
+    SHAPES,
     WEIGHTS,
     Machine,
     Manifest,
     Port,
     Source,
+    is_shape_set,
     read_manifest,
 )
 from tilewright.deploy.racing import Race
-from tilewright.deploy.shape_set import forget_shapes
+from tilewright.deploy.shape_set import read_shape_set
 from tilewright.graph.inputs import input_ranges
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
@@ -69,7 +73,8 @@ def publish(made: Path, folder: Path) -> None:
     if made == folder:
         return
     with attempting(f"write to {folder}"):
-        forget_shapes(folder)
+        if is_shape_set(folder):
+            forget_shapes(folder)
         for name in reversed(FILES):
             if name == MANIFEST or not (made / name).exists():
                 (folder / name).unlink(missing_ok=True)
@@ -84,7 +89,11 @@ def reseal(folder: Path) -> Generator[None]:
     last, has their new sizes and hashes."""
     manifest = read_manifest(folder)
     (folder / MANIFEST).unlink()
-    yield
+    try:
+        yield
+    except BaseException:
+        _write(folder, manifest)
+        raise
     files = (LIBRARY, WEIGHTS)
     changed = structs.replace(
         manifest,
@@ -92,6 +101,24 @@ def reseal(folder: Path) -> Generator[None]:
         sha256={name: file_sha256(folder / name) for name in files},
     )
     _write(folder, changed)
+
+
+def forget_shapes(folder: Path, kept: Sequence[str] = ()) -> None:
+    """Remove the shapes of an artifact of several that lies in a folder, and weights that shapes
+    shared, but folders and files that are `kept`."""
+    try:
+        members = [each.folder for each in read_shape_set(folder, verify=False).members]
+    except DamagedArtifact:  # or none was there
+        members = []
+    (folder / SHAPES).unlink(missing_ok=True)
+    for place in (folder / name for name in members if name not in kept):
+        if (place / MANIFEST).is_file():
+            remove_artifact(place)
+            with suppress(OSError):  # something else is there, too
+                place.rmdir()
+    for path in folder.glob("weights-*.params"):
+        if SHARED_WEIGHTS.fullmatch(path.name) and path.name not in kept:
+            path.unlink()
 
 
 def remove_artifact(folder: Path) -> None:

@@ -17,6 +17,7 @@ from msgspec import structs
 
 from tilewright.core import weights
 from tilewright.core.artifacts import ShapesResult
+from tilewright.core.errors import ModelError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.output_files import attempting, replacing
 from tilewright.core.records import Placement
@@ -25,7 +26,7 @@ from tilewright.deploy.artifact import ShapedArtifact, load_shapes
 from tilewright.deploy.manifest import read_manifest
 from tilewright.deploy.opening import describe_shapes
 from tilewright.deploy.optimizing import Shipped, ship
-from tilewright.deploy.publishing import remove_artifact, reseal
+from tilewright.deploy.publishing import forget_shapes, remove_artifact, reseal
 from tilewright.deploy.shape_set import (
     Choice,
     Member,
@@ -33,7 +34,6 @@ from tilewright.deploy.shape_set import (
     Sizes,
     VariedAxis,
     described,
-    forget_shapes,
     varied_axes,
     write_shape_set,
 )
@@ -126,9 +126,11 @@ def ship_each(
     made: list[MadeShape] = []
     for number, (sizes, request) in enumerate(shapes, 1):
         events(Stage(name="shape", detail=f"{described(sizes)} ({number} of {len(shapes)})"))
-        member = Member(folder=folder_name(sizes), sizes=dict(sizes))
-        request = replace(request, folder=folder / member.folder)
+        name = folder_name(sizes)
+        request = replace(request, folder=folder / name)
         shipped = ship(request, placement, store, events, [each.plan for each in made])
+        fingerprint = read_manifest(request.folder).fingerprint
+        member = Member(folder=name, sizes=dict(sizes), fingerprint=fingerprint)
         made.append(_made(member, shipped))
     return made
 
@@ -143,9 +145,6 @@ def put_together(
         found = shape_set()
         forget_shapes(folder, [shared, *(each.member.folder for each in made)])
         remove_artifact(folder)
-        for path in folder.glob("weights-*.params"):
-            if path.name != shared:
-                path.unlink()
         write_shape_set(folder, found)
     return replace(
         describe_shapes(folder, verify=False),
@@ -196,6 +195,12 @@ def _axes(
     manifests = {m.member.folder: read_manifest(folder / m.member.folder) for m in made}
     pairs = [(each.member, manifests[each.member.folder]) for each in made]
     axes = varied_axes(pairs, asked.padded)
+    for axis in axes:
+        if not axis.inputs:
+            raise ModelError(
+                f"no input of {made[0].result.model!r} changes its shape with {axis.name}",
+                hint="Leave it out.",
+            )
     if not any(axis.pads for axis in axes):
         return axes
     with targeting.open_networks(placement) as networks:

@@ -13,7 +13,6 @@ Arrays that no shape was made for go to the nearest larger one along axes that m
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,8 @@ from tilewright.core import codec
 from tilewright.core.errors import DamagedArtifact, UsageError
 from tilewright.core.output_files import write_text
 from tilewright.deploy.hashes import is_sealed, sealed
-from tilewright.deploy.manifest import MANIFEST, SHAPES, Manifest, Port, is_shape_set
+from tilewright.deploy.manifest import SHAPES, Manifest, Port
+from tilewright.deploy.network_calls import typed
 from tilewright.graph.network import Array
 from tilewright.models.decoder import DecoderRoles
 
@@ -106,10 +106,12 @@ class VariedAxis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the shapes: its folder within the artifact's, and the sizes of the axes."""
+    """One of the shapes: its folder within the artifact's, the sizes of the axes, and the
+    fingerprint of the network that lies there."""
 
     folder: str
     sizes: dict[str, Size]
+    fingerprint: str = ""
 
 
 class ShapeSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,14 +131,20 @@ class ShapeSet(msgspec.Struct, frozen=True, kw_only=True):
         if not self.members or (others and self.decoder is None):
             raise ValueError("a shape has other axes than the artifact")
         folders = [member.folder for member in self.members]
-        if len({*folders}) < len(folders) or any(Path(f).name != f for f in folders):
+        elsewhere = any(Path(f).name != f or f in ("", "..") for f in folders)
+        if len({*folders}) < len(folders) or elsewhere:
             raise ValueError("two shapes have one folder, or one is elsewhere")
 
     def asked_for(self, batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Member:
         """The shape that `--batch` and `--shape` say. Raises UsageError where they say none."""
+        for name, shape in shapes.items():
+            if len(shape) != 1:
+                raise UsageError(
+                    f"an artifact has fixed shapes: {name!r} cannot be {list(shape)}",
+                    hint="--shape names the size of an axis here, as in --shape tokens=32.",
+                )
         sizes = {} if batch is None else {"batch": batch}
-        sizes |= {name: shape[0] for name, shape in shapes.items() if len(shape) == 1}
-        return self.member(sizes)
+        return self.member(sizes | {name: shape[0] for name, shape in shapes.items()})
 
     def member(self, sizes: Sizes) -> Member:
         """The shape of these sizes. Raises UsageError where there is none."""
@@ -156,6 +164,10 @@ class ShapeSet(msgspec.Struct, frozen=True, kw_only=True):
         does."""
         given = {axis.name: axis.size_in(shapes) for axis in self.axes}
         sizes = {axis.name: axis.next_size(given[axis.name]) for axis in self.axes}
+        for axis in self.axes:
+            ends = [e.of(given[axis.name]) for extents in axis.outputs.values() for e in extents]
+            if min(ends, default=1) < 1:
+                raise UsageError(f"{axis.name} is {given[axis.name]}: an output would be empty")
         return Choice(member=self.member(sizes), given=given, axes=self.axes)
 
 
@@ -198,6 +210,11 @@ class Choice:
         grown = list(array.shape)
         for extent in extents:
             grown[extent.axis] = port.shape[extent.axis]
+        if tuple(grown) != port.shape:
+            raise UsageError(
+                f"input {port.name!r} is {array.dtype}{list(array.shape)}, which does not fit "
+                f"{typed(port)} even when it is padded"
+            )
         lowest = max((valid.lowest for valid in port.ranges), default=0)
         highest = min((valid.highest for valid in port.ranges), default=0)
         fill = 0 if not port.ranges else min(max(0, lowest), highest)
@@ -303,20 +320,3 @@ def read_shape_set(folder: Path, *, verify: bool = True) -> ShapeSet:
     if verify and not is_sealed(content, SHAPES):
         raise DamagedArtifact(path, "its content does not fit its hash")
     return found
-
-
-def forget_shapes(folder: Path, kept: Sequence[str] = ()) -> None:
-    """Remove the shapes of an artifact of several, but folders and files that are `kept`."""
-    if not is_shape_set(folder):
-        return
-    try:
-        members = [member.folder for member in read_shape_set(folder, verify=False).members]
-    except DamagedArtifact:
-        members = []
-    (folder / SHAPES).unlink()
-    for name in members:
-        if name not in kept and (folder / name / MANIFEST).is_file():
-            shutil.rmtree(folder / name)
-    for path in folder.glob("weights-*.params"):
-        if path.name not in kept:
-            path.unlink()

@@ -89,6 +89,13 @@ def recognized(model: onnx.ModelProto) -> DecoderRoles:
         faults.append(f"it has no input {_MASK}, by which slots of a cache stay unseen")
     if not results:
         faults.append("it has no output but caches")
+    faults += [
+        f"its input {quoted(cache.past)} is given back twice"
+        for number, cache in enumerate(caches)
+        if cache.past in [other.past for other in caches[:number]]
+    ]
+    made = {name for node in model.graph.node for name in node.output}
+    faults += [f"nothing computes its output {quoted(n)}" for n in results[:1] if n not in made]
     for fault in faults:
         raise ModelError(f"the decoder cannot be taken: {fault}", hint=_EXPORT_HINT)
     taken = {name for node in model.graph.node for name in (*node.input, *node.output)}

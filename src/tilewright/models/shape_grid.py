@@ -40,10 +40,10 @@ class ShapeGrid:
         object.__setattr__(self, "axes", axes)
         if BATCH in axes and self.batch:
             raise UsageError("the batch has sizes twice: as the batch and as an axis of that name")
-        for name, sizes in self.sizes.items():
+        for name, sizes in (*axes.items(), *self.sizes.items()):
             if not sizes or len({*sizes}) < len(sizes):
                 raise UsageError(f"{name} has no sizes, or one twice: {list(sizes)}")
-        if all(len(sizes) < 2 for sizes in self.sizes.values()):
+        if not self.sizes:
             raise UsageError("several shapes are asked for, and one is given")
         for name in self.pad:
             if name not in self.sizes:
@@ -54,9 +54,9 @@ class ShapeGrid:
 
     @property
     def sizes(self) -> dict[str, tuple[int, ...]]:
-        """The sizes of each axis, in ascending order."""
-        every = {BATCH: self.batch, **self.axes} if self.batch else dict(self.axes)
-        return {name: tuple(sorted(sizes)) for name, sizes in every.items()}
+        """The sizes of each axis that has several, in ascending order."""
+        every = {BATCH: self.batch, **self.axes}
+        return {name: tuple(sorted(sizes)) for name, sizes in every.items() if len(sizes) > 1}
 
     @property
     def padded(self) -> tuple[str, ...]:
@@ -68,8 +68,8 @@ class ShapeGrid:
         found: list[tuple[dict[str, int], ModelOptions]] = []
         for combination in product(*self.sizes.values()):
             chosen = dict(zip(self.sizes, combination, strict=True))
-            named = {name: (size,) for name, size in chosen.items() if name in self.axes}
-            batch = chosen[BATCH] if self.batch else options.batch
+            batch = chosen.get(BATCH, *self.batch[:1]) if self.batch else options.batch
+            named = {name: (chosen.get(name, sizes[0]),) for name, sizes in self.axes.items()}
             shapes = {**options.shapes, **named}
             found.append((chosen, replace(options, batch=batch, shapes=shapes)))
         return found

@@ -15,15 +15,21 @@ from hypothesis import strategies as st
 from helpers.records.written_artifacts import manifest_content, write_artifact
 from tilewright.core.codec import convert
 from tilewright.core.errors import DamagedArtifact, ModelError, UsageError
-from tilewright.deploy.manifest import SHAPES, Manifest, is_artifact, is_shape_set
+from tilewright.deploy.manifest import (
+    SHAPES,
+    Manifest,
+    is_artifact,
+    is_shape_set,
+    read_manifest,
+)
 from tilewright.deploy.opening import describe_shapes, input_names
+from tilewright.deploy.publishing import forget_shapes, reseal
 from tilewright.deploy.shape_set import (
     Extent,
     Member,
     ShapeSet,
     Sizes,
     described,
-    forget_shapes,
     read_shape_set,
     varied_axes,
     write_shape_set,
@@ -48,7 +54,7 @@ def manifest(sizes: Sizes, **changed: Any) -> Manifest:
 
 def member(sizes: Sizes) -> Member:
     folder = "-".join(f"{name}{size}" for name, size in sizes.items())
-    return Member(folder=folder, sizes=dict(sizes))
+    return Member(folder=folder, sizes=dict(sizes), fingerprint="0123")
 
 
 def grid(padded: tuple[str, ...] = ("batch", "tokens")) -> ShapeSet:
@@ -78,6 +84,20 @@ def test_outputs_that_do_not_grow_evenly_are_not_padded() -> None:
 
     (axis,) = varied_axes([uneven(batch) for batch in (1, 4, 16)], ("batch",))
     assert not axis.pads and "do not follow" in axis.reason
+
+
+def test_outputs_that_would_be_empty() -> None:
+    def narrowed(tokens: int) -> tuple[Member, Manifest]:
+        ports = {"inputs": [port("x", tokens)], "outputs": [port("y", tokens - 4)]}
+        sizes = {"tokens": tokens}
+        return member(sizes), convert(manifest_content(**ports), Manifest)
+
+    made = [narrowed(tokens) for tokens in (16, 32)]
+    axes = varied_axes(made, ("tokens",))
+    shapes = ShapeSet(model="net", axes=axes, members=tuple(m for m, _ in made))
+    assert shapes.choice({"x": (5,)}).cut({"y": np.ones(12)})["y"].shape == (1,)
+    with pytest.raises(UsageError, match="tokens is 4: an output would be empty"):
+        shapes.choice({"x": (4,)})
 
 
 @given(st.integers(1, 4), st.integers(1, 16))
@@ -132,6 +152,8 @@ def test_the_shape_that_options_name() -> None:
     with pytest.raises(UsageError, match="no shape batch 2, tokens 8") as caught:
         grid().asked_for(2, {"tokens": (8,)})
     assert "batch 1, tokens 8" in (caught.value.hint or "")
+    with pytest.raises(UsageError, match=r"'x' cannot be \[9, 9\]"):
+        grid().asked_for(4, {"tokens": (16,), "x": (9, 9)})
     with pytest.raises(UsageError, match="none is named"):
         grid().asked_for(None, {})
 
@@ -140,7 +162,9 @@ def test_the_file(tmp_path: Path) -> None:
     for sizes in GRID:
         ports = {"inputs": [port("ids", *sizes.values())], "outputs": [port("y", 1)]}
         write_artifact(tmp_path / member(sizes).folder, **ports)
-    (tmp_path / "weights-0123.params").write_bytes(b"1")
+    (tmp_path / "weights-0123456789abcdef.params").write_bytes(b"1")
+    (tmp_path / "weights-mine.params").write_bytes(b"1")
+    (tmp_path / member(GRID[1]).folder / "notes.txt").write_text("mine")
     write_shape_set(tmp_path, grid())
     assert is_shape_set(tmp_path) and is_artifact(str(tmp_path))
     found = read_shape_set(tmp_path)
@@ -151,7 +175,27 @@ def test_the_file(tmp_path: Path) -> None:
     assert told.padded == ("batch", "tokens") and told.shapes[0].latency_s == 2e-3
     assert told.size_bytes == sum(row.alone_bytes for row in told.shapes)
     forget_shapes(tmp_path, kept=[member(GRID[0]).folder])
-    assert [path.name for path in tmp_path.iterdir()] == [member(GRID[0]).folder]
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
+    kept, mine = member(GRID[0]).folder, member(GRID[1]).folder
+    files = {f"{kept}/{name}" for name in ("manifest.json", "model.so", "weights.params")}
+    assert left == {kept, mine, f"{mine}/notes.txt", "weights-mine.params", *files}
+
+
+def test_another_network_in_the_folder_of_a_shape(tmp_path: Path) -> None:
+    for sizes in GRID:
+        write_artifact(tmp_path / member(sizes).folder)
+    write_shape_set(tmp_path, grid())
+    describe_shapes(tmp_path)
+    write_artifact(tmp_path / member(GRID[2]).folder, fingerprint="4567")
+    with pytest.raises(DamagedArtifact, match="batch4-tokens8 is another network by now"):
+        describe_shapes(tmp_path)
+
+
+def test_weights_that_cannot_be_replaced_leave_a_shape_as_it_was(tmp_path: Path) -> None:
+    write_artifact(tmp_path)
+    with pytest.raises(OSError, match="full"), reseal(tmp_path):
+        raise OSError("the disk is full")
+    assert read_manifest(tmp_path).fingerprint == "0123"
 
 
 @pytest.mark.parametrize(
@@ -161,6 +205,8 @@ def test_the_file(tmp_path: Path) -> None:
         {"schema_version": 7},
         {"members": []},
         {"members": [{"folder": "../x", "sizes": {"batch": 1, "tokens": 8}}]},
+        {"members": [{"folder": "..", "sizes": {"batch": 1, "tokens": 8}}]},
+        {"members": [{"folder": "", "sizes": {"batch": 1, "tokens": 8}}]},
         {"members": [{"folder": "x", "sizes": {"batch": 1}}]},
         {"axes": 3},
     ],

@@ -54,6 +54,11 @@ def test_every_combination() -> None:
     ]
     assert shapes[1][1] == ModelOptions(batch=1, shapes={"z": (1, 2), "tokens": (32,)}, seed=3)
     assert grid.padded == ("batch", "tokens")
+    fixed = ShapeGrid(batch=(2,), axes={"tokens": (8, 16), "rows": (3,)})
+    assert [*fixed.sizes] == ["tokens"] and fixed.shapes(ModelOptions())[1] == (
+        {"tokens": 16},
+        ModelOptions(batch=2, shapes={"tokens": (16,), "rows": (3,)}),
+    )
     ((_, one), *_) = ShapeGrid(axes={"batch": (1, 4)}).shapes(ModelOptions())
     assert one == ModelOptions(shapes={"batch": (1,)})
 
