@@ -39,12 +39,16 @@ class TestCacheWrite(ImplementationConformance):
     )
 
 
-@settings(max_examples=6, deadline=None, derandomize=True)
+BEYOND = (2**32 + 1, 1 - 2**32, 2**63 - 1, -(2**63))
+"""Places whose lower halves may be inside."""
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
 @given(
     shape=st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple),
     axis=st.integers(0, 3),
     added=st.integers(1, 4),
-    place=st.integers(-6, 12),
+    place=st.integers(-6, 12) | st.sampled_from(BEYOND),
     dtype=st.sampled_from(["float32", "float16", "int64", "bool"]),
 )
 def test_rows_that_are_outside_are_left_out(
@@ -52,7 +56,7 @@ def test_rows_that_are_outside_are_left_out(
 ) -> None:
     axis %= len(shape)
     one = task(shape, axis, min(added, shape[axis]), dtype)
-    rng = np.random.default_rng(place + 6)
+    rng = np.random.default_rng(abs(place))
     cache, rows = (rng.integers(0, 99, a.type.shape).astype(dtype) for a in one.arguments[:2])
     arrays = [cache, rows, np.array([place])]
     expected = run_workload(one, arrays)
@@ -76,3 +80,13 @@ def test_in_the_memory_of_the_cache_nothing_else_is_touched(place: int) -> None:
     kernel(held, tvm.runtime.tensor(rows), tvm.runtime.tensor(np.array([place])), held)
     expected = run_workload(one, [cache, rows, np.array([place])])
     np.testing.assert_array_equal(held.numpy(), expected)
+
+
+@pytest.mark.parametrize("place", BEYOND)
+def test_places_beyond_32_bits_write_nothing(place: int) -> None:
+    one = task((2, 5, 3), 1, 2)
+    cache, rows = (np.full(a.type.shape, n, np.float32) for n, a in enumerate(one.arguments[:2]))
+    arrays = [cache, rows, np.array([place])]
+    np.testing.assert_array_equal(run_workload(one, arrays), cache)
+    for name in ("cache_write", "injective"):
+        np.testing.assert_array_equal(run_kernel(one, name, arrays), cache)

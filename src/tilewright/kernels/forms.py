@@ -3,7 +3,7 @@
 Every kernel reads through an index map, so a layout change costs no task of its own: whoever reads
 a tensor in another layout converts while reading. What matters is that neighbours agree, and they
 do because the block follows from the channels and the device alone. Imported kernels, those of
-opaque operators, know no map; what they read is plain.
+opaque operators, and writes to caches know no map; what they read is plain.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tilewright.kernels.ports import best_block
 from tilewright.kernels.registry import applicable
 
 _CONVOLUTIONS = frozenset({"conv2d", "conv2d_transpose"})
+_WITHOUT_MAP = frozenset({"opaque", "cache_write"})
 _FOLLOWERS = frozenset(
     {
         "max_pool2d", "avg_pool2d", "lrn", "instance_norm", "elementwise", "pad", "concat", "slice",
@@ -29,15 +30,15 @@ _FOLLOWERS = frozenset(
 
 def choose_forms(network: FusedNetwork, target: Target, resources: Resources) -> dict[str, Form]:
     """The layout of every tensor that a call reads or writes; inputs, outputs and what opaque
-    operators read stay plain."""
+    operators and writes to caches read stay plain."""
     forms: dict[str, Form] = dict.fromkeys(network.graph.inputs, PLAIN)
     outputs = set(network.graph.outputs)
     readers = grouped([(tensor, call) for call in network.calls for tensor in call.inputs])
     convolved = _convolved(network, readers)
     for call in network.calls:
         read_by = readers.get(call.output, [])
-        opaque = any(reader.workload.anchor_name == "opaque" for reader in read_by)
-        if opaque or call.output in outputs:
+        flat = any(reader.workload.anchor_name in _WITHOUT_MAP for reader in read_by)
+        if flat or call.output in outputs:
             forms[call.output] = PLAIN
         elif call.output in convolved and _turns(call.workload):
             forms[call.output] = _whole_registers(call.workload, target)
@@ -47,14 +48,26 @@ def choose_forms(network: FusedNetwork, target: Target, resources: Resources) ->
 
 
 def _convolved(network: FusedNetwork, readers: Mapping[str, list[TaskCall]]) -> set[str]:
-    """The tensors that convolutions read, directly or behind what keeps a layout."""
+    """The images that convolutions read, directly or behind what keeps a layout."""
     found: set[str] = set()
     for call in reversed(network.calls):
         for reader in readers.get(call.output, []):
             keeps = reader.workload.anchor_name in _FOLLOWERS and reader.output in found
-            if keeps or reader.workload.anchor_name in _CONVOLUTIONS:
+            if keeps or call.output in _image(reader):
                 found.add(call.output)
     return found
+
+
+def _image(call: TaskCall) -> set[str]:
+    """What a convolution is of: neither its weights nor what is added behind it."""
+    workload = call.workload
+    if workload.anchor is None or workload.anchor_name not in _CONVOLUTIONS:
+        return set()
+    values, arguments = {workload.anchor.inputs[0]}, len(workload.arguments)
+    for result, step in reversed([*enumerate(workload.steps, arguments)]):
+        if result in values:
+            values.update(step.inputs)
+    return {tensor for value, tensor in enumerate(call.inputs) if value in values}
 
 
 def _turns(workload: Workload) -> bool:
@@ -67,7 +80,8 @@ def _turns(workload: Workload) -> bool:
 def _whole_registers(workload: Workload, target: Target) -> Form:
     """Images in blocks of as many channels as a register holds, where they divide them."""
     shape, lanes = workload.result.shape, target.lanes(workload.computed_in)
-    return blocked(lanes) if len(shape) == 4 and shape[1] % lanes == 0 else PLAIN
+    whole = lanes > 1 and len(shape) == 4 and shape[1] % lanes == 0
+    return blocked(lanes) if whole else PLAIN
 
 
 def _result_layout(

@@ -189,6 +189,17 @@ class CacheWrite(Unpacked):
         """Plain only."""
         return plain_ports(workload)
 
+    def valid(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Settings,
+    ) -> bool:
+        """Everything is plain."""
+        return all(form.layout.is_row_major for form in forms)
+
     def demand(
         self,
         workload: Workload,
@@ -202,4 +213,9 @@ class CacheWrite(Unpacked):
         return Demand(pieces=1, traffic={"memory": 2 * rows}, own_traffic=True)
 
 
-INJECTIVE, GENERIC, OPAQUE, _ = SPECS = (Injective(), Generic(), Opaque(), CacheWrite())
+INJECTIVE, GENERIC, OPAQUE, CACHE_WRITE = SPECS = (
+    Injective(),
+    Generic(),
+    Opaque(),
+    CacheWrite(),
+)

@@ -20,6 +20,7 @@ from math import gcd, prod
 
 import numpy as np
 
+from tilewright.core.element_types import element_type
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
@@ -40,7 +41,8 @@ from tilewright.kernels.streaming import Unpacked
 _STREAMED = 1.2
 """How much faster than usual a stream as long as the weights comes from memory."""
 _WAY_BYTES = 4096
-"""Of a first cache: what lies a multiple of this apart shares a set of lines."""
+"""Of a first cache, assumed to be as on x86 (64 sets of lines of 64 bytes): what lies a multiple of
+this apart shares a set."""
 _CROWDED = 0.05
 """Of the time, for each line of a tile's rows that its set has no room for."""
 
@@ -168,7 +170,8 @@ class PackedDense(_InBlocks, TiledProduct):
         tile = self.tile(settings, target.lanes(workload.computed_in))
         chunk_bytes = 4.0 * block * dense.depth
         spill = np.where(chunk_bytes > target.cache_bytes(2) / 2, 1.1, 1.0)
-        together = rows * gcd(4 * dense.depth, _WAY_BYTES) / _WAY_BYTES
+        apart = element_type(workload.types[dense.data].dtype).bytes * dense.depth
+        together = rows * gcd(apart, _WAY_BYTES) / _WAY_BYTES
         crowd = np.maximum(0.0, together - target.cache_bytes(1) / _WAY_BYTES)
         peak = target.operations_per_cycle(workload.computed_in)
         flop = 2.0 * dense.batch * dense.rows * dense.columns * dense.depth

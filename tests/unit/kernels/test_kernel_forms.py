@@ -10,6 +10,7 @@ from helpers.networks.fused_networks import fused
 from helpers.networks.graph_builder import Builder
 from tilewright.core.forms import PLAIN, blocked, channel_block
 from tilewright.kernels.forms import choose_forms
+from tilewright.kernels.generic import CACHE_WRITE
 from tilewright.testing.implementations import PLACEMENTS, made_up_placement
 
 ON = made_up_placement(64)
@@ -90,6 +91,38 @@ def test_what_an_opaque_operator_reads_is_plain():
     carried = b.add("opaque", made, results='[["float32",[1,32,8,8]]]', model="")
     forms = choose_forms(fused(b, b.conv(carried, 16)), ON.target, ON.resources)
     assert forms[made] == forms[carried] == PLAIN
+
+
+def test_what_a_write_to_a_cache_reads_is_plain():
+    b = Builder()
+    made = b.add("relu", b.conv(b.input(1, 16, 1, 8), 32, kernel=1))
+    cache, place = b.input(1, 32, 4, 8), b.input(1, dtype="int64")
+    network = fused(b, b.add("cache_write", cache, made, place, axis=2))
+    forms = choose_forms(network, ON.target, ON.resources)
+    assert forms[made] == PLAIN
+    task, kinds = network.calls[-1].workload, (PLAIN, blocked(16), PLAIN, PLAIN)
+    assert CACHE_WRITE.valid(task, ON.target, ON.resources, (PLAIN,) * 4, ())
+    assert not CACHE_WRITE.valid(task, ON.target, ON.resources, kinds, ())
+
+
+def test_what_a_convolution_only_adds_or_weighs_by_stays_plain():
+    b = Builder()
+    added = turned(b, b.input(1, 64, 32), 8, 8)
+    sums = b.add("add", b.conv(b.input(1, 16, 8, 8), 32), added)
+    weights = turned(b, b.input(16, 9, 32), 3, 3)
+    named = {"strides": (1, 1), "padding": (1,) * 4, "dilation": (1, 1), "groups": 1}
+    network = fused(b, b.add("conv2d", sums, weights, **named))
+    forms = choose_forms(network, ON.target, ON.resources)
+    assert forms[sums] == blocked(16)
+    assert forms[added] == forms[weights] == PLAIN
+
+
+def test_without_vector_registers_nothing_that_turns_is_in_blocks_of_one():
+    b = Builder()
+    image = turned(b, b.input(1, 64, 32), 8, 8)
+    network, on = fused(b, b.conv(image, 32)), made_up_placement(4)
+    assert on.target.lanes("float32") == 1
+    assert choose_forms(network, on.target, on.resources)[image] == PLAIN
 
 
 def test_a_residual_keeps_one_layout():

@@ -48,9 +48,10 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
                 )
                 lanes = gcd(width, _MOST_LANES)
                 with build.serial(0, before) as lead, build.serial(0, added) as row:
-                    at = tirx.Cast("int32", place[0]) + row
+                    asked, at = tirx.Cast("int64", place[0]), tirx.Cast("int32", place[0]) + row
+                    first, last = (tirx.Cast("int64", end - row) for end in (0, rows - 1))
                     parts, lane = build.serial(0, width // lanes), build.vectorized(0, lanes)
-                    inside = build.If(tirx.all(at >= 0, at < rows))
+                    inside = build.If(tirx.all(asked >= first, asked <= last))
                     with inside, build.Then(), parts as part, lane as column:
                         column = part * lanes + column
                         value = new[(lead * added + row) * width + column]

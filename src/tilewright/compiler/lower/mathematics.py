@@ -165,18 +165,22 @@ def _for_singles(intrinsic: Unary) -> Callable[[Unary], Unary]:
 @_for_singles(tirx.exp)
 def exp(x: tirx.Expr) -> tirx.Expr:
     """e**x: infinite beyond the largest single, 0 where normal numbers end."""
-    over = tirx.Select(x > _f(_EXP_OVERFLOW), _f(float("inf")), _power(x))
-    return tirx.Select(x < _f(_EXP_UNDERFLOW), _f(0.0), over)
+    inside = tirx.Select(x <= _f(_EXP_OVERFLOW), _power(x), x + _f(float("inf")))
+    return tirx.Select(x < _f(_EXP_UNDERFLOW), _f(0.0), inside)
 
 
 def exp_below_one(x: tirx.Expr) -> tirx.Expr:
     """e**x of a single that is not above 0: below -87, where normal numbers end, it is 0."""
-    return shared(x, lambda v: tirx.Select(v < _f(_LOWEST), _f(0.0), _power(v)))
+
+    def inside(v: tirx.Expr) -> tirx.Expr:
+        return tirx.Select(v >= _f(_LOWEST), _power(v), tirx.max(_f(0.0), v))
+
+    return shared(x, inside)
 
 
 def _power(x: tirx.Expr) -> tirx.Expr:
-    """e**x where that is a normal number, NaN of a NaN: x = n ln 2 + r with |r| <= ln 2 / 2, a
-    polynomial of degree 6 in r, and n added to its exponent."""
+    """e**x where that is a normal number: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial of
+    degree 6 in r, and n added to its exponent. Elsewhere anything: a NaN makes no integer n."""
 
     def scaled(n: tirx.Expr) -> tirx.Expr:
         rest = x - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW)

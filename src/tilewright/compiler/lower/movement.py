@@ -122,11 +122,13 @@ def _gather(move: _Move, index: Index) -> tirx.Expr:
 def _cache_write(move: _Move, index: Index) -> tirx.Expr:
     axis: int = move.named["axis"]
     cache, rows, place = move.operands
-    row = index[axis] - tirx.Cast("int32", place.read([_integer(0)] * len(place.type.shape)))
-    last = rows.type.shape[axis] - 1
+    asked = place.read([_integer(0)] * len(place.type.shape))
+    row, last = index[axis] - tirx.Cast("int32", asked), rows.type.shape[axis] - 1
+    place64 = tirx.Cast("int64", asked)
+    first, end = (tirx.Cast("int64", at) for at in (index[axis] - last, index[axis]))
     with move.simplify.pausing():
         new = rows.read([*index[:axis], _within(row, _integer(last)), *index[axis + 1 :]])
-    return tirx.if_then_else(tirx.all(row >= 0, row <= last), new, cache.read(index))
+    return tirx.if_then_else(tirx.all(place64 >= first, place64 <= end), new, cache.read(index))
 
 
 def _interpolate(move: _Move, index: Index) -> tirx.Expr:
