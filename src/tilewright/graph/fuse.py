@@ -328,7 +328,7 @@ class _Grouping:
             return False
         nodes = (*members, *found.nodes)
         if (
-            not kind.dtype.startswith("float")
+            kind.dtype not in ("float32", "float64")
             or not self._only_read_by(result, found.lead)
             or not _USUAL.allow(nodes)
             or sum(map(_costly, nodes)) > _MOST_COSTLY

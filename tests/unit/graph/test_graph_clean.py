@@ -218,24 +218,31 @@ def test_layer_norm(style: str) -> None:
     assert result.nodes[0].attribute("axis") == 2
 
 
-@pytest.mark.parametrize("kept", ["both", "view", "narrow", "overlap", "output"])
+@pytest.mark.parametrize(
+    "kept", ["both", "view", "apart", "narrow", "overlap", "output", "rows", "stride", "part"]
+)
 def test_gates_are_layers_of_their_own(kept: str) -> None:
     b = Builder()
     n = 4 if kept == "narrow" else 64
     y = b.add("add", b.weight(2 * n), b.add("dense", b.input(2, 3, 8), b.weight(8, 2 * n)))
     middle = n - 1 if kept == "overlap" else n
+    rows, step = 2 if kept == "rows" else 3, 2 if kept == "stride" else 1
     left, right = (
-        b.add("slice", y, starts=(0, 0, start), stops=(2, 3, stop), steps=(1, 1, 1))
+        b.add("slice", y, starts=(0, 0, start), stops=(2, rows, stop), steps=(1, 1, step))
         for start, stop in ((0, n), (middle, middle + n))
     )
     if kept == "view":
         left, right = (b.add("reshape", part, shape=(6, n)) for part in (left, right))
         right = b.add("transpose", right, permutation=(1, 0))
         found = [left, right]
+    elif kept == "apart":
+        keys = b.add("tanh", left)
+        found = [b.add("batch_matmul", keys, right, transpose_b=True)]
     else:
         found = [b.add("multiply", left, b.add("sigmoid", right))]
-    result = cleaned(b.graph(*found, *([y] if kept == "output" else [])))
-    assert operators(result).count("dense") == (2 if kept == "both" else 1)
+    seen = {"output": [y], "part": [left]}.get(kept, [])
+    result = cleaned(b.graph(*found, *seen))
+    assert operators(result).count("dense") == (2 if kept in ("both", "part") else 1)
 
 
 def test_a_norm_of_what_is_not_centred() -> None:

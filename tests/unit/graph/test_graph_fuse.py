@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from helpers.networks.graph_builder import Builder, random_inputs, run_fused
 from tilewright.graph.evaluate import run_graph
@@ -99,6 +100,14 @@ def test_what_only_a_reduction_reads_goes_along() -> None:
         ["reduce_max"],
         ["reduce_sum"],
     ]
+
+
+@pytest.mark.parametrize(("dtype", "tasks"), [("float64", 1), ("float16", 2), ("int64", 2)])
+def test_reductions_by_rows_alone_take_along(dtype: str, tasks: int) -> None:
+    b = Builder()
+    x = b.input(3, 4, dtype=dtype)
+    y = b.add("reduce_sum", b.add("multiply", x, x), axes=(1,), keepdims=True)
+    assert len(steps(fused(b.graph(y)))) == tasks
 
 
 def test_groups_have_caps() -> None:

@@ -16,6 +16,7 @@ from tilewright.graph.tasks import fused_network
 ROWS, DEPTH, WIDTH = 5, 12, 64
 CONSTANTS: dict[str, Any] = {
     "w": normal(DEPTH, WIDTH, seed=1) / 4,
+    "w1": normal(DEPTH, WIDTH, seed=5) / 4,
     "w2": normal(DEPTH, 2 * WIDTH, seed=2) / 4,
     "b2": normal(2 * WIDTH, seed=3),
     "last": np.array([-1]),
@@ -64,8 +65,8 @@ WRITTEN: dict[str, tuple[list[tuple[str, str, str]], list[str]]] = {
         ["dense add gelu", "dense add multiply"],
     ),
     "two layers": (
-        [("MatMul", "x w", "h"), ("MatMul", "x w", "k"), ("Mul", "h k", "y")],
-        ["dense multiply"],
+        [("MatMul", "x w", "h"), ("MatMul", "x w1", "k"), ("Mul", "h k", "y")],
+        ["dense", "dense multiply"],
     ),
     "root mean square": (
         [*ROOT, ("Reciprocal", "r", "i"), ("Mul", "x i", "n"), ("Mul", "scale n", "y")],

@@ -201,7 +201,7 @@ def split_gates(edit: Edit, node: Node) -> None:
     after:  silu(dense(x, w[:, :n]) + b[:n]) * (dense(x, w[:, n:]) + b[n:])
 
     There must be two, neither narrow, which do not overlap; of one of them at least, nothing but
-    elementwise operators is made.
+    elementwise operators is made, and by such they meet again. Keys and values do not.
     """
     source = node.inputs[0]
     added = edit.producer(source, "add")
@@ -220,6 +220,7 @@ def split_gates(edit: Edit, node: Node) -> None:
     only_if(all(stop <= start for (_, stop), (start, _) in pairwise(cuts)))
     made = [edit.readers.get(part.output, ()) for part in parts]
     only_if(any(on and all(OPERATORS[r.operator].elementwise for r in on) for on in made))
+    only_if(not _elementwise_of(edit, parts[0]).isdisjoint(_elementwise_of(edit, parts[1])))
     start, stop = _cut_columns(edit, node)
     part = edit.constant(f"{w}.{start}", np.ascontiguousarray(weights[:, start:stop]))
     if offsets is None:
@@ -228,6 +229,17 @@ def split_gates(edit: Edit, node: Node) -> None:
     half = edit.node("dense", (x, part), name=product.name)
     offset = edit.constant(f"{bias}.{start}", offsets[start:stop])
     edit.turn(node, "add", (half.output, offset), [half])
+
+
+def _elementwise_of(edit: Edit, part: Node) -> set[str]:
+    """What elementwise operators alone make of a part."""
+    made, behind = set[str](), [part]
+    while behind:
+        for reader in edit.readers.get(behind.pop().output, ()):
+            if OPERATORS[reader.operator].elementwise and reader.output not in made:
+                made.add(reader.output)
+                behind.append(reader)
+    return made
 
 
 def _cut_columns(edit: Edit, node: Node) -> tuple[int, int]:
