@@ -20,7 +20,12 @@ from default_kernels import (
 )
 from tilewright.models.zoo import names
 
-SAMPLE = (("avx512", 2, "mlp"), ("avx2", 1, "squeezenet1_1"), ("neon", 2, "mobilenet_v2"))
+SAMPLE = (
+    ("avx512", 2, "mlp"),
+    ("avx2", 1, "squeezenet1_1"),
+    ("neon", 2, "mobilenet_v2"),
+    ("avx2", 1, "bert_base"),
+)
 
 
 @pytest.mark.parametrize("case", SAMPLE, ids=lambda case: "-".join(map(str, case)))
