@@ -31,7 +31,7 @@ def const(array: Any, dtype: str = "") -> relax.Expr:
 X = floats(2, 3, 4, 6)
 """What every case is a function of."""
 IMAGE, ROWS, LINE = floats(2, 4, 9, 9), floats(2, 6, 12), floats(2, 4, 11)
-BLOCK = floats(1, 2, 5, 5, 5)
+BLOCK, PLANES = floats(1, 2, 5, 5, 5), floats(2, 3, 9, 11)
 HEADS = floats(2, 6, 2, 8)
 INTEGERS = RNG.integers(-9, 9, (3, 5)).astype(np.int32)
 DIVISORS = np.where(INTEGERS[::-1] == 0, 4, INTEGERS[::-1]).astype(np.int32)
@@ -95,6 +95,8 @@ ELEMENTWISE: dict[str, Case] = {
     "nn.leakyrelu": lambda: op.nn.leakyrelu(const(X), 0.3),
     "nn.prelu": lambda: op.nn.prelu(const(X), const(np.float32([0.1, 0.2, 0.3])), axis=1),
     "softplus beta": lambda: op.nn.softplus(const(X), beta=2.0),
+    "softplus threshold": lambda: op.nn.softplus(const(X * 3), beta=2.0, threshold=2.0),
+    "add a number": lambda: op.add(const(X), tvm.tirx.FloatImm("float32", 1.5)),
     **{
         f"{n} {axes} {kept}": lambda n=n, axes=axes, kept=kept: named(n)(
             const(X), axis=axes, keepdims=kept
@@ -137,6 +139,17 @@ LAYERS: dict[str, Case] = {
     "max_pool2d": lambda: op.nn.max_pool2d(
         const(IMAGE), (3, 2), (2, 2), (1, 1, 0, 0), ceil_mode=True
     ),
+    **{
+        f"{kind} pool beyond {padding} {more}": lambda kind=kind, padding=padding, more=more: (
+            named(f"nn.{kind}_pool2d")(
+                const(PLANES), (2, 2), (3, 3), padding, ceil_mode=True, **more
+            )
+        )
+        for padding in ((0, 0), (1, 0, 1, 1))
+        for kind, more in (
+            ("max", {}), ("avg", {}), ("avg", {"count_include_pad": True}),
+        )
+    },
     "max_pool2d NHWC": lambda: op.nn.max_pool2d(const(IMAGE), (2, 2), (2, 2), layout="NHWC"),
     "max_pool1d": lambda: op.nn.max_pool1d(const(LINE), 3, 2, 1),
     "avg_pool2d": lambda: op.nn.avg_pool2d(const(IMAGE), (3, 3), (2, 2), (1, 1, 1, 1)),
@@ -233,6 +246,7 @@ MOVEMENT: dict[str, Case] = {
     "slice_scatter": lambda: op.slice_scatter(const(X), const(X[:, :, :2]), 0, 4, 2, axis=2),
     "take": lambda: op.take(const(X), const(PLACES), axis=1),
     "take of all": lambda: op.take(const(LINE[0, 0]), const(PLACES)),
+    "take one": lambda: op.take(const(X), tvm.tirx.IntImm("int64", 1), axis=1),
     "take clip": lambda: op.take(const(X), const(PLACES + 1), axis=1, mode="clip"),
     "take wrap": lambda: op.take(const(X), const(PLACES + 1), axis=1, mode="wrap"),
     "gather_elements": lambda: op.gather_elements(const(X[0, 0]), const(PLACES), axis=1),
@@ -288,6 +302,15 @@ def test_every_operator_is_what_tvm_computes(cases: Mapping[str, Case]) -> None:
             if not same or not np.allclose(ours, one, rtol=1e-4, atol=1e-5):
                 wrong.append((name, ours.shape, one.shape, ours.dtype, one.dtype))
     assert not wrong
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int8"])
+@pytest.mark.parametrize("bounds", [(0, np.inf), (-np.inf, 3), (1e30, np.inf), (-500, 1000)])
+def test_bounds_of_integers_which_tvm_cannot_lower(bounds: tuple[float, float], dtype: str) -> None:
+    codes, most = INTEGERS.astype(dtype), np.iinfo(dtype).max
+    (found,) = by_onnx_runtime(module_of({"clip": lambda: op.clip(const(codes), *bounds)}))
+    wanted = [min(max(int(code), bounds[0]), bounds[1], most) for code in codes.flat]
+    assert found.dtype == codes.dtype and found.ravel().tolist() == wanted
 
 
 def test_pixel_shuffle_which_tvm_cannot_lower() -> None:

@@ -22,9 +22,11 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from helpers.networks.relax_modules import by_onnx_runtime, function_of
+from tilewright.compiler.relax_export import conversion
 from tilewright.compiler.relax_export.conversion import to_onnx
 from tilewright.compiler.relax_export.reading import read_module
-from tilewright.core.errors import ModelError, UsageError
+from tilewright.compiler.relax_export.writer import scalar
+from tilewright.core.errors import ModelError, NotCompilable, UsageError
 from tilewright.models import ModelOptions
 from tilewright.models.given import given_model, is_model
 
@@ -75,6 +77,30 @@ class Several:
         return (e, (f,))
 
 
+@I.ir_module
+class Means:
+    """A function whose result hangs on a size, for operands of two sizes."""
+
+    @R.function
+    def mean(x: R.Tensor(("n", 8), "float32")) -> R.Tensor((1, 8), "float32"):
+        R.func_attr({"private": True})
+        n = T.int64()
+        with R.dataflow():
+            total = R.sum(x, axis=[0], keepdims=True)
+            y = R.divide(total, R.astype(R.shape_to_tensor(R.shape([n])), "float32"))
+            R.output(y)
+        return y
+
+    @R.function
+    def main(x: R.Tensor((4, 8), "float32"), y: R.Tensor((16, 8), "float32")) -> R.Tuple(
+        R.Tensor((1, 8), "float32"), R.Tensor((1, 8), "float32")
+    ):
+        cls = Means
+        a = cls.mean(x)
+        b = cls.mean(y)
+        return (a, b)
+
+
 ROWS = relax.Var("x", relax.TensorType((2, 4), "float32"))
 
 
@@ -82,13 +108,13 @@ def constants() -> tvm.IRModule:
     return function_of([ROWS], lambda _: op.matmul(ROWS, relax.const(WEIGHT)))
 
 
-def weighted() -> tvm.IRModule:
+def weighted(inputs: int | None = 1) -> tvm.IRModule:
     kinds = {"w": (4, 4), "bias": (4,)}
     w, bias = (relax.Var(name, relax.TensorType(s, "float32")) for name, s in kinds.items())
     return function_of(
         [ROWS, w, bias],
         lambda builder: op.add(builder.emit(op.matmul(ROWS, w)), bias),
-        attrs={"num_input": 1},
+        attrs=None if inputs is None else {"num_input": inputs},
     )
 
 
@@ -151,6 +177,24 @@ def test_functions_branches_tuples_and_names_of_sizes(count: int, flag: bool) ->
     np.testing.assert_allclose(found[1], np.concatenate([d, d])[count - 1 : 2 * count - 1])
 
 
+def test_sizes_with_names_are_those_of_each_call() -> None:
+    ones = (np.ones((rows, 8), np.float32) for rows in (4, 16))
+    for found in by_onnx_runtime(Means, *ones):
+        np.testing.assert_array_equal(found, np.ones((1, 8), np.float32))
+
+
+def test_functions_that_multiply_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversion, "_MOST_WRITTEN", 3)
+    with pytest.raises(ModelError, match="written out the module has over 3 calls"):
+        to_onnx(Several, "m", 0)
+
+
+def test_a_number_that_its_type_cannot_hold() -> None:
+    for value in (300.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(NotCompilable, match="is no number of type uint8"):
+            scalar(value, "uint8")
+
+
 def test_names_of_inputs_outputs_and_axes() -> None:
     model, said = to_onnx(Several, "several", 0)
     assert [value.name for value in model.graph.input] == ["x", "flag"]
@@ -181,6 +225,44 @@ def test_weights_that_python_gives(tmp_path: Path) -> None:
         given_model((weighted(), {"v": bias}), ModelOptions(), tmp_path)
     with pytest.raises(UsageError, match="weights of a tvm.IRModule"):
         given_model((weighted(), 3), ModelOptions(), tmp_path)
+
+
+def test_weights_among_the_first_parameters(tmp_path: Path) -> None:
+    """A parameter that has a value is no input, and those behind the inputs stay weights."""
+    made = given_model((weighted(2), {"w": WEIGHT}), ModelOptions(), tmp_path)
+    model, said = to_onnx(read_module(Path(made.argument)), "m", 0)
+    assert [value.name for value in model.graph.input] == ["x"] and said.startswith("1 weights")
+
+
+@pytest.mark.parametrize(
+    ("count", "weights", "words"),
+    [
+        (1, {"main": [WEIGHT] * 5}, "5 weights for the 2 parameters"),
+        (1, {"main": [WEIGHT]}, "1 weights for the 2 parameters"),
+        (None, {"main": [WEIGHT] * 5}, "5 weights for the 3 parameters"),
+        (1, {1: WEIGHT}, "no parameter '1'"),
+        (1, {"w": WEIGHT[:1]}, r"'w' is float32\[1, 4\], its parameter .*\(4, 4\)"),
+        (1, {"w": WEIGHT.ravel()}, r"'w' is float32\[16\], its parameter"),
+        (1, {"w": WEIGHT.astype(np.float64)}, r"'w' is float64\[4, 4\], its .*float32"),
+        (1, {"w": [1.0]}, "'w' is a list, not an array"),
+    ],
+)
+def test_weights_that_do_not_fit(
+    tmp_path: Path, count: int | None, weights: dict[Any, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        given_model((weighted(count), weights), ModelOptions(), tmp_path)
+
+
+def test_weights_are_those_of_the_public_function(tmp_path: Path) -> None:
+    public = weighted()["main"].with_attr("global_symbol", "zz")
+    private = weighted()["main"].without_attr("global_symbol")
+    module = tvm.IRModule({"aaa": private, "zz": public})
+    made = given_model((module, {"w": WEIGHT}), ModelOptions(), tmp_path)
+    assert to_onnx(read_module(Path(made.argument)), "m", 0)[1].startswith("1 weights")
+    for other in (tvm.IRModule({}), tvm.IRModule({"a": public, "b": public})):
+        with pytest.raises(UsageError, match="only public function"):
+            given_model((other, {"w": WEIGHT}), ModelOptions(), tmp_path)
 
 
 def test_all_that_cannot_be_taken_is_told_at_once() -> None:

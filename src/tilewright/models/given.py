@@ -183,19 +183,59 @@ def _of_relax(module: Any, weights: Any, cache: Path) -> GivenModel:
     """Weights become constants of the module."""
     tvm: Any = sys.modules["tvm"]
     names = [variable.name_hint for variable in module.get_global_vars()]
-    entry = "main" if "main" in names or not names else names[0]
+    entry = _entry(tvm, module)
     if weights is not None:
         module = _with_weights(tvm, module, entry, weights)
     with scratch_folder() as folder:
-        path = folder / _file_name(entry, ".json")
+        path = folder / _file_name(entry or "module", ".json")
         path.write_text(tvm.ir.save_json(module), encoding="utf-8")
         return _kept(path, cache, f"tvm.IRModule with the functions {', '.join(names)}")
+
+
+def _entry(tvm: Any, module: Any) -> str:
+    """The function to take: `main`, or the only one that is public; empty where there is none."""
+    functions = {
+        variable.name_hint: function
+        for variable, function in module.functions_items()
+        if isinstance(function, tvm.relax.Function)
+    }
+    if "main" in functions:
+        return "main"
+    public = [n for n, f in functions.items() if f.attrs and "global_symbol" in f.attrs]
+    return public[0] if len(public) == 1 else ""
 
 
 def _with_weights(tvm: Any, module: Any, entry: str, weights: Any) -> Any:
     """The module with values for parameters of its function: by their names, or in their order
     behind the inputs. Raises UsageError for other ones."""
-    parameters = list(module[entry].params)
+    if not entry:
+        raise UsageError(
+            "the weights are those of 'main', or of the only public function, which "
+            "the module does not have"
+        )
+    function = module[entry]
+    count = _inputs(function)
+    given = _by_name(function, entry, weights)
+    try:
+        bound = tvm.relax.transform.BindParams(entry, given)(module)
+    except _OF_EXPORTING as error:
+        raise ModelError(f"the weights do not fit the module: {_first_line(error)}") from error
+    if count is not None:
+        left = sum(each.name not in given for each in function.params[:count])
+        if left < count:
+            bound[entry] = bound[entry].with_attr("num_input", left)
+    return bound
+
+
+def _inputs(function: Any) -> int | None:
+    """How many of its parameters are inputs, where a function says so."""
+    attributes: Any = function.attrs
+    return int(attributes["num_input"]) if attributes and "num_input" in attributes else None
+
+
+def _by_name(function: Any, entry: str, weights: Any) -> dict[str, Any]:
+    """The values for parameters by their names. Raises UsageError where they are not such."""
+    parameters = list(function.params)
     if not isinstance(weights, Mapping):
         raise UsageError(
             f"the weights of a tvm.IRModule are {_kind(weights)}, not a dictionary",
@@ -203,19 +243,40 @@ def _with_weights(tvm: Any, module: Any, entry: str, weights: Any) -> Any:
         )
     given: dict[str, Any] = dict(cast("Mapping[str, Any]", weights))
     if isinstance(listed := given.get(entry), (list, tuple)):
-        last = parameters[len(parameters) - len(cast("Sequence[Any]", listed)) :]
-        given = dict(zip((each.name for each in last), cast("Sequence[Any]", listed), strict=True))
-    known = [each.name for each in parameters]
-    for name in given:
+        values = cast("Sequence[Any]", listed)
+        count = _inputs(function)
+        places = len(parameters) - (0 if count is None else count)
+        if len(values) > places or (count is not None and len(values) < places):
+            raise UsageError(
+                f"{len(values)} weights for the {places} parameters of the module's function "
+                f"{quoted(entry)} that may be weights"
+            )
+        last = parameters[len(parameters) - len(values) :]
+        given = dict(zip((each.name for each in last), values, strict=True))
+    known = {each.name: each.ty for each in parameters}
+    for name, value in given.items():
         if name not in known:
             raise UsageError(
-                f"the module's function {quoted(entry)} has no parameter {quoted(name)}",
-                hint=close_matches(name, known, quoted),
+                f"the module's function {quoted(entry)} has no parameter {quoted(str(name))}",
+                hint=close_matches(str(name), list(known), quoted),
             )
-    try:
-        return tvm.relax.transform.BindParams(entry, given)(module)
-    except _OF_EXPORTING as error:
-        raise ModelError(f"the weights do not fit the module: {_first_line(error)}") from error
+        _require_fit(name, value, known[name])
+    return given
+
+
+def _require_fit(name: str, value: Any, kind: Any) -> None:
+    """Raise UsageError for a weight of another shape or type than its parameter's."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is None or dtype is None:
+        raise UsageError(f"the weight {quoted(name)} is {_kind(value)}, not an array")
+    sizes = getattr(getattr(kind, "shape", None), "values", None)
+    fits = sizes is None or len(sizes) == len(shape)
+    for size, ours in zip(sizes or (), shape, strict=False):
+        fits = fits and getattr(size, "value", ours) == ours
+    if not fits or (kind.dtype is not None and str(kind.dtype) != str(dtype)):
+        raise UsageError(
+            f"the weight {quoted(name)} is {dtype}{[*shape]}, its parameter in the module {kind}"
+        )
 
 
 @contextmanager

@@ -26,9 +26,11 @@ class Call:
     values: Sequence[Value]
 
     def __getitem__(self, place: int) -> str:
-        """The tensor of an argument."""
-        value = self.values[place]
+        """The tensor of an argument; a number is a constant."""
+        value, given = self.values[place], self.call.args[place]
         assert isinstance(value, str)
+        if not value and isinstance(given, (tirx.IntImm, tirx.FloatImm)):
+            return self.writer.constant(self.number(plain(given), place))
         return value
 
     @property
@@ -56,7 +58,7 @@ class Call:
 
     def rank(self, place: int = 0) -> int:
         """The number of axes of an argument."""
-        rank = int(self.kind(place).ndim)
+        rank = int(getattr(self.kind(place), "ndim", 0))
         if rank < 0:
             raise refuse("the number of axes of its operand is not known")
         return rank

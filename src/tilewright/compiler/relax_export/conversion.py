@@ -20,12 +20,14 @@ from tilewright.compiler.relax_export.writer import OPSET, Value, Writer, elemen
 from tilewright.core.errors import ModelError, NotCompilable, quoted
 
 _GROUPS = ("convolutions", "creation", "elementwise", "images", "indexing", "normalisation",
-           "products", "reductions", "views")  # fmt: skip
+           "pooling", "products", "reductions", "views")  # fmt: skip
 for _group in _GROUPS:
     import_module(f"tilewright.compiler.relax_export.{_group}")
 
 _MOST_CALLS = 64
 """Functions inside one another at most: one that calls itself has no end."""
+_MOST_WRITTEN = 100_000
+"""Calls at most once all functions are written out where they are called."""
 _LISTED = 12
 
 
@@ -84,6 +86,7 @@ class _Walk:
     functions: dict[Any, relax.Function] = field(default_factory=dict)
     known: list[onnx.ValueInfoProto] = field(default_factory=list)
     said: str = ""
+    written: int = 0
 
     def parameters(self, function: relax.Function) -> list[onnx.ValueInfoProto]:
         """The inputs of a function; its weights become constants."""
@@ -211,6 +214,11 @@ class _Walk:
 
     def _call(self, call: relax.Call, depth: int) -> Value:
         """A call of an operator, or of another function of the module, written out here."""
+        self.written += 1
+        if self.written > _MOST_WRITTEN:
+            raise ModelError(
+                f"with its functions written out the module has over {_MOST_WRITTEN:,} calls"
+            )
         if isinstance(call.op, tvm.ir.Op):
             return self._operator(call, depth)
         function = call.op
@@ -220,14 +228,26 @@ class _Walk:
             function = self.functions.get(function)
         if not isinstance(function, relax.Function):
             raise refuse(f"a call of {quoted(str(call.op))}, which is no function of Relax")
-        values = [self.value(each, depth) for each in call.args]
-        self.values.update(zip(function.params, values, strict=True))
-        for parameter, value in zip(function.params, values, strict=True):
-            if isinstance(value, str):
-                self._name_sizes(value, parameter.ty)
         if depth > _MOST_CALLS:
             raise ModelError(f"the module's function {quoted(str(call.op))} calls itself")
-        return self.sequence(function.body, depth + 1)
+        return self._written_out(function, [self.value(each, depth) for each in call.args], depth)
+
+    def _written_out(self, function: relax.Function, values: list[Value], depth: int) -> Value:
+        """A function in the place of its call. Sizes that its parameters name are those of this
+        call; one inside another function knows that one's sizes, too."""
+        self.values.update(zip(function.params, values, strict=True))
+        outer, kinds = self.writer.symbols, [parameter.ty for parameter in function.params]
+        own = {
+            size for kind in kinds for size in _sizes(kind) or () if isinstance(size, tvm.ir.Var)
+        }
+        self.writer.symbols = {size: name for size, name in outer.items() if size not in own}
+        try:
+            for kind, value in zip(kinds, values, strict=True):
+                if isinstance(value, str):
+                    self._name_sizes(value, kind)
+            return self.sequence(function.body, depth + 1)
+        finally:
+            self.writer.symbols = outer
 
     def _operator(self, call: relax.Call, depth: int) -> Value:
         name = call.op.name

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from math import inf
+
+import numpy as np
 
 from tilewright.compiler.relax_export.calls import (
     Call,
@@ -64,12 +67,35 @@ def gelu(call: Call) -> Value:
 
 @translates("nn.softplus")
 def softplus(call: Call) -> Value:
-    """log(1 + exp(βx)) / β; past the threshold that is x up to its rounding."""
-    beta = call.attribute("beta")
-    if beta == 1:
-        return call.node("Softplus", call[0])
-    scaled = call.node("Mul", call[0], call.number(beta))
-    return call.node("Div", call.node("Softplus", scaled), call.number(beta))
+    """log(1 + exp(βx)) / β, and x where βx is past the threshold; past 20 they are the same."""
+    beta, threshold = call.attribute("beta"), call.attribute("threshold")
+    scaled = call[0] if beta == 1 else call.node("Mul", call[0], call.number(beta))
+    result = call.node("Softplus", scaled)
+    result = result if beta == 1 else call.node("Div", result, call.number(beta))
+    if threshold >= _ROUNDED:
+        return result
+    past = call.node("Greater", scaled, call.number(threshold))
+    return call.node("Where", past, call[0], result)
+
+
+_ROUNDED = 20
+"""From here on log(1 + exp(x)) is x up to its rounding."""
+
+
+@translates("clip")
+def clip(call: Call) -> Value:
+    """Between two bounds; an infinite one bounds nothing."""
+    return call.node("Clip", call[0], _bound(call, 1, -inf), _bound(call, 2, inf))
+
+
+def _bound(call: Call, place: int, none: float) -> str | np.ndarray:
+    """A bound in the operand's type, which holds no larger numbers than integers can be."""
+    value, dtype = call.argument(place), call.dtype()
+    if value == none:
+        return ""
+    if "int" in dtype:
+        value = min(max(value, np.iinfo(dtype).min), np.iinfo(dtype).max)
+    return call.number(value)
 
 
 @translates("floor_divide", "floor_mod", "mod")
@@ -125,9 +151,6 @@ _FORMULAS: dict[str, Translation] = {
     ),
     **dict.fromkeys(
         ("astype", "wrap_param"), lambda call: call.in_type(call[0], call.attribute("dtype"))
-    ),
-    "clip": lambda call: call.node(
-        "Clip", call[0], *(call.number(call.argument(place)) for place in (1, 2))
     ),
     "nn.leakyrelu": lambda call: call.node("LeakyRelu", call[0], alpha=call.attribute("alpha")),
     "nn.silu": lambda call: call.node("Mul", call[0], call.node("Sigmoid", call[0])),

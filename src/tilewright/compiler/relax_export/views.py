@@ -86,8 +86,6 @@ def repeat(call: Call) -> Value:
     many = [1] * (rank + 1)
     many[place + 1] = times
     tiled = call.node("Tile", call.node("Unsqueeze", value, [place + 1]), many)
-    shape = [0] * rank
-    shape[place] = -1
     return call.node("Reshape", tiled, call.writer.shape(sizes_of(call.call.ty)))
 
 

@@ -108,5 +108,8 @@ _ELEMENTS = {
 
 
 def scalar(value: float, dtype: str) -> np.ndarray:
-    """A constant without axes."""
-    return np.asarray(value).astype(helper.tensor_dtype_to_np_dtype(element(dtype)))
+    """A constant without axes. Refused where the type cannot hold it."""
+    kind = helper.tensor_dtype_to_np_dtype(element(dtype))
+    if kind.kind in "iu" and not np.iinfo(kind).min <= value <= np.iinfo(kind).max:
+        raise refuse(f"{value} is no number of type {dtype}")
+    return np.asarray(value).astype(kind)
