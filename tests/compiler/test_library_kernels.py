@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 from base64 import b64decode
 from dataclasses import replace
+from weakref import ref
 
 import numpy as np
 import onnxruntime
@@ -19,6 +20,7 @@ from helpers.networks.small_networks import Builder
 from tilewright.compiler import islands
 from tilewright.compiler.builders.registry import builder_named
 from tilewright.compiler.execute import LoadedNetwork
+from tilewright.compiler.kernel_runs import BuiltKernel
 from tilewright.compiler.onnx_models import task_model
 from tilewright.core.forms import PLAIN, Form, blocked, parse_form
 from tilewright.core.records import Candidate, Protocol
@@ -165,6 +167,10 @@ def test_cells(cell: str, reverse: bool) -> None:
     right(computed(task, plain(task), arrays), task, arrays)
 
 
+def reduction(name: str, dtype: str) -> Workload:
+    return workload([TensorType((3, 5), dtype)], step(name, 0, axes=(1,), keepdims=True))
+
+
 @pytest.mark.parametrize(
     ("task", "why"),
     [
@@ -174,6 +180,11 @@ def test_cells(cell: str, reverse: bool) -> None:
         (of_case(*CASES["attention"]), "share keys"),
         (workload([TensorType((2, 3), "int8")] * 2, step("batch_matmul", 0, 1, transpose_b=True)),
          "batch_matmul of int8"),
+        (workload([TensorType((3,), "int16")] * 2, step("maximum", 0, 1)), "maximum of int16"),
+        (workload([TensorType((3,), "uint8")], step("relu", 0)), "relu of uint8"),
+        *((reduction(f"reduce_{name}", dtype), f"reduce_{name} of {dtype}")
+          for name, dtype in (("mean", "int32"), ("mean", "int64"), ("sum", "uint8"),
+                              ("prod", "uint8"))),
     ],
 )  # fmt: skip
 def test_what_is_not_translated(task: Workload, why: str) -> None:
@@ -234,24 +245,40 @@ def test_calls_of_one_task_have_weights_of_their_own_and_so_have_networks() -> N
             np.testing.assert_allclose(loaded([image])[0], expected, rtol=1e-4, atol=1e-4)
         symbols = {symbol for symbol, _ in loaded.time_calls([x], repeats=1)}
         assert islands.CALLED in symbols
-        known = len(islands._own.sessions)
+        opened = [ref(session) for session in islands._current().values()]
+        assert opened
         del loaded
         gc.collect()
-        assert len(islands._own.sessions) == known - 1, "sessions outlive their network"
+        assert not any(session() for session in opened), "sessions outlive their network"
 
 
-def test_a_kernel_is_timed_with_its_weights_in_turn() -> None:
-    task = workload([(64, 300), (300, 400)], step("dense", 0, 1))
+def bound_dense(shape: tuple[int, int]) -> tuple[Workload, BuiltKernel]:
+    """A dense layer of ONNX Runtime's with weights of its own."""
+    task = workload([(64, shape[0]), shape], step("dense", 0, 1))
     bound = replace(task.arguments[1], role="constant")
     task = replace(task, arguments=(task.arguments[0], bound))
     (candidate,) = library_candidates(task, plain(task), PLACEMENT)
     on = PLACEMENT.target, PLACEMENT.resources
     kernel = BUILDER.build(task, candidate, *on)
     assert kernel.kernel_hash == BUILDER.identify(task, candidate, *on)
+    return task, kernel
+
+
+def test_a_kernel_is_timed_with_its_weights_in_turn() -> None:
+    task, kernel = bound_dense((300, 400))
     protocol = Protocol(warmup=1, repeats=2, sample_s=1e-4, rotation_bytes=3 * 4 * 300 * 400)
-    assert all(seconds > 0 for seconds in kernel.time(protocol, 0, 1.0))
-    assert len(islands._own.current) == 3
+    for _ in range(2):
+        assert all(seconds > 0 for seconds in kernel.time(protocol, 0, 1.0))
+        assert len(islands._current()) == 3
     arrays = random_arrays(task)
-    for factor in (1, 2):
-        both = [factor * arrays[0], factor * arrays[1]]
-        right(kernel.run(both), task, both)
+    right(kernel.run(arrays), task, arrays)
+    assert not islands._current(), "weights of a run do not stay where they are"
+
+
+def test_a_kernel_that_runs_again_has_the_weights_of_that_run() -> None:
+    """Large weights: what is allocated next lies where they have lain."""
+    _, kernel = bound_dense((3000, 100))
+    x = np.ones((64, 3000), np.float32)
+    for factor in range(8):
+        found = kernel.run([x, np.full((3000, 100), factor, np.float32)])
+        np.testing.assert_array_equal(found, np.full((64, 100), 3000.0 * factor))

@@ -20,7 +20,7 @@ from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import onnx
@@ -43,23 +43,40 @@ class IslandError(RuntimeError):
 
 _own = threading.local()
 """Of the calling thread: `size` are its threads and CPUs, `sessions` what it has opened for each
-network, which live as long as that, and `current` those of the network that runs."""
+network, which live as long as that, `current` refers to those of the network that runs, and `alone`
+are those of calls outside of any."""
 
-Known = dict[tuple[object, ...], "Session"]
+
+class Known(dict[tuple[object, ...], "Session"]):
+    """What a network has opened; unlike a plain dictionary, it can be referred to weakly."""
 
 
 def use_threads(threads: int, cpus: Sequence[int]) -> None:
     """How many threads, on which CPUs, islands use that the calling thread opens from now on."""
     _own.size = (threads, tuple(cpus[:threads]))
     _own.sessions = WeakKeyDictionary()
-    _own.current = {}
+    _own.current = _nothing
+    _own.alone = Known()
 
 
 def enter(network: object) -> None:
     """From now on the calling thread runs this network: a run begins, and nothing was kept."""
-    sessions = _own.__dict__.setdefault("sessions", WeakKeyDictionary())
-    _own.current = sessions.setdefault(network, {})
+    _own.current = ref(_of(network))
     forget()
+
+
+def close(network: object) -> None:
+    """End the sessions of a network whose weights are not where they were."""
+    _of(network).clear()
+
+
+def _of(network: object) -> Known:
+    sessions = _own.__dict__.setdefault("sessions", WeakKeyDictionary())
+    return sessions.setdefault(network, Known())
+
+
+def _nothing() -> None:
+    """In the place of what a network has opened where none runs."""
 
 
 class Session:
@@ -173,7 +190,8 @@ def forget() -> None:
 
 
 def _current() -> Known:
-    return _own.__dict__.setdefault("current", {})
+    found = _own.__dict__.get("current", _nothing)()
+    return _own.__dict__.setdefault("alone", Known()) if found is None else found
 
 
 def array_of(tensor: Any) -> np.ndarray:

@@ -175,6 +175,22 @@ _RULES: dict[str, Rule] = {
 }
 """How each operator is said in ONNX."""
 
+_SIGNED = ("int8", "int16", "int32", "int64")
+_OF_INTEGERS: dict[str, tuple[str, ...]] = {
+    "relu": ("int8", "int32", "int64"),
+    "negative": _SIGNED,
+    "remainder": _SIGNED,
+    **dict.fromkeys(
+        ("maximum", "minimum"), ("int8", "int32", "int64", "uint8", "uint32", "uint64")
+    ),
+    "where": ("int8", "int32", "int64", "uint8", "uint32"),
+    "max_pool2d": ("int8", "uint8"),
+    **dict.fromkeys(("reduce_max", "reduce_min"), ("int8", "int32", "int64", "uint8")),
+    "reduce_sum": ("int32", "int64"),
+    "reduce_prod": ("int64",),
+    "reduce_mean": (),
+}
+"""Of which integers ONNX Runtime has operators, where not of all that a network may have."""
 _OF_FLOATS = frozenset({"conv2d", "conv2d_transpose", "dense", "batch_matmul", "avg_pool2d"})
 
 
@@ -201,6 +217,9 @@ def onnx_task(workload: Workload, forms: tuple[Form, ...]) -> OnnxTask:
         rule = _RULES.get(step.operator)
         whole = step.operator in _OF_FLOATS and "float" not in types[0].dtype
         require(not whole, f"{step.operator} of {types[0].dtype}")
+        dtype = types[-1].dtype
+        taken = _OF_INTEGERS.get(step.operator, (dtype,))
+        require("float" in dtype or dtype in taken, f"{step.operator} of {dtype}")
         require(all(kind.elements > 0 for kind in (*types, result)), f"{result}")
         if rule is None:
             raise Untranslatable(f"ONNX Runtime is not given {step.operator}")

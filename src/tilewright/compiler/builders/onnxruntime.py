@@ -13,7 +13,15 @@ import numpy as np
 import tvm_ffi
 
 from tilewright.compiler.builders.base import SimulatedBuilder
-from tilewright.compiler.islands import Session, computing, copying, enter, in_order, make_ready
+from tilewright.compiler.islands import (
+    Session,
+    close,
+    computing,
+    copying,
+    enter,
+    in_order,
+    make_ready,
+)
 from tilewright.compiler.kernel_runs import BuiltKernel
 from tilewright.compiler.onnx_models import task_model
 from tilewright.core.codec import digest
@@ -42,11 +50,16 @@ class _TaskKernel(BuiltKernel):
     opened before anything is timed, one for each copy of the weights."""
 
     def run(self, arrays: Sequence[Array]) -> Array:
-        """See `BuiltKernel.run`."""
+        """See `BuiltKernel.run`. Sessions are found by where weights lie, and these end here."""
+        close(self)
         enter(self)
-        return super().run(arrays)
+        try:
+            return super().run(arrays)
+        finally:
+            close(self)
 
     def _operands(self, protocol: Protocol, seed: int) -> tuple[list[list[Any]], list[Any]]:
+        close(self)
         found = super()._operands(protocol, seed)
         enter(self)
         _, given, _ = BUILDER.network_call(self.workload, self.candidate)
