@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.core.errors import NegativeVerdict
-from tilewright.core.events import EventSink, Stage
+from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import (
     EnergyUse,
     Measurement,
@@ -32,7 +32,13 @@ from tilewright.measure.targeting import measured_peaks
 from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
+from tilewright.store.known_candidates import (
+    MAX_ERROR,
+    SettingsName,
+    choose_plan,
+    known_outcomes,
+    ranked,
+)
 
 _WARMUP, _REPEATS = 5, 15
 _NAME = "network"
@@ -60,6 +66,8 @@ class Profiler:
             targeting.require_here(self.placement)
         self.events(Stage(name="import", detail=model))
         network, artifact = opening.open_model(model, options, self.placement, verify=self.verify)
+        if network.model.remark:
+            self.events(Note(message=network.model.remark))
         if artifact is not None:
             plan = artifact.plan(network, self.placement)
         else:
@@ -71,7 +79,7 @@ class Profiler:
             measurer.start()
             peaks = measured_peaks(self.store, self.placement, measurer)
             self.events(Stage(name="time", detail=f"{len(tasks)} tasks"))
-            known = self._time_tasks(plan, measurer)
+            known = self._time_tasks(plan, measurer, placement)
         result = PlanResult(name=_NAME, plan=plan).with_tasks(known)
         result, energy, memory = self._measure_network(network, result)
         network_s = racing.timing_of(result).latency_s
@@ -98,7 +106,9 @@ class Profiler:
             memory=memory,
         )
 
-    def _time_tasks(self, plan: NetworkPlan, measurer: Measurer) -> dict[TaskKey, CallResult]:
+    def _time_tasks(
+        self, plan: NetworkPlan, measurer: Measurer, placement: Placement
+    ) -> dict[TaskKey, CallResult]:
         protocol = replace(
             circumstances.kernel_protocol(self.placement), warmup=_WARMUP, repeats=_REPEATS
         )
@@ -111,7 +121,10 @@ class Profiler:
                     f"task {task.name} ({task.workload.key}) could not be timed, "
                     f"{outcome.kind}: {outcome.message.splitlines()[0]}"
                 )
-            known[key] = CallResult(alone=outcome)
+            found = ranked(known_outcomes(task, self.store, placement))
+            chosen = outcome.candidate.implementation
+            others = (each for each in found if each.candidate.implementation != chosen)
+            known[key] = CallResult(alone=outcome, rival=next(others, None))
         return known
 
     def _measure_network(

@@ -1,9 +1,10 @@
 """Commands as forks of a process that has imported everything, which saves the seconds that every
 process and every worker of its own needs to import TVM.
 
-One server for each test process: it is started by the first command and ends with the tests. What
-such forks cannot show (an import that fails, what Python does at its end) is seen by the commands
-that tests start from nothing. `benchmarks/fuzzing/warm.py` explains the forks.
+One server for each test process: it is started by the first command, serves one after the other,
+and ends with the tests. What such forks cannot show (an import that fails, what Python does at its
+end) is seen by the commands that tests start from nothing. `benchmarks/fuzzing/warm.py` explains
+the forks.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 LIMIT_S = 300.0
@@ -58,6 +60,7 @@ def warm_path() -> Path:
 def _server(_owner: int) -> Path:
     """The folder of this process's server, which ends with it."""
     folder = Path(tempfile.mkdtemp(prefix="tilewright-warm-"))
+    atexit.register(_remove, folder, os.getpid())
     (folder / "bin").mkdir()
     shim = folder / "bin" / "tilewright"
     shim.write_text(_SHIM.format(python=sys.executable, address=str(folder / "socket")))
@@ -74,6 +77,12 @@ def _server(_owner: int) -> Path:
     )
     assert started.stdout is not None and started.stdout.readline() == b"ready\n"
     return folder
+
+
+def _remove(folder: Path, owner: int) -> None:
+    """At the end of the process that made it, and not at that of its forks."""
+    if os.getpid() == owner:
+        rmtree(folder, ignore_errors=True)
 
 
 def _serve(address: str) -> None:

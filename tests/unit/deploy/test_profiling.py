@@ -12,13 +12,14 @@ import pytest
 import tilewright as tw
 from helpers.fakes.measuring import failed
 from tilewright.core.errors import NegativeVerdict, UsageError
-from tilewright.core.events import Event, Stage
-from tilewright.core.records import EnergyUse, NetworkMeasurement
+from tilewright.core.events import Event, Note, Stage
+from tilewright.core.records import EnergyUse, Measurement, NetworkMeasurement
 from tilewright.core.results import ProfileResult
 from tilewright.deploy import profiling
 from tilewright.deploy.opening import open_model
 from tilewright.deploy.profiling import Profiler
 from tilewright.hardware.meters import Meter
+from tilewright.kernels.spaces import ranked_defaults
 from tilewright.measure.resident import MemoryPeak
 from tilewright.measure.simulation import SimulatedMeasurer, SimulatedNetworks
 from tilewright.store.known_candidates import choose_plan
@@ -139,6 +140,30 @@ def test_a_task_that_cannot_be_timed_is_named(
     monkeypatch.setattr(SimulatedMeasurer, "measure", crashed)
     with pytest.raises(NegativeVerdict, match=r"could not be timed, crash: it fell$"):
         profiled(session)
+
+
+def test_what_there_is_to_say_about_weights_is_said(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, _ = open_model(MODEL, tw.ModelOptions(), session.placement)
+    network = replace(network, model=replace(network.model, remark="they are random"))
+    monkeypatch.setattr(profiling.opening, "open_model", lambda *_a, **_n: (network, None))
+    events: list[Event] = []
+    profiled(session, events)
+    assert Note(message="they are random") in events
+
+
+def test_the_fastest_other_implementation_that_is_known_is_told(session: tw.Session) -> None:
+    (task,) = profiled(session).tasks
+    assert (task.rival, task.rival_s) == ("", None)
+    (known,) = session.store.outcomes(task.key, session.placement.key)
+    assert isinstance(known, Measurement)
+    (plain,) = open_model(MODEL, tw.ModelOptions(), session.placement)[0].tasks.values()
+    others = (c for c, _ in ranked_defaults(plain.workload, plain.forms, session.placement))
+    other = next(c for c in others if c.implementation != task.implementation)
+    session.store.add([replace(known, candidate=other, samples_s=(1.0,))])
+    (task,) = profiled(session).tasks
+    assert (task.rival, task.rival_s) == (other.implementation, 1.0)
 
 
 def test_an_artifact_is_profiled_as_it_was_compiled(
