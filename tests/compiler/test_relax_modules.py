@@ -29,6 +29,7 @@ from tilewright.compiler.relax_export.writer import scalar
 from tilewright.core.errors import ModelError, NotCompilable, UsageError
 from tilewright.models import ModelOptions
 from tilewright.models.given import given_model, is_model
+from tilewright.models.shape_grid import axes_among
 
 WEIGHT = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
 SCRIPT = """
@@ -201,6 +202,12 @@ def test_names_of_inputs_outputs_and_axes() -> None:
     assert [value.name for value in model.graph.output] == ["output_0", "output_1"]
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "n"
     assert said == ""
+
+
+def test_named_axes_may_have_several_sizes(tmp_path: Path) -> None:
+    file = tmp_path / "several.json"
+    file.write_text(tvm.ir.save_json(Several))
+    assert axes_among(str(file), {"n": (2, 6), "x": (2, 4)}) == {"n": (2, 6)}
 
 
 def test_weights_without_values_are_random_and_it_is_said() -> None:

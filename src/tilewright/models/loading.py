@@ -32,9 +32,15 @@ from tilewright.models.exported.conversion import (
     torch_request,
     transformer_request,
 )
-from tilewright.models.input_shapes import bind_inputs, drop_weight_inputs, keep_inputs
+from tilewright.models.input_shapes import (
+    Inputs,
+    bind_inputs,
+    drop_weight_inputs,
+    input_axes,
+    keep_inputs,
+)
 from tilewright.models.loaded import Islands, LoadedModel, ModelOptions, OnnxReference
-from tilewright.models.onnx_file import load_saved, read_onnx, save_onnx
+from tilewright.models.onnx_file import load_saved, parse_onnx, read_onnx, save_onnx
 from tilewright.models.onnx_import.islands import as_island
 from tilewright.models.onnx_import.translate import translate
 from tilewright.models.onnx_model import check_model, weights_bytes
@@ -148,8 +154,25 @@ def _load_zoo(name: str, options: ModelOptions) -> LoadedModel:
     return load_model(model, name, replace(options, batch=None))
 
 
-def _load_exported(source: Source, options: ModelOptions) -> LoadedModel:
-    """A model of PyTorch, by way of its ONNX export; one the cache keeps stays where it is."""
+def open_axes(argument: str, options: ModelOptions = _DEFAULT) -> Inputs:
+    """The axes of the inputs of a model whose file may leave some open; of other models none.
+    Raises as `load`."""
+    source = parse_source(argument)
+    match source.kind:
+        case "file":
+            held = OnnxReference(path=Path(source.text))
+        case "url":
+            path, keeper = download(source.text, read_settings().cache)
+            held = OnnxReference(path=path, keeper=keeper)
+        case "program" | "relax":
+            _, held = _exported(source, options)
+        case _:
+            return {}
+    return input_axes(parse_onnx(held.path))
+
+
+def _exported(source: Source, options: ModelOptions) -> tuple[str, OnnxReference]:
+    """A readable name of a model that is exported, and its ONNX file."""
     if source.kind == "program":
         name, request = program_request(Path(source.text))
     elif source.kind == "relax":
@@ -157,9 +180,14 @@ def _load_exported(source: Source, options: ModelOptions) -> LoadedModel:
     else:
         made = transformer_request if source.kind == "transformer" else torch_request
         name, request = made(source.text, options)
-    settings = read_settings()
-    exported = export(request, settings.cache)
+    return name, export(request, read_settings().cache)
+
+
+def _load_exported(source: Source, options: ModelOptions) -> LoadedModel:
+    """A model of PyTorch, by way of its ONNX export; one the cache keeps stays where it is."""
+    name, exported = _exported(source, options)
     if isinstance(exported.keeper, FolderInUse):
+        settings = read_settings()
         shrink(settings.cache, settings.cache_limit_bytes)
         return replace(_load_file(exported.path, options, exported.keeper), name=name)
     model = read_onnx(exported.path)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
 
 from tilewright.core.arguments import counts_of, named_of
 from tilewright.core.errors import UsageError, quoted
-from tilewright.models.input_shapes import axis_sizes, input_axes
+from tilewright.models.input_shapes import axis_sizes
 from tilewright.models.loaded import ModelOptions
-from tilewright.models.onnx_file import parse_onnx
-from tilewright.models.source import parse_source
+from tilewright.models.loading import open_axes
 
 BATCH = "batch"
 """The name of the axis that `--batch` is about."""
@@ -77,8 +75,6 @@ class ShapeGrid:
 
 def axes_among(argument: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Those of some shapes by name that are several sizes of a named axis of the model: of a name
-    that is no input's."""
+    that is no input's. Raises what `load` raises where it has to look at the model."""
     listed = {name: sizes for name, sizes in shapes.items() if len(sizes) > 1}
-    if not listed or not Path(argument).is_file() or parse_source(argument).kind != "file":
-        return {}
-    return axis_sizes(input_axes(parse_onnx(Path(argument))), listed)
+    return axis_sizes(open_axes(argument), listed) if listed else {}

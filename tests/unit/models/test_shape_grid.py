@@ -10,7 +10,8 @@ import pytest
 
 from tilewright.cli.flags import ShapesFlags
 from tilewright.core.errors import UsageError
-from tilewright.models import ModelOptions
+from tilewright.models import ModelOptions, loading
+from tilewright.models.loaded import OnnxReference
 from tilewright.models.loading import load
 from tilewright.models.shape_grid import ShapeGrid, axes_among
 
@@ -84,6 +85,19 @@ def test_axes_are_told_from_inputs(model: str) -> None:
     shapes = {"tokens": (8, 16), "x": (1, 8), "tokens_per": (4,), "rows": (2,)}
     assert axes_among(model, shapes) == {"tokens": (8, 16)}
     assert axes_among("zoo:mlp", shapes) == {}
+
+
+def test_axes_of_models_that_become_files(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exported program and an address: what lies behind them may leave axes open, too."""
+    reference = OnnxReference(path=Path(model))
+    monkeypatch.setattr(loading, "export", lambda *_: reference)
+    monkeypatch.setattr(loading, "download", lambda *_: (reference.path, None))
+    program = tmp_path / "program.pt2"
+    program.write_bytes(b"")
+    for argument in (str(program), "https://example.org/m.onnx#sha256=" + 64 * "0"):
+        assert axes_among(argument, {"tokens": (8, 16)}) == {"tokens": (8, 16)}
 
 
 def test_flags(model: str) -> None:
