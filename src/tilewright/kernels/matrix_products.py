@@ -146,7 +146,7 @@ class PackedDense(_InBlocks, TiledProduct):
         """Register tile and order of the parallel axes."""
         dense, lanes = product(workload), target.lanes(workload.computed_in)
         several = dense.rows > 1
-        blocks = dense.blocks(lanes, (1, 2, 3, 4) if several else (1, 2, 4, 8))
+        blocks = dense.blocks(lanes, (1, 2, 3, 4) if several else (1, 2, 3, 4, 8))
         return (
             Knob(name="block", values=blocks),
             Knob(name="tile_rows", values=row_tile_sizes(dense.rows)),
