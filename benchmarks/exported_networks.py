@@ -3,6 +3,7 @@
     python benchmarks/exported_networks.py export [--only NAME …] [--folder F]
     python benchmarks/exported_networks.py judge  [--only NAME …] [--folder F]
     python benchmarks/exported_networks.py time   [--only NAME …] [--folder F] [--budget 100s]
+                                                  [--peers NAME,…]
     python benchmarks/exported_networks.py tables [--folder F]
 
 `export` needs the extra `transformers` and writes NAME.onnx into the folder, with one more file for
@@ -139,7 +140,7 @@ def judge(path: Path) -> tuple[bool, str]:
     return worst <= TOLERANCE.get(path.stem, _USUAL), "; ".join([told, *network.islands])
 
 
-def timed(path: Path, budget: str) -> Item:
+def timed(path: Path, budget: str, peers: str) -> Item:
     """The answers of `optimize` from an empty database, and of `compare` for what it ships."""
     with TemporaryDirectory(prefix="exported-networks-") as scratch:
         place = Path(scratch)
@@ -148,7 +149,7 @@ def timed(path: Path, budget: str) -> Item:
         out = ("--out", str(place / "out"))
         words = ("optimize", str(path), "--budget", budget, *out, *allowed, *shared)
         made = run_tilewright(words, log=place / "log").answer["data"]
-        words = ("compare", str(place / "out"), *shared)
+        words = ("compare", str(place / "out"), "--peers", peers, *shared)
         compared = run_tilewright(words, log=place / "log").answer["data"]
     parts = ("latency_s", "baseline_latency_s", "max_rel_error", "measurements", "elapsed_s")
     tasks = [
@@ -216,6 +217,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--budget", default="100s")
+    parser.add_argument("--peers", default="onnxruntime,openvino,torch_compiled")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     if given.step == "export":
@@ -230,7 +232,7 @@ def main() -> int:
             continue
         if given.step == "time":
             kept = given.folder / f"times-{given.budget}" / f"{path.stem}.json"
-            item = once(kept, lambda path=path: timed(path, given.budget))
+            item = once(kept, lambda path=path: timed(path, given.budget, given.peers))
             rows = ", ".join(f"{row['peer']} {row['speedup']:.2f}" for row in item["rows"])
             print(f"{path.stem}: {1e3 * item['latency_s']:.2f} ms, {rows}", flush=True)
         else:
