@@ -5,37 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.kernels.one_kernel import all_settings, random_arrays, run_kernel, step, workload
-from tilewright.graph.evaluate import magnitude, run_workload
+from helpers.kernels.attention_tasks import attention, check_attention
+from helpers.kernels.one_kernel import random_arrays, step, workload
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.attention import SPEC
-from tilewright.testing.implementations import ImplementationConformance, plain
-
-
-def attention(*shapes, heads: int, key_heads: int = 0, **named) -> Workload:
-    usual = {"scale": 0.3, "causal": False, "fill": "-inf"}
-    anchor = step(
-        "attention",
-        *range(len(shapes)),
-        heads=heads,
-        key_heads=key_heads or heads,
-        **{**usual, **named},
-    )
-    return workload(shapes, anchor)
+from tilewright.testing.implementations import ImplementationConformance
 
 
 def check(task: Workload, arrays=None, choice: int | None = None) -> None:
-    """The kernel in the setting with the best estimate, or in one of eight of all of them."""
-    arrays = random_arrays(task) if arrays is None else arrays
-    found = all_settings(task, SPEC.name, plain(task))
-    chosen = None if choice is None else found[choice * (len(found) - 1) // 7]
-    result = run_kernel(task, SPEC.name, arrays, settings=chosen)
-    with np.errstate(invalid="ignore"):
-        expected = run_workload(task, arrays)
-        error = np.abs(result - expected) / magnitude(task, arrays)
-    assert np.array_equal(np.isnan(result), np.isnan(expected))
-    assert np.nanmax(error) < SPEC.error_bound(task)
+    check_attention(SPEC.name, task, arrays, choice)
 
 
 class TestAttention(ImplementationConformance):

@@ -37,7 +37,7 @@ from tilewright.kernels.register_tile import (
 from tilewright.kernels.streaming import Unpacked
 
 _VECTORS = ("key_vectors", "value_vectors")
-_CYCLES_OF_A_POWER = 20.0
+CYCLES_OF_A_POWER = 20.0
 """Of a vector of exponentials, with its part of maximum and sum."""
 _CYCLES_OF_A_MOVE = 1.2
 """Of an element of a key, whose row becomes a column."""
@@ -49,29 +49,30 @@ def extents(workload: Workload) -> Heads:
     return heads_of(operands, **step.named)  # pyright: ignore[reportArgumentType]
 
 
-def buffers(workload: Workload, settings: Settings, lanes: int) -> Mapping[str, tuple[int, ...]]:
-    """The shapes of what a piece of work keeps: keys as columns and values in lines, both in chunks
-    of vectors; of a tile of queries, these, their scores, sums in registers, the largest score in
-    each lane, and what results are divided by."""
-    heads = extents(workload)
-    rows, (keys, values) = int(settings["tile_rows"]), (int(settings[n]) for n in _VECTORS)
-    return {
-        "columns": (ceil(heads.keys / (keys * lanes)), heads.depth, keys * lanes),
-        "lines": (ceil(heads.width / (values * lanes)), heads.keys, values * lanes),
-        "scaled": (rows, heads.depth),
-        "scores": (rows, ceil(heads.keys / lanes) * lanes),
-        "sums": (rows, max(keys, values), lanes),
-        "largest": (rows, lanes),
-        "total": (lanes,),
-        "factor": (rows,),
-    }
-
-
 class Attention(TiledSums, Unpacked):
     """Spec of the kernel."""
 
     name = "attention_rows"
     anchors = frozenset({"attention"})
+
+    def buffers(
+        self, workload: Workload, settings: Settings, lanes: int
+    ) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of what a piece of work keeps: keys as columns and values in lines, both in
+        chunks of vectors; of a tile of queries, these, their scores, sums in registers, the largest
+        score in each lane, and what results are divided by."""
+        heads = extents(workload)
+        rows, (keys, values) = int(settings["tile_rows"]), (int(settings[n]) for n in _VECTORS)
+        return {
+            "columns": (ceil(heads.keys / (keys * lanes)), heads.depth, keys * lanes),
+            "lines": (ceil(heads.width / (values * lanes)), heads.keys, values * lanes),
+            "scaled": (rows, heads.depth),
+            "scores": (rows, ceil(heads.keys / lanes) * lanes),
+            "sums": (rows, max(keys, values), lanes),
+            "largest": (rows, lanes),
+            "total": (lanes,),
+            "factor": (rows,),
+        }
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision."""
@@ -138,7 +139,7 @@ class Attention(TiledSums, Unpacked):
         ]
         slow = [RegisterTile(rows, vectors).slowdown for vectors in (keys, values)]
         pieces = heads.batch * heads.key_heads * parts
-        powers = matrices * covered * np.ceil(seen / lanes) * _CYCLES_OF_A_POWER
+        powers = matrices * covered * np.ceil(seen / lanes) * CYCLES_OF_A_POWER
         copied = pieces * heads.keys * heads.depth * _CYCLES_OF_A_MOVE
         return Demand(
             pieces=pieces,
@@ -159,7 +160,7 @@ class Attention(TiledSums, Unpacked):
     ) -> Workspaces:
         """A thread's keys, values and scores."""
         lanes = target.lanes(workload.computed_in)
-        shapes = buffers(workload, dict(candidate.settings), lanes)
+        shapes = self.buffers(workload, dict(candidate.settings), lanes)
         return Workspaces(own=tuple(4 * prod(shape) for shape in shapes.values()))
 
 

@@ -31,6 +31,7 @@ _BUILT_IN = (
     "matrix_products",
     "recurrent",
     "attention",
+    "attention_in_place",
     "rows",
     "generic",
     "island",

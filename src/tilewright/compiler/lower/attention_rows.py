@@ -23,9 +23,9 @@ copies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from math import ceil, inf
+from math import ceil, inf, prod
 from typing import Any
 
 from tvm import tirx
@@ -36,7 +36,7 @@ from tilewright.compiler.lower.anchors import masked_score
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import broadcast_index, stored, unravelled
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.attention import buffers, extents
+from tilewright.kernels.attention import SPEC, extents
 
 Expr = Any
 Body = Callable[..., Any]
@@ -47,8 +47,9 @@ _SERIAL, _PARALLEL, _VECTOR, _UNROLLED = (
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build the kernel."""
-    kernel = _Attention(program, target.lanes(program.workload.computed_in))
-    return program.begin(kernel.function(resources.threads))
+    lanes = target.lanes(program.workload.computed_in)
+    kept = SPEC.buffers(program.workload, program.settings, lanes)
+    return program.begin(AttentionRows(program, lanes, kept).function(resources.threads))
 
 
 def _float(value: float) -> Expr:
@@ -59,23 +60,24 @@ def _one_after_another(statements: Sequence[Any]) -> Any:
     return statements[0] if len(statements) == 1 else tirx.SeqStmt([*statements])
 
 
-def _add(buffer: Any, at: list[Any], value: Any, combine: Callable[[Any, Any], Any]) -> Any:
+def accumulate(buffer: Any, at: list[Any], value: Any, combine: Callable[[Any, Any], Any]) -> Any:
+    """The combination of an element of a buffer with a value, put in its place."""
     return tirx.BufferStore(buffer, combine(buffer[tuple(at)], value), at)
 
 
 _NEVER = _float(-inf)
 
 
-class _Attention:
-    """The statements of one kernel."""
+class AttentionRows:
+    """The statements of one kernel, with buffers of these shapes."""
 
-    def __init__(self, program: Program, lanes: int) -> None:
+    def __init__(self, program: Program, lanes: int, kept: Mapping[str, tuple[int, ...]]) -> None:
         workload = program.workload
         self.program, self.lanes = program, lanes
         self.heads, self.step = extents(workload), workload.anchor
         named = program.settings
-        self.rows, self.parts = named["tile_rows"], named["row_groups"]
-        self.key_vectors, self.value_vectors = named["key_vectors"], named["value_vectors"]
+        self.rows, self.parts = named["tile_rows"], named.get("row_groups", 1)
+        self.key_vectors, self.value_vectors = named.get("key_vectors", 1), named["value_vectors"]
         self.arguments = [
             tirx.decl_buffer(tensor.shape, tensor.dtype, f"argument{index}")
             for index, tensor in enumerate(program.tensors)
@@ -90,10 +92,7 @@ class _Attention:
         self.queries, self.keys, self.values, *self.mask = map(program.operand, self.step.inputs)
         program.set_anchor(lambda _: self.reached)
         self.reached: Expr = None
-        shapes = buffers(workload, program.settings, lanes)
-        self.own = {
-            name: tirx.decl_buffer(shape, "float32", name) for name, shape in shapes.items()
-        }
+        self.own = {name: tirx.decl_buffer(shape, "float32", name) for name, shape in kept.items()}
 
     # ----- loops -----------------------------------------------------------------------------
 
@@ -111,7 +110,7 @@ class _Attention:
         for r, v in product(range(self.rows), range(vectors)):
             lanes = width if width and v == vectors - 1 else self.lanes
             vector = self.loop(lanes, lambda lane, r=r, v=v: body(r, v, lane), _VECTOR)
-            condition = None if where is None else where(r, v)
+            condition = None if where is None else where(r)
             found.append(vector if condition is None else tirx.IfThenElse(condition, vector, None))
         return _one_after_another(found)
 
@@ -155,19 +154,29 @@ class _Attention:
 
     def function(self, threads: int) -> tirx.PrimFunc:
         """The whole kernel."""
-        count = self.heads.batch * self.heads.key_heads * self.parts
-        body = self.loop(count, self.piece, _PARALLEL if threads > 1 else _SERIAL)
+        kind = _PARALLEL if threads > 1 else _SERIAL
+        body = self.loop(prod(self.pieces), self.piece, kind)
         root = SBlock([], [], [], "root", body)
         function = tirx.PrimFunc(
             [*self.arguments, self.result], SBlockRealize([], tirx.const(True, "bool"), root)
         )
         return function.with_attr({"global_symbol": "main", "s_tir": True, "tirx.noalias": True})
 
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        """Batch, heads of keys, and parts of the queries that read them."""
+        return self.heads.batch, self.heads.key_heads, self.parts
+
     def piece(self, number: Expr) -> Any:
+        """The work on a part of the queries that read a head of keys and values."""
+        self.image, self.source, part = unravelled(number, self.pieces, self.program.simplify)
+        body = _one_after_another([*self.work(part)])
+        block = SBlock([], [], [], "piece", body, alloc_buffers=[*self.own.values()])
+        return SBlockRealize([], tirx.const(True, "bool"), block)
+
+    def work(self, part: Expr) -> Iterator[Any]:
         """Copies of keys and values, and every tile of a part of the queries."""
         heads = self.heads
-        sizes = (heads.batch, heads.key_heads, self.parts)
-        self.image, self.source, part = unravelled(number, sizes, self.program.simplify)
         tiles = ceil(heads.queries / self.rows)
         each = ceil(tiles / self.parts)
 
@@ -187,15 +196,9 @@ class _Attention:
         def value(column: Expr, at: Expr) -> Expr:
             return self.values.read([self.image, at, self.source * heads.width + column])
 
-        body = _one_after_another(
-            [
-                self.copied("columns", heads.keys, self.key_vectors, key),
-                self.copied("lines", heads.width, self.value_vectors, value),
-                self.loop(heads.heads // heads.key_heads, every),
-            ]
-        )
-        block = SBlock([], [], [], "piece", body, alloc_buffers=[*self.own.values()])
-        return SBlockRealize([], tirx.const(True, "bool"), block)
+        yield self.copied("columns", heads.keys, self.key_vectors, key)
+        yield self.copied("lines", heads.width, self.value_vectors, value)
+        yield self.loop(heads.heads // heads.key_heads, every)
 
     def copied(self, into: str, extent: int, vectors: int, value: Body) -> Any:
         """A buffer filled with `value`, of a place along the axis that it has in chunks of vectors
@@ -226,7 +229,8 @@ class _Attention:
 
         def query(row: Expr) -> Any:
             def element(k: Expr) -> Any:
-                at = [self.image, self.query(row), self.head * self.heads.depth + k]
+                head, number = self.place(row)
+                at = [self.image, number, head * self.heads.depth + k]
                 return tirx.BufferStore(scaled, self.queries.read(at) * _float(factor), [row, k])
 
             return self.strips(self.heads.depth, element)
@@ -237,11 +241,14 @@ class _Attention:
         yield self.loop(self.rows, self.powers)
         yield self.chunks(self.heads.width, self.value_vectors, self.summed)
 
-    def query(self, row: Any) -> Expr:
-        """The number of a query of the tile."""
+    def within(self, row: Any, rows: int) -> Expr:
+        """The number of a row of the tile among so many: past the last one, that again."""
         at = self.first + row
-        over = self.heads.queries % self.rows
-        return tirx.min(at, self.heads.queries - 1) if over else at
+        return tirx.min(at, rows - 1) if rows % self.rows else at
+
+    def place(self, row: Any) -> tuple[Expr, Expr]:
+        """The head of a row of the tile, and its query."""
+        return self.head, self.within(row, self.heads.queries)
 
     def product(self, vectors: int, over: Any, left: Body, right: Body) -> list[Any]:
         """Sums of products for a tile; `over` gives the loop around its steps."""
@@ -250,7 +257,7 @@ class _Attention:
         def step(*at: Expr) -> Any:
             def element(r: int, v: int, lane: Expr) -> Any:
                 value = left(r, *at) * right(*at, v * self.lanes + lane)
-                return _add(sums, [r, v, lane], value, lambda a, b: a + b)
+                return accumulate(sums, [r, v, lane], value, lambda a, b: a + b)
 
             return self.tile(vectors, element)
 
@@ -259,24 +266,29 @@ class _Attention:
         )
         return [start, over(step)]
 
-    def scored(self, chunk: Expr, vectors: int, last: int) -> Any:
-        """Scores of a chunk of keys, and the largest of each lane."""
-        own, first = self.own, chunk * (self.key_vectors * self.lanes)
-        sums = self.product(
+    def compared(self, chunk: Expr, vectors: int, _last: int) -> list[Any]:
+        """Products of the tile's queries with a chunk of keys, into the sums."""
+        own = self.own
+        return self.product(
             vectors,
             lambda step: self.loop(self.heads.depth, step),
             lambda r, k: own["scaled"][r, k],
             lambda k, column: own["columns"][chunk, k, column],
         )
 
+    def scored(self, chunk: Expr, vectors: int, last: int) -> Any:
+        """Scores of a chunk of keys, and the largest of each lane."""
+        own, first = self.own, chunk * (self.key_vectors * self.lanes)
+        sums = self.compared(chunk, vectors, last)
+
         def kept(r: int, v: int, lane: Expr) -> Any:
             key = first + v * self.lanes + lane
             value = self.masked(own["sums"][r, v, lane], r, key)
             return tirx.BufferStore(own["scores"], value, [r, key])
 
-        def compared(r: int, v: int, lane: Expr) -> Any:
+        def larger(r: int, v: int, lane: Expr) -> Any:
             value = own["scores"][r, first + v * self.lanes + lane]
-            return _add(own["largest"], [r, lane], value, tirx.max)
+            return accumulate(own["largest"], [r, lane], value, tirx.max)
 
         beyond = [
             self.loop(
@@ -290,15 +302,15 @@ class _Attention:
             for r in range(self.rows if last < self.lanes else 0)
         ]  # fmt: skip
         return _one_after_another(
-            [*sums, self.tile(vectors, kept, last), *beyond, self.tile(vectors, compared, last)]
+            [*sums, self.tile(vectors, kept, last), *beyond, self.tile(vectors, larger, last)]
         )
 
     def masked(self, score: Expr, row: int, key: Expr) -> Expr:
         """A score with what the mask and the order of the keys make of it."""
-        place = [self.image, self.head, self.query(row), key]
+        head, query = self.place(row)
+        place = [self.image, head, query, key]
         read = [mask.read(broadcast_index(place, mask.type.shape)) for mask in self.mask]
-        ahead = key - (self.first + row)
-        return masked_score(score, read, self.step.named, ahead, self.heads)
+        return masked_score(score, read, self.step.named, key - query, self.heads)
 
     def folded(self, at: list[Any], buffer: Any, combine: Callable[[Any, Any], Any]) -> Any:
         """The lanes of a vector as one, in the first of them."""
@@ -308,7 +320,7 @@ class _Attention:
             found.append(
                 self.loop(
                     left,
-                    lambda lane, left=left: _add(
+                    lambda lane, left=left: accumulate(
                         buffer, [*at, lane], buffer[(*at, lane + left)], combine
                     ),
                     _VECTOR,
@@ -327,7 +339,7 @@ class _Attention:
                 return _one_after_another(
                     [
                         tirx.BufferStore(scores, power, at),
-                        _add(total, [lane], scores[tuple(at)], lambda a, b: a + b),
+                        accumulate(total, [lane], scores[tuple(at)], lambda a, b: a + b),
                     ]
                 )
 
@@ -362,17 +374,27 @@ class _Attention:
             vectors,
             over,
             lambda r, key: own["scores"][r, key],
-            lambda key, column: own["lines"][chunk, key, column],
+            lambda key, column: self.value(chunk, key, column),
         )
         final = self.program.operand(len(self.program.workload.types) - 1)
 
         def written(r: int, v: int, lane: Expr) -> Any:
             column = chunk * (self.value_vectors * self.lanes) + v * self.lanes + lane
-            at = [self.image, self.first + r, self.head * self.heads.width + column]
+            head, query = self.kept(r)
+            at = [self.image, query, head * self.heads.width + column]
             self.reached = own["sums"][r, v, lane] * own["factor"][r]
             return tirx.BufferStore(self.result, final.read(at), at)
 
-        def inside(r: int, v: int) -> Expr | None:
-            return self.first + r < self.heads.queries if self.heads.queries % self.rows else None
+        return _one_after_another([*sums, self.tile(vectors, written, last, self.inside)])
 
-        return _one_after_another([*sums, self.tile(vectors, written, last, inside)])
+    def kept(self, row: Any) -> tuple[Expr, Expr]:
+        """The head and the query of a row that is `inside`."""
+        return self.head, self.first + row
+
+    def inside(self, row: int) -> Expr | None:
+        """Whether a row of the tile is a query; None where all of them are."""
+        return self.first + row < self.heads.queries if self.heads.queries % self.rows else None
+
+    def value(self, chunk: Expr, key: Expr, column: Expr) -> Expr:
+        """The value of a key in a column of a chunk of columns."""
+        return self.own["lines"][chunk, key, column]
