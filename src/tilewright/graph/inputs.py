@@ -16,11 +16,13 @@ from math import prod, sqrt
 import numpy as np
 
 from tilewright.core.codec import canonical_json
-from tilewright.graph.network import Applied, Array, Graph, TensorType
+from tilewright.graph.network import Applied, Array, Graph, Node, TensorType
 from tilewright.graph.workload import Workload
 
 _SAME_VALUES = frozenset({"identity", "reshape", "transpose", "expand", "cast"})
 """Operators in whose result every value of their operand is, unchanged."""
+_CHOSEN_VALUES = frozenset({"slice", "gather", "where", "concat", "pad", "maximum", "minimum"})
+"""Operators each value of whose result is one of their operands'."""
 _KEEP_LAST_AXIS = frozenset({"identity", "cast"})
 
 
@@ -157,15 +159,30 @@ def input_limit(graph: Graph, tensor: str) -> int:
     """Integers from zero to below this are valid wherever `tensor` is used as an index."""
     limits: dict[str, int] = {}
     for node in reversed(graph.nodes):
-        for use in index_uses(node, [graph.types[name] for name in node.inputs]):
+        uses = index_uses(node, [graph.types[name] for name in node.inputs])
+        for use in uses:
             name = node.inputs[use.port]
             limits[name] = index_limit((use,), limits.get(name, _INTEGER_LIMIT))
         if node.named.get("island"):  # nobody knows what they are taken for
             limits.update(dict.fromkeys(node.inputs, 1))
-        if node.operator in (*_SAME_VALUES, "slice"):
-            name, below = node.inputs[0], limits.get(node.outputs[0], _INTEGER_LIMIT)
-            limits[name] = min(limits.get(name, _INTEGER_LIMIT), below)
+        below = limits.get(node.outputs[0])
+        if below is None or "int" not in graph.types[node.outputs[0]].dtype:
+            continue
+        if node.operator not in _SAME_VALUES | _CHOSEN_VALUES:
+            below = _below_a_sum(graph, node, below)
+        for port, name in enumerate(node.inputs):
+            if "int" in graph.types[name].dtype and all(use.port != port for use in uses):
+                limits[name] = min(limits.get(name, _INTEGER_LIMIT), below)
     return limits.get(tensor, _INTEGER_LIMIT)
+
+
+def _below_a_sum(graph: Graph, node: Node, below: int) -> int:
+    """The limit for operands of what computes indices: what is left beside a constant that is
+    added; else 2, for most of the time it counts the ones of a mask."""
+    added = [graph.constants[name] for name in node.inputs if name in graph.constants]
+    if node.operator != "add" or not added:
+        return 2
+    return max(1, below - max(0, int(np.max(added[0], initial=0))))
 
 
 def argument_limit(workload: Workload) -> int:

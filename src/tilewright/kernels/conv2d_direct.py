@@ -103,11 +103,11 @@ class DirectConvolution(TiledConvolution, ToldAsColumns):
         settings: Sequence[Settings],
     ) -> Bools:
         """The tile divides the chunks and fits the registers with the weights beside it, it is
-        worth it, and cached weights are used more than once."""
+        worth it, cached weights are used more than once, and blocks lie within groups."""
         conv = convolution(workload)
         tile = self.tile(settings, target.lanes(conv.computed_in))
         kept = np.where(chosen(settings, "reduce_order", _TAPS_INSIDE), tile.rows, 1.0)
-        fits = tile.fits(target.vector_registers, kept=kept)
+        fits = tile.fits(target.vector_registers, kept=kept) & self.whole_blocks(workload, forms)
         chunks = np.ceil(conv.group_out / column(settings, "lanes"))
         divides = chunks % column(settings, "tile_out") == 0
         wide = column(settings, "tile_width") > _WIDEST_OF_SEVERAL_ROWS

@@ -121,7 +121,8 @@ class Int8Convolution(TiledConvolution):
         tile = self.tile(settings, target.lanes(workload.computed_in))
         small = chosen(settings, "tile_height", 1) | (column(settings, "tile_width") <= 16)
         # one register more than in single precision: the broadcast input is never an operand
-        return tile.fits(target.vector_registers - 1) & small
+        fits = tile.fits(target.vector_registers - 1) & self.whole_blocks(workload, forms)
+        return fits & small
 
     def demand(
         self,

@@ -41,7 +41,7 @@ def choose_forms(network: FusedNetwork, target: Target, resources: Resources) ->
         if flat or call.output in outputs:
             forms[call.output] = PLAIN
         elif call.output in convolved and _turns(call.workload):
-            forms[call.output] = _whole_registers(call.workload, target)
+            forms[call.output] = _whole_registers(call.workload, target, resources)
         else:
             forms[call.output] = _result_layout(call, forms, read_by, target, resources)
     return forms
@@ -77,11 +77,13 @@ def _turns(workload: Workload) -> bool:
     return any(order[-1] != len(order) - 1 for order in orders)
 
 
-def _whole_registers(workload: Workload, target: Target) -> Form:
-    """Images in blocks of as many channels as a register holds, where they divide them."""
-    shape, lanes = workload.result.shape, target.lanes(workload.computed_in)
-    whole = lanes > 1 and len(shape) == 4 and shape[1] % lanes == 0
-    return blocked(lanes) if whole else PLAIN
+def _whole_registers(workload: Workload, target: Target, resources: Resources) -> Form:
+    """Images in blocks of as many channels as a register holds, where the usual kernel writes
+    such."""
+    lanes = target.lanes(workload.computed_in)
+    usual, *_ = applicable(workload, target, resources)
+    offered = {ports[-1] for ports in usual.port_forms(workload, target, resources)}
+    return blocked(lanes) if lanes > 1 and blocked(lanes) in offered else PLAIN
 
 
 def _result_layout(
@@ -98,7 +100,7 @@ def _result_layout(
     anchor = workload.anchor_name
     if anchor in _CONVOLUTIONS:
         if readers and all(_turns(reader.workload) for reader in readers):
-            return _whole_registers(workload, target)
+            return _whole_registers(workload, target, resources)
         undone = _only_plain(readers)
         return PLAIN if undone else _convolution_form(workload, target, resources)
     if anchor == "concat" and workload.steps[0].integer("axis") == 1:

@@ -10,12 +10,12 @@ from typing import Protocol
 
 import numpy as np
 
-from tilewright.core.forms import Form
+from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Numbers
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import SINGLE
+from tilewright.kernels.base import SINGLE, anchored
 from tilewright.kernels.columns import Bools, column
 from tilewright.kernels.ports import Ports, anchored_ports
 
@@ -166,6 +166,24 @@ class TiledProduct(TiledSums, ABC):
         """Data and result in blocks or plain; a block of results lies within a group."""
         operands = self.operands(workload)
         return anchored_ports(workload, target, operands.data, groups=operands.groups)
+
+    def whole_blocks(self, workload: Workload, forms: tuple[Form, ...]) -> bool:
+        """Whether the result's blocks, which other implementations may have offered, lie within
+        groups."""
+        groups, block = self.operands(workload).groups, channel_block(forms[-1])
+        return groups == 1 or not block or anchored(workload)[2].shape[1] // groups % block == 0
+
+    def valid_many(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Bools:
+        """The sums and what is loaded beside them fit the registers; blocks lie within groups."""
+        fits = super().valid_many(workload, target, resources, forms, settings)
+        return fits & self.whole_blocks(workload, forms)
 
     def error_bound(self, workload: Workload) -> float:
         """Summation in single precision; grows slowly with the length of the sum."""

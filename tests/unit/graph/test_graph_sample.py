@@ -40,3 +40,30 @@ def test_a_gathered_tensor_does_not_limit_itself() -> None:
     table = b.input(3, 2, dtype="int64")
     picked = b.add("gather", table, b.constant(np.array([0, 2], dtype=np.int64)), axis=0)
     assert input_limit(b.graph(picked), table) > 3
+
+
+def test_what_indices_are_computed_of_counts_ones() -> None:
+    """Positions are the running sum of a mask: ones and zeros keep them within their table."""
+    b = Builder()
+    mask, ids, more = (b.input(8, dtype="int64") for _ in range(3))
+    most = b.add("slice", mask, starts=(0,), stops=(7,), steps=(1,))
+    moved = b.add("pad", most, before=(1,), after=(0,), mode="constant", value=0.0)
+    counted = b.add("multiply", b.add("add", mask, moved), mask)
+    shifted = b.add("add", ids, b.constant(np.full(8, 30, np.int64)))
+    flags = b.add("cast", b.add("equal", more, b.constant(np.ones(8, np.int64))), dtype="int64")
+    tables = [b.weight(n, 4) for n in (5, 40, 2)]
+    rows = [
+        b.add("gather", table, index, axis=0)
+        for table, index in zip(tables, (counted, shifted, flags), strict=True)
+    ]
+    graph = b.graph(*rows)
+    assert [input_limit(graph, name) for name in (mask, ids, more)] == [2, 10, 100]
+    run_graph(graph, random_inputs(graph, 0))
+
+
+def test_a_table_of_indices_is_limited_and_what_chooses_in_it_by_its_length() -> None:
+    b = Builder()
+    table, ids = b.input(30, dtype="int64"), b.input(4, dtype="int64")
+    picked = b.add("gather", table, ids, axis=0)
+    graph = b.graph(b.add("gather", b.weight(7, 2), picked, axis=0))
+    assert [input_limit(graph, name) for name in (table, ids)] == [7, 30]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from helpers.kernels.spec_checks import best, blocks_of, check_packing, check_space
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.conv2d_transposed import SPEC, Phases, transposed_convolution
-from tilewright.testing.implementations import PLACEMENTS, candidate_of, single
+from tilewright.testing.implementations import PLACEMENTS, candidate_of, made_up_placement, single
 
 
 def transposed(channels, extents, kernel, **named):
@@ -96,3 +96,14 @@ def test_space_facts_and_packing(channels, extent, kernel, stride, on):
         found, facts = check_space(SPEC, task, on, forms)
         assert facts["accumulators"].max() < on.target.vector_registers
         check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), forms))
+
+
+def test_no_setting_writes_blocks_that_straddle_groups():
+    """Other implementations offer such blocks for the same task."""
+    named = {"strides": (2, 2), "padding": (0,) * 4, "dilation": (1, 1), "output_padding": (0, 0)}
+    on = made_up_placement(64)
+    for groups, valid in ((1, True), (2, True), (32, False)):
+        task = transposed((64, 32, groups), (8, 8), (2, 2), **named)
+        setting = {"lanes": 16, "tile_width": 4, "tile_out": 1, "order": "rows"}
+        forms = (PLAIN, PLAIN, blocked(16))
+        assert SPEC.valid(task, on.target, on.resources, forms, setting) == valid

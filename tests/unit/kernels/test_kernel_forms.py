@@ -176,3 +176,19 @@ def test_every_tensor_has_a_layout():
     assert set(forms.values()) == {PLAIN}
     named = {t for c in network.calls for t in (*c.inputs, c.output)} - {*network.graph.constants}
     assert named <= set(forms)
+
+
+@pytest.mark.parametrize(("groups", "form"), [(1, blocked(16)), (2, blocked(16)), (32, PLAIN)])
+def test_blocks_of_what_is_turned_next_lie_within_groups(groups, form):
+    """What a transposed convolution of several groups writes (as `Fold` does) before it is turned
+    is in blocks only where these lie within groups."""
+    b = Builder()
+    named = {"strides": (2, 2), "padding": (0,) * 4, "dilation": (1, 1), "output_padding": (0, 0)}
+    weights = b.weight(64, 32 // groups, 2, 2)
+    made = b.add("conv2d_transpose", b.input(1, 64, 8, 8), weights, groups=groups, **named)
+    turned_back = b.add("transpose", made, permutation=(0, 2, 3, 1))
+    network = fused(
+        b, b.add("layer_norm", turned_back, b.weight(32), b.weight(32), axis=3, epsilon=1e-5)
+    )
+    forms = choose_forms(network, ON.target, ON.resources)
+    assert forms[made] == form
