@@ -1,4 +1,4 @@
-"""Convolutions and pooling, over one or two spatial axes; extents and padding of their windows."""
+"""Convolutions and pooling over one to three spatial axes; extents and padding of windows."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ from tilewright.models.onnx_import.node import (
     Translated,
     require_indices,
     translates,
+)
+from tilewright.models.onnx_import.volumes import (
+    convolved_volume,
+    largest_of_volume,
+    mean_of_volume,
+    transposed_volume,
 )
 
 _SAME = ("SAME_UPPER", "SAME_LOWER")
@@ -44,6 +50,14 @@ class Window:
         """Before and after, `ceil_mode` included, padded to two axes: top, left, bottom, right."""
         behind = tuple(a + e for a, e in zip(self.after, self.extra, strict=True))
         return two(self.before, 0) + two(behind, 0)
+
+    def last_axes(self, count: int) -> Window:
+        """The window over the last axes alone."""
+        return Window(
+            kernel=self.kernel[-count:], strides=self.strides[-count:],
+            dilation=self.dilation[-count:], before=self.before[-count:],
+            after=self.after[-count:], extra=self.extra[-count:],
+        )  # fmt: skip
 
     def drops_last(self, extent: Sequence[int]) -> bool:
         """Whether `ceil_mode` leaves something over along some axis: its window would start in the
@@ -127,7 +141,7 @@ def _with_bias(x: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def convolved(node: OnnxNode, x: Tensor, weight: Tensor, window: Window) -> Tensor:
-    """conv2d with a window, and the groups that the node names."""
+    """conv2d with a window, over one or two axes, and the groups that the node names."""
     return as_2d(x).emit(
         "conv2d",
         as_2d(weight),
@@ -142,13 +156,21 @@ def convolved(node: OnnxNode, x: Tensor, weight: Tensor, window: Window) -> Tens
 def convolution(node: OnnxNode) -> Translated:
     """Conv → conv2d, then add for the bias."""
     x, weight = node.several(2)
-    only_if(x.rank in (3, 4))
+    only_if(x.rank in (3, 4, 5))
     kernel, given = weight.shape[2:], node.integers("kernel_shape", weight.shape[2:])
     if given != kernel:
         raise ModelError(f"kernel_shape {[*given]} is not that of the weight, {[*kernel]}")
     window = read_window(node, x.shape[2:], kernel)
-    only_if(min(window.padding) >= 0)
-    return _restored(_with_bias(convolved(node, x, weight, window), node.given(2)), x.rank)
+    only_if(min((*window.before, *window.after)) >= 0)
+
+    def images(data: Tensor, filters: Tensor) -> Tensor:
+        seen = window.last_axes(2) if x.rank == 5 else window
+        return _with_bias(convolved(node, data, filters, seen), node.given(2))
+
+    if x.rank < 5:
+        return _restored(images(x, weight), x.rank)
+    depth = (window.strides[0], window.dilation[0], window.before[0], window.after[0])
+    return convolved_volume(x, weight, depth, node.integer("group", 1), images)
 
 
 @translates("ConvTranspose")
@@ -156,27 +178,39 @@ def transposed_convolution(node: OnnxNode) -> Translated:
     """ConvTranspose → conv2d_transpose, then add for the bias; negative padding, which comes of an
     `output_shape` that nothing reaches the end of, is zeros around it."""
     x, weight = node.several(2)
-    rank = x.rank - 2
-    only_if(rank in (1, 2))
+    rank, groups = x.rank - 2, node.integer("group", 1)
+    only_if(rank in (1, 2, 3))
     extra = node.integers("output_padding") or (0,) * rank
     padding = _transposed_padding(node, x.shape[2:], weight.shape[2:], extra)
+    before, after = padding[:rank], padding[rank:]
     cut, grown = (
-        two(sides[:rank], 0) + two(sides[rank:], 0)
-        for sides in (tuple(max(0, sign * size) for size in padding) for sign in (1, -1))
+        tuple(max(0, sign * size) for side in (before, after) for size in two(side[-2:], 0))
+        for sign in (1, -1)
     )
     strides, dilation = _steps(node, rank)
-    result = as_2d(x).emit(
-        "conv2d_transpose",
-        as_2d(weight),
-        strides=two(strides, 1),
-        padding=cut,
-        output_padding=two(extra, 0),
-        dilation=two(dilation, 1),
-        groups=node.integer("group", 1),
-    )
-    if any(grown):
-        result = result.padded((0, 0, *grown[:2]), (0, 0, *grown[2:]), 0.0, "constant")
-    return _restored(_with_bias(result, node.given(2)), x.rank)
+
+    def images(data: Tensor, filters: Tensor) -> Tensor:
+        result = as_2d(data).emit(
+            "conv2d_transpose",
+            as_2d(filters),
+            strides=two(strides[-2:], 1),
+            padding=cut,
+            output_padding=two(extra[-2:], 0),
+            dilation=two(dilation[-2:], 1),
+            groups=groups,
+        )
+        if any(grown):
+            result = result.padded((0, 0, *grown[:2]), (0, 0, *grown[2:]), 0.0, "constant")
+        return result
+
+    if rank < 3:
+        return _restored(_with_bias(images(x, weight), node.given(2)), x.rank)
+    reached = strides[0] * (x.shape[2] - 1) + (weight.shape[2] - 1) * dilation[0] + 1
+    extent = reached + extra[0] - before[0] - after[0]
+    depth = (strides[0], dilation[0], before[0], extent)
+    result = transposed_volume(x, weight, depth, groups, images)
+    bias = node.given(2)
+    return result if bias is None else result + bias.reshape((bias.shape[0], 1, 1, 1))
 
 
 @translates("Col2Im")
@@ -262,6 +296,9 @@ def pool(node: OnnxNode) -> Translated:
             hint="Cut the network before the node that reads it, or export it without.",
         )
     window = read_window(node, x.shape[2:], node.integers("kernel_shape"))
+    inside = min((*window.before, *window.after)) >= 0
+    if x.rank == 5 and node.operator != "LpPool" and inside:
+        return _pooled_volume(node, x, window)
     if x.rank not in (3, 4):
         return _resolved(node, window, x.shape[2:])
     only_if(min(window.padding) >= 0)
@@ -270,6 +307,22 @@ def pool(node: OnnxNode) -> Translated:
     else:
         result = (_average if node.operator == "AveragePool" else _norm)(node, x, window)
     return _restored(result, x.rank)
+
+
+def _pooled_volume(node: OnnxNode, x: Tensor, window: Window) -> Tensor:
+    """MaxPool or AveragePool over three axes."""
+    images = window.last_axes(2)
+    before, after = window.before[0], window.after[0]
+    depth = (
+        window.kernel[0], window.strides[0], window.dilation[0], before, after + window.extra[0]
+    )  # fmt: skip
+    if node.operator == "MaxPool":
+        return largest_of_volume(
+            x, depth, lambda data: _pooled("max_pool2d", data, images, images.padding)
+        )
+    inside = bool(node.integer("count_include_pad", 0))
+    counted = range(-before, x.shape[2] + after) if inside else range(x.shape[2])
+    return mean_of_volume(x, depth, counted, lambda data: _average(node, data, images))
 
 
 def _resolved(node: OnnxNode, window: Window, extent: tuple[int, ...]) -> OnnxNode:
