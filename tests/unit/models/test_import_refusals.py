@@ -113,7 +113,7 @@ def test_bfloat16_outside_the_vocabulary_is_computed_in_single() -> None:
     shape = [2, 3, 3]
     values = [helper.make_tensor_value_info(n, TensorProto.BFLOAT16, shape) for n in "ab"]
     result = helper.make_tensor_value_info("y", TensorProto.BFLOAT16, shape)
-    node = helper.make_node("Einsum", ["a", "b"], ["y"], equation="bij,bjk->bik", name="node")
+    node = helper.make_node("Einsum", ["a", "b"], ["y"], equation="bjj,bik->bik", name="node")
     model = helper.make_model(
         helper.make_graph([node], "test", values, [result]),
         opset_imports=[helper.make_opsetid("", onnx.defs.onnx_opset_version())],
