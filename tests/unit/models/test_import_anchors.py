@@ -191,6 +191,18 @@ def test_averages_never_count_what_rounding_up_adds(
     assert "avg_pool2d" in {node.operator for node in graph.nodes}
 
 
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 0, 2, 1)])
+def test_one_window_around_everything_is_as_large_as_that(operator, pads) -> None:
+    """EfficientNet of transformers pools 4 × 4 by windows of 2,560 × 2,560, rounded up."""
+    graph = check_node(
+        operator, {"x": normal(1, 2, 5, 4) + 3}, opset=22, kernel_shape=[2560, 7],
+        strides=[2560, 7], pads=list(pads), ceil_mode=1,
+    )  # fmt: skip
+    (pool,) = (node for node in graph.nodes if "pool" in node.operator)
+    assert pool.named["kernel"] == (5 + pads[0] + pads[2], 4 + pads[1] + pads[3])
+
+
 @pytest.mark.parametrize("operator", ["GlobalAveragePool", "GlobalMaxPool"])
 @pytest.mark.parametrize("extents", [(5,), (5, 4), (2, 3, 4)])
 def test_global_pooling(operator: str, extents: tuple[int, ...]) -> None:

@@ -79,7 +79,8 @@ def two(values: Sequence[int], fill: int) -> tuple[int, ...]:
 def read_window(node: OnnxNode, extent: Sequence[int], kernel: Sequence[int]) -> Window:
     """The window of a convolution or pooling over an input of spatial `extent`.
 
-    With `ceil_mode` the last window may reach past the padding; it must start inside the input.
+    With `ceil_mode` the last window may reach past the padding; it must start inside the input. A
+    single one that does is cut to what is there.
     """
     rank = len(extent)
     strides, dilation = _steps(node, rank)
@@ -100,6 +101,9 @@ def read_window(node: OnnxNode, extent: Sequence[int], kernel: Sequence[int]) ->
             last = -(-(covered + after[i] - span) // stride) * stride
             last -= stride if last >= covered else 0
             extra[i] = max(0, last + span - covered - after[i])
+            if not last and dilation[i] == 1 and extra[i]:  # one window, around everything
+                kernel, extra[i] = [*kernel], 0
+                kernel[i] = covered + after[i]
     return Window(
         kernel=tuple(kernel),
         strides=strides,
