@@ -7,7 +7,10 @@ the extra `transformers`.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -423,3 +426,24 @@ def gru_speech() -> Example:
 def float16() -> Example:
     model, (picture,) = convnext_v2()
     return model.half(), (picture.half(),)
+
+
+MORE = Path(__file__).parent / "more_networks.toml"
+
+
+def more_networks() -> dict[str, Callable[[], Example]]:
+    """The networks that a table describes by class and configuration."""
+    entries: dict[str, dict[str, Any]] = tomllib.loads(MORE.read_text(encoding="utf-8"))
+    return {name: partial(_described, entry) for name, entry in entries.items()}
+
+
+def _described(entry: dict[str, Any]) -> Example:
+    if "tokens" in entry:
+        ids, names = tokens(entry["tokens"]), ["input_ids", "attention_mask"]
+        inputs = (ids, torch.ones_like(ids)) if entry.get("mask", True) else (ids,)
+    elif "image" in entry:
+        inputs, names = (image(entry["image"]),), ["pixel_values"]
+    else:
+        inputs, names = (torch.randn(1, entry["samples"]),), ["input_values"]
+    names = names[: len(inputs)]
+    return transformer(entry["model"], names, [entry["result"]], **entry["configuration"]), inputs

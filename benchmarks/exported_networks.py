@@ -1,13 +1,15 @@
 """Networks that people bring: exported from PyTorch, judged against ONNX Runtime.
 
-    python benchmarks/exported_networks.py export [--only NAME …] [--folder F]
+    python benchmarks/exported_networks.py export [--only NAME …] [--folder F] [--more]
     python benchmarks/exported_networks.py judge  [--only NAME …] [--folder F]
     python benchmarks/exported_networks.py time   [--only NAME …] [--folder F] [--budget 100s]
                                                   [--peers NAME,…]
     python benchmarks/exported_networks.py tables [--folder F]
 
 `export` needs the extra `transformers` and writes NAME.onnx into the folder, with one more file for
-a detector with non-maximum suppression behind it and one for a quantized network. `judge` compiles
+a detector with non-maximum suppression behind it and one for a quantized network; with `--more`
+it writes instead some seventy small ones that more_networks.toml describes, to look for faults in
+(give them a folder of their own). `judge` compiles
 each with default settings and compares its outputs with ONNX Runtime's; it tells which nodes are
 left to ONNX Runtime, and why, and ends with 1 where a network is refused or wrong. `time` optimizes
 each from an empty database and compares what ships with its peers in turn; `tables` writes what was
@@ -43,13 +45,13 @@ TOLERANCE = {"float16": 2e-2, "quantized": 2e-2}
 _USUAL = 1e-4
 
 
-def exported(folder: Path, names: list[str]) -> None:
+def exported(folder: Path, names: list[str], *, more: bool) -> None:
     """Write the networks that are not there yet."""
     import torch
 
-    from exported_modules import NETWORKS
+    from exported_modules import NETWORKS, more_networks
 
-    for name, make in NETWORKS.items():
+    for name, make in (more_networks() if more else NETWORKS).items():
         path = folder / f"{name}.onnx"
         if (names and name not in names) or path.exists():
             continue
@@ -217,11 +219,12 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--budget", default="100s")
+    parser.add_argument("--more", action="store_true")
     parser.add_argument("--peers", default="onnxruntime,openvino,torch_compiled")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     if given.step == "export":
-        exported(given.folder, given.only)
+        exported(given.folder, given.only, more=given.more)
         return 0
     if given.step == "tables":
         replace_between(PAGE, MARKS, page(given.folder))
