@@ -172,6 +172,12 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
             "Solvers": ("testing.solvers.*",),
             "Planners": ("testing.planners.*",),
             "Stores": ("testing.stores.*", "testing.records.*"),
+            "CUDA text": (
+                "testing.cuda_execution.*",
+                "hardware.gpus.CudaLaunch",
+                "hardware.gpus.CudaProgram",
+                "compiler.cuda.launches.cuda_program",
+            ),
         },
     ),
 }

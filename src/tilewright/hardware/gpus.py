@@ -93,6 +93,28 @@ class CudaKernel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CudaLaunch:
+    """A kernel as its host starts it: its name, blocks and threads along x, y and z, bytes of
+    dynamic shared memory of a block, and its arguments in order: names of arrays, and numbers."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    arguments: tuple[str | int | float, ...]
+    dynamic_shared_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaProgram:
+    """CUDA C++, the launches of its kernels in order, and what their host allocates for them:
+    number of elements and element type by name. All other arrays are the caller's."""
+
+    source: str
+    launches: tuple[CudaLaunch, ...]
+    workspaces: Mapping[str, tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CudaCode:
     """An operator as CUDA code.
 

@@ -22,9 +22,10 @@ import tvm_ffi
 from tvm import te, tirx
 from tvm.ir.expr import Call, TensorLoad
 from tvm.s_tir import dlight
-from tvm.tirx.build import codegen_build, split_host_device_mods
+from tvm.tirx.build import codegen_build
 from tvm_ffi import structural_visit, structural_walk
 
+from tilewright.compiler.cuda.launches import split
 from tilewright.compiler.features.loops import CONDITIONAL, evaluated, operator_name
 from tilewright.compiler.lower.anchors import infinity
 from tilewright.compiler.lower.generic import compute_all
@@ -204,8 +205,8 @@ def cuda_code(workload: Workload, target_text: str, *, compiled: bool) -> CudaCo
     not is the code's `reason`.
     """
     target = tvm.target.Target(target_text)
-    rule, module = _scheduled(workload, target)
-    device_module, finish = _lowered(module, target)
+    rule, module = default_schedule(workload, target)
+    _, device_module, finish = split(module, target)
     kernels = tuple(
         read_launch(variable.name_hint, function)
         for variable, function in device_module.functions.items()
@@ -223,18 +224,9 @@ def cuda_code(workload: Workload, target_text: str, *, compiled: bool) -> CudaCo
     )
 
 
-def _lowered(module: tvm.IRModule, target: tvm.target.Target) -> tuple[tvm.IRModule, Any]:
-    """The device functions, and the passes that finish them."""
-    with_host = target.with_host(tvm.target.Target("llvm"))
-    passes: Any = tirx.get_default_tir_pipeline(with_host)
-    before, _, finish_device = passes
-    _, devices = split_host_device_mods(before(tirx.transform.BindTarget(with_host)(module)))
-    (device_module,) = devices.values()
-    return device_module, finish_device()
-
-
-def _scheduled(workload: Workload, target: tvm.target.Target) -> tuple[str, tvm.IRModule]:
-    """The name of the rule that applied, and the module it made; its function is `main`."""
+def default_schedule(workload: Workload, target: tvm.target.Target) -> tuple[str, tvm.IRModule]:
+    """A workload in TVM's default schedule: the name of the rule that applied, and the module it
+    made; its function is `main`, its tensors are `argument0` and so on, and `result`."""
     forms = (PLAIN,) * (len(workload.arguments) + 1)
     program = Program(workload, Candidate(implementation="generic", settings=(), forms=forms))
     compute_all(program)

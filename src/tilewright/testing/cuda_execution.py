@@ -1,0 +1,295 @@
+"""Executes CUDA C++ on this machine's CPU, without a GPU: to test kernels, not to time them.
+
+    add = CudaLaunch(kernel="add", grid=(4, 1, 1), block=(256, 1, 1), arguments=("a", "b", "sum"))
+    arrays = {"a": a, "b": b, "sum": np.full(1024, np.nan, np.float32)}
+    cuda_executable(text).run([add], arrays, seed=3)
+
+Every thread is a fiber, barriers are real, a warp runs until it waits, and which warp goes next is
+drawn from the seed, as is the order of the blocks. Asynchronous copies take place when they are
+waited for. What a GPU would let pass or answer with garbage is a `KernelFault` that says where: an
+access out of bounds or unaligned, a read of shared memory that nobody wrote, a race between two
+barriers, a barrier that not all threads reach. What a driver would refuse is a `LaunchRefused`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.core.errors import ModelError, NegativeVerdict, TargetError
+from tilewright.core.scratch import PrivateFolder, scratch_folder
+from tilewright.graph.network import Array
+from tilewright.hardware.gpus import CudaLaunch, Gpu
+from tilewright.hardware.target import parse_gpu
+from tilewright.testing.cuda_text import CudaFunction, cuda_functions, executable_text
+
+_RUNTIME = Path(__file__).with_name("cuda_runtime")
+_COMPILERS = ("g++", "c++", "clang++")
+_FLAGS = ("-std=gnu++17", "-fPIC", "-w", "-fvisibility=hidden")
+_OF_KERNELS = ("-fsanitize=thread", "-fno-strict-aliasing", "-fwrapv", "-fno-tree-sra")
+_TIMEOUT_S = 120.0
+_MOST_GRID = (2**31 - 1, 65_535, 65_535)
+_MOST_BLOCK = (1024, 1024, 64)
+_MOST_THREADS = 1024
+_STATIC_SHARED_BYTES = 48 << 10
+_SLOT = 8
+
+
+class KernelFault(NegativeVerdict):
+    """A kernel did what it must not: which thread, what, and where in the text."""
+
+
+class LaunchRefused(NegativeVerdict):
+    """No driver would start this launch: which limit it breaks."""
+
+
+def compiler() -> str | None:
+    """The C++ compiler that kernels are executed with, None where there is none."""
+    return next(filter(None, map(shutil.which, _COMPILERS)), None)
+
+
+class CudaExecutable:
+    """CUDA text that was compiled for this machine's CPU; `cuda_executable` makes it."""
+
+    def __init__(self, text: str, library: Path, gpu: Gpu) -> None:
+        self.functions: Mapping[str, CudaFunction] = cuda_functions(text)
+        self._gpu = gpu
+        self._library = ctypes.CDLL(str(library))
+        self._library.cuda_run.restype = ctypes.c_char_p
+
+    def run(
+        self, launches: Sequence[CudaLaunch], arrays: Mapping[str, Array], *, seed: int = 0
+    ) -> None:
+        """Execute launches one after the other, on arrays that they change in place.
+
+        Arrays are contiguous; one that is not writable may only be read. Another `seed` draws
+        another order of blocks, warps and lanes. Raises LaunchRefused, KernelFault, and ModelError
+        for a launch whose arguments do not fit.
+        """
+        for launch in launches:
+            self._check(launch)
+            self._start(launch, arrays, seed)
+
+    def static_shared_bytes(self, kernel: str) -> int:
+        """Shared memory that a kernel declares with a size, for each block, bytes."""
+        return self._static(kernel)[1]
+
+    def _static(self, kernel: str) -> tuple[int | None, int]:
+        size = ctypes.c_size_t()
+        place = getattr(self._library, f"cuda_static_{kernel}")
+        place.restype = ctypes.c_void_p
+        return place(ctypes.byref(size)), size.value
+
+    def _check(self, launch: CudaLaunch) -> None:
+        function = self.functions.get(launch.kernel)
+        if function is None:
+            known = ", ".join(self.functions) or "none"
+            raise ModelError(f"the CUDA text has no kernel {launch.kernel!r}; it has {known}")
+        if len(launch.arguments) != len(function.parameters):
+            raise ModelError(
+                f"{launch.kernel} takes {len(function.parameters)} arguments, "
+                f"not {len(launch.arguments)}"
+            )
+        check_launch(launch, self._gpu, self.static_shared_bytes(launch.kernel))
+        threads, most = int(np.prod(launch.block)), function.most_threads
+        if most is not None and threads > most:
+            raise LaunchRefused(
+                f"{launch.kernel} has {threads} threads in a block; its launch bounds allow {most}"
+            )
+
+    def _start(self, launch: CudaLaunch, arrays: Mapping[str, Array], seed: int) -> None:
+        function = self.functions[launch.kernel]
+        values, taken = bytearray(), list[tuple[int, str, Array]]()
+        for place, (given, parameter) in enumerate(
+            zip(launch.arguments, function.parameters, strict=True)
+        ):
+            if parameter.is_array:
+                taken.append((place, str(given), _array(launch, given, arrays)))
+                values += bytes(_SLOT)
+                continue
+            if isinstance(given, str):
+                raise ModelError(f"{launch.kernel} wants a number as {parameter.name}")
+            values += bytes(_scalar(parameter.type)(given)).ljust(_SLOT, b"\0")
+        static, static_bytes = self._static(launch.kernel)
+        count = len(taken)
+        description = _Launch(
+            grid=launch.grid,
+            block=launch.block,
+            dynamic_bytes=launch.dynamic_shared_bytes,
+            static_bytes=static_bytes,
+            static_memory=static,
+            seed=seed,
+            kernel=ctypes.cast(
+                getattr(self._library, f"cuda_call_{launch.kernel}"), ctypes.c_void_p
+            ),
+            values=bytes(values),
+            arguments=len(launch.arguments),
+            arrays=count,
+            names=(ctypes.c_char_p * count)(*(name.encode() for _, name, _ in taken)),
+            data=(ctypes.c_void_p * count)(*(array.ctypes.data for _, _, array in taken)),
+            bytes=(ctypes.c_size_t * count)(*(array.nbytes for _, _, array in taken)),
+            writable=(ctypes.c_int * count)(*(array.flags.writeable for _, _, array in taken)),
+            places=(ctypes.c_int * count)(*(place for place, _, _ in taken)),
+        )
+        said = self._library.cuda_run(ctypes.byref(description))
+        if said is not None:
+            raise KernelFault(f"{launch.kernel}: {said.decode()}")
+
+
+class _Launch(ctypes.Structure):
+    """`cuda_launch` of cuda_runtime/runtime.cpp."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("dynamic_bytes", ctypes.c_size_t),
+        ("static_bytes", ctypes.c_size_t),
+        ("static_memory", ctypes.c_void_p),
+        ("seed", ctypes.c_uint64),
+        ("kernel", ctypes.c_void_p),
+        ("values", ctypes.c_char_p),
+        ("arguments", ctypes.c_int),
+        ("arrays", ctypes.c_int),
+        ("names", ctypes.POINTER(ctypes.c_char_p)),
+        ("data", ctypes.POINTER(ctypes.c_void_p)),
+        ("bytes", ctypes.POINTER(ctypes.c_size_t)),
+        ("writable", ctypes.POINTER(ctypes.c_int)),
+        ("places", ctypes.POINTER(ctypes.c_int)),
+    ]
+
+
+def _array(launch: CudaLaunch, given: str | int | float, arrays: Mapping[str, Array]) -> Array:
+    if not isinstance(given, str) or given not in arrays:
+        raise ModelError(
+            f"{launch.kernel} wants an array, and {given!r} names none",
+            hint=f"Given: {', '.join(arrays)}.",
+        )
+    array = arrays[given]
+    if not array.flags.c_contiguous:
+        raise ModelError(f"the array {given!r} is not contiguous")
+    return array
+
+
+_SCALARS = {
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "int64_t": ctypes.c_int64,
+    "long long": ctypes.c_int64,
+    "uint64_t": ctypes.c_uint64,
+    "unsigned": ctypes.c_uint32,
+    "unsigned int": ctypes.c_uint32,
+    "uint": ctypes.c_uint32,
+    "uint32_t": ctypes.c_uint32,
+    "int": ctypes.c_int32,
+    "int32_t": ctypes.c_int32,
+    "bool": ctypes.c_bool,
+}
+
+
+def _scalar(kind: str) -> Any:
+    if kind not in _SCALARS:
+        raise ModelError(f"no argument of type {kind} can be given", hint=", ".join(_SCALARS))
+    return _SCALARS[kind]
+
+
+def check_launch(launch: CudaLaunch, gpu: Gpu, static_shared_bytes: int = 0) -> None:
+    """Raise LaunchRefused for a launch that the driver of a GPU refuses: blocks along an axis,
+    threads of a block, shared memory of a block."""
+    threads = int(np.prod(launch.block))
+    shared = static_shared_bytes + launch.dynamic_shared_bytes
+    limits = [
+        *(
+            (f"{what} along {axis}", number, most)
+            for what, given, limit in (
+                ("blocks", launch.grid, _MOST_GRID),
+                ("threads of a block", launch.block, _MOST_BLOCK),
+            )
+            for axis, number, most in zip("xyz", given, limit, strict=True)
+        ),
+        ("threads of a block", threads, _MOST_THREADS),
+        ("bytes of static shared memory", static_shared_bytes, _STATIC_SHARED_BYTES),
+        ("bytes of shared memory", shared, gpu.block_shared_bytes),
+    ]
+    for what, number, most in limits:
+        least = 0 if "bytes" in what else 1
+        if not least <= number <= most:
+            raise LaunchRefused(
+                f"{launch.kernel} has {number:,} {what}; {gpu.arch} takes {least} to {most:,}"
+            )
+
+
+def cuda_executable(text: str, arch: str = "sm_90", *, optimized: bool = False) -> CudaExecutable:
+    """CUDA text compiled for this machine's CPU, as if for a GPU of that architecture; a text is
+    compiled once in a process.
+
+    `optimized` compiles for two or three times as long and runs in half of the time: for large
+    shapes. Raises TargetError where no C++ compiler is here, or the architecture is not known, and
+    ModelError for text that cannot be compiled.
+    """
+    gpu = parse_gpu(f"cuda -arch={arch}")
+    return CudaExecutable(text, _compiled(text, arch, "-O1" if optimized else "-O0"), gpu)
+
+
+@cache
+def _folder() -> PrivateFolder:
+    """Where this process keeps what it compiled; it goes with the process."""
+    return scratch_folder()
+
+
+@cache
+def _runtime() -> Path:
+    """The object file with which each text is linked."""
+    built = _folder().path / "runtime.o"
+    _run(["-O2", *_FLAGS, "-c", str(_RUNTIME / "runtime.cpp"), "-o", str(built)], "the runtime")
+    return built
+
+
+@cache
+def _header(level: str) -> Path:
+    """The header that precedes each text; what was compiled of it lies beside it."""
+    header = _folder().path / f"names{level}.h"
+    header.write_text(f'#include "{_RUNTIME / "names.h"}"\n', encoding="utf-8")
+    compiled = f"{header}.gch"
+    flags = [*_FLAGS, level, *_OF_KERNELS]
+    _run([*flags, "-x", "c++-header", str(header), "-o", compiled], "the header")
+    return header
+
+
+@cache
+def _compiled(text: str, arch: str, level: str) -> Path:
+    name = sha256(f"{arch} {level}\n{text}".encode()).hexdigest()[:16]
+    source, library = (_folder().path / f"{name}{ending}" for ending in (".cu", ".so"))
+    number = arch.removeprefix("sm_").rstrip("a") + "0"
+    code = f"#define __CUDA_ARCH__ {number}\n{executable_text(text)}"
+    source.write_text(code, encoding="utf-8")
+    flags = [*_FLAGS, level, *_OF_KERNELS]
+    given = ["-include", str(_header(level)), "-x", "c++", str(source), "-x", "none"]
+    linked = [str(_runtime()), "-shared", "-nodefaultlibs", "-Wl,-Bsymbolic"]
+    libraries = ["-lstdc++", "-lm", "-lc", "-lgcc", "-lgcc_s"]
+    _run([*flags, *given, *linked, *libraries, "-o", str(library)], "the CUDA text")
+    return library
+
+
+def _run(arguments: Sequence[str], what: str) -> None:
+    """Run the C++ compiler; ModelError with its first complaint where it refuses."""
+    found = compiler()
+    if found is None:
+        raise TargetError(
+            "CUDA text is executed by way of a C++ compiler, and none is on the PATH",
+            hint=f"Looked for {', '.join(_COMPILERS)}.",
+        )
+    done = subprocess.run(  # noqa: S603 - a compiler found on the PATH
+        [found, *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+    )
+    if done.returncode != 0:
+        lines = [line.strip() for line in done.stderr.splitlines() if "error" in line]
+        complaint = lines[0] if lines else done.stderr.strip()[-200:]
+        raise ModelError(f"{what} cannot be compiled: {complaint}")

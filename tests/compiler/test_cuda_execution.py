@@ -1,0 +1,491 @@
+"""CUDA text on the CPU: what comes out, what is caught, what no driver would start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.commands.fenced_blocks import blocks
+from tilewright.core.errors import ModelError, TargetError
+from tilewright.graph.network import Array
+from tilewright.hardware.gpus import CudaLaunch
+from tilewright.hardware.target import parse_gpu
+from tilewright.testing import cuda_execution
+from tilewright.testing.cuda_execution import (
+    KernelFault,
+    LaunchRefused,
+    check_launch,
+    compiler,
+    cuda_executable,
+)
+from tilewright.testing.cuda_text import cuda_functions
+
+executed = pytest.mark.skipif(compiler() is None, reason="no C++ compiler executes CUDA text here")
+SEEDS = (0, 1, 2)
+UNORDERED = "(a race|which no thread has written|still under way)"
+"""What is said where a barrier is missing: it depends on which thread came first."""
+
+
+def run(
+    text: str,
+    arrays: Mapping[str, Array],
+    *scalars: float,
+    grid: int = 1,
+    block: int | tuple[int, int, int] = 32,
+    **more: Any,
+) -> None:
+    """The only kernel of a text on these arrays and then these numbers, in three orders."""
+    program = cuda_executable(text)
+    (name,) = program.functions
+    launch = CudaLaunch(
+        kernel=name,
+        grid=(grid, 1, 1),
+        block=block if isinstance(block, tuple) else (block, 1, 1),
+        arguments=(*arrays, *scalars),
+        **more,
+    )
+    for seed in SEEDS:
+        program.run([launch], arrays, seed=seed)
+
+
+def read_only(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
+
+
+def numbers(*shape: int) -> Array:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def unknown(*shape: int) -> Array:
+    return np.full(shape, np.nan, np.float32)
+
+
+# ------------------------------------------------------------------------------- what comes out
+
+VECTORS = """
+extern "C" __global__ void __launch_bounds__(64) scale(float* __restrict__ out,
+                                                       const float* __restrict__ in, float by) {
+  int at = ((int)blockIdx.x) * 256 + ((int)threadIdx.x) * 4;
+  float4 v = *(float4*)(in + at);
+  *(float4*)(out + at) = make_float4(v.x * by, v.y * by, v.z * by, max(v.w * by, 0.0f));
+}
+"""
+
+MEAN = """
+extern "C" __global__ void mean(float* out, const float* in, int n) {
+  __shared__ alignas(16) float part[4];
+  float sum = 0.0f;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) sum += in[blockIdx.x * n + i];
+  uint mask = __activemask();
+  for (int by = 16; by > 0; by /= 2) sum = sum + __shfl_down_sync(mask, sum, by, 32);
+  if (((int)threadIdx.x) % 32 == 0) part[((int)threadIdx.x) >> 5] = sum;
+  __syncthreads();
+  if (threadIdx.x < 4) {
+    mask = __activemask();
+    sum = part[threadIdx.x];
+    sum += __shfl_xor_sync(mask, sum, 2);
+    sum += __shfl_xor_sync(mask, sum, 1);
+  }
+  if (threadIdx.x == 0) out[blockIdx.x] = __shfl_sync(1, sum, 0) / n;
+}
+"""
+
+COUNTS = """
+__global__ void count(int* counts, const int* values) {
+  __shared__ int here[8];
+  if (threadIdx.x < 8) here[threadIdx.x] = 0;
+  __syncthreads();
+  atomicAdd(&here[values[blockIdx.x * blockDim.x + threadIdx.x]], 1);
+  __syncthreads();
+  if (threadIdx.x < 8) atomicAdd(counts + threadIdx.x, here[threadIdx.x]);
+}
+"""
+
+PRODUCT = """
+#include <cuda_fp16.h>
+extern "C" __global__ void product(float* c, const half* a, const half* b) {
+  __shared__ alignas(16) half left[256];
+  extern __shared__ __align__(1024) unsigned char right[];
+  int lane = threadIdx.x;
+  ((uint4*)left)[lane] = ((const uint4*)a)[lane];
+  if (lane < 16) ((uint4*)right)[lane] = ((const uint4*)b)[lane];
+  __syncthreads();
+  unsigned ra[4], rb[2];
+  {
+    unsigned int addr = __cvta_generic_to_shared(left + (lane % 16) * 16 + lane / 16 * 8);
+    __asm__ __volatile__(
+      "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
+      "{%0, %1, %2, %3}, [%4];\\n"
+      : "=r"((ra)[0]), "=r"((ra)[1]), "=r"((ra)[2]), "=r"((ra)[3])
+      : "r"(addr)
+    );
+  }
+  unsigned at;
+  asm volatile ("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }"
+    : "=r"(at) : "l"((half*)right + lane % 16 * 8));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+    : "=r"(rb[0]), "=r"(rb[1]) : "r"(at));
+  float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};\\n"
+    : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+    : "r"(ra[0]), "r"(ra[1]), "r"(ra[2]), "r"(ra[3]), "r"(rb[0]), "r"(rb[1]),
+      "f"(d[0]), "f"(d[1]), "f"(d[2]), "f"(d[3]));
+  for (int i = 0; i < 4; ++i)
+    c[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = d[i];
+}
+"""
+
+FRAGMENTS = """
+#include <mma.h>
+using namespace nvcuda;
+extern "C" __global__ void fragments(float* c, half* a, half* b) {
+  nvcuda::wmma::fragment<wmma::matrix_a, 16, 16, 16, half, nvcuda::wmma::row_major> left[1];
+  nvcuda::wmma::fragment<wmma::matrix_b, 16, 16, 16, half, nvcuda::wmma::col_major> right[1];
+  nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> sum[1];
+  nvcuda::wmma::fill_fragment(sum[0], 1.0f);
+  nvcuda::wmma::load_matrix_sync(left[0], a, 16);
+  nvcuda::wmma::load_matrix_sync(right[0], b, 16);
+  nvcuda::wmma::mma_sync(sum[0], left[0], right[0], sum[0]);
+  nvcuda::wmma::store_matrix_sync(c, sum[0], 16, nvcuda::wmma::mem_row_major);
+}
+"""
+
+
+@executed
+def test_vectors_scalars_and_blocks() -> None:
+    given, out = numbers(3 * 256), unknown(3 * 256)
+    run(VECTORS, {"out": out, "in": read_only(given)}, 2.0, grid=3, block=64)
+    expected = 2 * given
+    expected[3::4] = np.maximum(expected[3::4], 0)
+    np.testing.assert_array_equal(out, expected)
+
+
+@executed
+def test_lanes_exchange_values() -> None:
+    given, out = numbers(5, 300), unknown(5)
+    run(MEAN, {"out": out, "in": given}, 300, grid=5, block=128)
+    np.testing.assert_allclose(out, given.mean(1), rtol=1e-4, atol=1e-6)
+
+
+@executed
+def test_atomic_operations_lose_nothing() -> None:
+    values = np.random.default_rng(1).integers(0, 8, 600).astype(np.int32)
+    counts = np.zeros(8, np.int32)
+    run(COUNTS, {"counts": counts, "values": values}, grid=3, block=200)
+    np.testing.assert_array_equal(counts, len(SEEDS) * np.bincount(values, minlength=8))
+
+
+@executed
+def test_matrices_of_a_warp() -> None:
+    left, right = numbers(16, 16).astype(np.float16), numbers(16, 8).astype(np.float16)
+    out = unknown(16, 8)
+    run(PRODUCT, {"c": out, "a": left, "b": right}, dynamic_shared_bytes=256)
+    np.testing.assert_allclose(out, left.astype(float) @ right.astype(float), rtol=1e-5, atol=1e-5)
+
+
+@executed
+def test_fragments_of_a_warp() -> None:
+    left, right = (numbers(2, 16, 16)[i].astype(np.float16) for i in range(2))
+    out = unknown(16, 16)
+    run(FRAGMENTS, {"c": out, "a": left, "b": right})
+    expected = 1 + left.astype(float) @ right.astype(float).T
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------ what is caught
+
+TURNED = """
+__global__ void turned(float* out, const float* in) {
+  __shared__ float row[256];
+  for (int i = 0; i < 2; ++i) {
+    row[threadIdx.x] = in[i * 256 + threadIdx.x];
+    __syncthreads();
+    out[i * 256 + threadIdx.x] = row[255 - threadIdx.x];
+    __syncthreads();
+  }
+}
+"""
+
+PIPELINE = """
+__forceinline__ __device__ void copy(void* dst, int dst_off, void* src, int src_off,
+                                     int predicate) {
+  uint8_t* dst_p = (uint8_t*)dst + dst_off * 4;
+  uint8_t* src_p = (uint8_t*)src + src_off * 4;
+  unsigned int dst_addr = __cvta_generic_to_shared(dst_p);
+  __asm__ __volatile__(
+    "{\\n"
+    " .reg .pred p;\\n"
+    " setp.eq.u32 p, %3, 1;\\n"
+    " @p cp.async.cg.shared.global [%0], [%1], %2;\\n"
+    " @!p st.shared.v4.u32 [%0], {%4, %4, %4, %4};\\n"
+    "}\\n"
+    :: "r"(dst_addr), "l"(src_p), "n"(16), "r"(predicate), "r"(0)
+  );
+}
+extern "C" __global__ void __launch_bounds__(64) pipeline(float* out, float* in, int steps) {
+  __shared__ alignas(16) float tiles[3][256];
+  int me = threadIdx.x;
+  float sum = 0.0f;
+  for (int i = 0; i < 2; ++i) {
+    copy(tiles[i], me * 4, in, i * 256 + me * 4, me < 60);
+    asm volatile("cp.async.commit_group;");
+  }
+  for (int i = 0; i < steps; ++i) {
+    asm volatile("cp.async.wait_group 1;");
+    __syncthreads();
+    sum += tiles[i % 3][255 - me];
+    if (i + 2 < steps) copy(tiles[(i + 2) % 3], me * 4, in, (i + 2) * 256 + me * 4, me < 60);
+    asm volatile("cp.async.commit_group;");
+  }
+  out[me] = sum;
+}
+"""
+
+
+@executed
+def test_a_pipeline_of_asynchronous_copies() -> None:
+    given, out = numbers(7, 256), unknown(64)
+    run(PIPELINE, {"out": out, "in": given}, 7, block=64)
+    expected = np.where(np.arange(256) < 240, given, 0).sum(0)[::-1][:64]
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+
+
+@executed
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (("wait_group 1", "wait_group 2"), "asynchronous copy is still under way"),
+        (("wait_group 1;", "commit_group;"), "asynchronous copy is still under way"),
+        (("    __syncthreads();\n", "\n"), UNORDERED),
+        (("tiles[3]", "tiles[2]"), "a race"),
+        (("% 3]", "% 2]"), "a race"),
+        (("in, i * 256 + me * 4", "in, i * 256 + me * 4 + 1"), "no multiple of 16"),
+        (("if (i + 2 < steps) ", ""), "which has 7168 bytes"),
+    ],
+)
+def test_a_wrong_pipeline_is_caught(wrong: tuple[str, str], said: str) -> None:
+    text = PIPELINE.replace(*wrong).replace("% 3]", "% 2]" if "tiles[2]" in wrong else "% 3]")
+    with pytest.raises(KernelFault, match=said):
+        run(text, {"out": unknown(64), "in": numbers(7, 256)}, 7, block=64)
+
+
+@executed
+@pytest.mark.parametrize("barrier", [0, 1])
+def test_each_barrier_is_missed(barrier: int) -> None:
+    given, out = numbers(2, 256), unknown(2, 256)
+    run(TURNED, {"out": out, "in": given}, block=256)
+    np.testing.assert_array_equal(out, given[:, ::-1])
+    parts = TURNED.split("    __syncthreads();\n")
+    text = "".join(
+        part + ("    __syncthreads();\n" if place not in (barrier, 2) else "")
+        for place, part in enumerate(parts)
+    )
+    with pytest.raises(KernelFault, match=r"turned: thread \(\d+, 0, 0\) .*" + UNORDERED):
+        run(text, {"out": out, "in": given}, block=256)
+
+
+FAULTS = {
+    "in[threadIdx.x + 1]": "reads 4 bytes at byte 256 of in, which has 256 bytes",
+    "in[(int)threadIdx.x - 1]": "reads 4 bytes at byte -4 of in",
+    "((float4*)in)[threadIdx.x].x": "byte 256 of in",
+    "([=] { float4 v = *(float4*)(in + 1); return v.x + v.w; })()": "no multiple of 16",
+    "(in[threadIdx.x] = 1.0f)": "writes to in, which it may only read",
+    "kept[threadIdx.x]": "static shared memory, which no thread has written",
+    "kept[(kept[threadIdx.x % 32] = 1.0f) > 0 ? threadIdx.x : 0]": "which no thread has written",
+    "*(float*)(size_t)4096": "outside all memory",
+    "kept[threadIdx.x + 64]": "bytes at byte 2.. of static shared memory, of which there are 256",
+    "more[threadIdx.x]": "of dynamic shared memory, of which there are 0",
+    "__shfl_sync(0xffffu, 1.0f, 0)": "to which its lane 16 does not belong",
+    "(threadIdx.x < 32 ? __shfl_sync(threadIdx.x % 2 ? ~0u : 0xffffu, 1.0f, 0) : 0.0f)": "mask",
+}
+
+
+@executed
+@pytest.mark.parametrize("value", FAULTS)
+def test_a_fault_says_where_and_what(value: str) -> None:
+    text = f"""__global__ void wrong(float* out, float* in) {{
+      extern __shared__ float more[];
+      __shared__ float kept[64];
+      float value = {value};
+      kept[threadIdx.x] = value;
+      out[threadIdx.x] = value + kept[threadIdx.x];
+    }}"""
+    given = read_only(numbers(64))
+    with pytest.raises(KernelFault, match=FAULTS[value]):
+        run(text, {"out": unknown(64), "in": given}, block=64)
+
+
+@executed
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("if (threadIdx.x < 40) { __syncthreads(); }", "24 threads ended without the barrier"),
+        (
+            "if (threadIdx.x < 32) {\n __syncthreads();\n } else {\n __syncthreads(); }",
+            "barrier of line",
+        ),
+        ("if (threadIdx.x < 5) __syncthreads(); else __shfl_sync(~0u, 1, 0);", "lane 5 of warp 0"),
+    ],
+)
+def test_a_barrier_that_some_never_reach(body: str, said: str) -> None:
+    with pytest.raises(KernelFault, match=said):
+        run(f"__global__ void stuck(float* out) {{ {body} }}", {"out": unknown(1)}, block=64)
+
+
+@executed
+def test_writes_of_the_same_value_are_no_race() -> None:
+    text = """__global__ void same(float* out) {
+      __shared__ float one[1];
+      one[0] = WHAT;
+      __syncthreads();
+      out[threadIdx.x] = one[0];
+    }"""
+    out = unknown(64)
+    run(text.replace("WHAT", "3.0f"), {"out": out}, block=64)
+    assert (out == 3).all()
+    with pytest.raises(KernelFault, match="a race"):
+        run(text.replace("WHAT", "threadIdx.x"), {"out": out}, block=64)
+
+
+@executed
+def test_a_barrier_of_a_warp_orders_its_lanes_only() -> None:
+    text = """__global__ void near(float* out) {
+      __shared__ float row[64];
+      row[threadIdx.x] = threadIdx.x;
+      __syncwarp();
+      out[threadIdx.x] = row[threadIdx.x ^ WHICH];
+    }"""
+    out = unknown(64)
+    run(text.replace("WHICH", "1"), {"out": out}, block=64)
+    np.testing.assert_array_equal(out, np.arange(64) ^ 1)
+    with pytest.raises(KernelFault, match=UNORDERED):
+        run(text.replace("WHICH", "32"), {"out": out}, block=64)
+    with pytest.raises(KernelFault, match=UNORDERED):
+        run(text.replace("WHICH", "1").replace("__syncwarp();", ""), {"out": out}, block=64)
+
+
+# -------------------------------------------------------------------------- what cannot be started
+
+EMPTY = (
+    "__global__ void __launch_bounds__(128) empty(float* out) { __shared__ float x[N]; x[0] = 1; }"
+)
+
+
+def launch(**given: Any) -> CudaLaunch:
+    named: dict[str, Any] = dict(
+        kernel="empty", grid=(1, 1, 1), block=(1, 1, 1), arguments=("out",)
+    )
+    return CudaLaunch(**(named | given))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (dict(grid=(1, 65_536, 1)), "65,536 blocks along y; sm_75 takes 1 to 65,535"),
+        (dict(grid=(1, 1, 90_000)), "blocks along z"),
+        (dict(grid=(2**31, 1, 1)), "blocks along x"),
+        (dict(grid=(0, 1, 1)), "0 blocks along x"),
+        (dict(block=(32, 33, 1)), "1,056 threads of a block"),
+        (dict(block=(1, 1, 65)), "65 threads of a block along z"),
+        (
+            dict(dynamic_shared_bytes=65_537),
+            "65,537 bytes of shared memory; sm_75 takes 0 to 65,536",
+        ),
+    ],
+)
+def test_a_launch_that_no_driver_takes(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(LaunchRefused, match=said):
+        check_launch(launch(**given), parse_gpu("cuda -arch=sm_75"))
+
+
+def test_a_launch_at_the_limits() -> None:
+    at_limits = launch(
+        grid=(2**31 - 1, 65_535, 65_535), block=(16, 1, 64), dynamic_shared_bytes=65_536
+    )
+    check_launch(at_limits, parse_gpu("cuda -arch=sm_75"))
+    with pytest.raises(LaunchRefused, match="static shared memory"):
+        check_launch(launch(), parse_gpu("cuda -arch=sm_75"), 49_153)
+
+
+@executed
+def test_limits_of_the_text() -> None:
+    out = {"out": unknown(1)}
+    with pytest.raises(LaunchRefused, match="its launch bounds allow 128"):
+        cuda_executable(EMPTY.replace("N", "4")).run([launch(block=(129, 1, 1))], out)
+    with pytest.raises(LaunchRefused, match="49,156 bytes of static shared memory"):
+        cuda_executable(EMPTY.replace("N", "12289")).run([launch()], out)
+
+
+@executed
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (dict(kernel="full"), "no kernel 'full'; it has empty"),
+        (dict(arguments=()), "takes 1 arguments, not 0"),
+        (dict(arguments=("in",)), "'in' names none"),
+        (dict(arguments=(3,)), "3 names none"),
+    ],
+)
+def test_arguments_that_do_not_fit(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        cuda_executable(EMPTY.replace("N", "4")).run([launch(**given)], {"out": unknown(1)})
+
+
+@executed
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            'asm volatile("wgmma.fence.sync.aligned;");',
+            "instruction wgmma.fence.sync.aligned in line 2",
+        ),
+        ("out[0] = undeclared;", r"kernel\.cu:2:.*undeclared"),
+        ("{", "bracket of line 1 .* never closed"),
+    ],
+)
+def test_text_that_is_not_executed(text: str, said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        cuda_executable(f"__global__ void bad(float* out) {{\n {text} }}")
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_execution, "compiler", lambda: None)
+    with pytest.raises(TargetError, match="C.. compiler"):
+        cuda_executable("__global__ void never_compiled_before(float* out) {}")
+
+
+# --------------------------------------------------------------------------------- text as text
+
+
+def test_kernels_of_a_text() -> None:
+    text = """
+    extern "C" __global__ void __launch_bounds__(64, 2) first(const float* __restrict__ a, int n);
+    __device__ float twice(float x) { return 2 * x; /* } */ }
+    extern "C" __global__ void __launch_bounds__(64, 2) first(const float* __restrict__ a, int n) {
+      asm volatile("}"); // }
+    }
+    __global__ void second() {}
+    """
+    first, second = cuda_functions(text).values()
+    assert (first.name, first.most_threads) == ("first", 64)
+    assert [(it.type, it.name, it.is_array) for it in first.parameters] == [
+        ("float*", "a", True),
+        ("int", "n", False),
+    ]
+    assert text[slice(*first.body)].strip().endswith("// }\n    }")
+    assert (second.name, second.most_threads, second.parameters) == ("second", None, ())
+
+
+@executed
+def test_the_example_of_the_reference() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cuda-execution.md"
+    code = blocks(page)[0].code
+    exec(compile(code, page.name, "exec"), {})
+    with pytest.raises(KernelFault, match=UNORDERED):
+        exec(compile(code.replace("__syncthreads();", ""), page.name, "exec"), {})

@@ -1,0 +1,49 @@
+"""CUDA kernels of workloads, executed on the CPU and compared with numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.graph.network import Array
+from tilewright.graph.workload import Workload
+from tilewright.hardware.gpus import CudaProgram
+from tilewright.kernels.registry import implementation
+from tilewright.measure.checking import numpy_reference, relative_error, sample_arguments
+from tilewright.testing.cuda_execution import cuda_executable
+
+ORDERS = (0, 1, 2)
+
+
+def executed(
+    program: CudaProgram, task: Workload, arrays: Sequence[Array], seed: int, arch: str = "sm_90"
+) -> Array:
+    """The result of a workload's CUDA text, in the order of blocks, warps and lanes of that seed;
+    memory that nothing wrote is NaN, or the largest number of a whole type."""
+    given = {f"argument{place}": array.copy() for place, array in enumerate(arrays)}
+    for array in given.values():
+        array.flags.writeable = False
+    result = _unwritten(task.result.shape, task.result.dtype)
+    kept = {name: _unwritten((size,), kind) for name, (size, kind) in program.workspaces.items()}
+    arrays_by_name = given | kept | {"result": result}
+    cuda_executable(program.source, arch).run(program.launches, arrays_by_name, seed=seed)
+    return result
+
+
+def _unwritten(shape: Sequence[int], dtype: str) -> Array:
+    kind = np.dtype(dtype)
+    return np.full(
+        shape, np.nan if kind.kind == "f" else 1 if kind.kind == "b" else np.iinfo(kind).max, kind
+    )
+
+
+def check_cuda_kernel(program: CudaProgram, task: Workload, arch: str = "sm_90") -> None:
+    """The CUDA text gives numpy's numbers in three orders."""
+    arrays = sample_arguments(task, 0)
+    expected, scale = numpy_reference(task, arrays)
+    bound = implementation("generic").error_bound(task)
+    for seed in ORDERS:
+        result = executed(program, task, arrays, seed, arch)
+        error = relative_error(result, expected, scale)
+        assert error <= bound, f"error {error:.3g} above {bound:.3g}, seed {seed}"
