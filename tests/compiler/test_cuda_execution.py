@@ -167,6 +167,18 @@ def test_vectors_scalars_and_blocks() -> None:
 
 
 @executed
+def test_some_blocks_of_many() -> None:
+    given, out = numbers(40 * 256), unknown(40 * 256)
+    launch = CudaLaunch(
+        kernel="scale", grid=(40, 1, 1), block=(64, 1, 1), arguments=("out", "in", 2.0)
+    )
+    cuda_executable(VECTORS).run([launch], {"out": out, "in": given}, blocks=7)
+    written = np.isfinite(out).reshape(40, 256)
+    assert written.all(1).sum() == written.any(1).sum() == 7
+    assert not written[:7].all()
+
+
+@executed
 def test_lanes_exchange_values() -> None:
     given, out = numbers(5, 300), unknown(5)
     run(MEAN, {"out": out, "in": given}, 300, grid=5, block=128)

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -35,12 +36,15 @@ _RUNTIME = Path(__file__).with_name("cuda_runtime")
 _COMPILERS = ("g++", "c++", "clang++")
 _FLAGS = ("-std=gnu++17", "-fPIC", "-w", "-fvisibility=hidden")
 _OF_KERNELS = ("-fsanitize=thread", "-fno-strict-aliasing", "-fwrapv", "-fno-tree-sra")
+_NEEDED = "_Float16 half = 1;"
 _TIMEOUT_S = 120.0
 _MOST_GRID = (2**31 - 1, 65_535, 65_535)
 _MOST_BLOCK = (1024, 1024, 64)
 _MOST_THREADS = 1024
 _STATIC_SHARED_BYTES = 48 << 10
 _SLOT = 8
+_ONE_AT_A_TIME = Lock()
+"""A library has one set of threads."""
 
 
 class KernelFault(NegativeVerdict):
@@ -51,9 +55,16 @@ class LaunchRefused(NegativeVerdict):
     """No driver would start this launch: which limit it breaks."""
 
 
+@cache
 def compiler() -> str | None:
-    """The C++ compiler that kernels are executed with, None where there is none."""
-    return next(filter(None, map(shutil.which, _COMPILERS)), None)
+    """The C++ compiler that kernels are executed with: the first on the PATH that knows half
+    precision, None where there is none."""
+    for found in filter(None, map(shutil.which, _COMPILERS)):
+        asked = [found, *_FLAGS, *_OF_KERNELS, "-fsyntax-only", "-x", "c++", "-"]
+        done = subprocess.run(asked, input=_NEEDED, capture_output=True, text=True, check=False)  # noqa: S603
+        if done.returncode == 0:
+            return found
+    return None
 
 
 class CudaExecutable:
@@ -66,17 +77,24 @@ class CudaExecutable:
         self._library.cuda_run.restype = ctypes.c_char_p
 
     def run(
-        self, launches: Sequence[CudaLaunch], arrays: Mapping[str, Array], *, seed: int = 0
+        self,
+        launches: Sequence[CudaLaunch],
+        arrays: Mapping[str, Array],
+        *,
+        seed: int = 0,
+        blocks: int | None = None,
     ) -> None:
         """Execute launches one after the other, on arrays that they change in place.
 
         Arrays are contiguous; one that is not writable may only be read. Another `seed` draws
-        another order of blocks, warps and lanes. Raises LaunchRefused, KernelFault, and ModelError
-        for a launch whose arguments do not fit.
+        another order of blocks, warps and lanes. Of large launches, at most so many drawn `blocks`
+        are executed; what the others would write stays as it was. Raises LaunchRefused,
+        KernelFault, and ModelError for a launch whose arguments do not fit.
         """
         for launch in launches:
             self._check(launch)
-            self._start(launch, arrays, seed)
+            with _ONE_AT_A_TIME:
+                self._start(launch, arrays, seed, blocks or 0)
 
     def static_shared_bytes(self, kernel: str) -> int:
         """Shared memory that a kernel declares with a size, for each block, bytes."""
@@ -105,7 +123,9 @@ class CudaExecutable:
                 f"{launch.kernel} has {threads} threads in a block; its launch bounds allow {most}"
             )
 
-    def _start(self, launch: CudaLaunch, arrays: Mapping[str, Array], seed: int) -> None:
+    def _start(
+        self, launch: CudaLaunch, arrays: Mapping[str, Array], seed: int, blocks: int
+    ) -> None:
         function = self.functions[launch.kernel]
         values, taken = bytearray(), list[tuple[int, str, Array]]()
         for place, (given, parameter) in enumerate(
@@ -127,6 +147,7 @@ class CudaExecutable:
             static_bytes=static_bytes,
             static_memory=static,
             seed=seed,
+            blocks=blocks,
             kernel=ctypes.cast(
                 getattr(self._library, f"cuda_call_{launch.kernel}"), ctypes.c_void_p
             ),
@@ -154,6 +175,7 @@ class _Launch(ctypes.Structure):
         ("static_bytes", ctypes.c_size_t),
         ("static_memory", ctypes.c_void_p),
         ("seed", ctypes.c_uint64),
+        ("blocks", ctypes.c_size_t),
         ("kernel", ctypes.c_void_p),
         ("values", ctypes.c_char_p),
         ("arguments", ctypes.c_int),
@@ -283,8 +305,9 @@ def _run(arguments: Sequence[str], what: str) -> None:
     found = compiler()
     if found is None:
         raise TargetError(
-            "CUDA text is executed by way of a C++ compiler, and none is on the PATH",
-            hint=f"Looked for {', '.join(_COMPILERS)}.",
+            "CUDA text is executed by way of a C++ compiler that knows half precision, and none is "
+            "on the PATH",
+            hint=f"Looked for {', '.join(_COMPILERS)}; g++ does from version 12 on.",
         )
     done = subprocess.run(  # noqa: S603 - a compiler found on the PATH
         [found, *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False

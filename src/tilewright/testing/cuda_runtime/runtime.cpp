@@ -773,6 +773,15 @@ ACCESS(8)
 ACCESS(16)
 void __tsan_read_range(void* at, size_t bytes) { touch(*current, (char*)at, bytes, false); }
 void __tsan_write_range(void* at, size_t bytes) { touch(*current, (char*)at, bytes, true); }
+void* __tsan_memcpy(void* to, const void* from, size_t bytes) {  // clang's, of structures
+  touch(*current, (char*)from, bytes, false);
+  touch(*current, (char*)to, bytes, true);
+  return memcpy(to, from, bytes);
+}
+void* __tsan_memset(void* to, int value, size_t bytes) {
+  touch(*current, (char*)to, bytes, true);
+  return memset(to, value, bytes);
+}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 
@@ -784,6 +793,7 @@ struct cuda_launch {
   size_t dynamic_bytes, static_bytes;
   char* static_memory;
   uint64_t seed;
+  size_t blocks;  // at most so many are executed, all where it is 0
   void (*kernel)(void**);
   void* const* values;
   int arguments, arrays;
@@ -832,6 +842,7 @@ __attribute__((visibility("default"))) const char* cuda_run(const cuda_launch* l
     order[i] = order[j];
     order[j] = i;
   }
+  if (it.blocks && it.blocks < blocks) order.resize(it.blocks);
   for (size_t number : order) {
     if (failed) break;
     block = {unsigned(number % it.grid[0]), unsigned(number / it.grid[0] % it.grid[1]),
