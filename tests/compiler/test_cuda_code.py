@@ -10,13 +10,16 @@ import pytest
 from helpers.kernels.every_anchor import CASES
 from helpers.kernels.one_kernel import step, workload
 from tilewright.compiler.cuda.code import cuda_code
+from tilewright.compiler.cuda.compilers import nvrtc
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.hardware.gpus import CudaCode, CudaKernel
 from tilewright.hardware.target import parse_gpu
 
 TARGET = parse_gpu("cuda -arch=sm_90").target
-nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
+compiles = pytest.mark.skipif(
+    shutil.which("nvcc") is None and nvrtc() is None, reason="neither nvcc nor NVRTC is here"
+)
 
 
 def convolution(pad: int, channels: int = 16, height: int = 30, kernel: int = 3) -> Workload:
@@ -82,7 +85,7 @@ def test_what_is_not_compiled_has_no_report() -> None:
     assert only(code).report is None
 
 
-@nvcc
+@compiles
 def test_the_compiler_reports_on_every_function() -> None:
     for task in (convolution(1), workload([(64, 300)], step("softmax", 0, axis=1))):
         code = inspected(task, compiled=True)
@@ -94,11 +97,11 @@ def test_the_compiler_reports_on_every_function() -> None:
             assert kernel.name in code.source
 
 
-@nvcc
+@compiles
 def test_what_the_compiler_refuses_leaves_the_rest() -> None:
     gpu = parse_gpu("cuda -arch=sm_60")
     code = cuda_code(convolution(1), gpu.target, compiled=True)
     if code.reason == "":
-        pytest.skip("this nvcc still compiles for sm_60")
+        pytest.skip("this compiler still compiles for sm_60")
     assert "sm_60" in code.reason or "architecture" in code.reason
     assert only(code).loads > 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tilewright
+from tilewright.compiler.cuda.compilers import nvrtc
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import Event, Note
 from tilewright.core.predictions import ExplainResult
@@ -62,6 +63,7 @@ def test_an_architecture_alone_has_no_waves_and_says_so() -> None:
     assert not {"waves", "tail", "most_blocks"} & set(found.facts)
 
 
+@pytest.mark.skipif(nvrtc() is not None, reason="NVRTC compiles without nvcc")
 def test_without_nvcc_the_rest_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     found, notes = explained("op:relu[shape=1x64x56x56]")

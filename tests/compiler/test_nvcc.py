@@ -1,14 +1,16 @@
-"""NVIDIA's compiler: what it prints, and what becomes of its absence and its refusals."""
+"""NVIDIA's compilers: what they print, and what becomes of their absence and their refusals."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tilewright.compiler.cuda.code import compiled_source, read_reports
+from tilewright.compiler.cuda.compilers import compiled_source, nvrtc, read_reports
 
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "cuda"
 SAID = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'main_kernel_1' for 'sm_90'
 ptxas info    : Function properties for main_kernel_1
@@ -43,11 +45,12 @@ def test_text_without_a_report_gives_none(text: str) -> None:
     assert read_reports(text) == {}
 
 
-def test_without_nvcc_there_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_both_there_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("tilewright.compiler.cuda.compilers.nvrtc", lambda: None)
     found = compiled_source("", "sm_90")
     assert found.binary == b""
-    assert "nvcc" in found.reason
+    assert "nvcc" in found.reason and "NVRTC" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,7 @@ def test_a_refusal_is_passed_on(
 def test_an_nvcc_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _nvcc(tmp_path, "exec sleep 60")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr("tilewright.compiler.cuda.code._TIMEOUT_S", 0.2)
+    monkeypatch.setattr("tilewright.compiler.cuda.compilers._TIMEOUT_S", 0.2)
     assert "could not be run" in compiled_source("", "sm_90").reason
 
 
@@ -85,3 +88,50 @@ def test_an_nvcc_that_cannot_be_started_is_a_reason(
     path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert "could not be run" in compiled_source("", "sm_90").reason
+
+
+# ------------------------------------------------------------------------- texts, and architectures
+
+TENSOR_CORES = (FIXTURES / "tensor_core_convolution.cu").read_text(encoding="utf-8")
+TURNED = """extern "C" __global__ void __launch_bounds__(64) turned(float* out, const float* in) {
+  __shared__ float row[64];
+  row[threadIdx.x] = in[threadIdx.x];
+  __syncthreads();
+  out[threadIdx.x] = row[63 - threadIdx.x];
+}"""
+compiles = pytest.mark.skipif(
+    shutil.which("nvcc") is None and nvrtc() is None, reason="neither nvcc nor NVRTC is here"
+)
+installed = pytest.mark.skipif(nvrtc() is None, reason="NVRTC, of NVIDIA's packages, is not here")
+
+
+@compiles
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+def test_a_pipeline_on_tensor_cores_does_not_spill(arch: str) -> None:
+    found = compiled_source(TENSOR_CORES, arch)
+    assert (found.reason, found.binary[:4]) == ("", b"\x7fELF")
+    (report,) = found.reports.values()
+    assert 64 <= report.registers <= 96
+    assert (report.spill_store_bytes, report.spill_load_bytes, report.stack_bytes) == (0, 0, 0)
+
+
+@compiles
+def test_an_architecture_without_asynchronous_copies_refuses_them() -> None:
+    found = compiled_source(TENSOR_CORES, "sm_75")
+    assert found.binary == b"" and not found.reports
+    assert "cp.async" in found.reason and "sm_80" in found.reason
+
+
+@installed
+def test_nvrtc_where_there_is_no_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = compiled_source(TURNED, "sm_90")
+    assert (found.reason, found.binary[:4]) == ("", b"\x7fELF")
+    assert found.reports["turned"].shared_bytes == 256
+    for text, arch, said in (
+        ("not C++", "sm_90", "declaration"),
+        (TURNED, "sm_61", "architecture"),
+    ):
+        refused = compiled_source(text, arch)
+        assert refused.binary == b"" and not refused.reports
+        assert refused.reason.startswith("NVRTC refuses: ") and said in refused.reason

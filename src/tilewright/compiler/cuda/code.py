@@ -6,11 +6,8 @@ that device functions can be read; NVIDIA's compiler is asked directly, for a cu
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from math import prod
 from typing import Any
@@ -25,6 +22,7 @@ from tvm.s_tir import dlight
 from tvm.tirx.build import codegen_build
 from tvm_ffi import structural_visit, structural_walk
 
+from tilewright.compiler.cuda.compilers import compiled_source
 from tilewright.compiler.cuda.launches import split
 from tilewright.compiler.features.loops import CONDITIONAL, evaluated, operator_name
 from tilewright.compiler.lower.anchors import infinity
@@ -33,9 +31,8 @@ from tilewright.compiler.lower.program import Program
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
-from tilewright.core.scratch import scratch_folder
 from tilewright.graph.workload import Workload
-from tilewright.hardware.gpus import CompilerReport, CudaCode, CudaKernel
+from tilewright.hardware.gpus import CudaCode, CudaKernel
 
 _WARP = 32
 _SECTOR_BYTES = 32
@@ -201,8 +198,8 @@ _RULES = (
 def cuda_code(workload: Workload, target_text: str, *, compiled: bool) -> CudaCode:
     """A workload in TVM's default schedule for a CUDA target (TVM's JSON).
 
-    Where it is to be `compiled`, nvcc makes a cubin and reports registers and spills; why it could
-    not is the code's `reason`.
+    Where it is to be `compiled`, NVIDIA's compiler makes a cubin and reports registers and spills;
+    why it could not is the code's `reason`.
     """
     target = tvm.target.Target(target_text)
     rule, module = default_schedule(workload, target)
@@ -251,67 +248,3 @@ def _register_reducers() -> None:
             lambda left, right, combine=combine: [combine(left[0], right[0])],
             lambda values, sign=sign: [infinity(str(values[0].ty.dtype), sign)],
         )
-
-
-_TIMEOUT_S = 120.0
-_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
-_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_REGISTERS = re.compile(r"Used (\d+) registers")
-_SHARED = re.compile(r"(\d+) bytes smem")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled:
-    """A cubin and the reports by the function's name; without them `reason` says why."""
-
-    binary: bytes = b""
-    reports: Mapping[str, CompilerReport] = field(default_factory=dict[str, CompilerReport])
-    reason: str = ""
-
-
-def compiled_source(source: str, arch: str) -> Compiled:
-    """CUDA C++ compiled for an architecture such as `sm_90`; never raises for what nvcc refuses."""
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        return Compiled(reason="nvcc, of NVIDIA's CUDA toolkit, is not on the PATH")
-    with scratch_folder() as folder:
-        text, cubin = folder / "kernel.cu", folder / "kernel.cubin"
-        text.write_text(source, encoding="utf-8")
-        flags = ["-cubin", "-O3", f"-arch={arch}", "--ptxas-options=-v"]
-        try:
-            done = subprocess.run(  # noqa: S603 - a compiler found on the PATH
-                [nvcc, *flags, "-o", str(cubin), str(text)],
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return Compiled(reason=f"nvcc could not be run: {error}")
-        said = done.stdout + done.stderr
-        if done.returncode != 0 or not cubin.exists():
-            return Compiled(reason=f"nvcc refuses: {_complaint(said)}")
-        return Compiled(binary=cubin.read_bytes(), reports=read_reports(said))
-
-
-def read_reports(text: str) -> dict[str, CompilerReport]:
-    """What `ptxas -v` printed, by the function's name."""
-    reports: dict[str, CompilerReport] = {}
-    parts = _ENTRY.split(text)
-    for name, said in zip(parts[1::2], parts[2::2], strict=True):
-        registers, stack, shared = (it.search(said) for it in (_REGISTERS, _STACK, _SHARED))
-        if registers is not None:
-            frame, stores, loads = (int(it) for it in stack.groups()) if stack else (0, 0, 0)
-            reports[name] = CompilerReport(
-                registers=int(registers[1]),
-                spill_store_bytes=stores,
-                spill_load_bytes=loads,
-                stack_bytes=frame,
-                shared_bytes=int(shared[1]) if shared else 0,
-            )
-    return reports
-
-
-def _complaint(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return next((line for line in lines if "rror" in line), lines[-1] if lines else "no reason")
