@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from math import prod
 
 import pytest
@@ -105,3 +107,16 @@ def test_what_the_compiler_refuses_leaves_the_rest() -> None:
         pytest.skip("this compiler still compiles for sm_60")
     assert "sm_60" in code.reason or "architecture" in code.reason
     assert only(code).loads > 0
+
+
+def test_a_process_that_made_code_ends_well() -> None:
+    """TVM keeps what is told of reductions until after Python has ended."""
+    code = (
+        "import sys; from tilewright.compiler.cuda.code import cuda_code\n"
+        "from tilewright.graph.workload import parse_workload\n"
+        "print(cuda_code(parse_workload(sys.argv[1]), sys.argv[2], compiled=False).rule)"
+    )
+    task = workload([(4, 30)], step("softmax", 0, axis=1))
+    command = [sys.executable, "-c", code, task.text, TARGET]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "GeneralReduction\n", "")

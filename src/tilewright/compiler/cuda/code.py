@@ -6,6 +6,7 @@ that device functions can be read; NVIDIA's compiler is asked directly, for a cu
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -243,8 +244,10 @@ def _register_reducers() -> None:
     what it knows only, and its own begin at the largest finite number."""
     register = tvm_ffi.get_global_func("s_tir.schedule.RegisterReducer")
     for combine, sign in ((tirx.max, "-"), (tirx.min, "")):
-        register(
-            1,
-            lambda left, right, combine=combine: [combine(left[0], right[0])],
-            lambda values, sign=sign: [infinity(str(values[0].ty.dtype), sign)],
-        )
+        callbacks = [
+            tvm_ffi.convert(lambda left, right, combine=combine: [combine(left[0], right[0])]),
+            tvm_ffi.convert(lambda values, sign=sign: [infinity(str(values[0].ty.dtype), sign)]),
+        ]
+        register(1, *callbacks)
+        for callback in callbacks:  # TVM would free it after Python has ended, and crash
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(callback))
