@@ -118,19 +118,19 @@ def test_default_schedules(name: str) -> None:
 SMALL = st.integers(1, 40)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(SMALL, SMALL, SMALL)
 def test_odd_products(rows: int, depth: int, columns: int) -> None:
     check(product(rows, depth, columns))
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.integers(0, 2), st.integers(1, 7), st.integers(5, 13), st.integers(1, 2))
 def test_odd_convolutions(pad: int, channels: int, height: int, stride: int) -> None:
     check(convolution(pad, (1, channels, height, 7), 3, kernel=5 if pad else 3, stride=stride))
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 700), st.booleans())
 def test_odd_rows(rows: int, length: int, norm: bool) -> None:
     softmax = workload([(rows, length)], step("softmax", 0, axis=1))
@@ -156,9 +156,8 @@ def without_barriers(source: str) -> list[str]:
     [
         (product(70, 40, 50), 2, []),
         (workload([(3, 300)], step("softmax", 0, axis=1)), 6, [1, 4]),
-        (normalised(300), 6, [1, 4]),
     ],
-    ids=["product", "softmax", "layer norm"],
+    ids=["product", "softmax"],
 )
 def test_a_removed_barrier_is_caught(task: Workload, barriers: int, needless: list[int]) -> None:
     """But for those that TVM prints between a write of one thread and its own read."""
