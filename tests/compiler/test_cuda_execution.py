@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes  # noqa: F401 - numpy's bfloat16
 import numpy as np
 import pytest
 
@@ -193,6 +194,65 @@ def test_matrices_of_a_warp() -> None:
     out = unknown(16, 8)
     run(PRODUCT, {"c": out, "a": left, "b": right}, dynamic_shared_bytes=256)
     np.testing.assert_allclose(out, left.astype(float) @ right.astype(float), rtol=1e-5, atol=1e-5)
+
+
+KINDS = {
+    "f32.f16.f16.f32": (8, 2, 2, "float16"),
+    "f16.f16.f16.f16": (16, 2, 4, "float16"),
+    "f32.bf16.bf16.f32": (16, 2, 4, "bfloat16"),
+    "f32.tf32.tf32.f32": (8, 4, 4, "float32"),
+    "s32.s8.s8.s32": (32, 1, 4, "int8"),
+    "s32.u8.u8.s32": (32, 1, 4, "uint8"),
+}
+"""By the types of a matrix instruction: depth, bytes of an element, registers of the left operand,
+the type of both operands."""
+
+
+def instruction(types: str) -> str:
+    """A kernel of one warp that multiplies 16 rows with 8 columns, both with the depth inmost, with
+    registers filled as the manual of PTX says."""
+    depth, size, registers, _ = KINDS[types]
+    sums, half = types.split(".")[0], types.startswith("f16")
+    left = ", ".join(f'"r"(ra[{i}])' for i in range(registers))
+    right = ", ".join(f'"r"(rb[{i}])' for i in range(registers // 2))
+    letter, count = ("r", 2) if half else ("r" if sums == "s32" else "f", 4)
+    kind = "unsigned" if half else "int" if sums == "s32" else "float"
+    out = "half" if half else kind
+    written = ", ".join(f'"={letter}"(d[{i}])' for i in range(count))
+    read = ", ".join(f'"{letter}"(d[{i}])' for i in range(count))
+    places = [count, registers, registers // 2, count]
+    numbers = iter(range(sum(places)))
+    operands = ", ".join(
+        "{" + ", ".join(f"%{next(numbers)}" for _ in range(n)) + "}" for n in places
+    )
+    per = 4 // size
+    return f"""extern "C" __global__ void multiply({out}* c, const char* a, const char* b) {{
+      int group = threadIdx.x / 4, in = threadIdx.x % 4 * {per};
+      unsigned ra[4], rb[2];
+      for (int r = 0; r < {registers}; ++r)
+        ra[r] = *(unsigned*)(a + ((group + r % 2 * 8) * {depth} + in + r / 2 * {4 * per}) * {size});
+      for (int r = 0; r < {registers // 2}; ++r)
+        rb[r] = *(unsigned*)(b + (group * {depth} + in + r * {4 * per}) * {size});
+      {kind} d[4] = {{0, 0, 0, 0}};
+      asm volatile("mma.sync.aligned.m16n8k{depth}.row.col.{types} {operands};"
+        : {written} : {left}, {right}, {read});
+      for (int i = 0; i < 4; ++i)
+        c[(group + i / 2 * 8) * 8 + threadIdx.x % 4 * 2 + i % 2] = (({out}*)d)[i];
+    }}"""
+
+
+@executed
+@pytest.mark.parametrize("types", KINDS)
+def test_matrix_instructions_of_all_types(types: str) -> None:
+    depth, _, _, dtype = KINDS[types]
+    rng = np.random.default_rng(3)
+    low = 0 if dtype == "uint8" else -8
+    left, right = (rng.integers(low, 9, (rows, depth)).astype(np.float32) for rows in (16, 8))
+    kept = [array.astype(np.dtype(dtype)) for array in (left, right)]
+    kind = {"f32": np.float32, "f16": np.float16, "s32": np.int32}[types.split(".")[0]]
+    out = np.full((16, 8), 7777, kind)
+    run(instruction(types), {"c": out, "a": kept[0], "b": kept[1]})
+    np.testing.assert_array_equal(out, left @ right.T)
 
 
 @executed
