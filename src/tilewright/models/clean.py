@@ -98,6 +98,9 @@ def infer(model: bytes, translated: Sequence[str] | None = None) -> bytes:
     light = onnx.load_model_from_string(model)
     for _ in range(_DEEPEST if translated is not None else 0):
         light = expanded(light, translated or ())
+    for node in light.graph.node:  # onnx takes it for another one where it is left out
+        if node.op_type == "STFT" and "onesided" not in {each.name for each in node.attribute}:
+            node.attribute.append(onnx.helper.make_attribute("onesided", 1))
     try:
         inferred = onnx.shape_inference.infer_shapes(
             light, check_type=True, strict_mode=True, data_prop=True

@@ -28,7 +28,7 @@ from tilewright.models.onnx_import.opaque import opaque
 from tilewright.models.onnx_import.quantized import on_codes
 from tilewright.models.onnx_model import array_of, read_inside
 
-_GROUPS = ("control_flow", "einsum", "elementwise", "indexing", "movement", "quantized",
+_GROUPS = ("control_flow", "einsum", "elementwise", "fourier", "indexing", "movement", "quantized",
            "recurrent", "reduction", "resize", "windows")  # fmt: skip
 for _group in _GROUPS:
     import_module(f"tilewright.models.onnx_import.{_group}")
