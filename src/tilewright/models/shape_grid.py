@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 from tilewright.core.arguments import counts_of, named_of
-from tilewright.core.errors import UsageError, quoted
+from tilewright.core.errors import ModelError, TargetError, UsageError, quoted
 from tilewright.models.input_shapes import axis_sizes
 from tilewright.models.loaded import ModelOptions
 from tilewright.models.loading import open_axes
@@ -75,6 +76,8 @@ class ShapeGrid:
 
 def axes_among(argument: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Those of some shapes by name that are several sizes of a named axis of the model: of a name
-    that is no input's. Raises what `load` raises where it has to look at the model."""
+    that is no input's. What is wrong with a model is said when it is loaded."""
     listed = {name: sizes for name, sizes in shapes.items() if len(sizes) > 1}
-    return axis_sizes(open_axes(argument), listed) if listed else {}
+    with suppress(UsageError, ModelError, TargetError):
+        return axis_sizes(open_axes(argument), listed) if listed else {}
+    return {}
