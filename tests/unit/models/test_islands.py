@@ -105,6 +105,44 @@ def test_a_loop_whose_length_is_an_input() -> None:
     assert graph.nodes[-1].inputs == ("turns", "x", "k")
 
 
+SEQUENCE = [
+    helper.make_node("SequenceEmpty", [], ["nothing"], name="begin"),
+    helper.make_node("Relu", ["x"], ["r"], name="relu"),
+    helper.make_node("SequenceInsert", ["nothing", "r"], ["one"], name="insert"),
+    helper.make_node("SequenceInsert", ["one", "x"], ["two"], name="again"),
+    helper.make_node("SequenceAt", ["two", "place"], ["taken"], name="pick"),
+    helper.make_node("SequenceLength", ["one"], ["length"], name="count"),
+    helper.make_node("Neg", ["taken"], ["y"], name="negate"),
+]
+
+
+def test_a_sequence_stays_whole() -> None:
+    """Of what goes through it, and of what it comes from, only tensors cross the border."""
+    model = model_of(SEQUENCE, {"x": [2, 3], "place": np.array(1)}, outputs=("y", "length"))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, [2, 3]))
+    graph = right(model, x=normal(2, 3), place=np.array(1))
+    (island,) = islands_of(graph)
+    nodes, reason = json.loads(str(island.attribute("island")))
+    assert nodes == ["begin", "insert", "again", "pick", "count"]
+    assert "'pick'" in reason and "'begin'" not in reason
+    assert [each.operator for each in graph.nodes] == ["relu", "opaque", "negative"]
+
+
+def test_a_sequence_that_grows_in_a_loop_of_unknown_length() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        g (float[2, 3] x, int64 turns) => (float[rows, 3] y, float[2, 3] z) {
+            go = Constant<value = bool {1}>()  s = SequenceEmpty()  r = Relu(x)
+            last = Loop(turns, go, s) <body = body
+                (int64 turn, bool going, seq(float[2, 3]) t)
+                => (bool on, seq(float[2, 3]) u) { u = SequenceInsert(t, r)  on = Identity(going) }>
+            y = ConcatFromSequence<axis = 0>(last)  z = Neg(r)
+        }"""
+    )
+    graph = right(model, x=normal(2, 3), turns=np.array(4))
+    assert sorted(each.operator for each in graph.nodes) == ["negative", "opaque", "relu"]
+
+
 def test_foreign_operators_tell_their_shapes() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
         g (float[3, 3] x) => (float[3, 3] y) { i = com.microsoft.Inverse(x)  y = Relu(i) }"""
@@ -176,13 +214,22 @@ def test_training_behind_an_unknown_shape_is_refused() -> None:
         loaded(onnx.parser.parse_model(text))
 
 
+SQUEEZED = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[4, 3] x, int64[2] i) => (float[n, 3] y)
+    { found = NonZero(i)  flat = Squeeze(found)  y = Gather(x, flat) }"""
+
+
 def test_a_result_of_unknown_rank_is_refused() -> None:
-    text = """<ir_version: 8, opset_import: ["" : 17]>
-        g (float[4, 3] x, int64[2] i) => (float[n, 3] y)
-        { found = NonZero(i)  flat = Squeeze(found)  y = Gather(x, flat) }"""
+    model = onnx.parser.parse_model(SQUEEZED)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
     with pytest.raises(ModelError, match="NonZero") as caught:
-        loaded(onnx.parser.parse_model(text))
+        loaded(model)
     assert "number of axes" in (caught.value.hint or "")
+
+
+def test_a_model_tells_the_rank_of_a_result() -> None:
+    graph = right(onnx.parser.parse_model(SQUEEZED), x=normal(4, 3), i=np.array([1, 2]))
+    assert graph.types["y"].shape == (UNKNOWN, 3)
 
 
 def test_indices_that_nobody_knows_are_drawn_as_zeros() -> None:

@@ -35,6 +35,7 @@ def branch(node: OnnxNode) -> Translated:
     only_if(condition.type.elements == 1)
     _only_without_indices(node)
     yes, no = (node.inside(node.body(name), (), name) for name in ("then_branch", "else_branch"))
+    only_if(all(each.items is None for each in (*yes, *no)))
     only_if(all(a.type == b.type for a, b in zip(yes, no, strict=True)))
     decided = condition.reshape(())
     return [decided.emit("where", a, b) for a, b in zip(yes, no, strict=True)]

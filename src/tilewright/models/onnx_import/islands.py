@@ -181,16 +181,15 @@ class _Cutting:
 
 
 def island_model(
-    island: Island,
-    given: Mapping[str, Tensor],
-    opsets: Sequence[onnx.OperatorSetIdProto],
-    ir_version: int,
+    island: Island, given: Mapping[str, Tensor], source: onnx.ModelProto
 ) -> tuple[onnx.ModelProto, list[Tensor]]:
-    """An island as a model of its own, and what the network gives it, in the order of its inputs.
+    """An island of a model as one of its own, and what the network gives it, in the order of its
+    inputs. Of its results it says what the model says of them.
 
     Constants of a few elements and integers lie inside; other constants are inputs, so that the
     network's weights are stored once.
     """
+    said = {value.name: value for value in (*source.graph.value_info, *source.graph.output)}
     graph = onnx.GraphProto(name=island.nodes[0].name or "island")
     inputs: dict[Tensor, str] = {}
     for name in island.reads:
@@ -205,9 +204,9 @@ def island_model(
             inputs[tensor] = name
             graph.input.append(value_info(name, tensor.type))
     graph.node.extend(island.nodes)
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in island.results)
-    model = onnx.ModelProto(ir_version=ir_version, graph=graph)
-    model.opset_import.extend(opsets)
+    graph.output.extend(said.get(name, onnx.ValueInfoProto(name=name)) for name in island.results)
+    model = onnx.ModelProto(ir_version=source.ir_version, graph=graph)
+    model.opset_import.extend(source.opset_import)
     return model, list(inputs)
 
 

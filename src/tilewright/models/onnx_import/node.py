@@ -60,6 +60,11 @@ class Tensor:
         """The values when they are known, else None."""
         return self.builder.constants.get(self.name)
 
+    @property
+    def items(self) -> tuple[Tensor, ...] | None:
+        """The tensors of a sequence, which has neither a type nor a value; else None."""
+        return self.builder.sequences.get(self.name)
+
     def emit(self, operator: str, *others: Tensor | float, **named: AttributeValue) -> Tensor:
         """Apply an operator to this tensor and others."""
         operands = [one if isinstance(one, Tensor) else self.filled(one) for one in others]
@@ -127,19 +132,21 @@ class GraphBuilder:
     """Collects nodes in topological order.
 
     `reserved` are the names of the model file and of its constants: generated names never collide
-    with them. `scope` is the ONNX node that what follows belongs to, `allowance` what may be
-    folded; `examples` and `fixed` are those of `Graph`, of other tensors than inputs, too.
+    with them. `sequences` are the tensors of each sequence. `scope` is the ONNX node that what
+    follows belongs to, `allowance` what may be folded; `examples` and `fixed` are those of `Graph`,
+    of other tensors than inputs, too.
     """
 
     def __init__(self, reserved: set[str], allowance: FoldingAllowance) -> None:
         self.nodes: list[Node] = []
         self.types: dict[str, TensorType] = {}
         self.constants: dict[str, Array] = {}
+        self.sequences: dict[str, tuple[Tensor, ...]] = {}
         self.examples: dict[str, Array] = {}
         self.fixed: set[str] = set()
         self.scope = ""
         self._allowance = allowance
-        self._reserved = frozenset(reserved)
+        self._reserved = set(reserved)
         self._taken = set(reserved)
         self._node_names: set[str] = set()
 
@@ -155,6 +162,13 @@ class GraphBuilder:
         filling = self.constant(value)
         sizes = tuple(int(size) for size in shape)
         return filling.emit("expand", shape=sizes) if sizes else filling
+
+    def sequence(self, items: Iterable[Tensor]) -> Tensor:
+        """A sequence of tensors, which keep their names from here on."""
+        result = self._fresh("sequence")
+        self.sequences[result.name] = tuple(items)
+        self._reserved.update(item.name for item in self.sequences[result.name])
+        return result
 
     def settle(self, result: Tensor, output: str) -> str:
         """Give a fresh result the file's name; a tensor passed through keeps its own."""
@@ -312,6 +326,10 @@ class OnnxNode:
     def known(self, index: int) -> Array:
         """The values of an input; NotApplicable when they are not known."""
         return found(self.input(index).value)
+
+    def items(self, index: int) -> tuple[Tensor, ...]:
+        """The tensors of a sequence; NotApplicable where they are not known."""
+        return found(self.input(index).items)
 
     def known_integers(self, index: int, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
         """The integers of an input, flattened, or the default when it is left out; NotApplicable

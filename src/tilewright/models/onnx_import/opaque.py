@@ -43,6 +43,11 @@ def opaque(
     What computes in bfloat16 does so in single precision between casts, for TVM cannot do it all.
     Raises ModelError when a result has no static shape, or TVM has no kernel for the types.
     """
+    if any(tensor and tensor.items is not None for tensor in node.inputs):
+        raise NotCompilable(
+            f"node {quoted(node.name)}: what operator {quoted(node.full_name)} makes of a sequence "
+            "depends on the data"
+        )
     _refuse_types(node)
     half = any(tensor and tensor.dtype == _HALF for tensor in node.inputs)
     if half and not any(name in node.attributes for name in _NAMES_OF_TYPES):

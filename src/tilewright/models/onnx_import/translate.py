@@ -29,7 +29,7 @@ from tilewright.models.onnx_import.quantized import on_codes
 from tilewright.models.onnx_model import array_of, read_inside
 
 _GROUPS = ("control_flow", "einsum", "elementwise", "fourier", "indexing", "movement", "quantized",
-           "recurrent", "reduction", "resize", "windows")  # fmt: skip
+           "recurrent", "reduction", "resize", "sequences", "windows")  # fmt: skip
 for _group in _GROUPS:
     import_module(f"tilewright.models.onnx_import.{_group}")
 
@@ -50,6 +50,9 @@ def translate(source: InferredModel, name: str, judge: islands.Judge | None = No
     nodes that cannot be taken are cut out as islands for the engine that it asks.
     Raises ModelError naming the node that cannot be taken.
     """
+    for value in source.model.graph.output:
+        if value.type.WhichOneof("value") not in (None, "tensor_type"):
+            raise _no_tensor(value.name)
     nodes, made = on_codes(source.model.graph, source.weights, source.types)
     beginning = partial(_beginning, source, nodes, {**source.weights, **made}, dict(source.types))
     inputs, outputs = (
@@ -59,6 +62,7 @@ def translate(source: InferredModel, name: str, judge: islands.Judge | None = No
     whole = beginning(inputs)
     refusals = whole.take(nodes, judge)
     if judge is not None and refusals:
+        whole.refuse_sequences(nodes, refusals)
         whole = beginning(inputs)
         whole.take_around(nodes, refusals, outputs, judge)
     builder = whole.builder
@@ -74,6 +78,10 @@ def translate(source: InferredModel, name: str, judge: islands.Judge | None = No
         fixed=frozenset(builder.fixed),
     )
     return graph.rebuilt(drop_unused(graph).nodes)
+
+
+def _no_tensor(output: str) -> ModelError:
+    return ModelError(f"output {quoted(output)} is no tensor, which is not supported")
 
 
 def _beginning(
@@ -148,6 +156,25 @@ class _Scope:
                     self.builder.types[output] = self.types[output]
         return refusals
 
+    def refuse_sequences(
+        self, nodes: Sequence[onnx.NodeProto], refusals: dict[int, islands.Refusal]
+    ) -> None:
+        """Refuse whatever makes or reads a sequence that a refused node makes or reads: only
+        tensors lead into islands and out of them."""
+        sequences = {name for name, ours in self.tensors.items() if ours in self.builder.sequences}
+        touched = [{*n.input, *n.output, *read_inside(n)} & sequences for n in nodes]
+        lost, before = set[str](), -1
+        while len(lost) > before:
+            before = len(lost)
+            for index, names in enumerate(touched):
+                if index in refusals or not lost.isdisjoint(names):
+                    error = NotCompilable(f"node {quoted(nodes[index].name)} is of a sequence")
+                    refusals.setdefault(index, islands.Refusal(error=error, follows=True))
+                    lost |= names
+        for output in (name for index in refusals for name in nodes[index].output if name):
+            if (ours := self.tensors.get(output)) in self.builder.types:
+                self.types.setdefault(output, self.builder.types[ours])
+
     def _ask_types(self, proto: onnx.NodeProto, judge: islands.Judge) -> None:
         """Learn from the engine of which types the results of a foreign operator are."""
         results = tuple(filter(None, proto.output))
@@ -163,8 +190,7 @@ class _Scope:
     def _model_of(self, island: islands.Island) -> tuple[onnx.ModelProto, list[Tensor]]:
         """An island as a model, and what the network gives it."""
         given = {name: Tensor(self.builder, self.tensors[name]) for name in island.reads}
-        source = self.source.model
-        return islands.island_model(island, given, source.opset_import, source.ir_version)
+        return islands.island_model(island, given, self.source.model)
 
     def take_around(
         self,
@@ -264,6 +290,9 @@ class _Scope:
             if not output or not result:
                 continue
             result = Tensor(self.builder, settled.get(result.name, result.name))
+            if result.items is not None:
+                self.tensors[output] = result.name
+                continue
             expected = self.types.get(output, result.type)
             if expected != result.type:
                 kinds = f"{result.type}, but the model says {expected}"
@@ -279,6 +308,8 @@ def _name_outputs(builder: GraphBuilder, outputs: Sequence[str], tensors: dict[s
         if output not in tensors:
             raise ModelError(f"output {quoted(output)} is written by no node")
         tensor = tensors[output]
+        if tensor in builder.sequences:
+            raise _no_tensor(output)
         if tensor == output and output in written:
             continue
         if tensor in written and tensor not in outputs:
