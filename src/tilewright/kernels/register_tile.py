@@ -131,9 +131,14 @@ class TiledSums:
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Bools:
-        """The sums and what is loaded beside them fit the registers."""
+        """The sums and what is loaded beside them fit the registers; blocks lie within groups."""
         tile = self.tile(settings, target.lanes(workload.computed_in))
-        return tile.fits_beside(target.vector_registers)
+        fits = tile.fits_beside(target.vector_registers)
+        return fits & self.whole_blocks(workload, forms)
+
+    def whole_blocks(self, workload: Workload, forms: tuple[Form, ...]) -> bool:
+        """Whether the result's blocks lie within groups of channels: there is one group."""
+        return True
 
     def valid(
         self,
@@ -172,18 +177,6 @@ class TiledProduct(TiledSums, ABC):
         groups."""
         groups, block = self.operands(workload).groups, channel_block(forms[-1])
         return groups == 1 or not block or anchored(workload)[2].shape[1] // groups % block == 0
-
-    def valid_many(
-        self,
-        workload: Workload,
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Sequence[Settings],
-    ) -> Bools:
-        """The sums and what is loaded beside them fit the registers; blocks lie within groups."""
-        fits = super().valid_many(workload, target, resources, forms, settings)
-        return fits & self.whole_blocks(workload, forms)
 
     def error_bound(self, workload: Workload) -> float:
         """Summation in single precision; grows slowly with the length of the sum."""

@@ -191,6 +191,13 @@ def test_averages_never_count_what_rounding_up_adds(
     assert "avg_pool2d" in {node.operator for node in graph.nodes}
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_the_largest_byte_of_a_volume(dtype: str) -> None:
+    """Padding is the least byte there is."""
+    x = np.random.default_rng(0).integers(-90, 90, (1, 2, 5, 6, 4)).astype(dtype)
+    check_node("MaxPool", {"x": x}, opset=19, kernel_shape=[3] * 3, strides=[2] * 3, pads=[1] * 6)
+
+
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 0, 2, 1)])
 def test_one_window_around_everything_is_as_large_as_that(operator, pads) -> None:

@@ -37,7 +37,7 @@ def transform(x: Any, length: int, axis: int, *, inverse: bool, half: bool) -> A
     return apart(np.take(result, range(length // 2 + 1), axis) if half else result)
 
 
-def require_near(x: Any, wanted: Any) -> None:
+def assert_near(x: Any, wanted: Any) -> None:
     assert x.shape == wanted.shape
     np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-6 * max(1, np.abs(wanted).max()))
 
@@ -66,7 +66,7 @@ def test_transforms(data: st.DataObject) -> None:
     node = helper.make_node("DFT", names, ["y"], name="node", **named)
     graph = unfolded(model_of([node], {"x": x}, opset=opset, constants=constants))
     wanted = transform(x, length, axis, inverse=inverse, half=half)
-    require_near(run_graph(graph, {"x": x})["y"], wanted)
+    assert_near(run_graph(graph, {"x": x})["y"], wanted)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -99,7 +99,7 @@ def test_short_time_transforms(data: st.DataObject) -> None:
     count = (x.shape[1] - length) // step + 1
     frames = np.stack([x[:, step * i : step * i + length] for i in range(count)], 1)
     wanted = transform(frames * window[:, None], length, 2, inverse=False, half=half)
-    require_near(run_graph(graph, {"x": x})["y"], wanted)
+    assert_near(run_graph(graph, {"x": x})["y"], wanted)
 
 
 def test_frames_as_onnx_runtime() -> None:

@@ -41,10 +41,10 @@ class Compiled:
 
 def compiled_source(source: str, arch: str) -> Compiled:
     """CUDA C++ compiled for an architecture such as `sm_90`; never raises for what is refused."""
-    nvcc, library = shutil.which("nvcc"), nvrtc()
+    nvcc = shutil.which("nvcc")
     if nvcc is not None:
         return _by_nvcc(nvcc, source, arch)
-    if library is not None:
+    if (library := nvrtc()) is not None:
         return _by_nvrtc(*library, source, arch)
     return Compiled(
         reason="nvcc, of NVIDIA's CUDA toolkit, is not on the PATH, and NVRTC is not installed: "

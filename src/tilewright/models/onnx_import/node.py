@@ -478,6 +478,14 @@ def indexed_shape(node: OnnxNode, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
+def number_limits(dtype: str) -> tuple[float, float]:
+    """The smallest and the largest number of a type."""
+    if "int" not in dtype:
+        return -np.inf, np.inf
+    limits = np.iinfo(dtype)
+    return limits.min, limits.max
+
+
 def require_indices(known: Array | None, ranges: Sequence[IndexRange]) -> None:
     """Raise ModelError when indices that are known are out of range."""
     if known is None or not known.size:

@@ -17,6 +17,7 @@ from tilewright.models.onnx_import.node import (
     Tensor,
     Translated,
     axis_of,
+    number_limits,
     over_axes,
     training_refused,
     translates,
@@ -123,17 +124,9 @@ def reduce_chain(node: OnnxNode) -> Translated:
 def _reduced(operator: str, x: Tensor, axes: tuple[int, ...], node: OnnxNode) -> Tensor:
     keeps = bool(node.integer("keepdims", 1))
     if operator in _OF_NOTHING and any(x.shape[axis] == 0 for axis in axes):
-        least, most = _limits(x.dtype)
+        least, most = number_limits(x.dtype)
         return x.filled(most if operator == "reduce_min" else least, _rest(node, axes))
     return x.emit(operator, axes=axes, keepdims=keeps) if axes else x
-
-
-def _limits(dtype: str) -> tuple[float, float]:
-    """The smallest and the largest number of a type."""
-    if "int" not in dtype:
-        return -np.inf, np.inf
-    limits = np.iinfo(dtype)
-    return limits.min, limits.max
 
 
 def _log_sum_exp(x: Tensor, axes: tuple[int, ...], node: OnnxNode) -> Tensor:

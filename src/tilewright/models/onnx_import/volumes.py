@@ -14,7 +14,7 @@ from functools import reduce
 
 import numpy as np
 
-from tilewright.models.onnx_import.node import Tensor
+from tilewright.models.onnx_import.node import Tensor, number_limits
 
 Images = Callable[[Tensor, Tensor], Tensor]
 """A convolution of images with weights."""
@@ -89,7 +89,7 @@ def largest_of_volume(
 ) -> Tensor:
     """The largest elements of windows of `depth`: taps, stride, dilation, padding before and
     after; `images` finds those of images."""
-    parts = _pooled_planes(x, depth, images, float("-inf"))
+    parts = _pooled_planes(x, depth, images, number_limits(x.dtype)[0])
     return _volume_of(reduce(lambda a, b: a.emit("maximum", b), parts))
 
 
