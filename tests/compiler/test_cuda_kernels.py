@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from helpers.kernels.cuda_kernels import ORDERS, check_cuda_kernel, executed
 from helpers.kernels.every_anchor import CASES
 from helpers.kernels.one_kernel import step, workload
-from tilewright.compiler.cuda.code import default_schedule
+from tilewright.compiler.cuda.code import default_module
 from tilewright.compiler.cuda.launches import cuda_program
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
@@ -33,7 +33,7 @@ def lowered(task: Workload, arch: str = "sm_90") -> tuple[str, CudaProgram]:
     import tvm
 
     target = tvm.target.Target(parse_gpu(f"cuda -arch={arch}").target)
-    rule, module = default_schedule(task, target)
+    rule, module = default_module(task, target)
     return rule, cuda_program(module, target)
 
 

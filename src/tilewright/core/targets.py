@@ -19,6 +19,7 @@ from functools import lru_cache
 
 from tilewright.core.codec import canonical_json
 from tilewright.core.element_types import element_type
+from tilewright.core.errors import InternalError
 
 _RESOURCES = re.compile(r"(?P<threads>[1-9]\d*)t(?:(?P<cores>[1-9]\d*)c)?(?::(?P<kind>[\w-]+))?")
 
@@ -42,21 +43,49 @@ class ComputeUnit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLevel:
     """A level of memory, `L1` the nearest. `bytes` is what each of its instances holds, `cores` how
-    many share one; a line is what moves at once."""
+    many share one; a line is what moves at once. `bytes_per_s` is what one of them gives by the
+    datasheet, 0 where none says so."""
 
     name: str
     bytes: int
     cores: int = 1
     line_bytes: int = 64
+    bytes_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchLimits:
+    """What a GPU takes in one launch, and what one of its multiprocessors holds at a time.
+
+    `grid` is the most blocks along x, y and z. A block has at most `block_threads` threads and
+    `block_shared_bytes` of shared memory, of which only `static_shared_bytes` may be static, and a
+    thread at most `thread_registers` registers of four bytes. `threads`, `blocks`, `registers` and
+    `shared_bytes` are those of a multiprocessor; each block takes `reserved_shared_bytes` more than
+    it asks for. Threads run in warps of `warp`.
+    """
+
+    grid: tuple[int, int, int]
+    block_threads: int
+    block_shared_bytes: int
+    static_shared_bytes: int
+    thread_registers: int
+    threads: int
+    blocks: int
+    registers: int
+    shared_bytes: int
+    reserved_shared_bytes: int
+    warp: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A kind of processor.
 
-    `kind` is `cpu` for now; `features` are instruction sets in LLVM's spelling. Vector registers
+    `kind` is `cpu` or `cuda`; `features` are instruction sets in LLVM's spelling. Vector registers
     are those kernels may count on. `memory` goes from the nearest level outwards. `cores` is what
-    the whole machine has. `tvm` is the JSON text of the TVM target without a number of threads.
+    the whole machine has: of a GPU its multiprocessors, each of which has the units. `tvm` is the
+    JSON text of the TVM target without a number of threads. A GPU has limits of a `launch` and no
+    vector registers; `clock_hz` is 0 where no datasheet says it.
     """
 
     kind: str = "cpu"
@@ -69,6 +98,8 @@ class Target:
     memory: tuple[MemoryLevel, ...]
     cores: int
     tvm: str
+    launch: LaunchLimits | None = None
+    clock_hz: float = 0.0
 
     def lanes(self, dtype: str) -> int:
         """Elements of a type in one vector register; raises InternalError for no type."""
@@ -87,12 +118,21 @@ class Target:
                 return max(rates)
         return 2 * self.lanes(computed_in)
 
+    @property
+    def limits(self) -> LaunchLimits:
+        """The limits of a launch; raises InternalError where nothing is launched."""
+        if self.launch is None:
+            raise InternalError(f"{self.model} launches no blocks")
+        return self.launch
+
     def cache_bytes(self, level: int) -> int:
         """Bytes of the cache of a level, 1 the nearest; 0 where there is none."""
         return self.memory[level - 1].bytes if level <= len(self.memory) else 0
 
     def tvm_target(self, resources: Resources) -> str:
-        """JSON text of the TVM target with as many threads as the resources have."""
+        """JSON text of the TVM target, of a CPU with as many threads as the resources have."""
+        if self.kind != "cpu":
+            return self.tvm
         return canonical_json({**json.loads(self.tvm), "num-cores": resources.threads})
 
 

@@ -28,6 +28,31 @@ Numbers = Column | float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """One kernel as a GPU runs it; one entry per setting, or a plain number of all.
+
+    There are `count` blocks of `threads` threads, each thread with about `registers` registers and
+    each block with `shared_bytes` of shared memory. Of one block: `operations` are multiplications
+    and additions in single precision, wasted ones included; `instructions` all that its warps
+    issue; `shared_traffic_bytes` what moves through shared memory, a conflict counted as the time
+    it takes; `traffic_bytes` what it reads and writes outside, from the second-level cache on;
+    `steps` the loads that it waits for one after the other. `memory_bytes` is what all blocks
+    together move to and from device memory.
+    """
+
+    count: Numbers
+    threads: Numbers
+    registers: Numbers
+    shared_bytes: Numbers = 0.0
+    operations: Numbers = 0.0
+    instructions: Numbers = 0.0
+    shared_traffic_bytes: Numbers = 0.0
+    traffic_bytes: Numbers = 0.0
+    steps: Numbers = 1.0
+    memory_bytes: Numbers = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """One entry per setting of a kernel, or per kernel; a plain number is that of all.
 
@@ -38,6 +63,8 @@ class Demand:
     piece moves its own part of the bytes (`own_traffic`), idle threads move none. `hidden` is the
     share of the shorter of arithmetic and traffic that is done beside the longer. Threads are
     started `launches` times. `details` tell more of a kernel (accumulators, waste, …) to models.
+    On a GPU only the kernels that it starts one after the other count, `blocks`, the main one
+    first.
     """
 
     pieces: Numbers
@@ -51,6 +78,7 @@ class Demand:
     hidden: float = 0.0
     clock_hz: float = CLOCK_HZ
     details: Mapping[str, Numbers] = field(default_factory=dict[str, Numbers])
+    blocks: tuple[Blocks, ...] = ()
 
 
 def balance(pieces: Numbers, resources: Resources) -> Column:

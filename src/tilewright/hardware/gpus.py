@@ -16,11 +16,21 @@ from typing import Any
 
 from tilewright.core.codec import canonical_json
 from tilewright.core.errors import TargetError, close_matches
+from tilewright.core.targets import ComputeUnit, LaunchLimits, MemoryLevel, Target
 
 _KIB = 1024
 _GIGA, _TERA = 1e9, 1e12
 _THREADS_PER_BLOCK, _WARP = 1024, 32
 _STATIC_SHARED_BYTES = 48 * _KIB
+_GRID = (2**31 - 1, 65_535, 65_535)
+_REGISTERS, _THREAD_REGISTERS = 65_536, 255
+_RESERVED_SHARED_BYTES, _NONE_RESERVED = _KIB, ("sm_6", "sm_7")
+_LINE_BYTES = 128
+_L2_BYTES_PER_CYCLE = 32
+"""What one multiprocessor gets from the second-level cache in a cycle, roughly: 26 on a V100, 47 on
+an A100 (both by microbenchmarks: Jia et al., 2018; Abdelkhalik et al., 2022)."""
+_DEVICE_MEMORY_BYTES = 16 << 30
+"""A modest card's; what is really free is asked of the driver."""
 _EXAMPLE = "Describe one: --target 'cuda -model=H100', or 'cuda -arch=sm_90'."
 
 
@@ -130,48 +140,51 @@ class CudaCode:
 
 
 _LIMITS = {
-    "sm_60": (2048, 32, 64, 48),
-    "sm_61": (2048, 32, 96, 48),
-    "sm_70": (2048, 32, 96, 96),
-    "sm_75": (1024, 16, 64, 64),
-    "sm_80": (2048, 32, 164, 163),
-    "sm_86": (1536, 16, 100, 99),
-    "sm_87": (1536, 16, 164, 163),
-    "sm_89": (1536, 24, 100, 99),
-    "sm_90": (2048, 32, 228, 227),
-    "sm_100": (2048, 32, 228, 227),
-    "sm_120": (1536, 24, 100, 99),
+    "sm_60": (2048, 32, 64, 48, 64),
+    "sm_61": (2048, 32, 96, 48, 128),
+    "sm_70": (2048, 32, 96, 96, 64),
+    "sm_75": (1024, 16, 64, 64, 64),
+    "sm_80": (2048, 32, 164, 163, 64),
+    "sm_86": (1536, 16, 100, 99, 128),
+    "sm_87": (1536, 16, 164, 163, 128),
+    "sm_89": (1536, 24, 100, 99, 128),
+    "sm_90": (2048, 32, 228, 227, 128),
+    "sm_100": (2048, 32, 228, 227, 128),
+    "sm_120": (1536, 24, 100, 99, 128),
 }
 """Of one multiprocessor, by nvcc's name of its compute capability: threads, blocks, KiB of shared
-memory, and how many of those a block may have."""
+memory, how many of those a block may have, and multiplications with an addition in single precision
+per cycle."""
 
 _MODELS = {
-    "P100": ("sm_60", 56, 9.5, 732),
-    "P40": ("sm_61", 30, 11.8, 346),
-    "P4": ("sm_61", 20, 5.5, 192),
-    "1080 Ti": ("sm_61", 28, 11.3, 484),
-    "1080": ("sm_61", 20, 8.9, 320),
-    "V100": ("sm_70", 80, 15.7, 900),
-    "TITAN V": ("sm_70", 80, 14.9, 653),
-    "T4": ("sm_75", 40, 8.1, 320),
-    "2080 Ti": ("sm_75", 68, 13.4, 616),
-    "2080": ("sm_75", 46, 10.1, 448),
-    "A100": ("sm_80", 108, 19.5, 1555),
-    "A30": ("sm_80", 56, 10.3, 933),
-    "A10": ("sm_86", 72, 31.2, 600),
-    "A40": ("sm_86", 84, 37.4, 696),
-    "A4000": ("sm_86", 48, 19.2, 448),
-    "A6000": ("sm_86", 84, 38.7, 768),
-    "3090": ("sm_86", 82, 35.6, 936),
-    "Orin": ("sm_87", 16, 5.3, 205),
-    "L4": ("sm_89", 58, 30.3, 300),
-    "L40": ("sm_89", 142, 90.5, 864),
-    "4090": ("sm_89", 128, 82.6, 1008),
-    "H100": ("sm_90", 132, 66.9, 3350),
-    "H200": ("sm_90", 132, 66.9, 4800),
-    "5090": ("sm_120", 170, 104.8, 1792),
+    "P100": ("sm_60", 56, 9.5, 732, 4.0),
+    "P40": ("sm_61", 30, 11.8, 346, 3.0),
+    "P4": ("sm_61", 20, 5.5, 192, 2.0),
+    "1080 Ti": ("sm_61", 28, 11.3, 484, 2.75),
+    "1080": ("sm_61", 20, 8.9, 320, 2.0),
+    "V100": ("sm_70", 80, 15.7, 900, 6.0),
+    "TITAN V": ("sm_70", 80, 14.9, 653, 4.5),
+    "T4": ("sm_75", 40, 8.1, 320, 4.0),
+    "2080 Ti": ("sm_75", 68, 13.4, 616, 5.5),
+    "2080": ("sm_75", 46, 10.1, 448, 4.0),
+    "A100": ("sm_80", 108, 19.5, 1555, 40.0),
+    "A30": ("sm_80", 56, 10.3, 933, 24.0),
+    "A10": ("sm_86", 72, 31.2, 600, 6.0),
+    "A40": ("sm_86", 84, 37.4, 696, 6.0),
+    "A4000": ("sm_86", 48, 19.2, 448, 4.0),
+    "A6000": ("sm_86", 84, 38.7, 768, 6.0),
+    "3090": ("sm_86", 82, 35.6, 936, 6.0),
+    "Orin": ("sm_87", 16, 5.3, 205, 4.0),
+    "L4": ("sm_89", 58, 30.3, 300, 48.0),
+    "L40": ("sm_89", 142, 90.5, 864, 96.0),
+    "4090": ("sm_89", 128, 82.6, 1008, 72.0),
+    "H100": ("sm_90", 132, 66.9, 3350, 50.0),
+    "H200": ("sm_90", 132, 66.9, 4800, 50.0),
+    "B200": ("sm_100", 148, 75.0, 8000, 126.0),
+    "5090": ("sm_120", 170, 104.8, 1792, 96.0),
 }
-"""By model: nvcc's name of its compute capability, multiprocessors, fp32 TFLOP/s, GB/s."""
+"""By model: nvcc's name of its compute capability, multiprocessors, fp32 TFLOP/s, GB/s, MiB of
+second-level cache."""
 
 
 def is_cuda(target: str) -> bool:
@@ -227,7 +240,76 @@ def known_capability(device: str) -> float:
     return int(known[0].removeprefix("sm_")) / 10 if known else 0.0
 
 
-def _known(device: str) -> tuple[str, int, float, int] | None:
+def gpu_target(gpu: Gpu) -> Target:
+    """A GPU as kernels see it.
+
+    An architecture without a model stands for the first model of it that is known here: kernels for
+    sm_90 are chosen for a H100.
+    """
+    arch = gpu.arch.rstrip("a")
+    threads, blocks, shared_kib, block_shared_kib, multiply_adds = _LIMITS[arch]
+    typical = next(model for model in _MODELS.values() if model[0] == arch)
+    _, cores, tera_flop, giga_bytes, l2_mib = _known(gpu.model) or typical
+    clock_hz = tera_flop * _TERA / (2 * multiply_adds * cores)
+    shared = MemoryLevel(
+        name="shared",
+        bytes=shared_kib * _KIB,
+        line_bytes=_LINE_BYTES,
+        bytes_per_s=_LINE_BYTES * clock_hz,
+    )
+    l2 = MemoryLevel(
+        name="L2",
+        bytes=int(l2_mib * _KIB * _KIB),
+        cores=cores,
+        line_bytes=_LINE_BYTES,
+        bytes_per_s=_L2_BYTES_PER_CYCLE * cores * clock_hz,
+    )
+    memory = MemoryLevel(
+        name="memory",
+        bytes=_DEVICE_MEMORY_BYTES,
+        cores=cores,
+        line_bytes=_LINE_BYTES,
+        bytes_per_s=giga_bytes * _GIGA,
+    )
+    return Target(
+        kind="cuda",
+        model=gpu.model or arch,
+        architecture=gpu.arch,
+        features=(),
+        vector_bytes=0,
+        vector_registers=0,
+        units=(
+            ComputeUnit(
+                name="cuda cores",
+                element="float32",
+                accumulator="float32",
+                granule=(1, 1, 1),
+                operations_per_cycle=2 * multiply_adds,
+            ),
+        ),
+        memory=(shared, l2, memory),
+        cores=cores,
+        tvm=gpu.target,
+        launch=LaunchLimits(
+            grid=_GRID,
+            block_threads=_THREADS_PER_BLOCK,
+            block_shared_bytes=block_shared_kib * _KIB,
+            static_shared_bytes=_STATIC_SHARED_BYTES,
+            thread_registers=_THREAD_REGISTERS,
+            threads=threads,
+            blocks=blocks,
+            registers=_REGISTERS,
+            shared_bytes=shared_kib * _KIB,
+            reserved_shared_bytes=(
+                0 if arch.startswith(_NONE_RESERVED) else _RESERVED_SHARED_BYTES
+            ),
+            warp=_WARP,
+        ),
+        clock_hz=clock_hz,
+    )
+
+
+def _known(device: str) -> tuple[str, int, float, int, float] | None:
     """The model that a name contains as a word of its own."""
     words = device.replace("-", " ").split()
     named = (name for name in _MODELS if name in words or (" " in name and name in device))
@@ -239,7 +321,7 @@ def _described(model: str, arch: str) -> Gpu:
         raise TargetError(
             f"the limits of {arch!r} are not known", hint="Known: " + ", ".join(_LIMITS)
         )
-    threads, blocks, shared_kib, block_shared_kib = _LIMITS[arch.rstrip("a")]
+    threads, blocks, shared_kib, block_shared_kib, _ = _LIMITS[arch.rstrip("a")]
     known = _known(model)
     target = {
         "kind": "cuda",

@@ -10,7 +10,9 @@ from tilewright.core.forms import Form
 from tilewright.core.grouping import grouped
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
-from tilewright.cost.demand import Column, Demand, seconds
+from tilewright.cost import blocks
+from tilewright.cost import demand as demands
+from tilewright.cost.demand import Column, Demand
 from tilewright.cost.floors import Peaks, Work, floor_s, least_work
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import DemandsOfMany, Implementation, OtherAlgorithm
@@ -28,7 +30,7 @@ def facts(
     """Of each setting: `estimate_s`, a rough time; `parallel_extent`, its independent pieces of
     work; and what the implementation tells besides."""
     demand = spec.demand(workload, target, resources, forms, settings)
-    return _columns(demand, resources, len(settings))
+    return _columns(demand, target, resources, len(settings))
 
 
 def facts_of_many(
@@ -42,7 +44,7 @@ def facts_of_many(
     """`facts` of each workload in the setting of its place."""
     if isinstance(spec, DemandsOfMany):
         demand = spec.demand_of_many(workloads, target, resources, forms, settings)
-        return _columns(demand, resources, len(settings))
+        return _columns(demand, target, resources, len(settings))
     same = grouped([(workload.text, row) for row, workload in enumerate(workloads)])
     found: dict[str, Column] = {}
     for rows in same.values():
@@ -81,10 +83,11 @@ def task_floor_s(workload: Workload, target: Target, resources: Resources, peaks
     return min(float(floor_s(work, peaks)) for work in works)
 
 
-def _columns(demand: Demand, resources: Resources, count: int) -> dict[str, Column]:
-    told = {
-        "estimate_s": seconds(demand, resources),
-        "parallel_extent": demand.pieces,
-        **demand.details,
-    }
+def _columns(demand: Demand, target: Target, resources: Resources, count: int) -> dict[str, Column]:
+    told = {"parallel_extent": demand.pieces, **demand.details}
+    if demand.blocks:
+        told["estimate_s"] = sum(blocks.seconds(each, target) for each in demand.blocks)
+        told |= blocks.facts(demand.blocks[0], target)
+    else:
+        told["estimate_s"] = demands.seconds(demand, resources)
     return {name: np.broadcast_to(np.asarray(c, np.float64), count) for name, c in told.items()}

@@ -11,7 +11,7 @@ from tilewright.core.plugins import Offers
 from tilewright.core.records import Candidate
 from tilewright.kernels.registry import builder_of
 
-_BUILT_IN = ("llvm", "null", "onnxruntime")
+_BUILT_IN = ("llvm", "null", "onnxruntime", "cuda")
 
 
 _OFFERS = Offers[Builder](

@@ -6,30 +6,24 @@ that device functions can be read; NVIDIA's compiler is asked directly, for a cu
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tvm
-import tvm_ffi
-from tvm import te, tirx
+from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
-from tvm.s_tir import dlight
 from tvm.tirx.build import codegen_build
 from tvm_ffi import structural_visit, structural_walk
 
 from tilewright.compiler.cuda.compilers import compiled_source
 from tilewright.compiler.cuda.launches import split
 from tilewright.compiler.features.loops import CONDITIONAL, evaluated, operator_name
-from tilewright.compiler.lower.anchors import infinity
-from tilewright.compiler.lower.generic import compute_all
+from tilewright.compiler.lower.cuda.default import default_schedule
 from tilewright.compiler.lower.program import Program
-from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
@@ -186,16 +180,6 @@ def _bytes(buffer: Any) -> int:
     return prod(map(int, buffer.shape)) * tvm.DataType(str(buffer.dtype)).bits // 8
 
 
-_RULES = (
-    dlight.gpu.Matmul,
-    dlight.gpu.GEMV,
-    dlight.gpu.Reduction,
-    dlight.gpu.GeneralReduction,
-    dlight.gpu.Fallback,
-)
-"""In the order in which TVM's own CUDA pipeline tries them."""
-
-
 def cuda_code(workload: Workload, target_text: str, *, compiled: bool) -> CudaCode:
     """A workload in TVM's default schedule for a CUDA target (TVM's JSON).
 
@@ -203,7 +187,7 @@ def cuda_code(workload: Workload, target_text: str, *, compiled: bool) -> CudaCo
     why it could not is the code's `reason`.
     """
     target = tvm.target.Target(target_text)
-    rule, module = default_schedule(workload, target)
+    rule, module = default_module(workload, target)
     _, device_module, finish = split(module, target)
     kernels = tuple(
         read_launch(variable.name_hint, function)
@@ -222,32 +206,9 @@ def cuda_code(workload: Workload, target_text: str, *, compiled: bool) -> CudaCo
     )
 
 
-def default_schedule(workload: Workload, target: tvm.target.Target) -> tuple[str, tvm.IRModule]:
-    """A workload in TVM's default schedule: the name of the rule that applied, and the module it
-    made; its function is `main`, its tensors are `argument0` and so on, and `result`."""
+def default_module(workload: Workload, target: tvm.target.Target) -> tuple[str, tvm.IRModule]:
+    """A workload in TVM's default schedule: the name of the rule that applied, and the module."""
     forms = (PLAIN,) * (len(workload.arguments) + 1)
-    program = Program(workload, Candidate(implementation="generic", settings=(), forms=forms))
-    compute_all(program)
-    function = te.create_prim_func([*program.tensors, program.finish()]).with_attr("target", target)
-    _register_reducers()
-    with target:
-        for rule in _RULES:
-            made: Any = rule().apply(function, target, False)
-            if made is not None:
-                return rule.__name__, (made[0] if isinstance(made, list) else made).mod
-    raise InternalError(f"no GPU schedule rule applies to {workload.key}")
-
-
-@cache
-def _register_reducers() -> None:
-    """Teach TVM our largest and smallest, which begin at an infinity: across threads it reduces by
-    what it knows only, and its own begin at the largest finite number."""
-    register = tvm_ffi.get_global_func("s_tir.schedule.RegisterReducer")
-    for combine, sign in ((tirx.max, "-"), (tirx.min, "")):
-        callbacks = [
-            tvm_ffi.convert(lambda left, right, combine=combine: [combine(left[0], right[0])]),
-            tvm_ffi.convert(lambda values, sign=sign: [infinity(str(values[0].ty.dtype), sign)]),
-        ]
-        register(1, *callbacks)
-        for callback in callbacks:  # TVM would free it after Python has ended, and crash
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(callback))
+    candidate = Candidate(implementation="cuda_default", settings=(), forms=forms)
+    rule, schedule = default_schedule(Program(workload, candidate), target)
+    return rule, schedule.mod

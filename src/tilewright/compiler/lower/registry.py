@@ -16,13 +16,14 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 
 Lowering = Callable[[Program, Target, Resources], Schedule]
-_SHARED = {
+_ELSEWHERE = {
     "conv2d_winograd1d": "conv2d_winograd",
     "conv2d_winograd2": "conv2d_winograd",
+    "cuda_default": "cuda.default",
     "metaschedule": "generic",
     "opaque": "generic",
 }
-"""Modules of implementations that have none of their own name."""
+"""Modules of implementations that have none of their own name here."""
 
 
 _OFFERED = Offers[Lowering](
@@ -36,7 +37,7 @@ def lowering(name: str) -> Lowering:
     offered = _OFFERED.find(name)
     if offered is not None:
         return offered
-    module = f"tilewright.compiler.lower.{_SHARED.get(name, name)}"
+    module = f"tilewright.compiler.lower.{_ELSEWHERE.get(name, name)}"
     try:
         return import_module(module).lower
     except ModuleNotFoundError as error:

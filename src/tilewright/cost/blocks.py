@@ -1,0 +1,114 @@
+"""How long a GPU takes for the blocks of one kernel, before anything runs.
+
+    seconds(blocks, target)    one entry per setting
+
+Blocks are dealt out to multiprocessors, each of which holds as many at a time as threads, registers
+and shared memory allow; what it holds shares its arithmetic, its shared memory and its way to the
+second-level cache, and waits together. When all have as many as they hold, the rest goes in further
+waves, the last of which is seldom full. All of that is in what a person can look up for a card; how
+well it ranks settings is measured where a card is.
+
+The model of waves is that of Hong and Kim, "An Analytical Model for a GPU Architecture", 2009; how
+many blocks fit follows NVIDIA's occupancy calculation (`cuda_occupancy.h`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.core.targets import LaunchLimits, Target
+from tilewright.cost.demand import Blocks, Column
+
+LAUNCH_S = 2.5e-6
+"""From one kernel of a stream to the next."""
+
+_PARTITIONS = 4
+_REGISTER_UNIT, _SHARED_UNIT = 256, 128
+_ISSUED_PER_CYCLE = 4.0
+_STEP_CYCLES = 500.0
+"""From a load's issue to its use, of device memory and of the second-level cache alike."""
+_BLOCK_CYCLES = 700.0
+"""A block begins, reads its arguments and ends."""
+
+
+def resident(blocks: Blocks, limits: LaunchLimits) -> dict[str, Column]:
+    """How many blocks of a kernel a multiprocessor holds, by what would limit it alone."""
+    warps = np.ceil(np.asarray(blocks.threads, np.float64) / limits.warp)
+    warp_registers = _whole(np.asarray(blocks.registers, np.float64) * limits.warp, _REGISTER_UNIT)
+    of_partition = limits.registers / _PARTITIONS
+    shared = np.asarray(blocks.shared_bytes, np.float64)
+    taken = _whole(shared, _SHARED_UNIT) + limits.reserved_shared_bytes
+    fitting = np.where(shared <= limits.block_shared_bytes, limits.shared_bytes // taken, 0.0)
+    return {
+        "threads": limits.threads // (warps * limits.warp),
+        "blocks": np.full(np.shape(warps), float(limits.blocks)),
+        "registers": _PARTITIONS * (of_partition // np.maximum(1.0, warp_registers)) // warps,
+        "shared memory": np.where(shared > 0, fitting, float(limits.blocks)),
+    }
+
+
+def held(blocks: Blocks, limits: LaunchLimits) -> Column:
+    """How many blocks of a kernel a multiprocessor holds at once, 0 where one does not fit."""
+    return np.min(np.stack(np.broadcast_arrays(*resident(blocks, limits).values())), axis=0)
+
+
+def facts(blocks: Blocks, target: Target) -> dict[str, Column]:
+    """What a launch looks like: blocks held by a multiprocessor, the part of its threads they are,
+    waves, and the part of the last wave that stays empty."""
+    limits = target.limits
+    at_once = held(blocks, limits)
+    waves = np.asarray(blocks.count) / np.maximum(1.0, at_once * target.cores)
+    return {
+        "blocks_per_multiprocessor": at_once,
+        "occupancy": at_once * _threads(blocks, limits) / limits.threads,
+        "waves": waves,
+        "tail": 1.0 - waves / np.ceil(waves),
+    }
+
+
+def seconds(blocks: Blocks, target: Target) -> Column:
+    """A rough time of one kernel; infinite where no block fits."""
+    limits = target.limits
+    at_once = held(blocks, limits)
+    most = np.maximum(1.0, at_once) * target.cores
+    count = np.asarray(blocks.count, np.float64)
+    full = np.floor(count / most)
+    rest = np.ceil((count - full * most) / target.cores)
+    cycles = full * _wave(blocks, target, np.maximum(1.0, at_once)) + np.where(
+        rest > 0, _wave(blocks, target, np.maximum(1.0, rest)), 0.0
+    )
+    moving_s = np.asarray(blocks.memory_bytes) / target.memory[-1].bytes_per_s
+    taken_s = np.maximum(cycles / target.clock_hz, moving_s) + LAUNCH_S
+    return np.where(at_once > 0, taken_s, np.inf)
+
+
+def _wave(blocks: Blocks, target: Target, together: Column) -> Column:
+    """Cycles of a multiprocessor for so many blocks at once: what they share takes turns, and none
+    is done before its own loads have come, one after the other."""
+    limits = target.limits
+    warps = together * _threads(blocks, limits) / limits.warp
+    busy = np.minimum(1.0, warps / _PARTITIONS)
+    shared, l2 = target.memory[0], target.memory[1]
+    of_all = target.cores * target.clock_hz
+    turns = np.max(
+        np.stack(
+            np.broadcast_arrays(
+                np.asarray(blocks.operations) / target.operations_per_cycle("float32") / busy,
+                np.asarray(blocks.instructions) / _ISSUED_PER_CYCLE / busy,
+                np.asarray(blocks.shared_traffic_bytes) / (shared.bytes_per_s / target.clock_hz),
+                np.asarray(blocks.traffic_bytes) / (l2.bytes_per_s / of_all),
+            )
+        ),
+        axis=0,
+    )
+    waiting = np.asarray(blocks.steps) * _STEP_CYCLES
+    return np.maximum(together * turns, waiting + turns) + _BLOCK_CYCLES
+
+
+def _threads(blocks: Blocks, limits: LaunchLimits) -> Column:
+    """Threads of a block in whole warps."""
+    return _whole(np.asarray(blocks.threads, np.float64), limits.warp)
+
+
+def _whole(amount: Column, unit: int) -> Column:
+    return np.ceil(amount / unit) * unit

@@ -1,0 +1,1 @@
+"""Implementations for NVIDIA's GPUs: each file is one way to compute workloads."""
