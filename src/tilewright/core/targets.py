@@ -60,8 +60,8 @@ class LaunchLimits:
     `grid` is the most blocks along x, y and z. A block has at most `block_threads` threads and
     `block_shared_bytes` of shared memory, of which only `static_shared_bytes` may be static, and a
     thread at most `thread_registers` registers of four bytes. `threads`, `blocks`, `registers` and
-    `shared_bytes` are those of a multiprocessor; each block takes `reserved_shared_bytes` more than
-    it asks for. Threads run in warps of `warp`.
+    `shared_bytes` are those of a multiprocessor; each block takes whole `shared_unit_bytes`, and
+    `reserved_shared_bytes` more than it asks for. Threads run in warps of `warp`.
     """
 
     grid: tuple[int, int, int]
@@ -74,6 +74,7 @@ class LaunchLimits:
     registers: int
     shared_bytes: int
     reserved_shared_bytes: int
+    shared_unit_bytes: int
     warp: int
 
 

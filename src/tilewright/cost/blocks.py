@@ -18,12 +18,13 @@ import numpy as np
 
 from tilewright.core.targets import LaunchLimits, Target
 from tilewright.cost.demand import Blocks, Column
+from tilewright.cost.floors import MEASURED
 
 LAUNCH_S = 2.5e-6
 """From one kernel of a stream to the next."""
 
 _PARTITIONS = 4
-_REGISTER_UNIT, _SHARED_UNIT = 256, 128
+_REGISTER_UNIT = 256
 _ISSUED_PER_CYCLE = 4.0
 _STEP_CYCLES = 500.0
 """From a load's issue to its use, of device memory and of the second-level cache alike."""
@@ -37,7 +38,7 @@ def resident(blocks: Blocks, limits: LaunchLimits) -> dict[str, Column]:
     warp_registers = _whole(np.asarray(blocks.registers, np.float64) * limits.warp, _REGISTER_UNIT)
     of_partition = limits.registers / _PARTITIONS
     shared = np.asarray(blocks.shared_bytes, np.float64)
-    taken = _whole(shared, _SHARED_UNIT) + limits.reserved_shared_bytes
+    taken = _whole(np.maximum(shared, 1.0), limits.shared_unit_bytes) + limits.reserved_shared_bytes
     fitting = np.where(shared <= limits.block_shared_bytes, limits.shared_bytes // taken, 0.0)
     return {
         "threads": limits.threads // (warps * limits.warp),
@@ -85,24 +86,25 @@ def seconds(blocks: Blocks, target: Target) -> Column:
 def _wave(blocks: Blocks, target: Target, together: Column) -> Column:
     """Cycles of a multiprocessor for so many blocks at once: what they share takes turns, and none
     is done before its own loads have come, one after the other."""
-    limits = target.limits
-    warps = together * _threads(blocks, limits) / limits.warp
+    waiting = np.asarray(blocks.steps) * _STEP_CYCLES
+    alone = waiting + _turn(blocks, target, np.asarray(1.0))
+    return np.maximum(together * _turn(blocks, target, together), alone) + _BLOCK_CYCLES
+
+
+def _turn(blocks: Blocks, target: Target, together: Column) -> Column:
+    """Cycles of a multiprocessor for one of so many blocks at once. Too few warps leave some of its
+    partitions without work."""
+    warps = together * _threads(blocks, target.limits) / target.limits.warp
     busy = np.minimum(1.0, warps / _PARTITIONS)
     shared, l2 = target.memory[0], target.memory[1]
     of_all = target.cores * target.clock_hz
-    turns = np.max(
-        np.stack(
-            np.broadcast_arrays(
-                np.asarray(blocks.operations) / target.operations_per_cycle("float32") / busy,
-                np.asarray(blocks.instructions) / _ISSUED_PER_CYCLE / busy,
-                np.asarray(blocks.shared_traffic_bytes) / (shared.bytes_per_s / target.clock_hz),
-                np.asarray(blocks.traffic_bytes) / (l2.bytes_per_s / of_all),
-            )
-        ),
-        axis=0,
+    shares = (
+        np.asarray(blocks.operations) / target.operations_per_cycle(MEASURED) / busy,
+        np.asarray(blocks.instructions) / _ISSUED_PER_CYCLE / busy,
+        np.asarray(blocks.shared_traffic_bytes) / (shared.bytes_per_s / target.clock_hz),
+        np.asarray(blocks.traffic_bytes) / (l2.bytes_per_s / of_all),
     )
-    waiting = np.asarray(blocks.steps) * _STEP_CYCLES
-    return np.maximum(together * turns, waiting + turns) + _BLOCK_CYCLES
+    return np.max(np.stack(np.broadcast_arrays(*shares)), axis=0)
 
 
 def _threads(blocks: Blocks, limits: LaunchLimits) -> Column:

@@ -24,8 +24,11 @@ _THREADS_PER_BLOCK, _WARP = 1024, 32
 _STATIC_SHARED_BYTES = 48 * _KIB
 _GRID = (2**31 - 1, 65_535, 65_535)
 _REGISTERS, _THREAD_REGISTERS = 65_536, 255
-_RESERVED_SHARED_BYTES, _NONE_RESERVED = _KIB, ("sm_6", "sm_7")
+_SHARED_UNIT_BYTES, _RESERVED_SHARED_BYTES = 128, _KIB
+_OLD, _OLD_SHARED_UNIT_BYTES = ("sm_6", "sm_7"), 256
+"""Architectures that reserve no shared memory, and deal it out in larger units."""
 _LINE_BYTES = 128
+_SINGLE = "float32"
 _L2_BYTES_PER_CYCLE = 32
 """What one multiprocessor gets from the second-level cache in a cycle, roughly: 26 on a V100, 47 on
 an A100 (both by microbenchmarks: Jia et al., 2018; Abdelkhalik et al., 2022)."""
@@ -247,29 +250,21 @@ def gpu_target(gpu: Gpu) -> Target:
     sm_90 are chosen for a H100.
     """
     arch = gpu.arch.rstrip("a")
-    threads, blocks, shared_kib, block_shared_kib, multiply_adds = _LIMITS[arch]
+    _, _, shared_kib, _, multiply_adds = _LIMITS[arch]
     typical = next(model for model in _MODELS.values() if model[0] == arch)
     _, cores, tera_flop, giga_bytes, l2_mib = _known(gpu.model) or typical
     clock_hz = tera_flop * _TERA / (2 * multiply_adds * cores)
-    shared = MemoryLevel(
-        name="shared",
-        bytes=shared_kib * _KIB,
-        line_bytes=_LINE_BYTES,
-        bytes_per_s=_LINE_BYTES * clock_hz,
-    )
-    l2 = MemoryLevel(
-        name="L2",
-        bytes=int(l2_mib * _KIB * _KIB),
-        cores=cores,
-        line_bytes=_LINE_BYTES,
-        bytes_per_s=_L2_BYTES_PER_CYCLE * cores * clock_hz,
-    )
-    memory = MemoryLevel(
-        name="memory",
-        bytes=_DEVICE_MEMORY_BYTES,
-        cores=cores,
-        line_bytes=_LINE_BYTES,
-        bytes_per_s=giga_bytes * _GIGA,
+    levels = {
+        "shared": (shared_kib * _KIB, 1, _LINE_BYTES * clock_hz),
+        "L2": (int(l2_mib * _KIB * _KIB), cores, _L2_BYTES_PER_CYCLE * cores * clock_hz),
+        "memory": (_DEVICE_MEMORY_BYTES, cores, giga_bytes * _GIGA),
+    }
+    unit = ComputeUnit(
+        name="cuda cores",
+        element=_SINGLE,
+        accumulator=_SINGLE,
+        granule=(1, 1, 1),
+        operations_per_cycle=2 * multiply_adds,
     )
     return Target(
         kind="cuda",
@@ -278,34 +273,35 @@ def gpu_target(gpu: Gpu) -> Target:
         features=(),
         vector_bytes=0,
         vector_registers=0,
-        units=(
-            ComputeUnit(
-                name="cuda cores",
-                element="float32",
-                accumulator="float32",
-                granule=(1, 1, 1),
-                operations_per_cycle=2 * multiply_adds,
-            ),
+        units=(unit,),
+        memory=tuple(
+            MemoryLevel(
+                name=name, bytes=size, cores=shared_by, line_bytes=_LINE_BYTES, bytes_per_s=speed
+            )
+            for name, (size, shared_by, speed) in levels.items()
         ),
-        memory=(shared, l2, memory),
         cores=cores,
         tvm=gpu.target,
-        launch=LaunchLimits(
-            grid=_GRID,
-            block_threads=_THREADS_PER_BLOCK,
-            block_shared_bytes=block_shared_kib * _KIB,
-            static_shared_bytes=_STATIC_SHARED_BYTES,
-            thread_registers=_THREAD_REGISTERS,
-            threads=threads,
-            blocks=blocks,
-            registers=_REGISTERS,
-            shared_bytes=shared_kib * _KIB,
-            reserved_shared_bytes=(
-                0 if arch.startswith(_NONE_RESERVED) else _RESERVED_SHARED_BYTES
-            ),
-            warp=_WARP,
-        ),
+        launch=_launch_limits(arch),
         clock_hz=clock_hz,
+    )
+
+
+def _launch_limits(arch: str) -> LaunchLimits:
+    threads, blocks, shared_kib, block_shared_kib, _ = _LIMITS[arch]
+    return LaunchLimits(
+        grid=_GRID,
+        block_threads=_THREADS_PER_BLOCK,
+        block_shared_bytes=block_shared_kib * _KIB,
+        static_shared_bytes=_STATIC_SHARED_BYTES,
+        thread_registers=_THREAD_REGISTERS,
+        threads=threads,
+        blocks=blocks,
+        registers=_REGISTERS,
+        shared_bytes=shared_kib * _KIB,
+        reserved_shared_bytes=0 if arch.startswith(_OLD) else _RESERVED_SHARED_BYTES,
+        shared_unit_bytes=_OLD_SHARED_UNIT_BYTES if arch.startswith(_OLD) else _SHARED_UNIT_BYTES,
+        warp=_WARP,
     )
 
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log
-from typing import Literal
 
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.predictions import ExplainResult, FactDifference, TurningPoint
+from tilewright.cost import blocks
+from tilewright.cost.demand import Blocks
 from tilewright.cost.floors import Peaks, Work, roofline_s
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
-from tilewright.hardware.gpus import CompilerReport, CudaCode, CudaKernel, Gpu
+from tilewright.hardware.gpus import CompilerReport, CudaCode, CudaKernel, Gpu, gpu_target
 from tilewright.hardware.target import parse_gpu
 from tilewright.insight.single_operators import along, main_task, numbers_of
 from tilewright.measure.kernels import CudaInspector
@@ -27,13 +28,7 @@ from tilewright.predict.collected import family_of
 
 _WARP = 32
 _SECTOR_BYTES = 32
-_PARTITIONS = 4
-_PARTITION_REGISTERS = 16384
-_REGISTER_UNIT = 256
-_SHARED_UNITS = {"sm_6": 256, "sm_7": 256}
-_SHARED_UNIT, _RESERVED_SHARED_BYTES = 128, 1024
 
-Limit = Literal["threads", "blocks", "registers", "shared memory"]
 Facts = dict[str, float | str]
 
 _ALIKE = 1e-9
@@ -44,35 +39,29 @@ _LEAST_STEP = 1.02
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
     """Blocks of a kernel that a multiprocessor holds at once, 0 where one does not fit; the part of
-    its threads they are; what there is too little of for one more."""
+    its threads they are; what there is too little of for one more: threads, blocks, registers or
+    shared memory."""
 
     blocks: int
     part: float
-    limited_by: Limit
+    limited_by: str
 
 
 def occupancy(kernel: CudaKernel, gpu: Gpu) -> Occupancy:
     """How a kernel fills a multiprocessor; without a compiler's report registers do not count."""
-    warps = ceil(kernel.threads / _WARP)
-    limits: dict[Limit, int] = {
-        "threads": gpu.most_threads // (warps * _WARP),
-        "blocks": gpu.most_blocks,
-    }
-    if kernel.report is not None and kernel.report.registers:
-        warp_registers = _whole(kernel.report.registers * _WARP, _REGISTER_UNIT)
-        limits["registers"] = _PARTITIONS * (_PARTITION_REGISTERS // warp_registers) // warps
-    taken = shared_bytes(kernel)
-    if taken:
-        old_unit = _SHARED_UNITS.get(gpu.arch[:4])
-        reserved = 0 if old_unit else _RESERVED_SHARED_BYTES
-        room = gpu.shared_bytes if taken <= gpu.block_shared_bytes else 0
-        limits["shared memory"] = room // (_whole(taken, old_unit or _SHARED_UNIT) + reserved)
-    name = min(limits, key=lambda limit: limits[limit])
-    return Occupancy(
-        blocks=limits[name],
-        part=limits[name] * warps * _WARP / gpu.most_threads,
-        limited_by=name,
+    limits = gpu_target(gpu).limits
+    by_limit = blocks.resident(
+        Blocks(
+            count=kernel.blocks,
+            threads=kernel.threads,
+            registers=kernel.report.registers if kernel.report is not None else 0,
+            shared_bytes=shared_bytes(kernel),
+        ),
+        limits,
     )
+    name = min(by_limit, key=lambda limit: float(by_limit[limit]))
+    held, warps = int(by_limit[name]), ceil(kernel.threads / limits.warp)
+    return Occupancy(blocks=held, part=held * warps * limits.warp / limits.threads, limited_by=name)
 
 
 def shared_bytes(kernel: CudaKernel) -> int:
@@ -151,10 +140,6 @@ def roofline_of_gpu_s(work: Work, gpu: Gpu) -> float | None:
         flop_per_s=gpu.flop_per_s, bytes_per_s=gpu.bytes_per_s, cache_bytes_per_s=gpu.bytes_per_s
     )
     return float(roofline_s(work, peaks))
-
-
-def _whole(amount: int, unit: int) -> int:
-    return -(-amount // unit) * unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
