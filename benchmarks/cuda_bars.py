@@ -1,0 +1,345 @@
+"""What can be shown of kernels for GPUs where there is no GPU.
+
+    python benchmarks/cuda_bars.py shapes [--count 300] [--jobs 2]   right under simulation?
+    python benchmarks/cuda_bars.py compile [--count 60] [--jobs 2]   registers and spills
+    python benchmarks/cuda_bars.py smooth                            modelled time along sizes
+
+`shapes` draws odd workloads (`cuda_shapes.py`), lowers each by every implementation that applies,
+in settings that try what no setting before had, executes the text in three orders of blocks, warps
+and lanes and compares it with numpy. It ends with 1 where a result is wrong, a launch would be
+refused, or a value of a knob that can be had was never tried. `compile` asks NVIDIA's compiler
+about the default settings of tasks of four networks for seven architectures, and ends with 1 where
+one spills. `smooth` follows the convolution of a padding cliff that was reported to us. Tables go
+to docs/benchmarks-cuda-kernels.md where `--page` is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cuda_shapes import drawn
+from pages import replace_between, table
+from tilewright.core.forms import PLAIN
+from tilewright.core.records import Candidate, Device, Placement, Settings
+from tilewright.core.targets import threads_alone
+from tilewright.graph.workload import Workload
+from tilewright.hardware.device import class_key
+from tilewright.hardware.gpus import CudaProgram, gpu_target
+from tilewright.hardware.target import parse_gpu
+from tilewright.insight.single_operators import main_task
+from tilewright.kernels.base import Implementation
+from tilewright.kernels.estimates import facts
+from tilewright.kernels.registry import applicable, implementation
+from tilewright.kernels.search_space import knob_space
+from tilewright.kernels.spaces import default_candidate
+from tilewright.measure.checking import numpy_reference, relative_error, sample_arguments
+from tilewright.models import ModelOptions
+from tilewright.plan.preparation import prepare_outline
+
+PAGE = Path(__file__).parent.parent / "docs" / "benchmarks-cuda-kernels.md"
+UNTUNED = "cuda_default"
+MODEL = "H100"
+ORDERS = (0, 1, 2)
+TRIES = 3
+"""Settings of an implementation that a workload is executed in, at most."""
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+NETWORKS = ("resnet50", "mobilenet_v2", "bert_base", "vit_b16")
+BATCHES = (1, 8, 32)
+PADDING = "op:conv2d[c=3,h={h},k={k},pad={pad},out=32]"
+STEP = 1.15
+"""Of the modelled time per operation from one size to the next; more has to be a wave's."""
+
+
+def placement(target: str) -> Placement:
+    """A GPU that nobody has to have."""
+    found = gpu_target(parse_gpu(target))
+    device = Device(class_key=class_key(found), instance="", target=found, access="described")
+    return Placement(device=device, resources=threads_alone(found.cores))
+
+
+def plain(workload: Workload) -> tuple[Any, ...]:
+    """Every port row-major."""
+    return (PLAIN,) * (len(workload.arguments) + 1)
+
+
+def program(workload: Workload, candidate: Candidate, on: Placement) -> CudaProgram:
+    """A candidate's text and launches."""
+    from tilewright.compiler.builders.cuda import program_of
+
+    return program_of(workload, candidate, on.target, on.resources)
+
+
+@dataclass
+class Covered:
+    """Which values of which implementation's knobs were tried, and which could have been."""
+
+    tried: Counter[tuple[str, str, Any]] = field(default_factory=Counter[tuple[str, str, Any]])
+    offered: set[tuple[str, str, Any]] = field(default_factory=set[tuple[str, str, Any]])
+
+    def pick(
+        self, spec: Implementation, workload: Workload, on: Placement, rng: np.random.Generator
+    ) -> Iterator[Settings]:
+        """Settings of a space that try the most values that were tried the least."""
+        space = knob_space(spec, workload, on.target, on.resources, plain(workload))
+        numbers = np.unique(rng.integers(space.range_length, size=400))
+        settings = [space.settings(int(n)) for n in numbers[space.accepted(numbers)]]
+        for each in settings:
+            self.offered |= {(spec.name, *item) for item in each.items()}
+        for _ in range(min(TRIES, len(settings))):
+            fresh = [
+                sum(not self.tried[spec.name, *item] for item in each.items()) for each in settings
+            ]
+            if max(fresh) == 0 and self.tried[spec.name, "", None]:
+                return
+            best = settings[int(np.argmax(fresh))]
+            self.tried.update((spec.name, *item) for item in best.items())
+            yield best
+        self.tried[spec.name, "", None] += 1
+
+    def missing(self) -> list[str]:
+        """Values that could have been tried and were not."""
+        left = self.offered - set(self.tried)
+        return sorted(f"{name}.{knob} = {value}" for name, knob, value in left)
+
+
+def fault(workload: Workload, candidate: Candidate, on: Placement) -> str:
+    """What is wrong with a kernel; empty where it gives numpy's numbers in every order."""
+    from tilewright.testing.cuda_execution import KernelFault, LaunchRefused, cuda_executable
+
+    arrays = sample_arguments(workload, 0)
+    expected, scale = numpy_reference(workload, arrays)
+    bound = implementation(candidate.implementation).error_bound(workload)
+    made = program(workload, candidate, on)
+    executable = cuda_executable(made.source, on.target.architecture)
+    given = {f"argument{place}": array for place, array in enumerate(arrays)}
+    for array in given.values():
+        array.flags.writeable = False
+    for seed in ORDERS:
+        result = np.full(workload.result.shape, np.nan, workload.result.dtype)
+        kept = {n: np.full(size, np.nan, kind) for n, (size, kind) in made.workspaces.items()}
+        try:
+            executable.run(made.launches, given | kept | {"result": result}, seed=seed)
+        except (KernelFault, LaunchRefused) as error:
+            return f"{type(error).__name__}: {error}"
+        error = relative_error(result, expected, scale)
+        if not error <= bound:
+            return f"error {error:.3g} above {bound:.3g} in order {seed}"
+    return ""
+
+
+def _shapes_part(
+    part: int, parts: int, count: int, seed: int
+) -> tuple[Covered, Counter[tuple[str, str]], list[str]]:
+    on, covered = placement(f"cuda -model={MODEL}"), Covered()
+    wrong: list[str] = []
+    ran: Counter[tuple[str, str]] = Counter()
+    rng = np.random.default_rng(seed)
+    for number, (kind, workload) in enumerate(drawn(count, seed)):
+        if number % parts != part:
+            continue
+        for spec in applicable(workload, on.target, on.resources):
+            if spec.name == UNTUNED:
+                continue
+            for settings in covered.pick(spec, workload, on, rng):
+                candidate = Candidate(
+                    implementation=spec.name,
+                    settings=tuple(sorted(settings.items())),
+                    forms=plain(workload),
+                )
+                ran[kind, spec.name] += 1
+                found = fault(workload, candidate, on)
+                if found:
+                    wrong.append(f"{kind} {workload.key} {spec.name} {settings}: {found}")
+                    print(wrong[-1], file=sys.stderr, flush=True)
+        if number % 20 == part:
+            print(f"{number} of {count}, {len(wrong)} wrong", file=sys.stderr, flush=True)
+    return covered, ran, wrong
+
+
+def shapes(args: argparse.Namespace) -> int:
+    """Execute odd shapes, and tell what was tried."""
+    work = partial(_shapes_part, parts=args.jobs, count=args.count, seed=args.seed)
+    with get_context("spawn").Pool(args.jobs) as pool:
+        found = pool.map(work, range(args.jobs))
+    covered, ran = Covered(), Counter[tuple[str, str]]()
+    for each, counts, _ in found:
+        covered.tried.update(each.tried)
+        covered.offered |= each.offered
+        ran.update(counts)
+    wrong, missing = [text for _, _, some in found for text in some], covered.missing()
+    rows = [[name, kind, str(count)] for (kind, name), count in sorted(ran.items())]
+    values = len({item for item in covered.tried if item[1]})
+    text = table(["implementation", "workloads", "kernels"], rows)
+    summary = (
+        f"{args.count} workloads, {sum(ran.values())} kernels in {len(ORDERS)} orders each, "
+        f"{values} values of knobs: {len(wrong)} wrong, {len(missing)} values never tried."
+    )
+    _tell("shapes", f"{text}\n\n{summary}", page=args.page)
+    for line in missing:
+        print(f"never tried: {line}")
+    return int(bool(wrong or missing))
+
+
+def tasks(count: int) -> list[tuple[str, Workload]]:
+    """So many tasks of the networks at the batches, with the network's name: those with the most
+    operations of each anchor first, in turn."""
+    by_anchor: dict[str, list[tuple[str, Workload]]] = {}
+    seen: set[str] = set()
+    for batch in BATCHES:
+        for network in NETWORKS:
+            options = ModelOptions(batch=batch)
+            prepared = prepare_outline(f"zoo:{network}", options, placement(f"cuda -model={MODEL}"))
+            for task in prepared.tasks.values():
+                if task.workload.text not in seen:
+                    seen.add(task.workload.text)
+                    name = task.workload.anchor_name or "none"
+                    by_anchor.setdefault(name, []).append((f"{network}, {batch}", task.workload))
+    for found in by_anchor.values():
+        found.sort(key=lambda item: -item[1].flop)
+    most = max(map(len, by_anchor.values()))
+    turns = [found[n] for n in range(most) for found in by_anchor.values() if n < len(found)]
+    return turns[:count]
+
+
+def _compiled(item: tuple[str, Workload]) -> list[tuple[Any, ...]]:
+    from tilewright.compiler.cuda.compilers import compiled_source
+
+    name, workload = item
+    rows: list[tuple[Any, ...]] = []
+    for arch in ARCHITECTURES:
+        on = placement(f"cuda -arch={arch}")
+        candidate, _ = default_candidate(workload, plain(workload), on)
+        made = program(workload, candidate, on)
+        done = compiled_source(made.source, arch)
+        if done.reason:
+            raise SystemExit(f"{name} {workload.key} {arch}: {done.reason}")
+        reports = done.reports.values()
+        rows.append(
+            (
+                *(name, workload.key, candidate.implementation, dict(candidate.settings), arch),
+                max(report.registers for report in reports),
+                sum(it.spill_store_bytes + it.spill_load_bytes for it in reports),
+                sum(report.stack_bytes for report in reports),
+            )
+        )
+    return rows
+
+
+def compile_defaults(args: argparse.Namespace) -> int:
+    """Compile the default settings of real tasks for every architecture."""
+    with get_context("spawn").Pool(args.jobs) as pool:
+        rows = [row for rows in pool.imap(_compiled, tasks(args.count)) for row in rows]
+    wrong = [row for row in rows if row[6] or row[7]]
+    for row in wrong:
+        print(f"spills: {row}")
+    summary: list[list[str]] = []
+    for name in sorted({row[2] for row in rows}):
+        for arch in ARCHITECTURES:
+            mine = [row for row in rows if row[2] == name and row[4] == arch]
+            if mine:
+                registers = [row[5] for row in mine]
+                spills = sum(1 for row in mine if row[6] or row[7])
+                ends = f"{min(registers)} to {max(registers)}"
+                summary.append([name, arch, str(len(mine)), ends, str(spills)])
+    text = table(["implementation", "architecture", "kernels", "registers", "spilling"], summary)
+    _tell("compiled", f"{text}\n\n{len(rows)} kernels, {len(wrong)} spill.", page=args.page)
+    return int(bool(wrong))
+
+
+@dataclass(frozen=True)
+class Point:
+    """A size of the convolution: its modelled time, operations, waves and implementation."""
+
+    seconds: float
+    flop: float
+    waves: float
+    name: str
+
+
+def modelled(text: str, on: Placement, name: str = "") -> Point:
+    """The best default, or that of one implementation."""
+    workload = main_task(text, ModelOptions(), on).workload
+    if name:
+        spec = implementation(name)
+        candidate = Candidate(implementation=name, settings=(), forms=plain(workload))
+    else:
+        candidate, _ = default_candidate(workload, plain(workload), on)
+        spec = implementation(candidate.implementation)
+    known = facts(
+        *(spec, workload, on.target, on.resources, plain(workload)), [dict(candidate.settings)]
+    )
+    return Point(float(known["estimate_s"][0]), workload.flop, float(known["waves"][0]), spec.name)
+
+
+def smooth(args: argparse.Namespace) -> int:
+    """Follow the convolution along its padding and its height."""
+    rows: list[list[str]] = []
+    unexplained = 0
+    for model in args.models.split(","):
+        on = placement(f"cuda -model={model}")
+        for kernel in (3, 7):
+            sweeps: dict[str, Sequence[str]] = {
+                "padding 0 to 3": [PADDING.format(h=225, k=kernel, pad=p) for p in range(4)],
+                "height 200 to 260": [
+                    PADDING.format(h=h, k=kernel, pad=0) for h in range(200, 261)
+                ],
+            }
+            for name, texts in sweeps.items():
+                points = [modelled(text, on) for text in texts]
+                costs = [point.seconds / point.flop for point in points]
+                steps = [max(b / a, a / b) for a, b in pairwise(costs)]
+                odd = [
+                    step
+                    for step, (a, b) in zip(steps, pairwise(points), strict=True)
+                    if step > STEP and np.ceil(a.waves) == np.ceil(b.waves)
+                ]
+                unexplained += len(odd)
+                times = [point.seconds * 1e6 for point in points]
+                span, kernels = f"{min(times):.1f} to {max(times):.1f}", {p.name for p in points}
+                told = [span, f"{max(steps):.3f}", str(len(odd)), ", ".join(sorted(kernels))]
+                rows.append([model, f"{kernel}×{kernel}", name, *told])
+    headings = ["GPU", "kernel", "along", "modelled, µs", "largest step", "unexplained", "kernels"]
+    _tell("smooth", table(headings, rows), page=args.page)
+    return int(bool(unexplained))
+
+
+def _tell(name: str, text: str, *, page: bool) -> None:
+    print(text)
+    if page:
+        replace_between(PAGE, (f"<!-- {name}: begin -->", f"<!-- {name}: end -->"), text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parts = parser.add_subparsers(dest="part", required=True)
+    commands: dict[str, Callable[[argparse.Namespace], int]] = {
+        "shapes": shapes,
+        "compile": compile_defaults,
+        "smooth": smooth,
+    }
+    for name, work in commands.items():
+        part = parts.add_parser(name)
+        part.add_argument("--page", action="store_true", help="write the table to the page")
+        part.add_argument("--jobs", type=int, default=2)
+        part.add_argument("--count", type=int, default=60 if name == "compile" else 300)
+        part.add_argument("--seed", type=int, default=0)
+        part.add_argument("--models", default="T4,A100,H100", help="of `smooth`")
+        part.set_defaults(work=work)
+    args = parser.parse_args(argv)
+    return args.work(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""The benchmark that executes odd shapes on the CPU: a sample of it, and that it sees faults."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import cuda_bars
+from cuda_shapes import FAMILIES, drawn, step, workload
+from tilewright.core.records import Candidate
+from tilewright.kernels.registry import applicable
+from tilewright.testing.cuda_execution import compiler
+
+H100 = cuda_bars.placement("cuda -model=H100")
+pytestmark = pytest.mark.skipif(
+    compiler() is None, reason="no C++ compiler executes CUDA text here"
+)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_odd_shapes_are_right(kind: str) -> None:
+    task = FAMILIES[kind](np.random.default_rng(7))
+    covered, rng = cuda_bars.Covered(), np.random.default_rng(0)
+    for spec in applicable(task, H100.target, H100.resources):
+        settings = next(covered.pick(spec, task, H100, rng))
+        candidate = Candidate(
+            implementation=spec.name,
+            settings=tuple(sorted(settings.items())),
+            forms=cuda_bars.plain(task),
+        )
+        assert not cuda_bars.fault(task, candidate, H100)
+
+
+def test_a_wrong_text_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum with the wrong sign, and barriers that are missing."""
+    task = workload([(33, 24), (24, 17)], step("dense", 0, 1))
+    candidate = Candidate(
+        implementation=cuda_bars.UNTUNED, settings=(), forms=cuda_bars.plain(task)
+    )
+    made = cuda_bars.program(task, candidate, H100)
+    assert "__syncthreads" in made.source
+    for broken in (
+        re.sub(r"(result_ptr\[.*\] = )(.*;)", r"\1 -\2", made.source, count=1),
+        re.sub(r"__syncthreads\(\);", "", made.source),
+    ):
+        monkeypatch.setattr(
+            cuda_bars, "program", lambda *_, text=broken: replace(made, source=text)
+        )
+        assert cuda_bars.fault(task, candidate, H100)
+
+
+def test_draws_are_the_same_each_time_and_of_every_kind() -> None:
+    texts = [task.text for _, task in drawn(40)]
+    assert texts == [task.text for _, task in drawn(40)]
+    assert len(set(texts)) > 35
+    assert {kind for kind, _ in drawn(40)} == set(FAMILIES)
+
+
+def test_what_was_never_tried_is_told() -> None:
+    covered = cuda_bars.Covered()
+    covered.offered = {("a", "tile", 4), ("a", "tile", 8)}
+    covered.tried["a", "tile", 4] += 1
+    assert covered.missing() == ["a.tile = 8"]
