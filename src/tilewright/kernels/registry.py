@@ -37,6 +37,7 @@ _BUILT_IN = (
     "island",
     "metaschedule",
     "cuda.default",
+    "cuda.stream",
 )
 
 

@@ -1,0 +1,87 @@
+"""Settings from all over an implementation's space for GPUs: executed, and compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from shutil import which
+
+import numpy as np
+import pytest
+
+from helpers.kernels.cuda_kernels import check_cuda_kernel
+from tilewright.core.records import Device, Placement, Settings
+from tilewright.core.targets import threads_alone
+from tilewright.cost.demand import Column
+from tilewright.graph.workload import Workload
+from tilewright.hardware.gpus import CudaProgram, gpu_target
+from tilewright.hardware.target import parse_gpu
+from tilewright.kernels.estimates import facts
+from tilewright.kernels.registry import implementation
+from tilewright.kernels.search_space import knob_space
+from tilewright.testing.implementations import candidate_of, plain, some_settings
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_120")
+
+
+@cache
+def gpu(options: str = "-model=H100") -> Placement:
+    """A GPU that a datasheet describes: `-model=T4`, `-arch=sm_80`."""
+    target = gpu_target(parse_gpu(f"cuda {options}"))
+    device = Device(class_key="gpu", instance="gpu", target=target, access="described")
+    return Placement(device=device, resources=threads_alone(target.cores))
+
+
+def listed(task: Workload, name: str, options: str = "-model=H100") -> list[Settings]:
+    """Valid settings, the best estimate first."""
+    on, spec, ports = gpu(options), implementation(name), plain(task)
+    assert spec.applies(task, on.target, on.resources), f"{name} does not apply"
+    space = knob_space(spec, task, on.target, on.resources, ports)
+    found = some_settings(space, 500)
+    columns = facts(spec, task, on.target, on.resources, ports, found)
+    order = np.argsort(columns["estimate_s"], kind="stable")
+    return [found[int(place)] for place in order]
+
+
+def facts_on(
+    task: Workload, name: str, settings: Sequence[Settings], options: str = "-model=H100"
+) -> dict[str, Column]:
+    """What is known of settings."""
+    on = gpu(options)
+    spec = implementation(name)
+    return facts(spec, task, on.target, on.resources, plain(task), settings)
+
+
+def program(
+    task: Workload, name: str, settings: Settings, options: str = "-model=H100"
+) -> CudaProgram:
+    """The CUDA text of one setting."""
+    from tilewright.compiler.builders.cuda import program_of
+
+    on = gpu(options)
+    candidate = candidate_of(implementation(name), settings, plain(task))
+    return program_of(task, candidate, on.target, on.resources)
+
+
+def check_settings(task: Workload, name: str, count: int = 3) -> None:
+    """Of all settings, the default one and some up to the worst, executed in three orders."""
+    settings = listed(task, name)
+    for place in dict.fromkeys(np.linspace(0, len(settings) - 1, count).astype(int)):
+        check_cuda_kernel(program(task, name, settings[place]), task)
+
+
+def check_compiled(task: Workload, name: str, count: int = 2) -> None:
+    """Some settings of each architecture, the default one among them, compile without spills."""
+    from tilewright.compiler.cuda.compilers import compiled_source, nvrtc
+
+    if nvrtc() is None and which("nvcc") is None:
+        pytest.skip("neither nvcc nor NVRTC is installed")
+    for arch in ARCHITECTURES:
+        settings = listed(task, name, f"-arch={arch}")
+        for place in np.linspace(0, len(settings) - 1, count).astype(int):
+            built = program(task, name, settings[place], f"-arch={arch}")
+            found = compiled_source(built.source, arch)
+            assert found.reports, found.reason
+            for report in found.reports.values():
+                spilled = report.spill_store_bytes, report.spill_load_bytes
+                assert spilled == (0, 0), f"{arch} {settings[place]}: {report}"
