@@ -68,7 +68,7 @@ def facts(blocks: Blocks, target: Target) -> dict[str, Column]:
 
 
 def seconds(blocks: Blocks, target: Target) -> Column:
-    """A rough time of one kernel; infinite where no block fits."""
+    """A rough time of one kernel; infinite where no block fits, none where it has no blocks."""
     limits = target.limits
     at_once = held(blocks, limits)
     most = np.maximum(1.0, at_once) * target.cores
@@ -79,7 +79,7 @@ def seconds(blocks: Blocks, target: Target) -> Column:
         rest > 0, _wave(blocks, target, np.maximum(1.0, rest)), 0.0
     )
     moving_s = np.asarray(blocks.memory_bytes) / target.memory[-1].bytes_per_s
-    taken_s = np.maximum(cycles / target.clock_hz, moving_s) + LAUNCH_S
+    taken_s = np.maximum(cycles / target.clock_hz, moving_s) + LAUNCH_S * (count > 0)
     return np.where(at_once > 0, taken_s, np.inf)
 
 

@@ -36,6 +36,7 @@ _BUILT_IN = (
     "generic",
     "island",
     "metaschedule",
+    "cuda.products",
     "cuda.default",
     "cuda.stream",
 )

@@ -34,7 +34,7 @@ def executed(
 def _unwritten(shape: Sequence[int], dtype: str) -> Array:
     kind = np.dtype(dtype)
     return np.full(
-        shape, np.nan if kind.kind == "f" else 1 if kind.kind == "b" else np.iinfo(kind).max, kind
+        shape, np.nan if kind.kind in "fV" else 1 if kind.kind == "b" else np.iinfo(kind).max, kind
     )
 
 

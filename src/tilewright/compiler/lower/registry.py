@@ -21,6 +21,7 @@ _ELSEWHERE = {
     "conv2d_winograd2": "conv2d_winograd",
     "cuda_default": "cuda.default",
     "cuda_stream": "cuda.stream",
+    "cuda_product": "cuda.products",
     "metaschedule": "generic",
     "opaque": "generic",
 }

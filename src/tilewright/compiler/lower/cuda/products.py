@@ -1,0 +1,395 @@
+"""The kernel of products of matrices.
+
+block (matrix, tile of rows, tile of columns, part of the depth)
+  thread (warp; lanes by eight)
+    step along the depth
+      tiles of both operands from memory into registers, from there into shared memory
+      depth of a step
+        a column of the thread's tile, a row of it, in vectors
+          sum                                   # in registers, spelled out by the compiler
+    epilogue and stores, in vectors
+
+With two stages there are two pairs of tiles in shared memory: while one is multiplied, the next but
+one is on its way into registers. Where several blocks share a depth, a second kernel adds up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import Schedule
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as build
+
+from tilewright.compiler.lower import mathematics
+from tilewright.compiler.lower.cuda.factors import factors_of
+from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.values import stored, unravelled
+from tilewright.core.targets import Resources, Target
+from tilewright.kernels.cuda.product_costs import SUMMING_THREADS
+from tilewright.kernels.cuda.product_tiles import VECTOR, Operand, product, tiles_of
+
+Expr = Any
+_KIND = "float32"
+_BY_COMPILER = {"pragma_unroll_explicit": 0}
+"""Loops are unrolled by NVIDIA's compiler, not in the text."""
+
+
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
+    """Build the kernel."""
+    static = target.limits.static_shared_bytes
+    return program.begin(_Kernel(program, static).function())
+
+
+@contextmanager
+def _where(*conditions: Expr) -> Iterator[None]:
+    """What is done only where all conditions hold; those that are None always do."""
+    asked = [each for each in conditions if each is not None]
+    if not asked:
+        yield
+        return
+    with build.If(tirx.all(*asked)), build.Then():
+        yield
+
+
+def _unrolled(extent: int, name: str) -> AbstractContextManager[Expr]:
+    return _named(build.unroll(0, extent, annotations=_BY_COMPILER), name)
+
+
+@contextmanager
+def _named(frame: Any, name: str) -> Iterator[Expr]:
+    """A loop whose variable has a name."""
+    with frame as variable:
+        IRBuilder.name(name, variable)
+        yield variable
+
+
+def _buffer(shape: Sequence[int], name: str, scope: str) -> Any:
+    buffer = build.sblock_alloc_buffer(shape, _KIND, scope=scope)
+    IRBuilder.name(name, buffer)
+    return build.buffer_proxy(buffer)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """The fast or the slow axis: its extent in the result, what a block, a thread and an access of
+    a thread have of it, and how its operand is read."""
+
+    name: str
+    extent: int
+    tile: int
+    thread: int
+    pitch: int
+    operand: Operand
+    vector: int
+    accesses: int
+    read: Callable[[Expr, Expr, Expr], Expr]
+
+    @property
+    def width(self) -> int:
+        """Elements that a thread reads at once from shared memory."""
+        return min(VECTOR, self.thread)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block along the axis."""
+        return self.tile // self.thread
+
+
+class _Kernel:
+    """The statements of one kernel."""
+
+    def __init__(self, program: Program, static_bytes: int) -> None:
+        self.program, workload = program, program.workload
+        self.product = shape = product(workload)
+        self.tiles = tiles = tiles_of(shape, lambda name: int(program.settings[name]))
+        self.static = tiles.shared_bytes(shape) <= static_bytes
+        self.reached: Expr = None
+        self.steps = tiles.steps(shape)
+        self.axes: tuple[_Axis, ...] = ()
+        self.parts: Any = None
+
+    def function(self) -> tirx.PrimFunc:
+        """The whole function: one kernel, or two."""
+        program, workload = self.program, self.program.workload
+        with IRBuilder() as builder:
+            with build.prim_func(s_tir=True):
+                build.func_name("main")
+                build.func_attr({"tirx.noalias": True})
+                for index, argument in enumerate(workload.arguments):
+                    self._argument(index, argument.type)
+                kind = workload.result
+                given = build.arg("result", build.buffer(kind.shape, kind.dtype))
+                self.result = build.buffer_proxy(given)
+                self.factors = factors_of(program)
+                self.axes = self._axes()
+                program.set_anchor(self._anchor)
+                self.final = program.operand(len(workload.types) - 1)
+                with build.sblock("root"):
+                    self._launches()
+            return builder.get()
+
+    def _argument(self, index: int, kind: Any) -> None:
+        given = build.arg(f"argument{index}", build.buffer(kind.shape, kind.dtype))
+        self.program.values[index] = stored(
+            lambda *at: given[tuple(at)],
+            kind,
+            self.program.candidate.forms[index],
+            self.program.simplify,
+        )
+
+    def _anchor(self, _: Any) -> Expr:
+        kind = self.program.workload.step_types(self.program.workload.anchor_index)[1]
+        return mathematics.converted(self.reached, kind.dtype)
+
+    def _axes(self) -> tuple[_Axis, ...]:
+        shape, tiles = self.product, self.tiles
+        names = ("left", "right") if shape.along_rows else ("right", "left")
+        return tuple(
+            _Axis(
+                name=name,
+                extent=extent,
+                tile=tile,
+                thread=thread,
+                pitch=pitch,
+                operand=operand,
+                vector=int(tiles.vector(operand, tile)),
+                accesses=accesses,
+                read=getattr(self.factors, name),
+            )
+            for name, extent, tile, thread, pitch, operand, accesses in zip(
+                names,
+                (shape.fast, shape.slow),
+                (tiles.fast, tiles.slow),
+                (tiles.thread_fast, tiles.thread_slow),
+                tiles.pitches(shape),
+                shape.operands,
+                tiles.copied(shape),
+                strict=True,
+            )
+        )
+
+    # ----- launches --------------------------------------------------------------------------
+
+    def _launches(self) -> None:
+        shape, tiles = self.product, self.tiles
+        if tiles.split > 1:
+            whole = (tiles.split, shape.batch, shape.slow, shape.fast)
+            self.parts = _buffer(whole, "parts", "global")
+        with self._threads(tiles.blocks(shape), tiles.threads) as (block, thread):
+            self._block(block, thread)
+        if self.parts is not None:
+            total = shape.batch * shape.slow * shape.fast
+            with self._threads(-(-total // SUMMING_THREADS), SUMMING_THREADS) as (block, thread):
+                self._added(block * SUMMING_THREADS + thread, total)
+
+    @contextmanager
+    def _threads(self, blocks: int, threads: int) -> Iterator[tuple[Expr, Expr]]:
+        """A kernel: one block of statements for each thread."""
+        with (
+            _named(build.thread_binding(0, blocks, "blockIdx.x"), "block") as block,
+            _named(build.thread_binding(0, threads, "threadIdx.x"), "thread") as thread,
+            build.sblock("kernel"),
+        ):
+            self.program.simplify.announce([block, thread], [blocks, threads])
+            build.reads([])
+            build.writes([])
+            yield block, thread
+
+    def _block(self, block: Expr, thread: Expr) -> None:
+        """The work of a thread on a tile."""
+        shape, tiles, simplify = self.product, self.tiles, self.program.simplify
+        counts = [-(-axis.extent // axis.tile) for axis in self.axes]
+        self.thread = thread
+        self.matrix, slow, fast, self.part = unravelled(
+            block, (shape.batch, counts[1], counts[0], tiles.split), simplify
+        )
+        self.first = (fast * tiles.fast, slow * tiles.slow)
+        self.mine = self._places(thread)
+        self._buffers()
+        with _unrolled(tiles.thread_fast * tiles.thread_slow, "i") as i:
+            self.sums[i] = tirx.const(0.0, _KIND)
+        if tiles.stages == 1 or self.steps == 1:
+            with _named(build.serial(0, self.steps), "step") as step:
+                self._fetch(step)
+                self._put(0)
+                self._multiply(0)
+        else:
+            self._two_stages()
+        self._written()
+
+    def _places(self, thread: Expr) -> tuple[Expr, Expr]:
+        """Where a thread is among those of its block, along either axis."""
+        tiles, simplify = self.tiles, self.program.simplify
+        fast, slow = int(tiles.lanes_fast), int(tiles.lanes_slow)
+        warp, lane = simplify.split(thread, fast * slow)
+        across = tiles.threads_fast // fast
+        return (
+            simplify(tirx.floormod(lane, fast) + tirx.floormod(warp, across) * fast),
+            simplify(tirx.floordiv(lane, fast) + tirx.floordiv(warp, across) * slow),
+        )
+
+    def _buffers(self) -> None:
+        tiles, scope = self.tiles, "shared" if self.static else "shared.dyn"
+        self.sums = _buffer((tiles.thread_fast * tiles.thread_slow,), "sums", "local")
+        self.shared = [
+            [_buffer((tiles.depth * axis.pitch,), f"{axis.name}_tile", scope) for axis in self.axes]
+            for _ in range(tiles.stages)
+        ]
+        self.fetched = [
+            _buffer((axis.accesses * axis.vector,), f"{axis.name}_fetched", "local")
+            for axis in self.axes
+        ]
+        self.read = [_buffer((axis.thread,), f"{axis.name}_read", "local") for axis in self.axes]
+
+    def _two_stages(self) -> None:
+        """Tiles of even steps lie in one place, of odd ones in the other."""
+        self._fetch(0)
+        self._put(0)
+        self._fetch(1)
+        pairs = -(-self.steps // 2)
+        with _named(build.serial(0, pairs), "pair") as pair:
+            for turn in range(2):
+                self._put(1 - turn)
+                self._fetch(pair * 2 + turn + 2)
+                odd = turn == 1 and self.steps % 2 == 1
+                with _where(pair < pairs - 1 if odd else None):
+                    self._multiply(turn)
+
+    # ----- copies ----------------------------------------------------------------------------
+
+    def _accesses(self, axis: _Axis) -> Iterator[tuple[Expr, Expr, Expr, Expr]]:
+        """Within a loop over a thread's accesses to a tile: the number of one, the place along the
+        axis and the depth where it begins, and whether there is one, None where there always is."""
+        tiles, simplify = self.tiles, self.program.simplify
+        chunks = tiles.depth * axis.tile // axis.vector
+        with _unrolled(axis.accesses, "access") as access:
+            simplify.announce([access], [axis.accesses])
+            number = access * tiles.threads + self.thread
+            inner = tiles.depth if axis.operand.along_depth else axis.tile
+            outer, within = simplify.split(number, inner // axis.vector)
+            within = within * axis.vector
+            place, depth = (outer, within) if axis.operand.along_depth else (within, outer)
+            there = number < chunks if axis.accesses * tiles.threads > chunks else None
+            yield access, place, depth, there
+
+    def _fetch(self, step: Expr) -> None:
+        """What a thread copies of both tiles of a step, from memory into registers; zero beyond
+        the extents."""
+        shape, tiles = self.product, self.tiles
+        begin = (self.part * self.steps + step) * tiles.depth
+        for axis, first, into in zip(self.axes, self.first, self.fetched, strict=True):
+            for access, place, depth, there in self._accesses(axis):
+                at, k = first + place, begin + depth
+                inside = [at < axis.extent] if axis.extent % axis.tile else []
+                covered = self.steps * tiles.split + (tiles.stages - 1) * 2
+                if covered * tiles.depth > shape.depth:
+                    inside.append(k < shape.depth)
+                inside += [] if there is None else [there]
+                with self._elements(axis.vector) as lane:
+                    along = axis.operand.along_depth
+                    value, conditions = axis.read(
+                        self.matrix, at + (0 if along else lane), k + (lane if along else 0)
+                    )
+                    if asked := [*inside, *conditions]:
+                        zero = tirx.const(0.0, _KIND)
+                        value = tirx.if_then_else(tirx.all(*asked), value, zero)
+                    into[access * axis.vector + lane] = value
+
+    def _put(self, stage: int) -> None:
+        """What was fetched, into shared memory."""
+        for axis, source, tile in zip(self.axes, self.fetched, self.shared[stage], strict=True):
+            for access, place, depth, there in self._accesses(axis):
+                along = axis.operand.along_depth
+                with (
+                    _where(there),
+                    self._elements(axis.vector, spelled=along) as lane,
+                ):
+                    line, at = (depth + lane, place) if along else (depth, place + lane)
+                    tile[line * axis.pitch + at] = source[access * axis.vector + lane]
+
+    def _elements(self, count: int, *, spelled: bool = False) -> AbstractContextManager[Expr]:
+        """The elements of a vector."""
+        if count == 1:
+            return nullcontext(0)
+        return _unrolled(count, "lane") if spelled else _named(build.vectorized(0, count), "lane")
+
+    # ----- sums ------------------------------------------------------------------------------
+
+    def _at(self, axis: int, vector: Expr) -> Expr:
+        """Where a thread's vector lies in the tile of its block."""
+        it = self.axes[axis]
+        return vector * (it.threads * it.width) + self.mine[axis] * it.width
+
+    def _multiply(self, stage: int) -> None:
+        """Add a step to the sums."""
+        tiles = self.tiles
+        with _unrolled(tiles.depth, "k") as k:
+            for number, (axis, tile, into) in enumerate(
+                zip(self.axes, self.shared[stage], self.read, strict=True)
+            ):
+                with (
+                    _unrolled(axis.thread // axis.width, "vector") as vector,
+                    self._elements(axis.width) as lane,
+                ):
+                    at = k * axis.pitch + self._at(number, vector) + lane
+                    into[vector * axis.width + lane] = tile[at]
+            fast, slow = self.read
+            with _unrolled(tiles.thread_slow, "j") as j, _unrolled(tiles.thread_fast, "i") as i:
+                at = j * tiles.thread_fast + i
+                self.sums[at] = self.sums[at] + slow[j] * fast[i]
+
+    # ----- results ---------------------------------------------------------------------------
+
+    def _written(self) -> None:
+        """The sums of a thread, with the epilogue or as one part of several."""
+        shape, (fast, slow) = self.product, self.axes
+        together = min(fast.width, shape.vector)
+        with (
+            _unrolled(slow.thread, "j") as j,
+            _unrolled(fast.thread // together, "vector") as vector,
+        ):
+            outer, inner = self.program.simplify.split(j, slow.width)
+            at_slow = self.first[1] + self._at(1, outer) + inner
+            outer, inner = tirx.floordiv(vector * together, fast.width), vector * together
+            at_fast = self.first[0] + self._at(0, outer) + tirx.floormod(inner, fast.width)
+            inside = (
+                at_slow < slow.extent if slow.extent % slow.tile else None,
+                at_fast < fast.extent if fast.extent % fast.tile else None,
+            )
+            index = partial(self._index, self.matrix, at_slow)
+            beyond = self.factors.beyond(self.matrix, index(at_fast))
+            with _where(*inside, *beyond), self._elements(together) as lane:
+                total = self.sums[j * fast.thread + vector * together + lane]
+                if self.parts is not None:
+                    self.parts[self.part, self.matrix, at_slow, at_fast + lane] = total
+                else:
+                    self._store(total, index(at_fast + lane))
+
+    def _index(self, matrix: Expr, slow: Expr, fast: Expr) -> list[Expr]:
+        row, col = (fast, slow) if self.product.along_rows else (slow, fast)
+        return self.factors.index(matrix, row, col)
+
+    def _store(self, total: Expr, index: Sequence[Expr]) -> None:
+        self.reached = total
+        self.result[tuple(index)] = self.final.read(index)
+
+    def _added(self, number: Expr, total: int) -> None:
+        """One result of the second kernel."""
+        shape, simplify = self.product, self.program.simplify
+        matrix, slow, fast = unravelled(number, (shape.batch, shape.slow, shape.fast), simplify)
+        index = self._index(matrix, slow, fast)
+        with _where(
+            number < total if total % SUMMING_THREADS else None,
+            *self.factors.beyond(matrix, index),
+        ):
+            value = _buffer((1,), "total", "local")
+            value[0] = tirx.const(0.0, _KIND)
+            with _named(build.serial(0, self.tiles.split), "part") as part:
+                value[0] = value[0] + self.parts[part, matrix, slow, fast]
+            self._store(value[0], index)

@@ -1,0 +1,310 @@
+"""How products of matrices are cut into tiles of blocks and of threads on GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from math import gcd, prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.operators import OPERATORS
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import anchored
+from tilewright.kernels.columns import Bools
+from tilewright.kernels.conv2d_transposed import transposed_convolution
+from tilewright.kernels.convolution import Convolution, convolution
+
+VECTOR = 4
+"""Elements of the widest access."""
+WARP = 32
+SINGLE_BYTES = 4
+_SIDES = 4
+"""Of an image."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """A matrix that is multiplied: the value that it is made of, whether its elements lie side by
+    side along the depth, and how many of them are read at once."""
+
+    value: int
+    along_depth: bool
+    vector: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """`batch` products of `rows` × `depth` by `depth` × `columns`.
+
+    `along_rows` says that results lie side by side along rows, as those of images do; the axis that
+    they lie along is the `fast` one, the other the `slow` one. Up to `vector` of them are written
+    at once. There are `results`: phases of a transposed convolution may have fewer than rows.
+    `comparisons` are those of a place of the left operand with the borders of an image,
+    `reuse` the times that a block reads an element of it, `stride` how far apart in memory what
+    lies side by side along rows is.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    left: Operand
+    right: Operand
+    along_rows: bool
+    vector: int
+    results: int
+    comparisons: int = 0
+    reuse: int = 1
+    stride: int = 1
+
+    @property
+    def fast(self) -> int:
+        """Extent of the axis that results lie side by side along."""
+        return self.rows if self.along_rows else self.columns
+
+    @property
+    def slow(self) -> int:
+        """Extent of the other axis."""
+        return self.columns if self.along_rows else self.rows
+
+    @property
+    def operands(self) -> tuple[Operand, Operand]:
+        """That of the fast axis, and that of the slow one."""
+        return (self.left, self.right) if self.along_rows else (self.right, self.left)
+
+
+@lru_cache(maxsize=4096)
+def product(workload: Workload) -> Product:
+    """Read the extents of a workload whose anchor is a product."""
+    return READERS[anchored(workload)[0].operator](workload)
+
+
+def _dense(workload: Workload) -> Product:
+    step, (x, w), result = anchored(workload)
+    return Product(
+        batch=1,
+        rows=prod(x.shape[:-1]),
+        columns=w.shape[1],
+        depth=w.shape[0],
+        left=_operand(workload, step.inputs[0], x.shape[-1], along_depth=True),
+        right=_operand(workload, step.inputs[1], w.shape[1], along_depth=False),
+        along_rows=False,
+        vector=gcd(w.shape[1], VECTOR),
+        results=prod(result.shape),
+    )
+
+
+def _batch_matmul(workload: Workload) -> Product:
+    step, (x, w), result = anchored(workload)
+    *leading, rows, columns = result.shape
+    turned = bool(step.attribute("transpose_b"))
+    return Product(
+        batch=prod(leading),
+        rows=rows,
+        columns=columns,
+        depth=x.shape[-1],
+        left=_operand(workload, step.inputs[0], x.shape[-1], along_depth=True),
+        right=_operand(workload, step.inputs[1], w.shape[-1], along_depth=turned),
+        along_rows=False,
+        vector=gcd(columns, VECTOR),
+        results=prod(result.shape),
+    )
+
+
+def _conv2d(workload: Workload) -> Product:
+    conv = convolution(workload)
+    direct = conv.taps == 1 and conv.strides == (1, 1) and not conv.padded
+    return Product(
+        batch=conv.groups,
+        rows=conv.batch * conv.pixels,
+        columns=conv.group_out,
+        depth=conv.summed,
+        left=_operand(workload, conv.data, conv.pixels if direct else 1, along_depth=False),
+        right=_operand(workload, conv.weight, conv.summed, along_depth=True),
+        along_rows=True,
+        vector=gcd(conv.pixels, VECTOR),
+        results=conv.batch * conv.out_channels * conv.pixels,
+        comparisons=_borders(conv),
+        reuse=conv.taps,
+        stride=conv.strides[1],
+    )
+
+
+def _borders(conv: Convolution) -> int:
+    """Sides of the image at which some place of the result reads beyond it."""
+    ends = [
+        (extent - 1) * stride + (kernel - 1) * dilation - before >= image
+        for extent, stride, kernel, dilation, before, image in zip(
+            (conv.out_height, conv.out_width),
+            conv.strides,
+            conv.kernel,
+            conv.dilation,
+            conv.padding[:2],
+            (conv.in_height, conv.in_width),
+            strict=True,
+        )
+    ]
+    return sum(before > 0 for before in conv.padding[:2]) + sum(ends)
+
+
+def _conv2d_transpose(workload: Workload) -> Product:
+    conv, (_, _, result) = transposed_convolution(workload), anchored(workload)
+    phases = conv.rows.count * conv.columns.count
+    whole = phases == 1
+    taps = conv.rows.taps * conv.columns.taps
+    pixels = conv.rows.positions * conv.columns.positions
+    return Product(
+        batch=conv.groups * phases,
+        rows=conv.batch * pixels,
+        columns=conv.group_out,
+        depth=conv.group_in * taps,
+        left=_operand(workload, conv.data, 1, along_depth=False),
+        right=_operand(workload, conv.weight, 1, along_depth=taps > 1),
+        along_rows=True,
+        vector=gcd(pixels, VECTOR) if whole else 1,
+        results=prod(result.shape),
+        comparisons=_SIDES,
+        reuse=taps,
+    )
+
+
+READERS = {
+    "dense": _dense,
+    "batch_matmul": _batch_matmul,
+    "conv2d": _conv2d,
+    "conv2d_transpose": _conv2d_transpose,
+}
+
+
+def _operand(workload: Workload, value: int, extent: int, *, along_depth: bool) -> Operand:
+    """An operand whose elements lie side by side in lines of `extent`; what steps before the anchor
+    move is read one by one, and so is what is no single."""
+    kind = workload.types[value]
+    wide = kind.dtype == "float32" and _unmoved(workload, value)
+    return Operand(value=value, along_depth=along_depth, vector=gcd(extent, VECTOR) if wide else 1)
+
+
+def _unmoved(workload: Workload, value: int) -> bool:
+    """Whether a value is an argument, or made elementwise of arguments as they lie in memory."""
+    step = value - len(workload.arguments)
+    if step < 0:
+        return workload.types[value].dtype == "float32"
+    made = workload.steps[step]
+    return OPERATORS[made.operator].elementwise and all(
+        _unmoved(workload, each) for each in made.inputs
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiles:
+    """How a product is cut; numbers of one setting, or columns of many.
+
+    A block computes `fast` by `slow` results, each of its threads `thread_fast` by `thread_slow`,
+    in steps of `depth`. Lanes of a warp lie `lanes_fast` by `lanes_slow`.
+    """
+
+    fast: Any
+    slow: Any
+    thread_fast: Any
+    thread_slow: Any
+    depth: Any
+    stages: Any
+    split: Any
+
+    @property
+    def threads_fast(self) -> Any:
+        """Threads of a block along the fast axis."""
+        return self.fast // self.thread_fast
+
+    @property
+    def threads_slow(self) -> Any:
+        """Threads of a block along the slow axis."""
+        return self.slow // self.thread_slow
+
+    @property
+    def threads(self) -> Any:
+        """Threads of a block."""
+        return self.threads_fast * self.threads_slow
+
+    @property
+    def lanes_fast(self) -> Any:
+        """Lanes of a warp along the fast axis: eight, so that a warp reads lines of both tiles and
+        writes whole sectors, unless one of the axes is too short."""
+        least = np.maximum(8, WARP // np.minimum(WARP, self.threads_slow))
+        return np.minimum(self.threads_fast, least)
+
+    @property
+    def lanes_slow(self) -> Any:
+        """Lanes of a warp along the slow axis."""
+        return np.minimum(self.threads_slow, WARP // self.lanes_fast)
+
+    def pitches(self, product: Product) -> tuple[Any, Any]:
+        """Elements from one depth to the next of either tile in shared memory. What comes along the
+        depth is written across, and gets some more so that it does not meet in one bank."""
+        fast, slow = (VECTOR * each.along_depth for each in product.operands)
+        return self.fast + fast, self.slow + slow
+
+    def shared_bytes(self, product: Product) -> Any:
+        """Shared memory of a block."""
+        return SINGLE_BYTES * sum(self.pitches(product)) * self.depth * self.stages
+
+    def steps(self, product: Product) -> Any:
+        """Steps of each block along the depth."""
+        return -(-product.depth // (self.depth * self.split))
+
+    def blocks(self, product: Product) -> Any:
+        """Blocks of the launch."""
+        tiles = -(-product.fast // self.fast) * -(-product.slow // self.slow)
+        return product.batch * tiles * self.split
+
+    def where(self, chosen: Bools) -> Tiles:
+        """The columns with ones in all rows but the chosen ones, so that every number is defined
+        there."""
+        columns = {
+            each.name: np.where(chosen, getattr(self, each.name), 1) for each in fields(self)
+        }
+        return Tiles(**columns)
+
+    def vector(self, operand: Operand, extent: Any) -> Any:
+        """Elements of an operand that are read at once, of a tile of that extent."""
+        return np.minimum(operand.vector, self.depth if operand.along_depth else extent)
+
+    def vectors(self, product: Product) -> tuple[Any, Any]:
+        """Elements of either operand that are read at once."""
+        fast, slow = product.operands
+        return self.vector(fast, self.fast), self.vector(slow, self.slow)
+
+    def copied(self, product: Product) -> tuple[Any, Any]:
+        """Accesses by which each thread copies a tile of either operand."""
+        fast, slow = (
+            -(-self.depth * extent // (vector * self.threads))
+            for extent, vector in zip((self.fast, self.slow), self.vectors(product), strict=True)
+        )
+        return fast, slow
+
+    def fetched(self, product: Product) -> tuple[Any, Any]:
+        """Elements of either tile that a thread has in registers while it copies."""
+        fast, slow = (
+            count * vector
+            for count, vector in zip(self.copied(product), self.vectors(product), strict=True)
+        )
+        return fast, slow
+
+
+def tiles_of(product: Product, setting: Callable[[str], Any]) -> Tiles:
+    """The tiles of a setting; `setting` gives the value, or the column, of a knob."""
+    rows = (setting("tile_rows"), setting("thread_rows"))
+    columns = (setting("tile_columns"), setting("thread_columns"))
+    fast, slow = (rows, columns) if product.along_rows else (columns, rows)
+    return Tiles(
+        fast=fast[0],
+        slow=slow[0],
+        thread_fast=fast[1],
+        thread_slow=slow[1],
+        depth=setting("tile_depth"),
+        stages=setting("stages"),
+        split=setting("split"),
+    )

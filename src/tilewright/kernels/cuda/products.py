@@ -1,0 +1,191 @@
+"""Products of matrices on GPUs: dense layers, batched products, convolutions as implicit products.
+
+A block of threads computes a tile of the result. Step by step along the depth, it copies a tile of
+either operand into shared memory, from where each thread reads what its own tile in registers takes
+part in. A convolution has a row for each place of its result, a column for each output channel and
+a depth of input channels by taps: what a row reads is found while it is copied, and no matrix of
+patches is ever in memory (implicit GEMM: Chetlur et al., "cuDNN: Efficient Primitives for Deep
+Learning", 2014). A transposed convolution is as many products as its stride has phases.
+
+Everything that a tile has beyond an extent is copied as zero and never written, so extents need not
+be divisible by anything. Where the result has few tiles, `split` blocks share the depth of one, and
+a second kernel adds up what they found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from tilewright.core.forms import Form
+from tilewright.core.records import Candidate, Settings
+from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
+from tilewright.graph.operators import OPERATORS
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import Knob, Workspaces, anchored
+from tilewright.kernels.columns import Bools, Numbers, column
+from tilewright.kernels.cuda.base import CudaKernels
+from tilewright.kernels.cuda.product_costs import demand_of, registers
+from tilewright.kernels.cuda.product_tiles import (
+    READERS,
+    SINGLE_BYTES,
+    WARP,
+    Product,
+    Tiles,
+    product,
+    tiles_of,
+)
+
+_TILES, _DEPTHS, _SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256), (8, 16, 32), (1, 2, 4, 8, 16, 32)
+_SMALLEST_TILE = 8
+_THREAD_TILES = (1, 2, 4, 8)
+_MOST_THREADS, _MOST_SUMS, _MOST_FETCHED = 512, 64, 32
+"""Of a block; of a thread, in registers and on their way to shared memory."""
+_FLOATS = frozenset({"float32", "float16", "bfloat16"})
+_MOST_ELEMENTS = 2**31
+_MOST_COSTLY = 2
+"""Functions of one result: more of them make the compiler very slow."""
+
+
+class CudaProducts(CudaKernels):
+    """Spec of the kernel."""
+
+    name = "cuda_product"
+    anchors = frozenset(READERS)
+
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
+        """Floats of at most 32 bits, of sizes that 32-bit positions count, with elementwise steps
+        of the product's shape behind it."""
+        _, operands, result = anchored(workload)
+        kinds = (*operands, result)
+        sizes = [kind.elements for kind in (*kinds, *workload.types)]
+        return (
+            {kind.dtype for kind in kinds} <= _FLOATS
+            and min(*sizes, product(workload).depth) > 0
+            and max(sizes) < _MOST_ELEMENTS
+            and sum(OPERATORS[s.operator].transcendental for s in workload.steps) <= _MOST_COSTLY
+            and _is_pointwise_behind(workload)
+        )
+
+    def knobs(
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
+    ) -> tuple[Knob, ...]:
+        """The tiles of a block and of a thread, pairs of tiles in shared memory, and parts of the
+        depth."""
+        shape = product(workload)
+        parts = -(-shape.depth // _DEPTHS[0])
+        return (
+            *_tile_knobs("rows", shape.rows),
+            *_tile_knobs("columns", shape.columns),
+            Knob(name="tile_depth", values=_up_to(shape.depth, _DEPTHS), kind="split"),
+            Knob(name="stages", values=(1, 2)),
+            Knob(name="split", values=_up_to(parts, _SPLITS), kind="split"),
+        )
+
+    def valid(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Settings,
+    ) -> bool:
+        """See `valid_many`."""
+        return bool(self.valid_many(workload, target, resources, forms, [settings])[0])
+
+    def valid_many(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Bools:
+        """Whole threads, as many as a block may have, with registers and shared memory for all of
+        them; every block has a part of the depth, and there are not too many blocks."""
+        shape, limits = product(workload), target.limits
+        tiles = _columns(shape, settings)
+        whole = (tiles.fast >= tiles.thread_fast) & (tiles.slow >= tiles.thread_slow)
+        whole &= tiles.thread_fast * tiles.thread_slow <= _MOST_SUMS
+        few = min(WARP, prod(_sizes(each)[-1] for each in (shape.rows, shape.columns)))
+        fits = whole & (tiles.threads >= few) & (tiles.threads <= _MOST_THREADS)
+        safe = tiles.where(fits)
+        steps, used = safe.steps(shape), registers(shape, safe)
+        fits &= sum(safe.fetched(shape)) <= _MOST_FETCHED
+        fits &= safe.shared_bytes(shape) <= limits.block_shared_bytes
+        fits &= used * safe.threads <= limits.registers
+        fits &= (safe.stages == 1) | (steps > 1)
+        fits &= (safe.split - 1) * steps * safe.depth < shape.depth
+        fits &= safe.blocks(shape) <= limits.grid[0]
+        results = shape.batch * shape.rows * shape.columns
+        return fits & ((safe.split == 1) | (safe.split * results < _MOST_ELEMENTS))
+
+    def demand(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Demand:
+        """The blocks of the product, and of the sum of parts where there are several."""
+        shape = product(workload)
+        tiles = _columns(shape, settings)
+        return demand_of(workload, shape, tiles, target)
+
+    def workspaces(
+        self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
+    ) -> Workspaces:
+        """What several blocks find of one sum."""
+        shape, split = product(workload), int(candidate.setting("split"))
+        found = split * shape.batch * shape.rows * shape.columns * SINGLE_BYTES
+        return Workspaces(shared=(found,) if split > 1 else ())
+
+
+def _columns(shape: Product, settings: Sequence[Settings]) -> Tiles:
+    def values(name: str) -> Numbers:
+        return column(settings, name).astype(np.int64)
+
+    return tiles_of(shape, values)
+
+
+def _is_pointwise_behind(workload: Workload) -> bool:
+    """Whether all that depends on the anchor is elementwise, in its shape, and all else elementwise
+    or moved."""
+    first, place = len(workload.arguments), workload.anchor_index or 0
+    reached = {first + place}
+    for index, step in enumerate(workload.steps):
+        operator, shape = OPERATORS[step.operator], workload.types[first + index].shape
+        if reached.intersection(step.inputs):
+            reached.add(first + index)
+            if not operator.elementwise or shape != workload.types[first + place].shape:
+                return False
+        elif index != place and not (operator.elementwise or operator.movement):
+            return False
+    return workload.result.shape == workload.types[first + place].shape
+
+
+def _up_to(extent: int, values: tuple[int, ...]) -> tuple[int, ...]:
+    """The values up to the first that reaches an extent."""
+    reaching = next((value for value in values if value >= extent), values[-1])
+    return tuple(value for value in values if value <= reaching)
+
+
+def _sizes(extent: int) -> tuple[int, ...]:
+    """Of tiles of a block."""
+    sizes = _up_to(extent, _TILES)
+    return tuple(size for size in sizes if size >= min(_SMALLEST_TILE, sizes[-1]))
+
+
+def _tile_knobs(name: str, extent: int) -> tuple[Knob, Knob]:
+    sizes = _sizes(extent)
+    return (
+        Knob(name=f"tile_{name}", values=sizes, kind="split"),
+        Knob(name=f"thread_{name}", values=_up_to(sizes[-1], _THREAD_TILES), kind="split"),
+    )
+
+
+SPEC = CudaProducts()
