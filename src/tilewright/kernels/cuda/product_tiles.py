@@ -92,7 +92,7 @@ def _dense(workload: Workload) -> Product:
         left=_operand(workload, step.inputs[0], x.shape[-1], along_depth=True),
         right=_operand(workload, step.inputs[1], w.shape[1], along_depth=False),
         along_rows=False,
-        vector=gcd(w.shape[1], VECTOR),
+        vector=_written(workload, w.shape[1]),
         results=prod(result.shape),
     )
 
@@ -109,7 +109,7 @@ def _batch_matmul(workload: Workload) -> Product:
         left=_operand(workload, step.inputs[0], x.shape[-1], along_depth=True),
         right=_operand(workload, step.inputs[1], w.shape[-1], along_depth=turned),
         along_rows=False,
-        vector=gcd(columns, VECTOR),
+        vector=_written(workload, columns),
         results=prod(result.shape),
     )
 
@@ -125,7 +125,7 @@ def _conv2d(workload: Workload) -> Product:
         left=_operand(workload, conv.data, conv.pixels if direct else 1, along_depth=False),
         right=_operand(workload, conv.weight, conv.summed, along_depth=True),
         along_rows=True,
-        vector=gcd(conv.pixels, VECTOR),
+        vector=_written(workload, conv.pixels),
         results=conv.batch * conv.out_channels * conv.pixels,
         comparisons=_borders(conv),
         reuse=conv.taps,
@@ -164,7 +164,7 @@ def _conv2d_transpose(workload: Workload) -> Product:
         left=_operand(workload, conv.data, 1, along_depth=False),
         right=_operand(workload, conv.weight, 1, along_depth=taps > 1),
         along_rows=True,
-        vector=gcd(pixels, VECTOR) if whole else 1,
+        vector=_written(workload, pixels) if whole else 1,
         results=prod(result.shape),
         comparisons=_SIDES,
         reuse=taps,
@@ -177,6 +177,11 @@ READERS = {
     "conv2d": _conv2d,
     "conv2d_transpose": _conv2d_transpose,
 }
+
+
+def _written(workload: Workload, extent: int) -> int:
+    """Results that are written at once, of lines of `extent`: singles only."""
+    return gcd(extent, VECTOR) if {kind.dtype for kind in workload.types} == {"float32"} else 1
 
 
 def _operand(workload: Workload, value: int, extent: int, *, along_depth: bool) -> Operand:

@@ -106,6 +106,8 @@ struct nv_bfloat16 {
 typedef nv_bfloat16 __nv_bfloat16;
 struct __align__(4) nv_bfloat162 {
   nv_bfloat16 x, y;
+  nv_bfloat162() = default;
+  nv_bfloat162(nv_bfloat16 first, nv_bfloat16 second) : x(first), y(second) {}
 };
 typedef nv_bfloat162 __nv_bfloat162;
 static inline nv_bfloat16 __float2bfloat16(float x) { return x; }
