@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from importlib.abc import MetaPathFinder
 from typing import Any
 
+from tilewright.core.errors import ProcessSpoilt
 from tilewright.core.signals import die_with_parent, left_to_parent
 
 LENGTH = struct.Struct("<Q")
@@ -69,6 +70,8 @@ def _answer(handlers: Mapping[str, Callable[..., Any]], request: bytes) -> bytes
     try:
         name, *arguments = pickle.loads(request)
         return pickle.dumps((ANSWER, handlers[name](*arguments)), protocol=5)
+    except ProcessSpoilt as error:
+        raise SystemExit(str(error)) from None
     except Exception as error:  # noqa: BLE001 - the border of the process: all must get across
         if isinstance(error, MemoryError) or _NO_MEMORY in str(error):
             return pickle.dumps((OUT_OF_MEMORY, str(error) or "MemoryError"))

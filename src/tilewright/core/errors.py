@@ -51,6 +51,11 @@ class ModelError(TilewrightError):
     exit_code = 4
 
 
+class ProcessSpoilt(TilewrightError):
+    """Something left this process unable to go on: a child ends with it, and the next request
+    starts another one."""
+
+
 class LinkError(Exception):
     """The compiler that links a network is not there, or failed."""
 

@@ -243,6 +243,16 @@ def known_capability(device: str) -> float:
     return int(known[0].removeprefix("sm_")) / 10 if known else 0.0
 
 
+def model_name(device: str) -> str | None:
+    """The model that a device's name contains, None where none is known.
+
+    `NVIDIA A100-PCIE-40GB` → A100
+    """
+    words = device.replace("-", " ").split()
+    named = (name for name in _MODELS if name in words or (" " in name and name in device))
+    return next(named, None)
+
+
 def gpu_target(gpu: Gpu) -> Target:
     """A GPU as kernels see it.
 
@@ -307,9 +317,7 @@ def _launch_limits(arch: str) -> LaunchLimits:
 
 def _known(device: str) -> tuple[str, int, float, int, float] | None:
     """The model that a name contains as a word of its own."""
-    words = device.replace("-", " ").split()
-    named = (name for name in _MODELS if name in words or (" " in name and name in device))
-    return _MODELS.get(next(named, ""))
+    return _MODELS.get(model_name(device) or "")
 
 
 def _described(model: str, arch: str) -> Gpu:

@@ -1,0 +1,246 @@
+"""What is asked of a GPU's driver: NVIDIA's with a miniature of its module, and the simulated one
+with kernels that are executed."""
+
+from __future__ import annotations
+
+import ctypes
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.fakes.cuda_bindings import SILENT, CudaBindings, Status
+from tilewright.compiler.cuda.driver import (
+    Driver,
+    DriverError,
+    Memory,
+    OutOfDeviceMemory,
+    StickyFault,
+)
+from tilewright.compiler.cuda.nvidia import NvidiaDriver, find_cards, number_of, started
+from tilewright.core.errors import ProcessSpoilt, TargetError
+from tilewright.hardware.cards import card_target
+from tilewright.hardware.gpus import CudaLaunch, gpu_target
+from tilewright.hardware.target import parse_gpu
+from tilewright.testing.cuda_execution import compiler
+from tilewright.testing.simulated_driver import H100, SimulatedDriver
+
+executes = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+
+TEXT = """
+extern "C" __global__ void __launch_bounds__(32) twice(float* out, const float* in, int count) {
+  int at = blockIdx.x * 32 + threadIdx.x;
+  if (at < count) out[at] = 2.0f * in[at];
+}
+"""
+
+
+def twice(first: str, second: str, count: int = 64, shared: int = 0) -> CudaLaunch:
+    return CudaLaunch(
+        kernel="twice",
+        grid=(2, 1, 1),
+        block=(32, 1, 1),
+        arguments=(second, first, count),
+        dynamic_shared_bytes=shared,
+    )
+
+
+def nvidia(library: CudaBindings) -> NvidiaDriver:
+    return NvidiaDriver(find_cards(library)[0], 0, library)
+
+
+def in_and_out(driver: Driver) -> tuple[Memory, dict[str, Memory]]:
+    memory = driver.allocate(512)
+    return memory, {"in": memory.part(0, 256), "out": memory.part(256, 256)}
+
+
+@executes
+def test_launches_are_executed_in_order_and_graphs_are_replayed() -> None:
+    driver = SimulatedDriver()
+    _, arrays = in_and_out(driver)
+    given, result = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    driver.upload(arrays["in"], given)
+    module = driver.load(TEXT, b"")
+    driver.launch(module, twice("in", "out"), arrays)
+    graph = driver.captured(lambda: driver.launch(module, twice("out", "in"), arrays))
+    driver.download(arrays["out"], result)
+    assert (result == 2 * given).all()
+    driver.download(arrays["in"], result)
+    assert (result == given).all(), "what is captured is not done"
+    driver.replay(graph)
+    driver.download(arrays["in"], result)
+    assert (result == 4 * given).all()
+
+
+@executes
+def test_memory_that_nobody_wrote_is_no_number() -> None:
+    driver = SimulatedDriver()
+    _, arrays = in_and_out(driver)
+    driver.launch(driver.load(TEXT, b""), twice("in", "out"), arrays)
+    result = np.zeros(64, np.float32)
+    driver.download(arrays["out"], result)
+    assert np.isnan(result).all()
+
+
+def test_simulated_time_is_that_of_launches() -> None:
+    driver = SimulatedDriver(launch_s=1e-5)
+    _, arrays = in_and_out(driver)
+    module = driver.load(TEXT, b"")
+
+    def work() -> None:
+        for _ in range(10):
+            driver.launch(module, twice("in", "out"), arrays)
+
+    graph = driver.captured(work)
+    first, second = driver.event(), driver.event()
+    driver.record(first)
+    driver.replay(graph)
+    driver.replay(graph)
+    driver.record(second)
+    assert driver.elapsed_s(first, second) == pytest.approx(2e-4)
+
+
+def test_simulated_memory_ends() -> None:
+    driver = SimulatedDriver()
+    memory = driver.allocate(1 << 20)
+    assert driver.free_bytes() == H100.memory_bytes - (1 << 20)
+    with pytest.raises(OutOfDeviceMemory, match="are free"):
+        driver.allocate(H100.memory_bytes)
+    driver.release(memory)
+    assert driver.free_bytes() == H100.memory_bytes
+
+
+def test_parts_of_memory_lie_within_it() -> None:
+    memory = Memory(address=4096, bytes=100)
+    assert memory.part(40, 60) == Memory(address=4136, bytes=60)
+    for offset, size in ((-1, 5), (90, 11), (5, -1)):
+        with pytest.raises(ValueError, match="not within"):
+            memory.part(offset, size)
+
+
+@pytest.mark.parametrize("driver", [SimulatedDriver(), nvidia(CudaBindings())])
+def test_arrays_fit_their_memory(driver: Driver) -> None:
+    memory = driver.allocate(64)
+    with pytest.raises(ValueError, match="do not fit"):
+        driver.upload(memory, np.zeros(17, np.float32))
+    with pytest.raises(ValueError, match="do not fit"):
+        driver.download(memory, np.zeros((4, 8), np.float32)[:, ::2])
+
+
+def test_nvidia_says_what_a_card_is() -> None:
+    (card,) = find_cards(CudaBindings())
+    assert (card.name, card.model, card.arch) == ("NVIDIA H100 PCIe", "H100", "sm_90")
+    assert card.multiprocessors == 114
+    assert card.bytes_per_s == pytest.approx(2.04e12, rel=0.01)
+    assert find_cards(CudaBindings(0)) == ()
+
+
+def test_nvidia_copies() -> None:
+    driver = nvidia(CudaBindings())
+    memory, arrays = in_and_out(driver)
+    given, result = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    driver.upload(arrays["out"], given)
+    driver.download(memory.part(256, 256), result)
+    assert (result == given).all()
+    driver.fill(memory, 0)
+    driver.download(arrays["out"], result)
+    assert not result.any()
+    driver.release(memory)
+
+
+def test_nvidia_launches_with_addresses_and_numbers_of_the_sizes_that_kernels_take() -> None:
+    library = CudaBindings()
+    driver = nvidia(library)
+    _, arrays = in_and_out(driver)
+    module = driver.load(TEXT, b"a cubin")
+    driver.launch(module, twice("in", "out"), arrays)
+    driver.launch(module, twice("in", "out", shared=100_000), arrays)
+    function, *shape, _stream, parameters, _extra = library.launched[0]
+    assert (function, shape) == ("twice", [2, 1, 1, 32, 1, 1, 0])
+    addresses = arrays["out"].address, arrays["in"].address
+    assert parameters == ((*addresses, 64), (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32))
+    opted = [given for name, given in library.calls if name == "cuFuncSetAttribute"]
+    attribute = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
+    assert opted == [("twice", attribute, 100_000)], "beyond 48 KiB, shared memory is opted into"
+    assert library.launched[1][7] == 100_000
+
+
+def test_nvidia_captures_and_replays() -> None:
+    library = CudaBindings()
+    driver = nvidia(library)
+    _, arrays = in_and_out(driver)
+    module = driver.load(TEXT, b"a cubin")
+    graph = driver.captured(lambda: driver.launch(module, twice("in", "out"), arrays))
+    driver.replay(graph)
+    names = [name for name, _ in library.calls]
+    order = ("cuStreamBeginCapture", "cuLaunchKernel", "cuStreamEndCapture", "cuGraphInstantiate")
+    assert sorted(order, key=names.index) == list(order)
+    assert names[-1] == "cuGraphLaunch"
+    assert driver.elapsed_s(driver.event(), driver.event()) == 2.5e-3
+
+
+def test_nvidia_ends_a_capture_that_fails() -> None:
+    library = CudaBindings()
+    driver = nvidia(library)
+
+    def work() -> None:
+        raise KeyError("twice")
+
+    with pytest.raises(KeyError):
+        driver.captured(work)
+    assert library.calls[-1][0] == "cuStreamEndCapture"
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (Status.CUDA_ERROR_INVALID_VALUE, DriverError),
+        (Status.CUDA_ERROR_OUT_OF_MEMORY, OutOfDeviceMemory),
+        (Status.CUDA_ERROR_ILLEGAL_ADDRESS, StickyFault),
+    ],
+)
+def test_nvidia_errors_have_their_names(status: Status, error: type[Exception]) -> None:
+    library = CudaBindings()
+    driver = nvidia(library)
+    library.fails["cuMemAlloc"] = status
+    with pytest.raises(error) as found:
+        driver.allocate(4)
+    assert isinstance(found.value, ProcessSpoilt) == (error is StickyFault)
+    if isinstance(found.value, DriverError):
+        assert found.value.name == status.name
+    else:
+        assert "1 GiB of 80 GiB are free" in str(found.value)
+
+
+def test_no_driver_is_said() -> None:
+    def missing(_flags: int) -> Any:
+        raise RuntimeError("Failed to dlopen libcuda.so.1")
+
+    with pytest.raises(TargetError, match="not installed on this machine.*libcuda"):
+        started(SimpleNamespace(cuInit=missing))
+
+
+def test_the_card_of_a_target_is_found() -> None:
+    cards = (H100, *find_cards(CudaBindings()))
+    target = gpu_target(parse_gpu("cuda -model=H100"))
+    assert number_of(cards, target) == 0
+    assert number_of(cards[1:], card_target(cards[1])) == 0
+    assert number_of(cards, gpu_target(parse_gpu("cuda -arch=sm_90"))) == 0
+    with pytest.raises(TargetError, match="no T4 is in this machine, but NVIDIA H100"):
+        number_of(cards, gpu_target(parse_gpu("cuda -model=T4")))
+    with pytest.raises(TargetError, match="sees no GPU"):
+        number_of((), target)
+    old = find_cards(CudaBindings(COMPUTE_CAPABILITY_MAJOR=7, COMPUTE_CAPABILITY_MINOR=0))
+    with pytest.raises(TargetError, match="too old"):
+        number_of(old, gpu_target(parse_gpu("cuda -arch=sm_70")))
+
+
+@pytest.mark.skipif(find_spec("cuda") is None, reason="needs cuda-bindings")
+def test_the_module_of_nvidia_has_what_is_called() -> None:
+    from importlib import import_module
+
+    library = import_module("cuda.bindings.driver")
+    called = {name[1:] for name in dir(CudaBindings) if name.startswith("_cu")} | SILENT
+    assert {name for name in called if not hasattr(library, name)} == set()
