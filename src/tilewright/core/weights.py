@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from tilewright.core.element_types import element_type, is_element_type
 
@@ -160,6 +162,18 @@ def own_bytes(path: Path) -> int:
     if reference_in(path) is None:
         return path.stat().st_size
     return sum(len(each.header) + each.bytes for _, _, each in _tensors_of(path))
+
+
+def values_by_name(path: Path) -> dict[str, npt.NDArray[np.uint8]]:
+    """The bytes of a network's constants by their own names, mapped from the file in which they
+    lie. Raises ValueError for a damaged file, OSError for what the file system refuses."""
+    mapped = dict[Path, npt.NDArray[np.uint8]]()
+    found = dict[str, npt.NDArray[np.uint8]]()
+    for own, source, tensor in _tensors_of(path):
+        if source not in mapped:
+            mapped[source] = np.memmap(source, np.uint8, "r")
+        found[own] = mapped[source][tensor.offset : tensor.offset + tensor.bytes]
+    return found
 
 
 def write_reference(path: Path, reference: WeightsReference) -> None:

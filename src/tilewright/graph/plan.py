@@ -156,11 +156,21 @@ class NetworkPlan:
     @cached_property
     def memory(self) -> dict[str, MemoryPlan]:
         """The arena of each device: where all tensors lie that are neither input nor output."""
-        buffers: dict[str, list[Buffer]] = {lane.device: [] for lane in self.lanes.values()}
-        for root, calls in self.touched.items():
-            tensor = self.tensors[root]
-            buffers[tensor.device].append(Buffer(name=root, bytes=tensor.bytes, calls=calls))
-        return {device: plan_memory(found, self.earlier) for device, found in buffers.items()}
+        devices = {lane.device for lane in self.lanes.values()}
+        return {device: plan_memory(self._buffers(device), self.earlier) for device in devices}
+
+    def memory_with(self, device: str, more: Sequence[Buffer]) -> MemoryPlan:
+        """The arena of a device with more buffers, placed around the tensors that lie there."""
+        offsets = self.memory[device].offsets
+        known = [(offsets[buffer.name], buffer) for buffer in self._buffers(device)]
+        return plan_memory(more, self.earlier, known)
+
+    def _buffers(self, device: str) -> list[Buffer]:
+        return [
+            Buffer(name=root, bytes=self.tensors[root].bytes, calls=calls)
+            for root, calls in self.touched.items()
+            if self.tensors[root].device == device
+        ]
 
     @property
     def arena_bytes(self) -> int:
@@ -317,13 +327,18 @@ def aligned(size_bytes: int) -> int:
     return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
-def plan_memory(buffers: Sequence[Buffer], earlier: Sequence[int]) -> MemoryPlan:
-    """Place all buffers; deterministic for equal input.
+def plan_memory(
+    buffers: Sequence[Buffer],
+    earlier: Sequence[int],
+    known: Sequence[tuple[int, Buffer]] = (),
+) -> MemoryPlan:
+    """Place all buffers around `known` ones, whose offsets stay; deterministic for equal input.
 
     `earlier` tells for each call which ones have ended when it begins, as bits.
     """
-    behind = {item.name: _ended_before(item, earlier) for item in buffers}
-    placed: list[tuple[int, Buffer]] = []
+    placed = list(known)
+    every = (*(buffer for _, buffer in known), *buffers)
+    behind = {item.name: _ended_before(item, earlier) for item in every}
     for item in sorted(buffers, key=lambda entry: (-entry.bytes, entry.first, entry.name)):
         neighbours = sorted(
             (offset, offset + aligned(other.bytes))

@@ -114,10 +114,20 @@ class NetworkRunner(ABC):
         """The answer to a request that takes as long as any, and `more_s`."""
 
 
+_TOLD: Mapping[str, type[TilewrightError]] = {
+    "InputError": InputError,
+    "TargetError": TargetError,
+    "DriverError": TargetError,
+}
+"""Errors of the process that are told as they are there."""
+
+
 def network_error(error: processes.RemoteError, what: str) -> TilewrightError:
     """What an error in the process of a network means for people; `what` failed there."""
-    if error.kind == InputError.__name__:
-        return InputError(error.message)
+    told = _TOLD.get(error.kind)
+    if told is not None:
+        message, _, hint = error.message.partition("\n")
+        return told(message, hint=hint or None)
     if error.kind in ("OSError", "PermissionError") or _CUT_SHORT in error.message:
         short = _CUT_SHORT in error.message
         reason = os.strerror(errno.ENOSPC) if short else error.message
@@ -135,10 +145,15 @@ def network_error(error: processes.RemoteError, what: str) -> TilewrightError:
 
 
 class NetworkWorker(base.Worker, NetworkRunner):
-    """A child process that holds compiled networks by name. Use as a context manager."""
+    """A child process that holds compiled networks by name. Use as a context manager.
 
-    def __init__(self, placement: records.Placement) -> None:
-        super().__init__(WORKER, placement)
+    `module` is what it runs; it has the placement's CPUs where networks run `here`, on them.
+    """
+
+    def __init__(
+        self, placement: records.Placement, module: str = WORKER, *, here: bool = True
+    ) -> None:
+        super().__init__(module, placement, here=here)
         self.placement = placement
 
     def compile(

@@ -1,0 +1,235 @@
+"""Running a network on a GPU: loaded once, its launches replayed as one CUDA graph.
+
+    loaded = LoadedCudaNetwork(read_network(path), weights, driver)
+    outputs = loaded([image])
+
+All that a run needs is allocated when the network is loaded, in one piece: constants, arena, memory
+of inputs and outputs. A run copies inputs there, replays the graph, and copies outputs back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from tilewright.compiler.cuda.driver import Driver, Graph, Memory, OutOfDeviceMemory
+from tilewright.compiler.cuda.network import LIBRARY, CudaNetwork, Place, read_network
+from tilewright.core.element_types import element_type
+from tilewright.core.errors import DamagedArtifact, InputError, TargetError
+from tilewright.core.units import format_bytes
+from tilewright.core.weights import WEIGHTS, values_by_name
+from tilewright.graph.network import Array, TensorType
+
+_BATCH_S = 0.02
+"""How much work is asked for at once while a meter is read."""
+_AHEAD = 1.5
+_MOST_AHEAD = 200
+
+
+class LoadedCudaNetwork:
+    """A network on a GPU: inputs in the model's order in, outputs in order out.
+
+    `weights` are the bytes of the constants by name. Raises TargetError for a GPU of another
+    architecture, or with less memory left than the network needs; ModelError for weights that are
+    not the network's.
+    """
+
+    def __init__(self, network: CudaNetwork, weights: Mapping[str, Array], driver: Driver) -> None:
+        require_architecture(network.arch, driver.card.arch)
+        self._network = network
+        self._driver = driver
+        self._modules = [driver.load(each.source, each.binary) for each in network.modules]
+        self._whole = _allocated(driver, network)
+        self._memory = dict(_pieces(self._whole, network))
+        for constant in network.constants:
+            if constant.place.bytes:
+                driver.upload(self._at(constant.place), weights[constant.name])
+        self._launches = [
+            (
+                self._modules[each.module],
+                each.launch,
+                {name: self._at(place) for name, place in each.arrays.items()},
+            )
+            for each in network.launches
+        ]
+        self._graph: Graph = driver.captured(self._launch_all)
+        driver.synchronise()
+
+    @classmethod
+    def open(cls, folder: Path, order: Sequence[str], driver: Driver) -> LoadedCudaNetwork:
+        """Load what `compile` wrote; `order` are the names of its constants.
+
+        Raises ModelError where the network takes others, or a file is damaged.
+        """
+        network = read_network(folder / LIBRARY)
+        if [constant.name for constant in network.constants] != list(order):
+            raise DamagedArtifact(folder, f"{LIBRARY} does not take the constants of the manifest")
+        try:
+            weights = values_by_name(folder / WEIGHTS)
+        except (OSError, ValueError) as error:
+            raise DamagedArtifact(folder, str(error)) from error
+        for constant in network.constants:
+            if constant.name not in weights or weights[constant.name].size != constant.type.bytes:
+                raise DamagedArtifact(folder, f"its weights lack {constant.name}, or differ")
+        return cls(network, weights, driver)
+
+    def close(self) -> None:
+        """Give the memory back; the network cannot be run any more."""
+        self._driver.synchronise()
+        self._driver.release(self._whole)
+        self._modules.clear()
+        self._launches.clear()
+
+    @property
+    def input_count(self) -> int:
+        """How many arrays a run takes."""
+        return len(self._network.inputs)
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        """Run once. Raises InputError for inputs of another number, shape or type, and where an
+        index is out of range."""
+        self._upload(inputs)
+        self._driver.replay(self._graph)
+        outputs = [self._downloaded(it.place, it.type) for it in self._network.outputs]
+        for check in self._network.checks:
+            if self._downloaded(check.place, _WORD)[0]:
+                raise InputError(check.message)
+        return outputs
+
+    def time(self, inputs: Sequence[Array], repeats: int, warmup: int) -> list[float]:
+        """Seconds of each replay of the graph by events; inputs and outputs are not copied."""
+        self._upload(inputs)
+        for _ in range(warmup):
+            self._driver.replay(self._graph)
+        return self._timed(repeats)
+
+    def repeat(self, inputs: Sequence[Array], seconds: float) -> int:
+        """Run again and again, for at least so many seconds and once; returns how often."""
+        self._upload(inputs)
+        (once_s,) = self._timed(1)
+        batch = max(1, int(_BATCH_S / max(once_s, 1e-6)))
+        count, end = 0, perf_counter() + seconds
+        while count == 0 or perf_counter() < end:
+            for _ in range(batch):
+                self._driver.replay(self._graph)
+            self._driver.synchronise()
+            count += batch
+        return count
+
+    def time_calls(self, inputs: Sequence[Array], repeats: int) -> list[tuple[str, float]]:
+        """Symbol and median seconds of every call in its place in the network, in order, by events
+        around each of them.
+
+        The launches are asked for while the GPU still is busy with the whole graph, so that no call
+        waits for this process. What the event costs is in each time.
+        """
+        self._upload(inputs)
+        (once_s,) = self._timed(1)
+        ahead, runs = 1, list[list[float]]()
+        for _ in range(repeats + 1):
+            began_s = perf_counter()
+            runs.append(self._call_times(ahead))
+            asked_s = perf_counter() - began_s
+            ahead = max(1, min(_MOST_AHEAD, int(_AHEAD * asked_s / max(once_s, 1e-6))))
+        medians = [median(samples) for samples in zip(*runs[1:], strict=True)]
+        symbols = [symbol for _, symbol in self._network.calls]
+        return list(zip(symbols, medians, strict=True))
+
+    def _call_times(self, ahead: int) -> list[float]:
+        """Seconds of each call, behind so many replays."""
+        driver = self._driver
+        events = [driver.event() for _ in range(len(self._network.calls) + 1)]
+        for _ in range(ahead):
+            driver.replay(self._graph)
+        driver.record(events[0])
+        done = 0
+        for each, launch in zip(self._network.launches, self._launches, strict=True):
+            while done < each.call:
+                done += 1
+                driver.record(events[done])
+            driver.launch(*launch)
+        for event in events[done + 1 :]:
+            driver.record(event)
+        return [
+            driver.elapsed_s(one, next_one)
+            for one, next_one in zip(events, events[1:], strict=False)
+        ]
+
+    def _timed(self, repeats: int) -> list[float]:
+        events = [self._driver.event() for _ in range(repeats + 1)]
+        self._driver.record(events[0])
+        for event in events[1:]:
+            self._driver.replay(self._graph)
+            self._driver.record(event)
+        pairs = zip(events, events[1:], strict=False)
+        return [self._driver.elapsed_s(one, next_one) for one, next_one in pairs]
+
+    def _launch_all(self) -> None:
+        for launch in self._launches:
+            self._driver.launch(*launch)
+
+    def _at(self, place: Place) -> Memory:
+        memory = self._memory[place.memory, place.number]
+        return memory.part(place.offset_bytes, place.bytes)
+
+    def _upload(self, inputs: Sequence[Array]) -> None:
+        ports = self._network.inputs
+        if len(inputs) != len(ports):
+            raise InputError(f"{len(inputs)} arrays given for {len(ports)} inputs")
+        for port, given in zip(ports, inputs, strict=True):
+            array = np.asarray(given, order="C")
+            if (array.shape, str(array.dtype)) != (port.type.shape, port.type.dtype):
+                raise InputError(
+                    f"input {port.name!r} is {array.dtype}{list(array.shape)}, the network was "
+                    f"compiled for {port.type}"
+                )
+            if array.nbytes:
+                self._driver.upload(self._at(port.place), array)
+
+    def _downloaded(self, place: Place, kind: TensorType) -> Array:
+        array = np.empty(kind.shape, element_type(kind.dtype).numpy)
+        if array.nbytes:
+            self._driver.download(self._at(place), array)
+        return array
+
+
+_WORD = TensorType((1,), "int32")
+
+
+def require_architecture(compiled: str, here: str) -> None:
+    """Raise TargetError where a cubin of one architecture does not run on a GPU of another: it
+    does on newer ones of the same generation, and those for `sm_90a` and the like on no others."""
+    wanted, given = (int(arch.removeprefix("sm_").rstrip("a")) for arch in (compiled, here))
+    same = wanted // 10 == given // 10 and wanted <= given
+    if wanted == given or (same and not compiled.endswith("a")):
+        return
+    raise TargetError(
+        f"the network was compiled for {compiled}, the GPU here is {here}",
+        hint=f"Run `tilewright optimize` with --target 'cuda -arch={here}'.",
+    )
+
+
+def _allocated(driver: Driver, network: CudaNetwork) -> Memory:
+    """Memory for all of a network. Raises TargetError where there is not enough."""
+    needed = network.memory_bytes
+    try:
+        return driver.allocate(needed)
+    except OutOfDeviceMemory as error:
+        raise TargetError(
+            f"the network needs {format_bytes(needed)} of the GPU's memory, of which "
+            f"{format_bytes(driver.free_bytes())} are free",
+            hint="Smaller inputs (--batch, --shape), or end what else uses the GPU "
+            "(`nvidia-smi` lists it).",
+        ) from error
+
+
+def _pieces(whole: Memory, network: CudaNetwork) -> Iterator[tuple[tuple[str, int], Memory]]:
+    """The pieces of a network's memory by kind and number, one behind the other."""
+    at = 0
+    for key, size in network.sizes_bytes.items():
+        yield key, whole.part(at, size)
+        at += size
