@@ -58,7 +58,7 @@ NETWORKS = ("resnet50", "mobilenet_v2", "bert_base", "vit_b16")
 BATCHES = (1, 8, 32)
 PADDING = "op:conv2d[c=3,h={h},k={k},pad={pad},out=32]"
 STEP = 1.15
-"""Of the modelled time per operation from one size to the next; more has to be a wave's."""
+"""Of the modelled time per operation from one size to the next; more has to come of a block more."""
 
 
 def placement(target: str) -> Placement:
@@ -259,11 +259,12 @@ def compile_defaults(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Point:
-    """A size of the convolution: its modelled time, operations, waves and implementation."""
+    """A size of the convolution: its modelled time, operations, blocks of the multiprocessor that
+    has the most of them, and implementation."""
 
     seconds: float
     flop: float
-    waves: float
+    most_blocks: float
     name: str
 
 
@@ -279,7 +280,9 @@ def modelled(text: str, on: Placement, name: str = "") -> Point:
     known = facts(
         *(spec, workload, on.target, on.resources, plain(workload)), [dict(candidate.settings)]
     )
-    return Point(float(known["estimate_s"][0]), workload.flop, float(known["waves"][0]), spec.name)
+    return Point(
+        float(known["estimate_s"][0]), workload.flop, float(known["most_blocks"][0]), spec.name
+    )
 
 
 def smooth(args: argparse.Namespace) -> int:
@@ -302,7 +305,7 @@ def smooth(args: argparse.Namespace) -> int:
                 odd = [
                     step
                     for step, (a, b) in zip(steps, pairwise(points), strict=True)
-                    if step > STEP and np.ceil(a.waves) == np.ceil(b.waves)
+                    if step > STEP and a.most_blocks == b.most_blocks
                 ]
                 unexplained += len(odd)
                 times = [point.seconds * 1e6 for point in points]
