@@ -58,7 +58,7 @@ NETWORKS = ("resnet50", "mobilenet_v2", "bert_base", "vit_b16")
 BATCHES = (1, 8, 32)
 PADDING = "op:conv2d[c=3,h={h},k={k},pad={pad},out=32]"
 STEP = 1.15
-"""Of the modelled time per operation from one size to the next; more has to come of a block more."""
+"""Of the modelled time per operation from one size to the next; more must come of a block more."""
 
 
 def placement(target: str) -> Placement:
