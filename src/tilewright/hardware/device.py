@@ -47,11 +47,9 @@ def is_local(device: Device) -> bool:
 
 
 def class_name(target: Target) -> str:
-    """What a device class's key begins with, for people: the model, and a CPU's widest vectors."""
+    """What a device class's key begins with: the model and its widest vectors, for people."""
     model = re.sub(r"\((?:r|tm)\)", "", target.model.lower())
     model = re.sub(r"[^a-z0-9]+", "-", model).strip("-")
-    if target.kind != "cpu":
-        return f"{model[:40]}-{target.kind}"
     features = set(target.features)
     vectors = next((name for name in ("avx2", "neon") if name in features), "sse")
     return f"{model[:40] or 'cpu'}-{'avx512' if set(AVX512) <= features else vectors}"
