@@ -39,6 +39,7 @@ _BUILT_IN = (
     "cuda.products",
     "cuda.default",
     "cuda.stream",
+    "cuda.rows",
 )
 
 

@@ -31,8 +31,8 @@ _CYCLES_OF_AN_ADDITION, _CYCLES_OF_AN_OPERATION = 1.08, 0.3375
 """Of a vector: one that waits for the one before, divided by four, and any other."""
 _CYCLES_OF_A_FOLD = 5.4
 """Adding one half of a row's partial results to the other."""
-_REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
-_NORMALISING = frozenset({"softmax", "log_softmax", "layer_norm", "rms_norm", "instance_norm"})
+REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
+NORMALISING = frozenset({"softmax", "log_softmax", "layer_norm", "rms_norm", "instance_norm"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def operand_frame(workload: Workload, forms: tuple[Form, ...]) -> Frame:
     computed on the way lies as the first argument of its shape does."""
     step, (data, *_), _ = anchored(workload)
     form = forms[-1]
-    if step.operator in _REDUCTIONS:
+    if step.operator in REDUCTIONS:
         fits = (i for i, each in enumerate(workload.arguments) if each.type.shape == data.shape)
         source = step.inputs[0]
         source = source if source < len(workload.arguments) else next(fits, None)
@@ -117,7 +117,7 @@ class Rows(Streaming):
     """Spec of row kernels."""
 
     name = "rows"
-    anchors = _REDUCTIONS | _NORMALISING | {"lrn"}
+    anchors = REDUCTIONS | NORMALISING | {"lrn"}
     element_types = frozenset({"float32", "float64", "int32", "int64"})
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:

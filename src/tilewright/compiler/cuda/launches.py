@@ -69,7 +69,8 @@ class _Host:
 
     def _allocate(self, node: Any, _visitor: Any) -> None:
         buffer = node.buffer
-        self.workspaces[str(buffer.name)] = prod(map(int, buffer.shape)), str(buffer.dtype)
+        kind, _, lanes = str(buffer.dtype).partition("x")  # of vectors where all accesses are
+        self.workspaces[str(buffer.name)] = prod(map(int, buffer.shape)) * int(lanes or 1), kind
 
     def _call(self, node: Any, _visitor: Any) -> None:
         if operator_name(node) != _LAUNCH:

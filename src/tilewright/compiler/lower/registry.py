@@ -20,6 +20,7 @@ _ELSEWHERE = {
     "conv2d_winograd1d": "conv2d_winograd",
     "conv2d_winograd2": "conv2d_winograd",
     "cuda_default": "cuda.default",
+    "cuda_rows": "cuda.rows",
     "cuda_stream": "cuda.stream",
     "cuda_product": "cuda.products",
     "metaschedule": "generic",

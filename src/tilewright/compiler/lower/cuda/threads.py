@@ -35,10 +35,11 @@ def integer(value: int) -> Expr:
 
 
 class Writer:
-    """Writes the function `main` of a program."""
+    """Writes the function `main` of a program; `lane` is that of the vector being written."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.lane: Expr = integer(0)
         self._builder = IRBuilder()
 
     @contextmanager
@@ -123,7 +124,9 @@ class Writer:
             return
         with script.vectorized(lanes) as variable:
             self.announce(variable, lanes)
+            self.lane = variable
             yield variable
+            self.lane = integer(0)
 
     @contextmanager
     def when(self, *conditions: Expr | bool) -> Generator[None]:
