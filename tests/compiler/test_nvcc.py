@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compiler.cuda.compilers import compiled_source, nvrtc, read_reports
+from tilewright.compiler.cuda.compilers import compiled_source, disassembled, nvrtc, read_reports
+from tilewright.core.errors import TargetError
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "cuda"
 SAID = """ptxas info    : 0 bytes gmem
@@ -28,6 +29,14 @@ def _nvcc(folder: Path, script: str) -> None:
     path = folder / "nvcc"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
+
+
+def _tool(folder: Path, script: str) -> None:
+    """An nvdisasm, where it is to do something."""
+    if script:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "nvdisasm").write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "nvdisasm").chmod(0o755)
 
 
 def test_reports_of_all_functions() -> None:
@@ -88,6 +97,40 @@ def test_an_nvcc_that_cannot_be_started_is_a_reason(
     path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert "could not be run" in compiled_source("", "sm_90").reason
+
+
+def test_ptx_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _nvcc(tmp_path, 'test "$1" = -ptx; for last; do :; done; echo .version 9.0 > "${last%.cu}.ptx"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert compiled_source("", "sm_90", "ptx").binary == b".version 9.0\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("", "nor installed"),
+        ("echo nvdisasm fatal error: no ELF >&2; exit 255", "no ELF"),
+        ("exec sleep 60", "could not be run"),
+    ],
+)
+def test_machine_code_wants_nvdisasm(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, said: str
+) -> None:
+    monkeypatch.setattr("tilewright.compiler.cuda.compilers._TIMEOUT_S", 0.2)
+    monkeypatch.setattr("tilewright.compiler.cuda.compilers._nvidia_homes", list)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    _tool(tmp_path, script)
+    with pytest.raises(TargetError, match=said):
+        disassembled(b"")
+
+
+def test_machine_code_is_what_nvdisasm_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tilewright.compiler.cuda.compilers._nvidia_homes", lambda: [tmp_path])
+    monkeypatch.setenv("PATH", "/bin:/usr/bin")
+    _tool(tmp_path / "cu13" / "bin", 'cat "$2"')
+    assert disassembled(b"EXIT ;") == "EXIT ;"
 
 
 # ------------------------------------------------------------------------- texts, and architectures

@@ -29,6 +29,13 @@ def test_facts_as_a_table(tmp_path: Path) -> None:
     assert "sectors_per_load" in done.out and "Fallback" in done.out
 
 
+@pytest.mark.parametrize(("view", "said"), [("cuda", "__global__"), ("tir", "blockIdx.x")])
+def test_kernels_are_shown(tmp_path: Path, view: str, said: str) -> None:
+    done = run(tmp_path, "show", "op:relu[shape=1x8x8x8]", f"--{view}", *H100)
+    assert done.code == 0, done.err
+    assert said in done.out
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -37,8 +44,11 @@ def test_facts_as_a_table(tmp_path: Path) -> None:
         (("explain", OPERATOR, *H100, "--confirm"), 2, "--confirm"),
         (("explain", OPERATOR, *H100, "--tracker", "localhost:9190"), 2, "tracker"),
         (("explain", "zoo:mlp", *H100), 2, "is no operator"),
-        (("explain", "zoo:mlp", *H100, "--threads"), 3, "generates code for CPUs"),
-        (("optimize", "zoo:mlp", *H100), 3, "explain op:"),
+        (("explain", "zoo:mlp", *H100, "--threads"), 3, "cannot run on this machine"),
+        (("optimize", "zoo:mlp", *H100), 3, "cannot run on this machine"),
+        (("show", OPERATOR, "--target", "cuda -model"), 3, "cannot be read"),
+        (("show", OPERATOR, "--cuda"), 2, "have no view 'cuda'"),
+        (("show", OPERATOR, "--cuda", "--ptx", *H100), 2, "exclude each other"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:

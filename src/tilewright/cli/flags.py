@@ -173,7 +173,9 @@ class TargetFlag(_Checked):
     target: Annotated[
         str,
         Parameter(
-            group=_MODEL, help="llvm (this CPU), a TVM target string, or rpc:KEY (remote boards)."
+            group=_MODEL,
+            help="llvm (this CPU), cuda (an NVIDIA GPU), a TVM target string, or rpc:KEY (remote "
+            "boards).",
         ),
     ] = "llvm"
     tracker: Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +19,40 @@ from tilewright.report.tables import Column, Table
 _COLUMNS = tuple(Column(field=name, label=name) for name in ("name", "view", "text"))
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewFlags:
+    """What is shown, one of them."""
+
+    graph: Annotated[
+        bool, Parameter(help="Operators and tensors (default).", negative="", show_default=False)
+    ] = False
+    tir: Annotated[
+        bool, Parameter(help="The scheduled loops.", negative="", show_default=False)
+    ] = False
+    asm: Annotated[bool, Parameter(help="The machine code.", negative="", show_default=False)] = (
+        False
+    )
+    cuda: Annotated[
+        bool, Parameter(help="CUDA C++, of a GPU's kernel.", negative="", show_default=False)
+    ] = False
+    ptx: Annotated[
+        bool, Parameter(help="PTX, of a GPU's kernel.", negative="", show_default=False)
+    ] = False
+    sass: Annotated[
+        bool, Parameter(help="The machine code of a GPU.", negative="", show_default=False)
+    ] = False
+
+    @property
+    def chosen(self) -> str | None:
+        """The one that was asked for, None where none was. Raises UsageError for several."""
+        asked = [field.name for field in fields(self) if getattr(self, field.name)]
+        if len(asked) > 1:
+            names = " and ".join(f"--{view}" for view in asked)
+            raise UsageError(f"{names} exclude each other; choose one.")
+        return asked[0] if asked else None
+
+
 def show(
     name: Annotated[
         str,
@@ -26,26 +60,18 @@ def show(
     ],
     /,
     *,
-    graph: Annotated[
-        bool, Parameter(help="Operators and tensors (default).", negative="", show_default=False)
-    ] = False,
-    tir: Annotated[
-        bool, Parameter(help="The scheduled loops.", negative="", show_default=False)
-    ] = False,
-    asm: Annotated[
-        bool, Parameter(help="The machine code.", negative="", show_default=False)
-    ] = False,
+    views: ViewFlags = ViewFlags(),
     target_flag: TargetOrArtifactFlags = TargetOrArtifactFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
-    """Show the kernels of a task or a model as a graph, as loops, or as machine code.
+    """Show the kernels of a task or a model as a graph, as loops, or as code.
 
-    For an artifact without --graph, --tir or --asm, show what it is: the network it was made from,
+    For an artifact without a flag, show what it is: the network it was made from,
     its machine, its tasks and its files.
     """
     from tilewright.deploy.manifest import is_artifact
 
-    view = _view(graph=graph, tir=tir, asm=asm)
+    view = views.chosen
     with working(flags, target_flag) as work:
         if view is None and is_artifact(name):
             _tell_artifact(work, Path(name), verify=target_flag.verify)
@@ -85,11 +111,3 @@ def _tell_artifact(work: Work, folder: Path, *, verify: bool) -> None:
         remarks=islands.of_tasks(result.tasks),
         warnings=result.warnings,
     )
-
-
-def _view(*, graph: bool, tir: bool, asm: bool) -> str | None:
-    asked = [view for view, wanted in {"graph": graph, "tir": tir, "asm": asm}.items() if wanted]
-    if len(asked) > 1:
-        names = " and ".join(f"--{view}" for view in asked)
-        raise UsageError(f"{names} exclude each other; choose one.")
-    return asked[0] if asked else None

@@ -25,7 +25,7 @@ from tilewright.core.records import Candidate, Failure, Outcome, Placement, Run
 from tilewright.core.signals import graceful_interrupt
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
-from tilewright.hardware.meters import Meter, named_meter
+from tilewright.hardware.meters import Meter, meter_of
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
 from tilewright.measure.circumstances import PROBE, Circumstances
@@ -142,7 +142,7 @@ def collector_of(
             "a meter measures the whole machine, including the copies that --neighbours runs.",
             hint="Use --power with --neighbours 0.",
         )
-    found = named_meter(meter)
+    found = meter_of(meter, places[0].placement.target)
     measurers = partial(open_measurer_under, meter=found)
     return Collector(places=places, store=store, events=events, measurers=measurers, meter=found)
 

@@ -8,7 +8,7 @@ are written anew before each timed call, by all threads, as the layer before doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import cycle, islice
@@ -23,13 +23,13 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.build import argument_types, compiled, kernel_hash_of, kernel_module
+from tilewright.compiler.operands import physical_operands, random_array
 from tilewright.core.records import Candidate, Protocol
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.arrays import to_logical, to_physical
+from tilewright.graph.arrays import to_logical
 from tilewright.graph.inputs import argument_limit
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.registry import implementation
 
 Watch = tuple[Callable[[], bool], Callable[[], None]]
 _PIECES = 64
@@ -222,18 +222,6 @@ def _flusher(size_bytes: int) -> Callable[[], None]:
     return rewriter([tvm.runtime.tensor(np.zeros(size_bytes // 8, np.float32))])
 
 
-def random_array(rng: np.random.Generator, shape: Sequence[int], dtype: str, limit: int):
-    """N(0, 1) for floats, [0, limit) for integers; large arrays repeat a pattern."""
-    count = prod(shape)
-    if dtype == "bool":
-        pattern = rng.integers(0, 2, min(count, _PATTERN)).astype(bool)
-    elif "int" in dtype:
-        pattern = rng.integers(0, limit, min(count, _PATTERN)).astype(dtype)
-    else:
-        pattern = rng.standard_normal(min(count, _PATTERN), dtype=np.float32).astype(dtype)
-    return np.resize(pattern, tuple(shape))
-
-
 class _Pool:
     """Random single-precision memory that operands are cut from, so that it is filled only once.
 
@@ -289,28 +277,8 @@ def evaluated(
     """What a kernel makes of logical arrays, as a logical array; `there` is the device, and the
     physical shape and type of the result."""
     device, (shape, dtype) = there
-    operands = _physical(workload, candidate, arrays)
+    operands = physical_operands(workload, candidate, arrays)
     tensors = [tvm.runtime.tensor(array, device) for array in operands]
     result = tvm.runtime.tensor(np.zeros(shape, dtype), device)
     call(*tensors, result)
     return to_logical(result.numpy(), candidate.forms[-1], workload.result.shape)
-
-
-def _physical(workload: Workload, candidate: Candidate, arrays: Sequence[Array]) -> Iterator[Array]:
-    """Logical arrays as the kernel takes them: in its layouts, constants packed.
-
-    One after the other, so that whoever copies them needs no memory for all.
-    """
-    spec = implementation(candidate.implementation)
-    roles = [argument.role for argument in workload.arguments]
-    constants = {
-        index: array
-        for index, (array, role) in enumerate(zip(arrays, roles, strict=True))
-        if role == "constant"
-    }
-    packed = spec.packed_shapes(workload, candidate)
-    physical = dict(spec.pack(workload, candidate, constants)) if packed else {}
-    for index, array in enumerate(arrays):
-        form = candidate.forms[index]
-        value = physical.pop(index) if index in packed else to_physical(array, form)
-        yield np.asarray(value, order="C")

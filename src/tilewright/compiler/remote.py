@@ -30,8 +30,9 @@ from tvm.support import cc
 
 from tilewright.compiler.build import argument_types, compiled, kernel_hash_of, kernel_module
 from tilewright.compiler.execute import check_constants, load_weights, undamaged
-from tilewright.compiler.kernel_runs import evaluated, random_array
+from tilewright.compiler.kernel_runs import evaluated
 from tilewright.compiler.network import CALLED, LIBRARY, MAIN, OUTSIDE, TIMED, WEIGHTS, mark_rows
+from tilewright.compiler.operands import random_array
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.core.element_types import element_type
 from tilewright.core.errors import DamagedArtifact, InputError, LinkError, last_line

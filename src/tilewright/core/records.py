@@ -77,6 +77,12 @@ class Placement:
         return self.device.target
 
     @property
+    def host_threads(self) -> int:
+        """Threads of the CPU that a process needs which runs kernels there: one starts those of
+        another kind of processor."""
+        return self.resources.threads if self.target.kind == "cpu" else 1
+
+    @property
     def tvm_target(self) -> str:
         """JSON text of the TVM target for these resources."""
         return self.target.tvm_target(self.resources)

@@ -15,8 +15,10 @@ from tilewright.report.shown import brief
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import allowed_outcomes, ranked
 
-VIEWS = ("graph", "tir", "asm")
+OF_GPUS = ("cuda", "ptx", "sass")
+VIEWS = ("graph", "tir", "asm", *OF_GPUS)
 _TIMEOUT_S = 120.0
+_TARGET_ERROR = errors.TargetError.__name__
 
 
 def show(
@@ -31,10 +33,16 @@ def show(
     """Text for a task's key, or for each task of a model, a single operator or an artifact.
 
     An artifact's tasks are shown as it computes them; `verify` as in `load`. Raises UsageError for
-    a view that is none of `VIEWS`.
+    a view that is none of `VIEWS` or that the target has not, TargetError where a tool is missing
+    that makes it.
     """
     if view not in VIEWS:
         raise errors.UsageError(f"unknown view {view!r}", hint=errors.close_matches(view, VIEWS))
+    if view in OF_GPUS and placement.target.kind != "cuda":
+        raise errors.UsageError(
+            f"kernels for the {placement.target.model} have no view {view!r}",
+            hint="--asm is machine code; --target 'cuda -model=H100' compiles for a GPU.",
+        )
     workload = store.workload(name)
     if workload is not None:
         candidates = [(workload, _best(workload, store, placement))]
@@ -50,6 +58,8 @@ def show(
                 for w, c in candidates
             )
         except (processes.RemoteError, processes.ChildError) as error:
+            if isinstance(error, processes.RemoteError) and error.kind == _TARGET_ERROR:
+                raise errors.TargetError(error.message) from error
             raise errors.TilewrightError(f"the kernel could not be built: {error}") from error
 
 

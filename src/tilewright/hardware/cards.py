@@ -9,9 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
+from uuid import UUID
 
 from tilewright.core.targets import LaunchLimits, Target
-from tilewright.hardware.gpus import CompilerReport, CudaLaunch, gpu_of, gpu_target, model_name
+from tilewright.hardware.gpus import (
+    CompilerReport,
+    CudaLaunch,
+    gpu_of,
+    gpu_target,
+    model_name,
+    nvml_library,
+)
 
 OLDEST = (7, 5)
 """The oldest compute capability that NVIDIA's compilers of CUDA 13 still compile for."""
@@ -125,6 +134,20 @@ def broken_limit(
         ),
         None,
     )
+
+
+def busy_share(identity: str, library: Any = None) -> float | None:
+    """The part of the last moments in which a card ran something, by NVML; None where NVML does not
+    tell. `library` is nvidia-ml-py's module, imported when it is not given."""
+    library = library or nvml_library()
+    if library is None:
+        return None
+    try:
+        library.nvmlInit()
+        handle = library.nvmlDeviceGetHandleByUUID(f"GPU-{UUID(identity)}")
+        return library.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+    except library.NVMLError:
+        return None
 
 
 def _whole(amount: int, unit: int) -> int:

@@ -47,9 +47,12 @@ def is_local(device: Device) -> bool:
 
 
 def class_name(target: Target) -> str:
-    """What a device class's key begins with: the model and its widest vectors, for people."""
+    """What a device class's key begins with: the model and its widest vectors, of a GPU
+    its architecture, for people."""
     model = re.sub(r"\((?:r|tm)\)", "", target.model.lower())
     model = re.sub(r"[^a-z0-9]+", "-", model).strip("-")
+    if target.kind == "cuda":
+        return f"{model[:40]}-{target.architecture.replace('_', '')}"
     features = set(target.features)
     vectors = next((name for name in ("avx2", "neon") if name in features), "sse")
     return f"{model[:40] or 'cpu'}-{'avx512' if set(AVX512) <= features else vectors}"
@@ -59,7 +62,8 @@ def class_key(target: Target) -> str:
     """The name of a device class: readable in front, a hash of all that counts behind.
 
     What follows from the instruction sets does not count, nor how many cores there are or may be
-    used: two machines of one processor are of one class.
+    used: two machines of one processor are of one class. GPUs of one model have more or fewer
+    multiprocessors, which count.
     """
     counted = {
         "model": target.model,
@@ -68,6 +72,8 @@ def class_key(target: Target) -> str:
         "target": json.loads(target.tvm or "{}"),
         "caches": [level.bytes for level in target.memory],
     }
+    if target.kind == "cuda":
+        counted |= {"caches": [], "cores": target.cores}
     return f"{class_name(target)}-{digest(canonical_json(counted), length=10)}"
 
 

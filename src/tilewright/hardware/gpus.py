@@ -194,7 +194,7 @@ def is_cuda(target: str) -> bool:
     """Whether a person means a GPU of NVIDIA's: `cuda`, `cuda -model=H100`, or TVM's JSON."""
     text = target.strip()
     if not text.startswith("{"):
-        return text.split(" ", 1)[0] == "cuda"
+        return text.split(maxsplit=1)[:1] == ["cuda"]
     try:
         return json.loads(text).get("kind") == "cuda"
     except (ValueError, AttributeError):

@@ -81,7 +81,7 @@ def read_target(text: str) -> dict[str, Any]:
     kind = target["kind"]
     if kind != "llvm":
         raise TargetError(
-            f"target kind {kind!r} is not supported; tilewright generates code for CPUs",
+            f"target kind {kind!r} is not supported here, where a CPU is described",
             hint=_way_out(kind),
         )
     _check_values(target, text)
@@ -91,7 +91,7 @@ def read_target(text: str) -> dict[str, Any]:
 def _way_out(kind: str) -> str:
     """What helps who asked for another kind; the names of all targets are not known here."""
     if kind == "cuda":
-        return "Facts of CUDA kernels before they run: tilewright explain op:... --target cuda"
+        return "GPUs are targets of their own: --target cuda, --target 'cuda -model=H100'."
     listing = "`tilewright targets` lists what can be used here."
     return "Did you mean llvm?" if near_names(kind, ["llvm"]) else listing
 

@@ -78,13 +78,14 @@ class Worker(Child):
         here: bool = True,
         memory_limit_bytes: int | None = None,
     ) -> None:
+        threads = placement.host_threads
         super().__init__(
             module,
-            environment={"TVM_NUM_THREADS": str(placement.resources.threads)} if here else None,
+            environment={"TVM_NUM_THREADS": str(threads)} if here else None,
             memory_limit_bytes=memory_limit_bytes,
             cpus=placement.binding.cpus if here else None,
         )
-        self._preparing = ("prepare", placement.resources.threads, placement.binding.cpus)
+        self._preparing = ("prepare", threads, placement.binding.cpus)
         self._prepared: int | None = None
 
     def request(self, message: tuple[Any, ...], timeout_s: float) -> Any:

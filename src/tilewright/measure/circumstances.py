@@ -35,8 +35,11 @@ def kernel_protocol(placement: Placement) -> Protocol:
     """Weights rotate through twice the last-level cache, at most 128 MiB.
 
     The cap is for servers whose last-level cache is larger than any network: there a network's
-    weights come from that cache, and so must a kernel's (docs/decisions/0004).
+    weights come from that cache, and so must a kernel's (docs/decisions/0004). On a GPU it is
+    twice the second-level cache, the last one, which activations are in.
     """
+    if placement.target.kind == "cuda":
+        return Protocol(rotation_bytes=2 * placement.target.cache_bytes(2), activations="warm")
     last_level = placement.target.cache_bytes(3) or placement.target.cache_bytes(2)
     return Protocol(rotation_bytes=min(2 * last_level, _MOST_ROTATION_BYTES))
 

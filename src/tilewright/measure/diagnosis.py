@@ -7,12 +7,14 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
+from tilewright.compiler.cuda import compilers
 from tilewright.core import errors, plugins, processes, records, settings, units
 from tilewright.core.results import Check, DoctorResult
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.environment import environment_card, noise_warnings, read_environment
 from tilewright.hardware.meters import Meter, find_cpu_meter, nvml_meter
 from tilewright.measure import base, kernels
+from tilewright.measure.accesses import cuda
 from tilewright.measure.peers.base import PEERS, make_peer
 from tilewright.models.exported.conversion import broken_packages
 from tilewright.store import open_store, registry
@@ -39,6 +41,7 @@ def examine(database: str) -> DoctorResult:
             *map(_peer, PEERS.names()),
             exporting_check(),
             *meter_checks(),
+            *gpu_checks(),
             *plugin_checks(),
             *(
                 Check(name="noise", status="warning", detail=text, advice="Close what else runs.")
@@ -140,6 +143,33 @@ def meter_checks(root: Path = Path("/")) -> list[Check]:
     there = (root / _NVIDIA_DRIVER).is_dir()
     cpu = _meter("power meter", find_cpu_meter(root))
     return [cpu, _meter("GPU power meter", nvml_meter())] if there else [cpu]
+
+
+def gpu_checks() -> list[Check]:
+    """The GPUs of NVIDIA's that kernels can run on, and what compiles for them, or why not. None of
+    them is needed."""
+    rows = cuda.CUDA.rows(None)
+    missing = compilers.missing_compiler()
+    there = any(row.usable for row in rows)
+    advice = "pip install 'tilewright[cuda]' adds what is not the driver's."
+    compiler = Check(
+        name="CUDA compiler",
+        status="warning" if there and missing else "ok",
+        detail=f"none: {missing}" if missing else "compiles kernels for GPUs",
+        advice=advice if there and missing else "",
+    )
+    return [
+        *(
+            Check(
+                name="GPU",
+                status="ok",
+                detail=row.detail if row.usable else f"none: {row.detail}",
+                advice="" if row.usable else advice,
+            )
+            for row in rows
+        ),
+        compiler,
+    ]
 
 
 def plugin_checks() -> list[Check]:

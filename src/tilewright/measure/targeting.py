@@ -15,7 +15,8 @@ from tilewright.hardware.device import local_placement
 from tilewright.hardware.meters import KernelEnergy, Meter
 from tilewright.kernels import registry
 from tilewright.measure import base, kernels, networks
-from tilewright.measure.accesses.here import DESCRIBED, cannot_run
+from tilewright.measure.accesses import cuda
+from tilewright.measure.accesses.here import DESCRIBED, HERE, cannot_run
 from tilewright.measure.accesses.registry import access_to, accesses
 from tilewright.measure.circumstances import Circumstances
 from tilewright.store.base import Store
@@ -27,8 +28,9 @@ def usable_placement(placement: Placement, events: EventSink = discard) -> Place
     describable_placement(placement)
     if placement.device.access == DESCRIBED.name:
         raise cannot_run(placement)
-    note = access_to(placement.device).note
-    if note:
+    access = access_to(placement.device)
+    busy = cuda.busy(placement) if access is cuda.CUDA else ""
+    for note in filter(None, (access.note, busy)):
         events(Note(message=note))
     return placement
 
@@ -74,7 +76,7 @@ def allowing(placement: Placement, libraries: str | Sequence[str]) -> Placement:
 
 def target_rows(threads: int | None) -> tuple[results.TargetRow, ...]:
     """What `--target` takes: this CPU first, then the forms for others."""
-    ways = sorted(accesses().values(), key=lambda access: not access.here)
+    ways = sorted(accesses().values(), key=lambda each: (each is not HERE, not each.here))
     return tuple(row for access in ways for row in access.rows(threads))
 
 
@@ -104,6 +106,8 @@ def open_measurer_under(
     """The measurer of a placement under circumstances; with a `meter` it also tells the energy of a
     call, and UsageError is raised for a device elsewhere."""
     placement = circumstances.placement
+    if circumstances.neighbours and placement.target.kind != "cpu":
+        raise errors.UsageError("Neighbours are copies of a kernel on other cores of a CPU.")
     if circumstances.neighbours:
         return kernels.CrowdedMeasurer(placement, circumstances.neighbours, seed=seed)
     if meter is None:

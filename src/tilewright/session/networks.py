@@ -36,7 +36,7 @@ from tilewright.deploy.decoding import cache_sizes
 from tilewright.deploy.several_shapes import OptimizedShapes
 from tilewright.deploy.shipment import OptimizedNetwork, default_folder
 from tilewright.graph.network import Array
-from tilewright.hardware.meters import named_meter
+from tilewright.hardware.meters import meter_of
 from tilewright.measure.targeting import describable_placement, placement_of
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
@@ -228,7 +228,7 @@ class NetworkVerbs(Opened):
             store=self.store,
             events=self.events,
             seed=self.seed,
-            meter=None if named is None else named_meter(named),
+            meter=None if named is None else meter_of(named, self.placement.target),
             memory=truth_of(memory, "memory"),
             verify=self.verify,
             max_error=error_of(max_error),
@@ -268,7 +268,8 @@ class NetworkVerbs(Opened):
         """Text that shows what became of a task, a model or an artifact.
 
         `what` is "graph" (operators and tensors), "tir" (the scheduled loops) or "asm" (the machine
-        code). A task is an `op:…` text or a task's key from a report.
+        code), of a GPU's kernel also "cuda" (the text), "ptx" and "sass" (the machine code). A task
+        is an `op:…` text or a task's key from a report.
         """
         placement = describable_placement(placement_of(self._target, self._tracker, self._threads))
         return showing.show(

@@ -1,5 +1,5 @@
 """A GPU's driver without a GPU: kernels are executed on the CPU when somebody reads what they
-wrote, and time is what each launch is said to take.
+wrote, and a clock tells what each launch is said to take.
 
     driver = SimulatedDriver()
     driver = SimulatedDriver(faults={"launch": StickyFault("CUDA_ERROR_ILLEGAL_ADDRESS", "…")})
@@ -48,8 +48,9 @@ class _Moment:
 class SimulatedDriver:
     """What `tilewright.compiler.cuda.driver.Driver` wants, executed on the CPU.
 
-    Work is kept until something is downloaded, or synchronised with; a graph that is replayed
-    several times in a row is executed once, as it would write the same again. Each launch and each
+    Work is kept until something is downloaded; a graph that is replayed several times in a row is
+    executed once, as it would write the same again, and what nobody can read any more is not
+    executed. Each launch and each
     fill takes `launch_s` of a made-up clock. `faults` are raised, once each, by the methods named.
     `seed` draws the order of blocks, warps and lanes.
     """
@@ -90,7 +91,9 @@ class SimulatedDriver:
         return memory
 
     def release(self, memory: Memory) -> None:
-        self.synchronise()
+        if len(self._memory) > 1:
+            self._execute_all()
+        self._asked.clear()
         del self._memory[memory.address]
 
     def upload(self, memory: Memory, array: Array) -> None:
@@ -102,7 +105,7 @@ class SimulatedDriver:
     def download(self, memory: Memory, array: Array) -> None:
         self._fail("download")
         check_fits(memory, array)
-        self.synchronise()
+        self._execute_all()
         array.reshape(-1).view(np.uint8)[...] = self._bytes(memory)
 
     def fill(self, memory: Memory, byte: int, stream: Stream = None) -> None:
@@ -151,6 +154,8 @@ class SimulatedDriver:
 
     def synchronise(self) -> None:
         self._fail("synchronise")
+
+    def _execute_all(self) -> None:
         asked, self._asked = self._asked, []
         for graph in asked:
             for work in graph:

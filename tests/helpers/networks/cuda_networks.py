@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from helpers.plugins.simulated_gpu import h100
-from helpers.processes.simulated_gpu import not_compiled
+from helpers.processes.simulated_gpu_networks import not_compiled
 from tilewright.compiler.cuda.execute import LoadedCudaNetwork
 from tilewright.compiler.cuda.network import CudaNetwork
 from tilewright.compiler.cuda_network import network_of

@@ -52,7 +52,7 @@ class SimulatedGpu:
         )
 
     def networks(self, placement: Placement) -> CudaNetworks:
-        return CudaNetworks(placement, "helpers.processes.simulated_gpu")
+        return CudaNetworks(placement, "helpers.processes.simulated_gpu_networks")
 
 
 ACCESS = SimulatedGpu()

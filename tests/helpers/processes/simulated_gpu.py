@@ -1,18 +1,47 @@
-"""The process of networks on a simulated GPU: kernels are executed on the CPU, and not compiled for
-a GPU."""
+"""The worker process of kernels, with a driver that executes them on the CPU.
+
+The file `fault` in the folder that the environment names says what goes wrong once, with the first
+kernel that is timed: `sticky`, `memory` or `hang`.
+"""
 
 from __future__ import annotations
 
+import os
+import runpy
+import time
+from pathlib import Path
+
+from tilewright.compiler.builders.cuda import BUILDER
 from tilewright.compiler.cuda.compilers import Compiled
-from tilewright.core import child
-from tilewright.measure.cuda_network_worker import Gpu
+from tilewright.compiler.cuda.driver import Driver, OutOfDeviceMemory, StickyFault
+from tilewright.core.targets import Target
 from tilewright.testing.simulated_driver import SimulatedDriver
 
+FOLDER, FAULT = "TILEWRIGHT_TEST_FAULTS", "fault"
+_FAULTS = {
+    "sticky": StickyFault("CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access (cuGraphLaunch)"),
+    "memory": OutOfDeviceMemory("the GPU's memory does not suffice: 1 MiB of 80 GiB are free"),
+}
 
-def not_compiled(_source: str, _arch: str) -> Compiled:
-    """In place of a cubin, which nobody executes here."""
+
+class _Hanging(SimulatedDriver):
+    def replay(self, graph: object) -> None:
+        time.sleep(60)
+
+
+def _opened(_target: Target) -> Driver:
+    path = Path(os.environ.get(FOLDER, "/nowhere")) / FAULT
+    if not path.exists():
+        return SimulatedDriver()
+    fault = path.read_text(encoding="utf-8")
+    path.unlink()
+    return _Hanging() if fault == "hang" else SimulatedDriver(faults={"replay": _FAULTS[fault]})
+
+
+def _cubin(_source: str, _arch: str, _form: str) -> Compiled:
     return Compiled(binary=b"a cubin")
 
 
 if __name__ == "__main__":
-    child.serve(Gpu(lambda _target: SimulatedDriver(), not_compiled).handlers)
+    BUILDER.open_driver, BUILDER.compile = _opened, _cubin
+    runpy.run_module("tilewright.measure.kernel_worker", run_name="__main__", alter_sys=False)

@@ -14,7 +14,7 @@ from tilewright.hardware.target import read_target
         ("lvm", "Did you mean llvm?"),
         ("simulatde", "`tilewright targets` lists"),
         ('{"kind": "opencl"}', "`tilewright targets` lists"),
-        ("cuda", "explain op:... --target cuda"),
+        ("cuda", "--target 'cuda -model=H100'"),
     ],
 )
 def test_another_kind_is_refused_with_a_way_out(text: str, helps: str) -> None:

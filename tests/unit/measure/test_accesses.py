@@ -61,7 +61,7 @@ def toy(tmp_path: Path):
 
 
 def test_ours_by_name() -> None:
-    assert list(accesses()) == ["rpc", "simulated", "described", "here"]
+    assert list(accesses()) == ["rpc", "simulated", "cuda", "described", "here"]
     assert all(name == access.name for name, access in accesses().items())
     assert access_to(HERE.device).runs_networks and access_to(HERE.device).here
 

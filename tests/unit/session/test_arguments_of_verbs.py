@@ -86,7 +86,7 @@ def test_profile(session: tw.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker()
     made, named = Asked(worker), Asked("a meter")
     monkeypatch.setattr(networks.profiling, "Profiler", made)
-    monkeypatch.setattr(networks, "named_meter", named)
+    monkeypatch.setattr(networks, "meter_of", named)
     assert session.profile(RELU) == "the answer"
     assert (made.named["meter"], made.named["memory"], made.named["verify"]) == (None, False, True)
     assert made.named["seed"] == 5 and made.named["max_error"] == MAX_ERROR
@@ -94,7 +94,7 @@ def test_profile(session: tw.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not named.arguments
     session.verify = False
     session.profile(RELU, meter="rapl", memory=True, settings="default", max_error=0.5)
-    assert named.arguments == ["rapl"] and made.named["meter"] == "a meter"
+    assert named.arguments == ["rapl", session.placement.target] and made.named["meter"] == "a meter"
     assert (made.named["memory"], made.named["verify"]) == (True, False)
     assert made.named["max_error"] == 0.5 and worker.run.arguments[2] == "default"
 

@@ -16,10 +16,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from tilewright.core.errors import TargetError
 from tilewright.core.scratch import scratch_folder
 from tilewright.hardware.gpus import CompilerReport
+
+Form = Literal["cubin", "ptx"]
 
 _TIMEOUT_S = 120.0
 _PTXAS = ("-v", "--register-usage-level=10", "--warn-on-local-memory-usage")
@@ -39,24 +42,68 @@ class Compiled:
     reason: str = ""
 
 
-def compiled_source(source: str, arch: str) -> Compiled:
-    """CUDA C++ compiled for an architecture such as `sm_90`; never raises for what is refused."""
+def compiled_source(source: str, arch: str, form: Form = "cubin") -> Compiled:
+    """CUDA C++ compiled for an architecture such as `sm_90`; never raises for what is refused.
+
+    The `binary` of form `ptx` is the text of that language, for which there are no reports.
+    """
     nvcc = shutil.which("nvcc")
     if nvcc is not None:
-        return _by_nvcc(nvcc, source, arch)
+        return _by_nvcc(nvcc, source, arch, form)
     if (library := nvrtc()) is not None:
-        return _by_nvrtc(*library, source, arch)
-    return Compiled(
-        reason="nvcc, of NVIDIA's CUDA toolkit, is not on the PATH, and NVRTC is not installed: "
+        return _by_nvrtc(*library, source, arch, form)
+    return Compiled(reason=missing_compiler())
+
+
+def missing_compiler() -> str:
+    """Why CUDA C++ cannot be compiled here; empty where it can."""
+    if shutil.which("nvcc") is not None or nvrtc() is not None:
+        return ""
+    return (
+        "nvcc, of NVIDIA's CUDA toolkit, is not on the PATH, and NVRTC is not installed: "
         "pip install 'tilewright[cuda]'"
     )
+
+
+def disassembled(binary: bytes) -> str:
+    """A cubin as SASS, the GPU's machine code, by nvdisasm. Raises TargetError where that is not
+    installed, or fails."""
+    packaged = (it for home in _nvidia_homes() for it in sorted(home.glob("*/bin/nvdisasm")))
+    nvdisasm = shutil.which("nvdisasm") or next(map(str, packaged), None)
+    if nvdisasm is None:
+        raise TargetError(
+            "machine code of NVIDIA's GPUs (SASS) is read by nvdisasm, of the CUDA toolkit, which "
+            "is neither on the PATH nor installed",
+            hint="pip install nvidia-cuda-nvdisasm adds it; --ptx does not need it.",
+        )
+    with scratch_folder() as folder:
+        cubin = folder / "kernel.cubin"
+        cubin.write_bytes(binary)
+        try:
+            done = subprocess.run(  # noqa: S603 - NVIDIA's own tool
+                [nvdisasm, "--print-code", str(cubin)],
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise TargetError(f"nvdisasm could not be run: {error}") from None
+    if done.returncode != 0:
+        raise TargetError(f"nvdisasm refuses: {_complaint(done.stderr)}")
+    return done.stdout
+
+
+def _nvidia_homes() -> list[Path]:
+    """The folders of NVIDIA's packages on PyPI."""
+    package = find_spec("nvidia")
+    return [Path(it) for it in (package and package.submodule_search_locations) or ()]
 
 
 @cache
 def nvrtc() -> tuple[Any, tuple[Path, ...]] | None:
     """NVRTC of NVIDIA's packages on PyPI, and the folders of their headers; None without them."""
-    package = find_spec("nvidia")
-    homes = [Path(it) for it in (package and package.submodule_search_locations) or ()]
+    homes = _nvidia_homes()
     found = [it for home in homes for it in home.glob("*/lib/libnvrtc*.so.*")]
     loaded = [ctypes.CDLL(str(it)) for it in sorted(found) if ".alt." not in it.name]
     headers = [
@@ -67,7 +114,9 @@ def nvrtc() -> tuple[Any, tuple[Path, ...]] | None:
     return loaded[-1], tuple(it for home in headers for it in (home, home / "cccl"))
 
 
-def _by_nvrtc(library: Any, headers: tuple[Path, ...], source: str, arch: str) -> Compiled:
+def _by_nvrtc(
+    library: Any, headers: tuple[Path, ...], source: str, arch: str, form: Form
+) -> Compiled:
     program = ctypes.c_void_p()
     library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
 
@@ -86,19 +135,19 @@ def _by_nvrtc(library: Any, headers: tuple[Path, ...], source: str, arch: str) -
     given = (ctypes.c_char_p * len(options))(*(it.encode() for it in options))
     refused = library.nvrtcCompileProgram(program, len(options), given)
     said = taken("ProgramLog").rstrip(b"\0").decode()
-    binary = b"" if refused else taken("CUBIN")
+    binary = b"" if refused else taken(form.upper()).rstrip(b"\0" if form == "ptx" else b"")
     library.nvrtcDestroyProgram(ctypes.byref(program))
     if refused:
         return Compiled(reason=f"NVRTC refuses: {_complaint(said)}")
     return Compiled(binary=binary, reports=read_reports(said))
 
 
-def _by_nvcc(nvcc: str, source: str, arch: str) -> Compiled:
+def _by_nvcc(nvcc: str, source: str, arch: str, form: Form) -> Compiled:
     with scratch_folder() as folder:
-        text, cubin = folder / "kernel.cu", folder / "kernel.cubin"
+        text, cubin = folder / "kernel.cu", folder / f"kernel.{form}"
         text.write_text(source, encoding="utf-8")
         flags = [
-            "-cubin",
+            f"-{form}",
             "-O3",
             f"-arch={arch}",
             _FAST_MATH,

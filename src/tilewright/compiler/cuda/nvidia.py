@@ -45,6 +45,7 @@ _STICKY = frozenset(
 """Errors after which a context gives no other answer (CUDA driver API, `CUresult`)."""
 _OLD_DRIVER = frozenset({"CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE"})
 _NON_BLOCKING = 1
+NO_GPU = "NVIDIA's driver is here, but it sees no GPU"
 _TYPES = {
     (True, 4): ctypes.c_int32,
     (True, 8): ctypes.c_int64,
@@ -116,7 +117,7 @@ def number_of(cards: tuple[Card, ...], target: Target) -> int:
     """Which of the cards is the first of a target's model; one of an architecture where the target
     names only that. Raises TargetError where none is, and for one that is too old."""
     if not cards:
-        raise TargetError("NVIDIA's driver is here, but it sees no GPU")
+        raise TargetError(NO_GPU)
     arch = target.architecture.rstrip("a")
     of_arch = [number for number, card in enumerate(cards) if card.arch == arch]
     agree = [it for it in of_arch if target.model in (cards[it].model, target.architecture, arch)]

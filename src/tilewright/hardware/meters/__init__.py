@@ -7,7 +7,7 @@ is none, it is a null meter that says why.
 from tilewright.hardware.meters.base import Meter, MeterLost, NullMeter, Reading
 from tilewright.hardware.meters.energy import KernelEnergy, measure_energy, measure_idle
 from tilewright.hardware.meters.nvml import nvml_meter
-from tilewright.hardware.meters.registry import METERS, find_cpu_meter, named_meter
+from tilewright.hardware.meters.registry import METERS, find_cpu_meter, meter_of, named_meter
 
 __all__ = [
     "METERS",
@@ -19,6 +19,7 @@ __all__ = [
     "find_cpu_meter",
     "measure_energy",
     "measure_idle",
+    "meter_of",
     "named_meter",
     "nvml_meter",
 ]

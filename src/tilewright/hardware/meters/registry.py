@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tilewright.core.errors import UsageError
 from tilewright.core.plugins import Offers
+from tilewright.core.targets import Target
 from tilewright.hardware.meters.base import Meter, MeterLost, no_meter
 from tilewright.hardware.meters.command import command_meter
 from tilewright.hardware.meters.nvml import nvml_meter
@@ -29,6 +30,11 @@ def named_meter(name: str, root: Path = Path("/")) -> Meter:
     if colon and not argument:
         raise UsageError(f"the power meter {name!r} has nothing after its colon")
     return maker(argument, root)
+
+
+def meter_of(name: str, target: Target) -> Meter:
+    """As `named_meter`; `auto` is the meter of the first GPU where kernels run on a GPU."""
+    return named_meter("nvml" if (name, target.kind) == ("auto", "cuda") else name)
 
 
 def find_cpu_meter(root: Path = Path("/")) -> Meter:

@@ -13,6 +13,7 @@ from tilewright.core.results import TargetRow
 from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.meters import KernelEnergy
 from tilewright.measure import base, kernels
+from tilewright.measure.accesses import cuda
 from tilewright.measure.accesses.base import BuiltByTvm
 from tilewright.measure.networks import NetworkRunner, NetworkWorker
 
@@ -58,6 +59,10 @@ class _Described(BuiltByTvm):
     name = "described"
     runs_networks = False
 
+    def refusal(self, placement: Placement) -> str | None:
+        """What TVM says; of a GPU nothing, as its target was made of what is known of GPUs."""
+        return None if placement.target.kind == "cuda" else super().refusal(placement)
+
     def placement(self, target: str, tracker: str | None, threads: int | None) -> None:
         """Nothing: what describes a target may mean this machine, whose access reads it."""
 
@@ -72,7 +77,7 @@ class _Described(BuiltByTvm):
             TargetRow(
                 name="cuda -model=H100",
                 usable=False,
-                detail="a GPU, for `explain op:...` only: its kernels before they run",
+                detail="any GPU that is known, described: its kernels before they run",
                 target="",
             ),
         )
@@ -88,6 +93,8 @@ class _Described(BuiltByTvm):
 
 def cannot_run(placement: Placement) -> TargetError:
     """The error for a target that nothing here runs."""
+    if placement.target.kind == "cuda":
+        return cuda.cannot_run(placement.target)
     return TargetError(
         f"the target {placement.tvm_target} cannot run on this machine",
         hint="Kernels for it can be looked at: `tilewright show op:... --asm --target ...`.",

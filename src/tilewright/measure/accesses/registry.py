@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tilewright.core import errors, plugins, records
-from tilewright.measure.accesses import here, rpc, simulated
+from tilewright.measure.accesses import cuda, here, rpc, simulated
 from tilewright.measure.accesses.base import Access
 
-_OURS: tuple[Access, ...] = (rpc.RPC, simulated.SIMULATED, here.DESCRIBED, here.HERE)
+_OURS: tuple[Access, ...] = (rpc.RPC, simulated.SIMULATED, cuda.CUDA, here.DESCRIBED, here.HERE)
 _OFFERS = plugins.Offers[Access](
     "tilewright.accesses",
     kind="access",

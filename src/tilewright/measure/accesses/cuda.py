@@ -1,0 +1,181 @@
+"""NVIDIA's GPUs in this machine, whose kernels run in child processes of this one; and those that
+are not here: kernels for them are compiled, looked at and predicted.
+
+    --target cuda                the first GPU here
+    --target 'cuda -model=H100'  the first H100 here; without one, what its datasheet says
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.compiler.cuda import compilers, nvidia
+from tilewright.core.codec import digest
+from tilewright.core.errors import TargetError, UsageError
+from tilewright.core.records import Device, Placement
+from tilewright.core.results import TargetRow
+from tilewright.core.targets import Binding, Target, threads_alone
+from tilewright.core.units import format_bytes
+from tilewright.hardware.cards import Card, busy_share, card_target
+from tilewright.hardware.device import ELSEWHERE, class_key
+from tilewright.hardware.gpus import gpu_target, is_cuda
+from tilewright.hardware.meters import KernelEnergy
+from tilewright.hardware.probe import allotted_cpus
+from tilewright.hardware.target import parse_gpu
+from tilewright.measure import base, kernels
+from tilewright.measure.networks import NetworkRunner
+
+_NAME = "cuda"
+_BUSY_SHARE = 0.05
+_EXAMPLE = "'cuda -model=H100'"
+
+
+class CudaMeasurer(kernels.KernelMeasurer):
+    """Measures candidates on a GPU of this machine. Its workers have no limit of memory: a driver
+    reserves far more than it uses."""
+
+    def __init__(
+        self, placement: Placement, *, seed: int = 0, energy: KernelEnergy | None = None
+    ) -> None:
+        super().__init__(placement, seed=seed, memory_limit_bytes=0, energy=energy)
+
+    def peaks(self) -> dict[str, float]:
+        """What the datasheet says of the ordinary units, and the card of its memory: nothing is
+        measured for it."""
+        target = self.placement.target
+        _, l2, memory = target.memory
+        per_cycle = target.units[0].operations_per_cycle * target.cores
+        return {
+            "flop_per_s": per_cycle * target.clock_hz,
+            "bytes_per_s": memory.bytes_per_s,
+            "cache_bytes_per_s": l2.bytes_per_s,
+        }
+
+
+class _Cuda:
+    name = _NAME
+    here = True
+    runs_networks = False
+    note = ""
+
+    def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement | None:
+        """A GPU here, else one that is only described. Raises TargetError for a target that names
+        nothing known, and for `cuda` alone where no GPU is here."""
+        if not is_cuda(target):
+            return None
+        if tracker is not None:
+            raise UsageError("A tracker is for rpc: targets; a CUDA target is none.")
+        if threads is not None:
+            raise UsageError(
+                "--threads is for CPUs: a kernel gets all multiprocessors of a GPU.",
+                hint="Leave out --threads.",
+            )
+        if target.strip() == _NAME:
+            return _placed_here(_first())
+        described = gpu_target(parse_gpu(target))
+        try:
+            cards = nvidia.find_cards()
+            return _placed_here(cards[nvidia.number_of(cards, described)])
+        except TargetError:
+            return _placed(described, ELSEWHERE, "described")
+
+    def rows(self, threads: int | None) -> Sequence[TargetRow]:
+        try:
+            cards = nvidia.find_cards()
+        except TargetError as error:
+            return (TargetRow(name=_NAME, usable=False, detail=error.message),)
+        if not cards:
+            return (TargetRow(name=_NAME, usable=False, detail=nvidia.NO_GPU),)
+        return tuple(_row(card, first=card is cards[0]) for card in cards)
+
+    def refusal(self, placement: Placement) -> None:
+        """None: the target was made here, of what is known of GPUs."""
+
+    def measurer(
+        self, placement: Placement, *, seed: int, energy: KernelEnergy | None = None
+    ) -> base.Measurer:
+        missing = compilers.missing_compiler()
+        if missing:
+            raise TargetError(f"kernels for GPUs cannot be compiled: {missing}")
+        return CudaMeasurer(placement, seed=seed, energy=energy)
+
+    def networks(self, placement: Placement) -> NetworkRunner:
+        raise TargetError(
+            "whole networks do not run on GPUs yet",
+            hint="Single operators do: op:conv2d[c=64,h=56,k=3,pad=1,out=64].",
+        )
+
+
+def cannot_run(target: Target) -> TargetError:
+    """The error for a GPU that is not here: what is missing."""
+    try:
+        cards = nvidia.find_cards()
+        nvidia.number_of(cards, target)
+    except TargetError as error:
+        return TargetError(
+            f"kernels for the {target.model} cannot run on this machine: {error.message}",
+            hint=error.hint
+            or "They can be looked at: `tilewright show op:... --cuda --target ...`.",
+        )
+    return TargetError(f"the {target.model} came while nobody looked", hint="Try again.")
+
+
+def busy(placement: Placement) -> str:
+    """What should be known of a GPU before anything of ours runs there: that something else does.
+    Empty where nothing is known."""
+    cards = {_instance(card): card for card in nvidia.find_cards()}
+    card = cards.get(placement.device.instance)
+    share = busy_share(card.identity) if card else None
+    if card is None or share is None or share < _BUSY_SHARE:
+        return ""
+    return (
+        f"Another process uses the {card.name} ({share:.0%} of the time just now); times may be "
+        "too long."
+    )
+
+
+def _first() -> Card:
+    """The card that `cuda` alone means."""
+    try:
+        cards = nvidia.find_cards()
+        if not cards:
+            raise TargetError(nvidia.NO_GPU)
+    except TargetError as error:
+        described = f"A GPU that is not here can be described: --target {_EXAMPLE}."
+        hint = " ".join(filter(None, (error.hint, described)))
+        raise TargetError(error.message, hint=hint) from None
+    nvidia.check_age(cards[0])
+    return cards[0]
+
+
+def _placed_here(card: Card) -> Placement:
+    return _placed(card_target(card), _instance(card), _NAME)
+
+
+def _placed(target: Target, instance: str, access: str) -> Placement:
+    return Placement(
+        device=Device(class_key=class_key(target), instance=instance, target=target, access=access),
+        resources=threads_alone(target.cores),
+        binding=Binding(cpus=allotted_cpus()),
+    )
+
+
+def _instance(card: Card) -> str:
+    """A stable name of a card that does not give it away."""
+    return digest(card.identity, length=12)
+
+
+def _row(card: Card, *, first: bool) -> TargetRow:
+    name = _NAME if first else f"cuda -model={card.model}"
+    size = f"{card.multiprocessors} multiprocessors, {format_bytes(card.memory_bytes)}"
+    try:
+        nvidia.check_age(card)
+        target = card_target(card)
+    except TargetError as error:
+        return TargetRow(name=name, usable=False, detail=f"{card.name}: {error.message}")
+    return TargetRow(
+        name=name, usable=True, detail=f"{card.name}: {card.arch}, {size}", target=target.tvm
+    )
+
+
+CUDA = _Cuda()
