@@ -94,7 +94,9 @@ def test_profile(session: tw.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not named.arguments
     session.verify = False
     session.profile(RELU, meter="rapl", memory=True, settings="default", max_error=0.5)
-    assert named.arguments == ["rapl", session.placement.target] and made.named["meter"] == "a meter"
+    assert (
+        named.arguments == ["rapl", session.placement.target] and made.named["meter"] == "a meter"
+    )
     assert (made.named["memory"], made.named["verify"]) == (True, False)
     assert made.named["max_error"] == 0.5 and worker.run.arguments[2] == "default"
 
