@@ -15,6 +15,7 @@ from tilewright.core.errors import DamagedArtifact, TargetError, UsageError
 from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.forks import is_forked
 from tilewright.deploy.decoding import Decoder, Stage
+from tilewright.deploy.engines import GPU, engine_of
 from tilewright.deploy.manifest import Machine, Manifest, Port, is_shape_set
 from tilewright.deploy.network_calls import (
     CallableNetwork,
@@ -27,8 +28,7 @@ from tilewright.deploy.opening import OpenedArtifact, open_artifact, open_member
 from tilewright.deploy.shape_set import Choice, Member, ShapeSet, read_shape_set
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
-from tilewright.measure.accesses.registry import access_to
-from tilewright.measure.targeting import open_networks
+from tilewright.measure.targeting import in_this_process, open_networks
 from tilewright.report import shown
 
 if TYPE_CHECKING:
@@ -50,18 +50,16 @@ class Artifact(CallableNetwork):
         self, opened: OpenedArtifact, threads: int | None, pool: WeightsPool | None = None
     ) -> None:
         """Networks that share their weights share a `pool`."""
-        from tilewright.compiler.execute import LoadedNetwork
-
         manifest, folder = opened.manifest, opened.folder
         self.manifest: Mapping[str, Any] = manifest.content
         self._opened = opened
         self.folder = folder
         self.islands = opened.islands
         ports = manifest.inputs, manifest.outputs
-        opening = partial(LoadedNetwork.open, folder, manifest.constants, pool)
-        super().__init__(ports, local_placement(threads), opening)
+        engine = engine_of(manifest.machine, threads, pool)
+        super().__init__(ports, engine, partial(engine.open, folder, manifest.constants))
         if self._network.input_count != len(self.inputs):
-            raise self._broken("model.so has another number of inputs")
+            raise self._broken(f"{manifest.machine.library} has another number of inputs")
 
     @property
     def input_ports(self) -> tuple[Port, ...]:
@@ -100,10 +98,10 @@ class ShapedArtifact(NamedCalls):
 
         self.folder = folder
         self.shapes = shapes
-        self.threads = local_placement(threads).resources.threads
         opened = [open_member(folder, member, verify=False) for member in shapes.members]
         for each in opened:
             _refuse_here(each)
+        self.threads = engine_of(opened[0].manifest.machine, threads).threads
         self.islands = tuple(dict.fromkeys(told for each in opened for told in each.islands))
         self._verify = verify
         self._pool = WeightsPool()
@@ -208,6 +206,8 @@ def decoder_of(
     assert roles is not None, "a decoder"
     for member in shapes.members:
         opened = open_member(folder, member, verify=verify)
+        if opened.manifest.machine.kind == GPU:
+            raise TargetError("a decoder runs on a CPU, and this one was made for a GPU")
         _refuse_here(opened)
         ports = {port.name: port for port in opened.manifest.inputs}
         known = ports[roles.tokens].ranges
@@ -223,7 +223,10 @@ def decoder_of(
 
 
 def _refuse_here(opened: OpenedArtifact) -> None:
-    """Raise TargetError where an artifact does not run in this process."""
+    """Raise TargetError where an artifact does not run in this process, as far as that is known
+    before it is loaded: of GPUs, their driver tells."""
+    if opened.manifest.machine.kind == GPU:
+        return
     refuse_other_machine(opened.manifest.machine, local_placement(None).target)
     _refuse_other_versions(opened.manifest)
     opened.require_engine()
@@ -244,7 +247,7 @@ def run_on(
     """
     if is_shape_set(folder):
         return _run_shape(folder, inputs, placement, verify=verify, events=events)
-    if access_to(placement.device).here:
+    if in_this_process(placement):
         network = load_one(folder, placement.resources.threads, verify=verify)
         for sentence in network.islands:
             events(Note(message=sentence))
@@ -308,12 +311,14 @@ def refuse_other_machine(
 
 
 def refuse_elsewhere(opened: OpenedArtifact, placement: records.Placement) -> None:
-    """The same for a device that is not this machine, under its own name; and where ONNX Runtime
-    computes parts of the network, which is not there."""
-    if access_to(placement.device).here:
+    """The same for the device of a placement, under its own name; and where ONNX Runtime computes
+    parts of the network, which is on this machine's CPU only."""
+    machine = opened.manifest.machine
+    if in_this_process(placement):
+        refuse_other_machine(machine, local_placement(None).target)
         return
     where = f"the device {placement.target.model}"
-    refuse_other_machine(opened.manifest.machine, placement.target, where)
+    refuse_other_machine(machine, placement.target, where)
     if opened.islands:
         raise TargetError(
             f"{opened.islands[0]} It is not on {where}.",

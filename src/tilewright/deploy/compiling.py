@@ -9,6 +9,7 @@ from tilewright.core import arguments
 from tilewright.core.errors import InternalError
 from tilewright.core.records import Placement
 from tilewright.core.scratch import scratch_folder
+from tilewright.deploy.engines import on_cpu
 from tilewright.deploy.network_calls import CallableNetwork
 from tilewright.deploy.publishing import input_ports, output_ports
 from tilewright.hardware.device import local_placement
@@ -35,7 +36,7 @@ class CompiledNetwork(CallableNetwork):
         ports = input_ports(network), output_ports(network)
         constants = network.fused.graph.constants
         opening = partial(LoadedNetwork.compiled, network.plan, placement.target, constants)
-        super().__init__(ports, placement, opening)
+        super().__init__(ports, on_cpu(placement), opening)
 
     def _title(self) -> str:
         return self._made_from

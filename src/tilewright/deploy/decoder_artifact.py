@@ -18,7 +18,7 @@ from tilewright.deploy.artifact import load_decoder
 from tilewright.deploy.decoding import Decoder
 from tilewright.deploy.several_shapes import SeveralNetworks, put_together, ship_each
 from tilewright.deploy.shape_set import ShapeSet
-from tilewright.measure.accesses.registry import access_to
+from tilewright.measure.targeting import in_this_process
 from tilewright.models import decoder as networks
 from tilewright.models.given import given_model
 from tilewright.models.onnx_file import read_onnx
@@ -59,9 +59,9 @@ def optimize_decoder(
     """Make an artifact of a decoder. Raises as `optimize`, UsageError for what is no ONNX file,
     ModelError for a model that is no decoder or counts positions by the length of its cache."""
     request = asked.request
-    if not access_to(placement.device).here:
+    if not in_this_process(placement):
         raise UsageError(
-            "a decoder runs in the process that loads it, on this machine",
+            "a decoder runs in the process that loads it, on this machine's CPU",
             hint="Leave --target out, or optimize its networks by themselves.",
         )
     source = parse_source(request.model)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
+from tilewright.compiler.cuda import network as cuda_network
 from tilewright.core import codec, element_types, input_files, records
 from tilewright.core.errors import DamagedArtifact, ModelError
 from tilewright.core.weights import WEIGHTS, reference_in
@@ -20,6 +21,8 @@ from tilewright.models import ModelOptions
 from tilewright.store.known_candidates import PlanOfBefore, plan_of_before, read_shipped
 
 LIBRARY = "model.so"
+LIBRARIES = {"cuda": cuda_network.LIBRARY}
+"""Files of compiled networks by TVM's kind of target; those for others are a `LIBRARY`."""
 MANIFEST = "manifest.json"
 SHAPES = "shapes.json"
 """In the folder of several shapes; each has a manifest in a folder of its own."""
@@ -99,6 +102,16 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     target: dict[str, Any]
     threads: Count
 
+    @property
+    def kind(self) -> str:
+        """TVM's kind of target: `llvm`, `cuda`."""
+        return str(self.target.get("kind", "llvm"))
+
+    @property
+    def library(self) -> str:
+        """The file that holds a compiled network for it."""
+        return LIBRARIES.get(self.kind, LIBRARY)
+
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What `manifest.json` holds; `sha256` is empty where it was written before there were hashes.
@@ -135,6 +148,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("apache-tvm", "apache-tvm-ffi"):
             if name not in self.versions:
                 raise ValueError(f"`versions` lacks {name!r}")
+
+    @property
+    def files(self) -> tuple[str, str]:
+        """The files that a network runs from: what was compiled, and its weights."""
+        return self.machine.library, WEIGHTS
 
     @property
     def content(self) -> dict[str, Any]:
@@ -218,7 +236,7 @@ def require_files(folder: Path, manifest: Manifest, *, verify: bool = True) -> N
     """Raise ModelError when the library or the weights are missing or not as they were written:
     as long, and, with `verify`, with the same content; so for weights that lie in a file which
     other shapes share."""
-    for name in (LIBRARY, WEIGHTS):
+    for name in manifest.files:
         known = manifest.sha256.get(name) if verify and manifest.sha256 else None
         _require_file(folder, folder / name, manifest.sizes_bytes.get(name), known)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +17,11 @@ from tilewright.core.errors import (
     close_matches,
     last_line,
 )
-from tilewright.core.records import Placement
+from tilewright.deploy.engines import Engine, LoadedNetwork
 from tilewright.deploy.manifest import Port
 from tilewright.graph.inputs import IndexRange
 from tilewright.graph.network import Array
 from tilewright.report import formats, tables
-
-if TYPE_CHECKING:
-    from tilewright.compiler.execute import LoadedNetwork
 
 
 class NamedCalls(ABC):
@@ -86,17 +83,15 @@ class CallableNetwork(NamedCalls):
     def __init__(
         self,
         ports: tuple[Sequence[Port], Sequence[Port]],
-        placement: Placement,
+        engine: Engine,
         opening: Callable[[], LoadedNetwork],
     ) -> None:
-        """`ports` are the inputs and the outputs; `opening` gives the network, in a thread whose
-        pool is as large as `placement` says."""
-        from tilewright.compiler.execute import Caller
-
+        """`ports` are the inputs and the outputs; `opening` gives the network, called by the
+        engine."""
         self._inputs, self._outputs = ports
         self.inputs, self.outputs = (tuple(port.name for port in each) for each in ports)
-        self.threads = placement.resources.threads
-        self._call = Caller(placement.resources.threads, placement.binding.cpus)
+        self.threads = engine.threads
+        self._call = engine.call
         self._network = self._call(opening)
 
     def _facts(self) -> dict[str, str]:

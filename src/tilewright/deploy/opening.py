@@ -13,7 +13,6 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.core.results import TaskReport
 from tilewright.core.weights import own_bytes, weights_of
 from tilewright.deploy.manifest import (
-    LIBRARY,
     MANIFEST,
     SHAPES,
     WEIGHTS,
@@ -192,7 +191,7 @@ def describe(folder: Path, *, verify: bool = True) -> artifacts.ArtifactResult:
         "versions": manifest.versions,
         "files": [
             _described(folder, manifest, name, verify=verify)
-            for name in (LIBRARY, WEIGHTS, MANIFEST)
+            for name in (*manifest.files, MANIFEST)
         ],
         "warnings": () if manifest.sha256 else (_UNHASHED,),
     }
@@ -207,14 +206,14 @@ def describe_shapes(folder: Path, *, verify: bool = True) -> artifacts.ShapesRes
     shapes = read_shape_set(folder, verify=verify)
     opened = [open_member(folder, each, verify=verify) for each in shapes.members]
     files = {weights_of(each.folder) for each in opened} | {
-        each.folder / LIBRARY for each in opened
+        each.folder / each.manifest.machine.library for each in opened
     }
     rows = [
         {
             **each.manifest.result,
             "shape": described(member.sizes),
             "sizes": member.sizes,
-            "alone_bytes": (each.folder / LIBRARY).stat().st_size
+            "alone_bytes": (each.folder / each.manifest.machine.library).stat().st_size
             + own_bytes(each.folder / WEIGHTS),
             "artifact": str(each.folder),
         }

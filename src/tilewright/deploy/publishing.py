@@ -18,6 +18,7 @@ from tilewright.core.scratch import PrivateFolder
 from tilewright.core.weights import SHARED_WEIGHTS
 from tilewright.deploy.hashes import file_sha256, sealed
 from tilewright.deploy.manifest import (
+    LIBRARIES,
     LIBRARY,
     MANIFEST,
     SCHEMA_VERSION,
@@ -41,7 +42,7 @@ from tilewright.models.source import is_model_file
 
 REPORT = "report.html"
 DRAWING = "layouts.onnx"
-FILES = (LIBRARY, WEIGHTS, REPORT, DRAWING, MANIFEST)
+FILES = (LIBRARY, *LIBRARIES.values(), WEIGHTS, REPORT, DRAWING, MANIFEST)
 """The files of an artifact, in the order in which they appear."""
 _STAGING = ".staging-"
 _PACKAGES = ("tilewright", "apache-tvm", "apache-tvm-ffi")
@@ -94,7 +95,7 @@ def reseal(folder: Path) -> Generator[None]:
     except BaseException:
         _write(folder, manifest)
         raise
-    files = (LIBRARY, WEIGHTS)
+    files = manifest.files
     changed = structs.replace(
         manifest,
         sizes_bytes={name: (folder / name).stat().st_size for name in files},
@@ -132,7 +133,16 @@ def write_manifest(race: Race, result: OptimizeResult) -> None:
     hashes of library, weights and itself."""
     network, placement, request = race.network, race.placement, race.request
     folder, plan = race.folder, race.winner.plan
-    files = (LIBRARY, WEIGHTS)
+    machine = Machine(
+        class_key=placement.device.class_key,
+        architecture=placement.target.architecture,
+        model=placement.target.model,
+        vector_bytes=placement.target.vector_bytes,
+        features=placement.target.features,
+        target=json.loads(placement.tvm_target),
+        threads=placement.resources.threads,
+    )
+    files = (machine.library, WEIGHTS)
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         model=network.model.name,
@@ -151,15 +161,7 @@ def write_manifest(race: Race, result: OptimizeResult) -> None:
         inputs=input_ports(network),
         outputs=output_ports(network),
         constants=tuple(plan.constant_names),
-        machine=Machine(
-            class_key=placement.device.class_key,
-            architecture=placement.target.architecture,
-            model=placement.target.model,
-            vector_bytes=placement.target.vector_bytes,
-            features=placement.target.features,
-            target=json.loads(placement.tvm_target),
-            threads=placement.resources.threads,
-        ),
+        machine=machine,
         versions={name: version(name) for name in (*_PACKAGES, *_engines(plan))},
         result=asdict(result),
     )

@@ -14,6 +14,7 @@ from tilewright.cost.floors import Peaks
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.meters import KernelEnergy, Meter
 from tilewright.kernels import registry
+from tilewright.kernels.base import CPU
 from tilewright.measure import base, kernels, networks
 from tilewright.measure.accesses import cuda
 from tilewright.measure.accesses.here import DESCRIBED, HERE, cannot_run
@@ -58,17 +59,21 @@ def describable_placement(placement: Placement) -> Placement:
     return placement
 
 
+def in_this_process(placement: Placement) -> bool:
+    """Whether kernels for a placement run where this process does: on this machine's CPU."""
+    return access_to(placement.device).here and placement.target.kind in CPU
+
+
 def allowing(placement: Placement, libraries: str | Sequence[str]) -> Placement:
     """The placement with libraries that may compute tasks there, by name. Raises UsageError for an
     unknown one, TargetError for one that is not installed, or not where kernels run."""
     names = registry.checked_libraries(texts_of(libraries, "libraries"))
     if not names:
         return placement
-    access = access_to(placement.device)
-    if not access.here:
+    if not in_this_process(placement):
         raise errors.TargetError(
             f"{', '.join(names)} cannot compute tasks on devices that are reached by "
-            f"{access.name!r}: libraries are on this machine only",
+            f"{placement.device.access!r}: libraries are on this machine's CPU only",
             hint="Leave out --libraries.",
         )
     return replace(placement, libraries=names)

@@ -7,10 +7,13 @@ from dataclasses import replace
 
 from tilewright.core import errors, input_files, processes, records, units
 from tilewright.graph import network, tasks
+from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.plan import NetworkPlan, lane_of
+from tilewright.kernels.base import CPU
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.generic import ISLAND
 from tilewright.kernels.plans import default_settings, lay_out
+from tilewright.kernels.registry import applicable
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.kernels import WORKER
 from tilewright.models import LoadedModel, ModelOptions, loading
@@ -40,10 +43,29 @@ def prepare_outline(
 
 def _cut(model: LoadedModel, placement: records.Placement) -> PreparedNetwork:
     fused = tasks.fused_network(model.graph)
+    _refuse_uncomputed(fused, placement)
     forms = choose_forms(fused, placement.target, placement.resources)
     plan = lay_out(fused, forms, lane_of(placement), default_settings(placement))
     require_memory(fused.graph, plan, input_files.machine_memory_bytes())
     return PreparedNetwork(model=model, fused=fused, forms=forms, plan=plan)
+
+
+def _refuse_uncomputed(fused: FusedNetwork, placement: records.Placement) -> None:
+    """Raise ModelError that names the nodes of the first call that nothing computes there."""
+    target = placement.target
+    known: dict[str, bool] = {}
+    for call in fused.calls:
+        key = call.workload.key
+        if key not in known:
+            known[key] = bool(applicable(call.workload, target, placement.resources))
+        if not known[key]:
+            operators = ", ".join(dict.fromkeys(step.operator for step in call.workload.steps))
+            raise errors.ModelError(
+                f"nothing computes {', '.join(map(repr, call.nodes))} ({operators}) on a "
+                f"{target.model}",
+                hint="On this machine's CPU, without --target, everything that ONNX Runtime runs "
+                "is computed.",
+            )
 
 
 def require_memory(graph: network.Graph, plan: NetworkPlan, limit_bytes: int) -> None:
@@ -68,6 +90,8 @@ def supported(
 ) -> LoadedModel:
     """The model with the opaque nodes that TVM's importer does not take as islands, before work
     begins. Raises ModelError for them where islands are refused, or no engine takes them."""
+    if placement.target.kind not in CPU:
+        return model  # what no kernel computes is refused where it is a call
     if not access_to(placement.device).here:
         options = replace(options, islands="refuse")
         for island in filter(None, (node.named.get(ISLAND) for node in model.graph.nodes)):

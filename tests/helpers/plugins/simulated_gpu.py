@@ -31,7 +31,7 @@ def h100() -> Placement:
 
 class SimulatedGpu:
     name = TARGET
-    here = False
+    here = True
     runs_networks = True
     note = "Kernels are executed on the CPU."
 

@@ -247,8 +247,9 @@ def test_a_device_elsewhere_is_refused_by_its_name(
     elsewhere = replace(opened, manifest=moved)
     with pytest.raises(TargetError, match=f"the device {placement.target.model}"):
         artifacts.refuse_elsewhere(elsewhere, placement)
-    monkeypatch.setattr(artifacts, "access_to", lambda _device: type("Here", (), {"here": True}))
-    artifacts.refuse_elsewhere(elsewhere, placement)
+    monkeypatch.setattr(artifacts, "in_this_process", lambda _placement: True)
+    with pytest.raises(TargetError, match="compiled for a64, this machine is"):
+        artifacts.refuse_elsewhere(elsewhere, placement)
 
 
 def test_what_shipped_is_shown(folder: Path, placement: Placement, tmp_path: Path) -> None:

@@ -1,0 +1,139 @@
+"""`optimize` for a GPU, simulated: from a model to an artifact that runs as a CUDA graph."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import tilewright
+from helpers.networks.onnx_models import model_of, normal, reference
+from helpers.plugins.offer import offering
+from helpers.plugins.simulated_gpu import POINTS, TARGET
+from tilewright.core.errors import ModelError, TargetError, UsageError
+from tilewright.core.results import OptimizeResult
+from tilewright.graph.network import Array
+from tilewright.testing.cuda_execution import compiler
+from tilewright.testing.simulated_driver import H100, SimulatedDriver
+
+pytestmark = pytest.mark.skipif(
+    compiler() is None, reason="no C++ compiler executes CUDA text here"
+)
+MODEL = model_of(
+    [
+        helper.make_node("Tanh", ["x"], ["t"]),
+        helper.make_node("Gemm", ["t", "w", "b"], ["h"]),
+        helper.make_node("Softmax", ["h"], ["y"], axis=1),
+    ],
+    {"x": (1, 24)},
+    constants={"w": normal(24, 6, seed=1), "b": normal(6, seed=2)},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Optimized:
+    folder: Path
+    result: OptimizeResult
+
+
+@pytest.fixture(scope="module")
+def optimized(tmp_path_factory: pytest.TempPathFactory) -> Generator[Optimized]:
+    place = tmp_path_factory.mktemp("optimized")
+    onnx.save(MODEL, place / "small.onnx")
+    folder = place / "out"
+    with offering(place / "offered", POINTS), tilewright.Session(target=TARGET, db="memory:") as s:
+        made = s.optimize(place / "small.onnx", budget=6, out=folder)
+        yield Optimized(folder, made.result)
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "tilewright.compiler.cuda.nvidia.open_driver", lambda _target: SimulatedDriver()
+    )
+
+
+def given(seed: int = 7) -> Array:
+    return normal(1, 24, seed=seed)
+
+
+def expected(x: Array) -> Array:
+    return reference(MODEL, {"x": x})["y"]
+
+
+def test_an_artifact_for_a_gpu_appears(optimized: Optimized) -> None:
+    names = {path.name for path in optimized.folder.iterdir()}
+    assert {"model.cuda", "weights.params", "manifest.json", "report.html"} <= names
+    assert "model.so" not in names
+    manifest = json.loads((optimized.folder / "manifest.json").read_text())
+    assert set(manifest["sizes_bytes"]) == {"model.cuda", "weights.params"}
+    assert manifest["machine"]["architecture"] == "sm_90"
+    result = optimized.result
+    assert result.max_rel_error < 1e-5
+    assert result.latency_s == pytest.approx(3e-5), "three launches of the simulated clock"
+    assert result.reference_latency_s is None and "GPU" in result.reference_untimed
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+def test_it_is_loaded_and_called_in_this_process(optimized: Optimized) -> None:
+    network = tilewright.load(optimized.folder)
+    for seed in range(2):
+        np.testing.assert_allclose(network(given(seed)), expected(given(seed)), rtol=1e-4)
+    with pytest.raises(UsageError, match=r"is float32\[1, 5\]"):
+        network(np.zeros((1, 5), np.float32))
+
+
+def test_it_runs_on_its_target_and_on_no_other(optimized: Optimized) -> None:
+    with tilewright.Session(target=TARGET, db="memory:") as there:
+        found = there.run(optimized.folder, {"x": given()})
+    np.testing.assert_allclose(found["y"], expected(given()), rtol=1e-4)
+    with (
+        tilewright.Session(target="simulated", db="memory:") as elsewhere,
+        pytest.raises(TargetError, match="compiled for sm_90, the device simulated is x86_64"),
+    ):
+        elsewhere.run(optimized.folder, {"x": given()})
+
+
+def test_another_gpu_refuses_it(optimized: Optimized, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = SimulatedDriver(replace(H100, capability=(8, 6)))
+    monkeypatch.setattr("tilewright.compiler.cuda.nvidia.open_driver", lambda _target: old)
+    with pytest.raises(TargetError, match="compiled for sm_90, the GPU here is sm_86"):
+        tilewright.load(optimized.folder)
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+@pytest.mark.parametrize("name", ["model.cuda", "weights.params"])
+def test_truncated_files_are_told(optimized: Optimized, tmp_path: Path, name: str) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(optimized.folder, copy)
+    whole = (copy / name).read_bytes()
+    (copy / name).write_bytes(whole[:-30])
+    with pytest.raises(ModelError, match=f"cut short in {name}"):
+        tilewright.load(copy)
+
+
+def test_what_has_no_cuda_kernel_is_refused_before_any_work(
+    optimized: Optimized, tmp_path: Path
+) -> None:
+    model = model_of(
+        [
+            helper.make_node("Relu", ["x"], ["r"], name="first"),
+            helper.make_node("TopK", ["r", "k"], ["y", "i"], name="largest"),
+        ],
+        {"x": (3, 10)},
+        constants={"k": np.array([2])},
+        outputs=("y", "i"),
+    )
+    onnx.save(model, tmp_path / "topk.onnx")
+    with (
+        tilewright.Session(target=TARGET, db="memory:") as session,
+        pytest.raises(ModelError, match="nothing computes 'largest' .* on a H100"),
+    ):
+        session.optimize(tmp_path / "topk.onnx", budget=6, out=tmp_path / "out")
