@@ -90,22 +90,22 @@ class Covered:
     def pick(
         self, spec: Implementation, workload: Workload, on: Placement, rng: np.random.Generator
     ) -> Iterator[Settings]:
-        """Settings of a space that try the most values that were tried the least."""
+        """The setting of a space with the most values that were never tried, then others as long as
+        they have any."""
         space = knob_space(spec, workload, on.target, on.resources, plain(workload))
         numbers = np.unique(rng.integers(space.range_length, size=400))
         settings = [space.settings(int(n)) for n in numbers[space.accepted(numbers)]]
         for each in settings:
             self.offered |= {(spec.name, *item) for item in each.items()}
-        for _ in range(min(TRIES, len(settings))):
+        for number in range(min(TRIES, len(settings))):
             fresh = [
                 sum(not self.tried[spec.name, *item] for item in each.items()) for each in settings
             ]
-            if max(fresh) == 0 and self.tried[spec.name, "", None]:
+            if number and max(fresh) == 0:
                 return
             best = settings[int(np.argmax(fresh))]
             self.tried.update((spec.name, *item) for item in best.items())
             yield best
-        self.tried[spec.name, "", None] += 1
 
     def missing(self) -> list[str]:
         """Values that could have been tried and were not."""
@@ -179,11 +179,10 @@ def shapes(args: argparse.Namespace) -> int:
         ran.update(counts)
     wrong, missing = [text for _, _, some in found for text in some], covered.missing()
     rows = [[name, kind, str(count)] for (kind, name), count in sorted(ran.items())]
-    values = len({item for item in covered.tried if item[1]})
     text = table(["implementation", "workloads", "kernels"], rows)
     summary = (
         f"{args.count} workloads, {sum(ran.values())} kernels in {len(ORDERS)} orders each, "
-        f"{values} values of knobs: {len(wrong)} wrong, {len(missing)} values never tried."
+        f"{len(covered.tried)} values of knobs: {len(wrong)} wrong, {len(missing)} never tried."
     )
     _tell("shapes", f"{text}\n\n{summary}", page=args.page)
     for line in missing:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from math import prod
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +14,15 @@ from helpers.kernels.every_anchor import CASES
 from helpers.kernels.one_kernel import step, workload
 from tilewright.compiler.cuda.code import cuda_code
 from tilewright.compiler.cuda.compilers import nvrtc
+from tilewright.core.records import Candidate
+from tilewright.core.targets import Target, threads_alone
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
-from tilewright.hardware.gpus import CudaCode, CudaKernel
+from tilewright.hardware.gpus import CudaCode, CudaKernel, gpu_target
 from tilewright.hardware.target import parse_gpu
+from tilewright.testing.implementations import plain
 
-TARGET = parse_gpu("cuda -arch=sm_90").target
+TARGET = gpu_target(parse_gpu("cuda -arch=sm_90"))
 compiles = pytest.mark.skipif(
     shutil.which("nvcc") is None and nvrtc() is None, reason="neither nvcc nor NVRTC is here"
 )
@@ -31,7 +35,14 @@ def convolution(pad: int, channels: int = 16, height: int = 30, kernel: int = 3)
 
 
 def inspected(task: Workload, *, compiled: bool = False) -> CudaCode:
-    return cuda_code(task, TARGET, compiled=compiled)
+    return code_for(task, TARGET, compiled=compiled)
+
+
+def code_for(task: Workload, target: Target, *, compiled: bool) -> CudaCode:
+    """TVM's own schedule."""
+    candidate = Candidate(implementation="cuda_default", settings=(), forms=plain(task))
+    resources = threads_alone(target.cores)
+    return cuda_code(task, candidate, target, resources, compiled=compiled)
 
 
 def only(code: CudaCode) -> CudaKernel:
@@ -101,8 +112,8 @@ def test_the_compiler_reports_on_every_function() -> None:
 
 @compiles
 def test_what_the_compiler_refuses_leaves_the_rest() -> None:
-    gpu = parse_gpu("cuda -arch=sm_60")
-    code = cuda_code(convolution(1), gpu.target, compiled=True)
+    pascal = gpu_target(parse_gpu("cuda -arch=sm_60"))
+    code = code_for(convolution(1), pascal, compiled=True)
     if code.reason == "":
         pytest.skip("this compiler still compiles for sm_60")
     assert "sm_60" in code.reason or "architecture" in code.reason
@@ -112,11 +123,9 @@ def test_what_the_compiler_refuses_leaves_the_rest() -> None:
 def test_a_process_that_made_code_ends_well() -> None:
     """TVM keeps what is told of reductions until after Python has ended."""
     code = (
-        "import sys; from tilewright.compiler.cuda.code import cuda_code\n"
-        "from tilewright.graph.workload import parse_workload\n"
-        "print(cuda_code(parse_workload(sys.argv[1]), sys.argv[2], compiled=False).rule)"
+        "import sys; sys.path.insert(0, sys.argv[1]); from compiler.test_cuda_code import *\n"
+        "print(inspected(workload([(4, 30)], step('softmax', 0, axis=1))).rule)"
     )
-    task = workload([(4, 30)], step("softmax", 0, axis=1))
-    command = [sys.executable, "-c", code, task.text, TARGET]
+    command = [sys.executable, "-c", code, str(Path(__file__).parents[1])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "GeneralReduction\n", "")

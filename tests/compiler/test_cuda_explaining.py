@@ -14,12 +14,13 @@ from tilewright.core.events import Event, Note
 from tilewright.core.predictions import ExplainResult
 
 H100 = "cuda -model=H100"
+UNTUNED = "cuda_default"
 ROWS = "op:dense[m={m},k=2048,n=1000]"
 nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
 
 
 def explained(
-    name: str, target: str = H100, versus: str | None = None
+    name: str, target: str = H100, versus: str | None = None, implementation: str = ""
 ) -> tuple[ExplainResult, list[str]]:
     notes: list[str] = []
 
@@ -28,11 +29,11 @@ def explained(
             notes.append(event.message)
 
     with tilewright.open(target=target, events=listen, db=Path("none/there.db")) as session:
-        return session.explain(name, versus=versus), notes
+        return session.explain(name, versus=versus, implementation=implementation), notes
 
 
 def test_a_second_row_changes_the_rule() -> None:
-    found, _ = explained(ROWS.format(m=2), versus=ROWS.format(m=1))
+    found, _ = explained(ROWS.format(m=2), versus=ROWS.format(m=1), implementation=UNTUNED)
     first = found.differences[0]
     assert (first.fact, first.first, first.second) == ("rule", "Matmul", "Reduction")
     assert all(difference.share is None for difference in found.differences)
@@ -45,7 +46,7 @@ def test_a_second_row_changes_the_rule() -> None:
 @nvcc
 def test_where_a_wave_begins() -> None:
     """98 blocks an image, nine times 132 at once: twelve images; measured so on an H100."""
-    found, notes = explained("op:conv2d[n=12,c=64,h=56,k=3,pad=1,out=64]")
+    found, notes = explained("op:conv2d[n=12,c=64,h=56,k=3,pad=1,out=64]", implementation=UNTUNED)
     if found.facts["registers"] != 56:
         pytest.skip("another nvcc gives other registers")
     assert found.facts["blocks_per_multiprocessor"] == 9
@@ -89,5 +90,29 @@ def test_what_else_a_cuda_target_cannot() -> None:
     with tilewright.open(target=H100) as session:
         with pytest.raises(UsageError, match="--confirm"):
             session.explain(ROWS.format(m=1), confirm=True)
-        with pytest.raises(TargetError, match="generates code for CPUs"):
+        with pytest.raises(TargetError, match="cannot run on this machine"):
             _ = session.placement
+
+
+def test_an_operator_along_its_padding_without_a_card() -> None:
+    """What changes in the kernel is told, and that nothing was measured."""
+    notes: list[str] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Note):
+            notes.append(event.message)
+
+    with tilewright.open(target=H100, events=listen, db=Path("none/there.db")) as session:
+        found = session.study_padding("op:conv2d[c=3,h=29,k=3,pad=1,out=8]", values=(0, 1, 2))
+        with pytest.raises(UsageError, match="is no single operator"):
+            session.study_padding("zoo:mlp")
+    assert [row.value for row in found.rows] == [0, 1, 2]
+    assert {row.latency_s for row in found.rows} == {None}
+    predicted = [row.predicted_s for row in found.rows]
+    assert predicted == sorted(predicted) and predicted[0] > 0
+    comparisons = [row.facts["comparisons"] for row in found.rows]
+    assert comparisons[0] < comparisons[1], "a border is asked about"
+    sizes = [4 * (3 * 29 * 29 + 8 * 27 + 8 + 8 * (27 + 2 * pad) ** 2) for pad in (0, 1, 2)]
+    for row, size in zip(found.rows, sizes, strict=True):
+        assert row.memory_bytes is not None and size - 32 <= row.memory_bytes
+    assert any("Nothing was measured" in note for note in notes)

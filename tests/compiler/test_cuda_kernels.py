@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 from helpers.kernels.cuda_kernels import ORDERS, check_cuda_kernel, executed
 from helpers.kernels.every_anchor import CASES
 from helpers.kernels.one_kernel import step, workload
-from tilewright.compiler.cuda.code import default_module
 from tilewright.compiler.cuda.launches import cuda_program
+from tilewright.compiler.lower import registry
+from tilewright.core.records import Candidate
+from tilewright.core.targets import threads_alone
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
-from tilewright.hardware.gpus import CudaLaunch, CudaProgram
+from tilewright.hardware.gpus import CudaLaunch, CudaProgram, gpu_target
 from tilewright.hardware.target import parse_gpu
 from tilewright.measure.checking import sample_arguments
 from tilewright.testing.cuda_execution import KernelFault, compiler, cuda_executable
+from tilewright.testing.implementations import plain
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "cuda"
 pytestmark = pytest.mark.skipif(
@@ -32,9 +35,10 @@ def lowered(task: Workload, arch: str = "sm_90") -> tuple[str, CudaProgram]:
     """The rule of TVM's that applied, and its text."""
     import tvm
 
-    target = tvm.target.Target(parse_gpu(f"cuda -arch={arch}").target)
-    rule, module = default_module(task, target)
-    return rule, cuda_program(module, target)
+    target = gpu_target(parse_gpu(f"cuda -arch={arch}"))
+    candidate = Candidate(implementation="cuda_default", settings=(), forms=plain(task))
+    program, schedule = registry.lowered(task, candidate, target, threads_alone(target.cores))
+    return program.rule, cuda_program(schedule.mod, tvm.target.Target(target.tvm))
 
 
 def check(task: Workload, rule: str = "", arch: str = "sm_90") -> CudaProgram:

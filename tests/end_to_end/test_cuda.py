@@ -24,9 +24,12 @@ def test_facts_and_differences_as_json(tmp_path: Path) -> None:
 
 
 def test_facts_as_a_table(tmp_path: Path) -> None:
-    done = run(tmp_path, "explain", "op:relu[shape=1x8x8x8]", *H100)
+    words = ("explain", "op:relu[shape=1x8x8x8]", *H100)
+    done = run(tmp_path, *words)
     assert done.code == 0, done.err
-    assert "sectors_per_load" in done.out and "Fallback" in done.out
+    assert "sectors_per_load" in done.out and "cuda_stream" in done.out
+    done = run(tmp_path, *words, "--implementation", "cuda_default")
+    assert done.code == 0 and "Fallback" in done.out, done.err
 
 
 @pytest.mark.parametrize(("view", "said"), [("cuda", "__global__"), ("tir", "blockIdx.x")])

@@ -44,8 +44,7 @@ def explain(
     settings, each with its share of the variance of the predicted times. Turning points
     are sizes from which on vectors or rounds of threads are no longer full, or data no longer fits
     a cache. `explain MODEL --threads` finds the best number of threads for a network. With
-    `--target 'cuda -model=H100'` the facts are those of the CUDA kernels that TVM's default
-    schedules generate.
+    `--target 'cuda -model=H100'` the facts are those of the operator's kernels for that GPU.
     """
     threads = thread_counts or flags.asks_for_threads
     options = model_flags.options(flags.seed)
@@ -59,5 +58,11 @@ def explain(
         if threads:
             found = work.session.best_threads(name, options=options)
         else:
-            found = work.session.explain(name, versus=versus, confirm=confirm, options=options)
+            found = work.session.explain(
+                name,
+                versus=versus,
+                confirm=confirm,
+                implementation=flags.implementation,
+                options=options,
+            )
         work.tell("explain", found)

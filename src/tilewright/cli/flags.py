@@ -135,7 +135,16 @@ class SharedFlags(ThreadedFlags, CommonFlags):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class SharedFlagsOfExplain(CommonFlags):
-    """The same with `--threads` for a question, too."""
+    """The same with `--threads` for a question, too, and the implementation to be explained."""
+
+    implementation: Annotated[
+        str,
+        Parameter(
+            help="On a GPU: the implementation that is explained, such as cuda_default, TVM's own "
+            "schedules [default: the one with the least estimate].",
+            show_default=False,
+        ),
+    ] = ""
 
     threads: Annotated[
         tuple[int, ...] | None,
@@ -162,7 +171,9 @@ class SharedFlagsOfExplain(CommonFlags):
     @property
     def opening(self) -> dict[str, Any]:
         """The same, with the one number of threads where one is given."""
-        return {**super().opening, "threads": self.threads[0] if self.threads else None}
+        opening = {**super().opening, "threads": self.threads[0] if self.threads else None}
+        del opening["implementation"]
+        return opening
 
 
 @Parameter(name="*")

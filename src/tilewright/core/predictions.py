@@ -119,14 +119,19 @@ class PredictResult(NetworkResult, Displayed):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRow:
     """An operator with one parameter at `value`, in its default settings: measured (None where it
-    failed) and predicted seconds, the roofline's, and facts that change along the sweep."""
+    failed, or no device is here) and predicted seconds, the roofline's (None of an unknown GPU),
+    and facts that change along the sweep. On a GPU the predicted seconds are those of a model of
+    waves, `power_w` is the mean power while the kernel ran (None where no meter is), and
+    `memory_bytes` the device memory that its tensors and workspaces take."""
 
     value: int
     latency_s: float | None
     predicted_s: float
-    roof_s: float
+    roof_s: float | None
     implementation: str
     facts: dict[str, float]
+    power_w: float | None = None
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -131,8 +131,8 @@ class CudaProgram:
 class CudaCode:
     """An operator as CUDA code.
 
-    `rule` is the schedule rule of TVM's that applied, `kernels` are in the order in which they run;
-    `binary` is a cubin, empty where `reason` says why there is none.
+    `rule` is its implementation, of TVM's own schedules the rule that applied; `kernels` are in the
+    order in which they run; `binary` is a cubin, empty where `reason` says why there is none.
     """
 
     rule: str

@@ -11,20 +11,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log
 
-from tilewright.core.errors import UsageError
+from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.predictions import ExplainResult, FactDifference, TurningPoint
+from tilewright.core.records import Placement
 from tilewright.cost import blocks
 from tilewright.cost.demand import Blocks
 from tilewright.cost.floors import Peaks, Work, roofline_s
 from tilewright.graph.workload import Workload
-from tilewright.hardware.device import local_placement
 from tilewright.hardware.gpus import CompilerReport, CudaCode, CudaKernel, Gpu, gpu_target
 from tilewright.hardware.target import parse_gpu
 from tilewright.insight.single_operators import along, main_task, numbers_of
+from tilewright.kernels.estimates import estimate_s
+from tilewright.kernels.spaces import ranked_defaults
 from tilewright.measure.kernels import CudaInspector
+from tilewright.measure.targeting import placement_of
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
+from tilewright.predict.kernel_features import Kernel
 
 _WARP = 32
 _SECTOR_BYTES = 32
@@ -155,11 +159,14 @@ class _Point:
 
 @dataclass(frozen=True, kw_only=True)
 class CudaExplainer:
-    """Explains operators in TVM's default GPU schedules."""
+    """Explains operators in the default settings of an implementation for GPUs, the one with the
+    least estimate unless one is named."""
 
+    placement: Placement
     gpu: Gpu
     events: EventSink
     options: ModelOptions
+    implementation: str = ""
 
     def explain(
         self, name: str, versus: str | None = None, *, confirm: bool = False
@@ -168,59 +175,68 @@ class CudaExplainer:
 
         Turning points are values of the operator's numbers from which on its blocks need a wave
         more, or another schedule rule applies, as far as the GPU's multiprocessors are known.
-        Raises UsageError for other texts and for turning points that are to be confirmed,
-        ModelError where TVM makes no code.
+        Raises UsageError for other texts, for turning points that are to be confirmed, and for an
+        implementation that does not apply; ModelError where TVM makes no code.
         """
         if confirm:
-            raise UsageError("--confirm needs measurements; CUDA kernels cannot be measured yet")
-        workloads = [self.workload(text) for text in (name, *([versus] if versus else []))]
-        with CudaInspector(self.gpu) as inspector:
+            raise UsageError("--confirm is for CPUs; study padding measures along a number")
+        kernels = [self.kernel(text) for text in (name, *([versus] if versus else []))]
+        with CudaInspector(self.placement) as inspector:
             self.events(Stage(name="compile", detail=name))
-            codes = [inspector.code(workload) for workload in workloads]
+            codes = [inspector.code(*kernel) for kernel in kernels]
             points = self._turning_points(name, main_kernel(codes[0]), inspector)
-        code, workload = codes[0], workloads[0]
-        if code.reason:
-            self.events(Note(message=f"registers and spills are not known: {code.reason}"))
+        if codes[0].reason:
+            self.events(Note(message=f"registers and spills are not known: {codes[0].reason}"))
         times_s = [
-            roofline_of_gpu_s(Work(flop=w.flop, memory_bytes=w.bytes), self.gpu) for w in workloads
+            roofline_of_gpu_s(Work(flop=w.flop, memory_bytes=w.bytes), self.gpu) for w, _ in kernels
         ]
+        facts = [self.facts(*both) for both in zip(kernels, codes, strict=True)]
         return ExplainResult(
             name=name,
-            family=family_of(workload),
+            family=family_of(kernels[0][0]),
             latency_s=times_s[0],
             source="roofline",
             factors=(),
             turning_points=points,
-            facts=code_facts(code, self.gpu),
+            facts=facts[0],
             ratio=_ratio(times_s),
-            differences=self._differences(codes),
+            differences=_differences(facts),
             functions=tuple(
                 {"function": kernel.name, **kernel_facts(kernel, self.gpu)}
-                for kernel in code.kernels
+                for kernel in codes[0].kernels
             ),
-            reason=code.reason,
+            reason=codes[0].reason,
         )
 
-    def workload(self, name: str) -> Workload:
-        """The fused subgraph of an `op:…` text; raises UsageError for any other."""
+    def kernel(self, name: str) -> Kernel:
+        """The fused subgraph of an `op:…` text, and how it is computed; raises UsageError for any
+        other text, and for an implementation that is not there."""
         if not name.startswith("op:"):
             raise UsageError(
                 f"{name!r} is no operator: for a CUDA target only single operators are explained",
                 hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]' --target "
                 "'cuda -model=H100'",
             )
-        return main_task(name, self.options, local_placement(1)).workload
+        task = main_task(name, self.options, self.placement)
+        found = ranked_defaults(task.workload, task.forms, self.placement)
+        known = {candidate.implementation: candidate for candidate, _ in found}
+        wanted = self.implementation or found[0][0].implementation
+        if wanted not in known:
+            raise UsageError(
+                f"no implementation called {wanted!r} computes {name} on a GPU",
+                hint=close_matches(wanted, known),
+            )
+        return task.workload, known[wanted]
 
-    def _differences(self, codes: Sequence[CudaCode]) -> tuple[FactDifference, ...]:
-        """Facts that differ, the largest ratios first and texts before all."""
-        if len(codes) < 2:
-            return ()
-        first, second = (code_facts(code, self.gpu) for code in codes)
-        names = [fact for fact in {**first, **second} if _differ(first.get(fact), second.get(fact))]
-        return tuple(
-            FactDifference(fact=fact, first=first.get(fact), second=second.get(fact), share=None)
-            for fact in sorted(names, key=lambda fact: -_gap(first.get(fact), second.get(fact)))
-        )
+    def facts(self, kernel: Kernel, code: CudaCode) -> Facts:
+        """Those of the code, the settings, and the time by which settings are ranked."""
+        workload, candidate = kernel
+        told: Facts = {}
+        if candidate.settings:
+            told["settings"] = " ".join(f"{name}={value}" for name, value in candidate.settings)
+        on = self.placement
+        told["modelled_s"] = estimate_s(workload, candidate, on.target, on.resources)
+        return {**code_facts(code, self.gpu), **told}
 
     def _turning_points(
         self, name: str, kernel: CudaKernel, inspector: CudaInspector
@@ -246,8 +262,8 @@ class CudaExplainer:
         out."""
 
         def made(text: str) -> tuple[Workload, CudaCode]:
-            workload = self.workload(text)
-            return workload, inspector.code(workload, compiled=False)
+            workload, candidate = self.kernel(text)
+            return workload, inspector.code(workload, candidate, compiled=False)
 
         for step, (workload, code) in along(name, parameter, value, made).items():
             found = main_kernel(code)
@@ -259,16 +275,33 @@ class CudaExplainer:
 
 
 def cuda_explainer(
-    target: str, tracker: str | None, events: EventSink, options: ModelOptions | None
+    target: str, tracker: str | None, events: EventSink, options: ModelOptions, name: str = ""
 ) -> CudaExplainer:
-    """What explains operators for the GPU that a target describes.
+    """What explains operators for the GPU that a target means, here or described, by the
+    implementation of that name where there is one.
 
     Raises TargetError for a target that is not known, UsageError for a tracker, which goes with
     other targets.
     """
-    if tracker is not None:
-        raise UsageError("A tracker is for rpc: targets; a CUDA target is none.")
-    return CudaExplainer(gpu=parse_gpu(target), events=events, options=options or ModelOptions())
+    return CudaExplainer(
+        placement=placement_of(target, tracker, None),
+        gpu=parse_gpu(target),
+        events=events,
+        options=options,
+        implementation=name,
+    )
+
+
+def _differences(facts: Sequence[Facts]) -> tuple[FactDifference, ...]:
+    """Facts that differ, the largest ratios first and texts before all."""
+    if len(facts) < 2:
+        return ()
+    first, second = facts
+    names = [fact for fact in {**first, **second} if _differ(first.get(fact), second.get(fact))]
+    return tuple(
+        FactDifference(fact=fact, first=first.get(fact), second=second.get(fact), share=None)
+        for fact in sorted(names, key=lambda fact: -_gap(first.get(fact), second.get(fact)))
+    )
 
 
 def _begun(parameter: str, points: Sequence[_Point]) -> Iterator[TurningPoint]:

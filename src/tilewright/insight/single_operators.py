@@ -20,9 +20,9 @@ from typing import TypeVar
 import numpy as np
 
 from tilewright.core.errors import ModelError, UsageError
-from tilewright.core.events import Stage
+from tilewright.core.events import EventSink, Stage
 from tilewright.core.predictions import SweepResult, SweepRow, TurningPoint
-from tilewright.core.records import Measurement, Placement
+from tilewright.core.records import Failure, Measurement, Placement
 from tilewright.graph.tasks import Task
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
@@ -35,6 +35,7 @@ from tilewright.predict.base import Features, Floats
 from tilewright.predict.forecasting import Forecaster
 from tilewright.predict.kernel_features import Kernel, kernel_table
 from tilewright.predict.modelling import Predictors
+from tilewright.store.base import Store
 
 _NUMBER = re.compile(r"(\w+)=(\d+)(?=[,\]])")
 _STEPS = 17
@@ -60,19 +61,31 @@ def default_kernel(name: str, options: ModelOptions, placement: Placement) -> Ke
 def kernel_times(
     kernels: Sequence[Kernel], predictors: Predictors, seed: int, measurers: Measurers
 ) -> list[float | None]:
-    """Time kernels one after the other on the predictors' device and keep what was measured: median
-    seconds of each; None where it failed."""
-    placement, store = predictors.placement, predictors.store
+    """Time kernels on the predictors' device and keep what was measured: median seconds of each;
+    None where it failed."""
+    placement = predictors.placement
+    with measurers(placement, seed) as measurer:
+        outcomes = measured(kernels, placement, measurer, predictors.store, predictors.events)
+    return [it.latency_s if isinstance(it, Measurement) else None for it in outcomes]
+
+
+def measured(
+    kernels: Sequence[Kernel],
+    placement: Placement,
+    measurer: Measurer,
+    store: Store,
+    events: EventSink,
+) -> list[Measurement | Failure]:
+    """Time kernels one after the other, and keep what was measured."""
     store.add_device(placement.device)
     store.add_workloads([workload for workload, _ in kernels])
-    found: list[float | None] = []
-    with measurers(placement, seed) as measurer:
-        measurer.start()
-        for workload, candidate in kernels:
-            predictors.events(Stage(name="time", detail=workload.key))
-            (outcome,) = measurer.measure(workload, [candidate], kernel_protocol(placement))
-            store.add([outcome])
-            found.append(outcome.latency_s if isinstance(outcome, Measurement) else None)
+    measurer.start()
+    found: list[Measurement | Failure] = []
+    for workload, candidate in kernels:
+        events(Stage(name="time", detail=workload.key))
+        (outcome,) = measurer.measure(workload, [candidate], kernel_protocol(placement))
+        store.add([outcome])
+        found.append(outcome)
     return found
 
 
@@ -130,22 +143,9 @@ def swept(
 
     Raises UsageError for what is no single operator or has no such number.
     """
-    if not operator.startswith("op:"):
-        raise UsageError(
-            f"{operator!r} is no single operator",
-            hint="tilewright study padding 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'",
-        )
-    written = with_default(operator, parameter)
-    known = numbers_of(written)
-    if parameter not in known:
-        raise UsageError(
-            f"{operator} has no number {parameter!r}", hint="It has " + ", ".join(known)
-        )
     placement = predictors.placement
-    steps = values or _steps(parameter, known[parameter])
-    kernels = [
-        default_kernel(with_number(written, parameter, step), options, placement) for step in steps
-    ]
+    steps = sweep_steps(operator, parameter, values)
+    kernels = [default_kernel(text, options, placement) for text in steps.values()]
     times_s = kernel_times(kernels, predictors, options.seed, measurers)
     estimates = Forecaster(predictors=predictors).modelled(kernels)
     features = kernel_table(kernels, placement, predictors.peaks)
@@ -170,6 +170,26 @@ def swept(
             for number, step in enumerate(steps)
         ),
     )
+
+
+def sweep_steps(operator: str, parameter: str, values: tuple[int, ...]) -> dict[int, str]:
+    """The operator's text with each value of the parameter, the usual ones where none are given.
+
+    Raises UsageError for what is no single operator or has no such number.
+    """
+    if not operator.startswith("op:"):
+        raise UsageError(
+            f"{operator!r} is no single operator",
+            hint="tilewright study padding 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'",
+        )
+    written = with_default(operator, parameter)
+    known = numbers_of(written)
+    if parameter not in known:
+        raise UsageError(
+            f"{operator} has no number {parameter!r}", hint="It has " + ", ".join(known)
+        )
+    steps = values or _steps(parameter, known[parameter])
+    return {step: with_number(written, parameter, step) for step in steps}
 
 
 def _steps(parameter: str, value: int) -> tuple[int, ...]:

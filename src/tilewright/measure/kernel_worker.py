@@ -92,9 +92,20 @@ def render(workload_text: str, candidate: Candidate, placement: Placement, view:
     )
 
 
-def code(workload_text: str, target: str, compiled: bool) -> CudaCode:  # noqa: FBT001 - a message
-    """A workload as CUDA code, with the compiler's report where it is to be `compiled`."""
-    return cuda_code(parse_workload(workload_text), target, compiled=compiled)
+def code(
+    workload_text: str,
+    candidate: Candidate,
+    placement: Placement,
+    compiled: bool,  # noqa: FBT001 - a message
+) -> CudaCode:
+    """A candidate as CUDA code, with the compiler's report where it is to be `compiled`."""
+    return cuda_code(
+        parse_workload(workload_text),
+        candidate,
+        placement.target,
+        placement.resources,
+        compiled=compiled,
+    )
 
 
 def release(slots: list[int]) -> None:

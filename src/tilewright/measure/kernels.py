@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 from tilewright.core import scratch, targets
 from tilewright.core.errors import ModelError
 from tilewright.core.processes import Child, ChildError, ChildTimeout, RemoteError
-from tilewright.core.records import Placement, Protocol
+from tilewright.core.records import Candidate, Placement, Protocol
 from tilewright.graph.workload import Workload
-from tilewright.hardware.gpus import CudaCode, Gpu
+from tilewright.hardware.gpus import CudaCode
 from tilewright.hardware.meters import KernelEnergy
 from tilewright.measure import base
 from tilewright.measure.base import Array, Job, Measurer, Worker, classify
@@ -261,18 +261,17 @@ class CudaInspector(Child):
     """Makes and reads CUDA code for one GPU, in a process of its own; nothing runs on a GPU. Use it
     as a context manager."""
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, placement: Placement) -> None:
         super().__init__(WORKER)
-        self._gpu = gpu
+        self._placement = placement
 
-    def code(self, workload: Workload, *, compiled: bool = True) -> CudaCode:
-        """A workload in TVM's default schedule; `compiled` asks NVIDIA's compiler, too.
+    def code(self, workload: Workload, candidate: Candidate, *, compiled: bool = True) -> CudaCode:
+        """A candidate's code; `compiled` asks NVIDIA's compiler, too.
 
         Raises ModelError where TVM makes no code of it.
         """
+        message = ("code", workload.text, candidate, self._placement, compiled)
         try:
-            return self.request(
-                ("code", workload.text, self._gpu.target, compiled), _CUDA_TIMEOUT_S
-            )
+            return self.request(message, _CUDA_TIMEOUT_S)
         except (RemoteError, ChildError) as error:
             raise ModelError(f"no CUDA code could be made of {workload.key}: {error}") from error

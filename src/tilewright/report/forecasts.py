@@ -231,6 +231,12 @@ def threads_table(found: ThreadsResult) -> Table:
     )
 
 
+_ON_GPUS = (
+    Column(field="power_w", label="power", show=partial(shown.number, suffix=" W"), number=True),
+    Column(field="memory_bytes", label="memory", show=shown.size, number=True),
+)
+
+
 def sweep_table(found: SweepResult) -> Table:
     """An operator along one parameter, with the facts that change along it."""
     facts = sorted({fact for row in found.rows for fact in row.facts})
@@ -239,6 +245,7 @@ def sweep_table(found: SweepResult) -> Table:
         Column(field="latency_s", label="measured", show=shown.seconds, number=True),
         Column(field="predicted_s", label="predicted", show=shown.seconds, number=True),
         Column(field="of_roof", label="of roof", show=shown.percent, number=True),
+        *(column for column in _ON_GPUS if any(getattr(row, column.field) for row in found.rows)),
         Column(field="implementation", label="implementation"),
         *(
             Column(
@@ -253,7 +260,7 @@ def sweep_table(found: SweepResult) -> Table:
     records = tuple(
         {
             **record,
-            "of_roof": row.roof_s / row.latency_s if row.latency_s else None,
+            "of_roof": row.roof_s / row.latency_s if row.roof_s and row.latency_s else None,
             **{fact: row.facts.get(fact) for fact in facts},
         }
         for row, record in zip(found.rows, records_of(found.rows), strict=True)

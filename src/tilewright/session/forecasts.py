@@ -21,6 +21,7 @@ from tilewright.core.arguments import (
     truth_of,
 )
 from tilewright.core.budget import parse_budget
+from tilewright.core.errors import UsageError
 from tilewright.core.events import Stage
 from tilewright.core.predictions import (
     CollectResult,
@@ -156,21 +157,26 @@ class ForecastVerbs(Opened):
         *,
         versus: str | None = None,
         confirm: bool = False,
+        implementation: str = "",
         options: ModelOptions | None = None,
     ) -> ExplainResult:
         """Say which settings an operator's time depends on, and at which sizes it jumps.
 
         `name` is an `op:…` text or a task's key; `versus` is another operator to compare it with.
         Times are predicted; with `confirm` some are measured too. On a session with `target="cuda
-        …"` the answer is about TVM's default CUDA kernels, and nothing is measured.
+        …"` the answer is about the kernels of the operator in default settings, of one
+        `implementation` where that is named, and nothing is measured.
         """
         first, other = text_of(name, "name"), text_or_none(versus, "versus")
         measured, said = truth_of(confirm, "confirm"), options_of(options, self.seed)
+        kernels = text_of(implementation, "implementation")
         if is_cuda(self._target):
             explainer = cuda_explaining.cuda_explainer(
-                self._target, self._tracker, self.events, said
+                self._target, self._tracker, self.events, said, kernels
             )
             return explainer.explain(first, other, confirm=measured)
+        if kernels:
+            raise UsageError("--implementation is for GPUs: on a CPU all of them are explained.")
         explainer = explaining.Explainer(
             predictors=modelling.predictors_of(
                 self.placement, self.store if measured else self.records, self.events

@@ -15,7 +15,9 @@ from tilewright.core.arguments import (
 from tilewright.core.budget import parse_budget
 from tilewright.core.predictions import SweepResult
 from tilewright.core.results import SubgraphStudyResult, TunerStudyResult
-from tilewright.insight import single_operators, studies
+from tilewright.hardware.gpus import is_cuda
+from tilewright.insight import cuda_studies, single_operators, studies
+from tilewright.insight.cuda_explaining import cuda_explainer
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model
 from tilewright.models.loaded import options_of
@@ -88,9 +90,19 @@ class StudyVerbs(Opened):
         """Measure and predict an `op:…` at several `values` of one of its parameters.
 
         The operator is in default settings. Without `values` they are 0 to 3, or lie around the
-        value that the operator has.
+        value that the operator has. On a session with `target="cuda …"` the prediction is that of
+        a model of waves, and nothing is measured where the GPU is not here.
         """
         name, steps = text_of(operator, "operator"), counts_of(values, "values")
+        if is_cuda(self._target):
+            said = options_of(options, self.seed)
+            return cuda_studies.swept_on_gpu(
+                name,
+                text_of(parameter, "parameter"),
+                steps,
+                explainer=cuda_explainer(self._target, self._tracker, self.events, said),
+                store=lambda: self.store,
+            )
         return single_operators.swept(
             name,
             text_of(parameter, "parameter"),

@@ -11,6 +11,7 @@ import pytest
 
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Note
+from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
 from tilewright.hardware.gpus import CompilerReport, CudaCode, CudaKernel
 from tilewright.hardware.target import parse_gpu
@@ -31,8 +32,8 @@ class Inspector:
 
     compiled = 0
 
-    def __init__(self, gpu: object) -> None:
-        del gpu
+    def __init__(self, placement: object) -> None:
+        del placement
 
     def __enter__(self) -> Inspector:
         return self
@@ -40,7 +41,7 @@ class Inspector:
     def __exit__(self, *_exception: object) -> None:
         """Nothing to stop."""
 
-    def code(self, workload: Workload, *, compiled: bool = True) -> CudaCode:
+    def code(self, workload: Workload, candidate: Candidate, *, compiled: bool = True) -> CudaCode:
         rows, depth = workload.arguments[0].type.shape
         known = compiled and rows != WAVE // 2
         tiled = rows >= 300
@@ -73,7 +74,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
 
 
 def explainer(heard: list[Event], target: str = "cuda -model=H100") -> CudaExplainer:
-    return cuda_explainer(target, None, heard.append, None)
+    return cuda_explainer(target, None, heard.append, ModelOptions(), "cuda_default")
 
 
 def notes(heard: list[Event]) -> list[str]:
@@ -140,9 +141,23 @@ def test_a_gpu_of_unknown_size_has_no_waves(heard: list[Event]) -> None:
 def test_what_is_refused(heard: list[Event]) -> None:
     made = explainer(heard)
     assert (made.gpu, made.options) == (parse_gpu("cuda -model=H100"), ModelOptions())
-    with pytest.raises(UsageError, match="--confirm needs measurements"):
+    with pytest.raises(UsageError, match="--confirm is for CPUs"):
         made.explain(ROWS.format(WAVE), confirm=True)
     with pytest.raises(UsageError, match="'zoo:mlp' is no operator"):
         made.explain("zoo:mlp")
     with pytest.raises(UsageError, match="tracker"):
-        cuda_explainer("cuda -model=H100", "localhost:9190", heard.append, None)
+        cuda_explainer("cuda -model=H100", "localhost:9190", heard.append, ModelOptions())
+    with pytest.raises(UsageError, match="no implementation called 'cuda_stream'"):
+        cuda_explainer(
+            "cuda -model=H100", None, heard.append, ModelOptions(), "cuda_stream"
+        ).explain(ROWS.format(WAVE))
+
+
+def test_the_kernels_are_those_with_the_least_estimate(heard: list[Event]) -> None:
+    """Settings and the modelled time are facts, too."""
+    ours = cuda_explainer("cuda -model=H100", None, heard.append, ModelOptions())
+    _, candidate = ours.kernel(ROWS.format(WAVE))
+    assert candidate.implementation == "cuda_product"
+    found = ours.explain(ROWS.format(WAVE))
+    assert str(found.facts["settings"]).startswith("split=")
+    assert float(found.facts["modelled_s"]) > (found.latency_s or 0) > 0

@@ -22,10 +22,9 @@ from tvm_ffi import structural_visit, structural_walk
 from tilewright.compiler.cuda.compilers import compiled_source
 from tilewright.compiler.cuda.launches import split
 from tilewright.compiler.features.loops import CONDITIONAL, evaluated, operator_name
-from tilewright.compiler.lower.cuda.default import default_schedule
-from tilewright.compiler.lower.program import Program
-from tilewright.core.forms import PLAIN
+from tilewright.compiler.lower.registry import lowered
 from tilewright.core.records import Candidate
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 from tilewright.hardware.gpus import CudaCode, CudaKernel
 
@@ -180,35 +179,34 @@ def _bytes(buffer: Any) -> int:
     return prod(map(int, buffer.shape)) * tvm.DataType(str(buffer.dtype)).bits // 8
 
 
-def cuda_code(workload: Workload, target_text: str, *, compiled: bool) -> CudaCode:
-    """A workload in TVM's default schedule for a CUDA target (TVM's JSON).
+def cuda_code(
+    workload: Workload,
+    candidate: Candidate,
+    target: Target,
+    resources: Resources,
+    *,
+    compiled: bool,
+) -> CudaCode:
+    """A candidate's kernels for a GPU.
 
     Where it is to be `compiled`, NVIDIA's compiler makes a cubin and reports registers and spills;
     why it could not is the code's `reason`.
     """
-    target = tvm.target.Target(target_text)
-    rule, module = default_module(workload, target)
-    _, device_module, finish = split(module, target)
-    kernels = tuple(
-        read_launch(variable.name_hint, function)
-        for variable, function in device_module.functions.items()
-    )
+    program, schedule = lowered(workload, candidate, target, resources)
+    tvm_target = tvm.target.Target(target.tvm_target(resources))
+    _, device_module, finish = split(schedule.mod, tvm_target)
+    known = {
+        "rule": program.rule or candidate.implementation,
+        "kernels": tuple(
+            read_launch(variable.name_hint, function)
+            for variable, function in device_module.functions.items()
+        ),
+    }
     if not compiled:
-        return CudaCode(rule=rule, kernels=kernels, source="", reason="it was not compiled")
-    source = str(codegen_build(finish(device_module), target).inspect_source())
-    done = compiled_source(source, str(target.attrs["arch"]))
-    return CudaCode(
-        rule=rule,
-        kernels=tuple(replace(it, report=done.reports.get(it.name)) for it in kernels),
-        source=source,
-        binary=done.binary,
-        reason=done.reason,
+        return CudaCode(source="", reason="it was not compiled", **known)
+    source = str(codegen_build(finish(device_module), tvm_target).inspect_source())
+    done = compiled_source(source, target.architecture)
+    known["kernels"] = tuple(
+        replace(kernel, report=done.reports.get(kernel.name)) for kernel in known["kernels"]
     )
-
-
-def default_module(workload: Workload, target: tvm.target.Target) -> tuple[str, tvm.IRModule]:
-    """A workload in TVM's default schedule: the name of the rule that applied, and the module."""
-    forms = (PLAIN,) * (len(workload.arguments) + 1)
-    candidate = Candidate(implementation="cuda_default", settings=(), forms=forms)
-    rule, schedule = default_schedule(Program(workload, candidate), target)
-    return rule, schedule.mod
+    return CudaCode(source=source, binary=done.binary, reason=done.reason, **known)

@@ -36,10 +36,12 @@ class Program:
     `tensors` are the placeholders in the order of the arguments; `packed` gives the physical
     shapes of constants that the implementation repacks. A packed constant cannot be read as a
     value: the anchor's lowering reads its placeholder. `settings` are the candidate's knobs, and
-    `simplify` simplifies expressions of positions.
+    `simplify` simplifies expressions of positions. A lowering that chooses among schedules names
+    its choice as `rule`.
     """
 
     start: tvm.IRModule | None = None
+    rule: str = ""
 
     def __init__(
         self,

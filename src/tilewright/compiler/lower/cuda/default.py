@@ -27,21 +27,18 @@ _RULES = (
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
-    """The schedule of the first rule that applies."""
-    return default_schedule(program, tvm.target.Target(target.tvm_target(resources)))[1]
-
-
-def default_schedule(program: Program, target: tvm.target.Target) -> tuple[str, Schedule]:
-    """The name of the rule that applied, and its schedule; tensors are called `argument0` and so
-    on, and `result`."""
+    """The schedule of the first rule that applies; tensors are called `argument0` and so on, and
+    `result`."""
     compute_all(program)
-    function = te.create_prim_func([*program.tensors, program.finish()]).with_attr("target", target)
+    given = tvm.target.Target(target.tvm_target(resources))
+    function = te.create_prim_func([*program.tensors, program.finish()]).with_attr("target", given)
     _register_reducers()
-    with target:
+    with given:
         for rule in _RULES:
-            made: Any = rule().apply(function, target, False)
+            made: Any = rule().apply(function, given, False)
             if made is not None:
-                return rule.__name__, made[0] if isinstance(made, list) else made
+                program.rule = rule.__name__
+                return made[0] if isinstance(made, list) else made
     raise InternalError(f"no GPU schedule rule applies to {program.workload.key}")
 
 
