@@ -74,7 +74,10 @@ class _Accesses:
         self.extents = (tiles.fast, tiles.slow)
         pairs = list(zip(product.operands, self.vectors, self.extents, strict=True))
         self.lines = [
-            np.minimum(tiles.depth if operand.along_depth else extent, WARP * vector)
+            np.minimum(
+                np.minimum(tiles.depth if operand.along_depth else extent, WARP * vector),
+                operand.line,
+            )
             for operand, vector, extent in pairs
         ]
         pitches = tiles.pitches(product)
@@ -119,14 +122,19 @@ class _Accesses:
         product, tiles = self.product, self.tiles
         beyond = tiles.steps(product) * tiles.split + 2 * (tiles.stages - 1)
         deep = beyond * tiles.depth > product.depth
-        return [
-            1.0 * (whole % extent > 0)
-            + deep
-            + (product.comparisons if operand is product.left else 0)
-            for operand, whole, extent in zip(
-                product.operands, (product.fast, product.slow), self.extents, strict=True
-            )
-        ]
+        found = list[Column]()
+        for operand, whole, extent, copied, vector in zip(
+            product.operands,
+            (product.fast, product.slow),
+            self.extents,
+            self.copied,
+            self.vectors,
+            strict=True,
+        ):
+            few = copied * tiles.threads * vector > tiles.depth * extent
+            of_image = product.comparisons if operand is product.left else 0
+            found.append(1.0 * (whole % extent > 0) + deep + few + of_image)
+        return found
 
     @property
     def loaded_bytes(self) -> Column:

@@ -28,11 +28,12 @@ _SIDES = 4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
     """A matrix that is multiplied: the value that it is made of, whether its elements lie side by
-    side along the depth, and how many of them are read at once."""
+    side along the depth, how many of them are read at once, and how many there are in a line."""
 
     value: int
     along_depth: bool
     vector: int
+    line: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,13 @@ def _conv2d(workload: Workload) -> Product:
         rows=conv.batch * conv.pixels,
         columns=conv.group_out,
         depth=conv.summed,
-        left=_operand(workload, conv.data, conv.pixels if direct else 1, along_depth=False),
+        left=_operand(
+            workload,
+            conv.data,
+            conv.pixels if direct else 1,
+            along_depth=False,
+            line=conv.pixels if direct else conv.out_width,
+        ),
         right=_operand(workload, conv.weight, conv.summed, along_depth=True),
         along_rows=True,
         vector=_written(workload, conv.pixels),
@@ -161,8 +168,8 @@ def _conv2d_transpose(workload: Workload) -> Product:
         rows=conv.batch * pixels,
         columns=conv.group_out,
         depth=conv.group_in * taps,
-        left=_operand(workload, conv.data, 1, along_depth=False),
-        right=_operand(workload, conv.weight, 1, along_depth=taps > 1),
+        left=_operand(workload, conv.data, 1, along_depth=False, line=conv.columns.positions),
+        right=_operand(workload, conv.weight, 1, along_depth=taps > 1, line=conv.columns.taps),
         along_rows=True,
         vector=_written(workload, pixels) if whole else 1,
         results=prod(result.shape),
@@ -184,12 +191,15 @@ def _written(workload: Workload, extent: int) -> int:
     return gcd(extent, VECTOR) if {kind.dtype for kind in workload.types} == {"float32"} else 1
 
 
-def _operand(workload: Workload, value: int, extent: int, *, along_depth: bool) -> Operand:
+def _operand(
+    workload: Workload, value: int, extent: int, *, along_depth: bool, line: int = 0
+) -> Operand:
     """An operand whose elements lie side by side in lines of `extent`; what steps before the anchor
     move is read one by one, and so is what is no single."""
     kind = workload.types[value]
     wide = kind.dtype == "float32" and _unmoved(workload, value)
-    return Operand(value=value, along_depth=along_depth, vector=gcd(extent, VECTOR) if wide else 1)
+    vector = gcd(extent, VECTOR) if wide else 1
+    return Operand(value=value, along_depth=along_depth, vector=vector, line=line or extent)
 
 
 def _unmoved(workload: Workload, value: int) -> bool:
@@ -201,6 +211,29 @@ def _unmoved(workload: Workload, value: int) -> bool:
     return OPERATORS[made.operator].elementwise and all(
         _unmoved(workload, each) for each in made.inputs
     )
+
+
+def behind(workload: Workload) -> list[int]:
+    """The values that depend on the anchor's, in order."""
+    first, found = len(workload.arguments), list[int]()
+    reached = {first + (workload.anchor_index or 0)}
+    for value, step in enumerate(workload.steps, start=first):
+        if reached.intersection(step.inputs):
+            reached.add(value)
+            found.append(value)
+    return found
+
+
+def is_costly(workload: Workload, value: int) -> bool:
+    """Whether a step is a function, or rounded by many instructions."""
+    step = workload.steps[value - len(workload.arguments)]
+    rounded = workload.types[value].dtype == "bfloat16"
+    return rounded or OPERATORS[step.operator].transcendental > 0
+
+
+def held_behind(workload: Workload) -> list[int]:
+    """What a kernel holds in registers on the way from a product to the result."""
+    return [value for value in behind(workload)[:-1] if is_costly(workload, value)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,8 @@ from tilewright.kernels.cuda.product_tiles import (
     WARP,
     Product,
     Tiles,
+    behind,
+    is_costly,
     product,
     tiles_of,
 )
@@ -47,7 +49,7 @@ _MOST_THREADS, _MOST_SUMS, _MOST_FETCHED = 512, 64, 32
 _FLOATS = frozenset({"float32", "float16", "bfloat16"})
 _MOST_ELEMENTS = 2**31
 _MOST_COSTLY = 2
-"""Functions of one result: more of them make the compiler very slow."""
+"""Functions of a factor: more of them make the compiler very slow."""
 
 
 class CudaProducts(CudaKernels):
@@ -66,8 +68,7 @@ class CudaProducts(CudaKernels):
             {kind.dtype for kind in kinds} <= _FLOATS
             and min(*sizes, product(workload).depth) > 0
             and max(sizes) < _MOST_ELEMENTS
-            and sum(OPERATORS[s.operator].transcendental for s in workload.steps) <= _MOST_COSTLY
-            and _is_pointwise_behind(workload)
+            and _is_pointwise(workload)
         )
 
     def knobs(
@@ -152,20 +153,21 @@ def _columns(shape: Product, settings: Sequence[Settings]) -> Tiles:
     return tiles_of(shape, values)
 
 
-def _is_pointwise_behind(workload: Workload) -> bool:
+def _is_pointwise(workload: Workload) -> bool:
     """Whether all that depends on the anchor is elementwise, in its shape, and all else elementwise
-    or moved."""
-    first, place = len(workload.arguments), workload.anchor_index or 0
-    reached = {first + place}
+    or moved, with few functions."""
+    first, after, costly = len(workload.arguments), behind(workload), 0
+    place, shape = workload.anchor_index or 0, anchored(workload)[2].shape
     for index, step in enumerate(workload.steps):
-        operator, shape = OPERATORS[step.operator], workload.types[first + index].shape
-        if reached.intersection(step.inputs):
-            reached.add(first + index)
-            if not operator.elementwise or shape != workload.types[first + place].shape:
+        operator, value = OPERATORS[step.operator], first + index
+        if value in after:
+            if not operator.elementwise or workload.types[value].shape != shape:
                 return False
-        elif index != place and not (operator.elementwise or operator.movement):
-            return False
-    return workload.result.shape == workload.types[first + place].shape
+        elif index != place:
+            costly += is_costly(workload, value)
+            if not (operator.elementwise or operator.movement):
+                return False
+    return costly <= _MOST_COSTLY and workload.result.shape == shape
 
 
 def _up_to(extent: int, values: tuple[int, ...]) -> tuple[int, ...]:

@@ -27,12 +27,19 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from tilewright.compiler.lower import mathematics
+from tilewright.compiler.lower.anchors import widened
 from tilewright.compiler.lower.cuda.factors import factors_of
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import stored, unravelled
+from tilewright.compiler.lower.values import Value, in_type, stored, unravelled
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.cuda.product_costs import SUMMING_THREADS
-from tilewright.kernels.cuda.product_tiles import VECTOR, Operand, product, tiles_of
+from tilewright.kernels.cuda.product_tiles import (
+    VECTOR,
+    Operand,
+    held_behind,
+    product,
+    tiles_of,
+)
 
 Expr = Any
 _KIND = "float32"
@@ -69,8 +76,8 @@ def _named(frame: Any, name: str) -> Iterator[Expr]:
         yield variable
 
 
-def _buffer(shape: Sequence[int], name: str, scope: str) -> Any:
-    buffer = build.sblock_alloc_buffer(shape, _KIND, scope=scope)
+def _buffer(shape: Sequence[int], name: str, scope: str, kind: str = _KIND) -> Any:
+    buffer = build.sblock_alloc_buffer(shape, kind, scope=scope)
     IRBuilder.name(name, buffer)
     return build.buffer_proxy(buffer)
 
@@ -129,6 +136,7 @@ class _Kernel:
                 self.factors = factors_of(program)
                 self.axes = self._axes()
                 program.set_anchor(self._anchor)
+                self.held = self._held()
                 self.final = program.operand(len(workload.types) - 1)
                 with build.sblock("root"):
                     self._launches()
@@ -146,6 +154,28 @@ class _Kernel:
     def _anchor(self, _: Any) -> Expr:
         kind = self.program.workload.step_types(self.program.workload.anchor_index)[1]
         return mathematics.converted(self.reached, kind.dtype)
+
+    def _held(self) -> dict[int, Value]:
+        """What is computed of a result on the way to it and is held in a register, by its value:
+        all functions. TVM's simplifier takes very long for one of the other."""
+        program, found = self.program, dict[int, Value]()
+        for value in held_behind(program.workload):
+            found[value] = widened(program.operand(value))
+            kind = found[value].type
+
+            def read(_: Any, value: int = value) -> Expr:
+                return self.registers[value][self.lane]
+
+            held = Value(kind, read)
+            program.values[value] = in_type(held, program.workload.types[value].dtype)
+        return found
+
+    def _registers(self, count: int) -> None:
+        """Room for so many results of what is held."""
+        self.registers = {
+            value: _buffer((count,), f"value{value}", "local", held.type.dtype)
+            for value, held in self.held.items()
+        }
 
     def _axes(self) -> tuple[_Axis, ...]:
         shape, tiles = self.product, self.tiles
@@ -184,9 +214,9 @@ class _Kernel:
         with self._threads(tiles.blocks(shape), tiles.threads) as (block, thread):
             self._block(block, thread)
         if self.parts is not None:
-            total = shape.batch * shape.slow * shape.fast
-            with self._threads(-(-total // SUMMING_THREADS), SUMMING_THREADS) as (block, thread):
-                self._added(block * SUMMING_THREADS + thread, total)
+            count = shape.batch * shape.slow * shape.fast
+            with self._threads(-(-count // SUMMING_THREADS), SUMMING_THREADS) as (block, thread):
+                self._added(block * SUMMING_THREADS + thread, count)
 
     @contextmanager
     def _threads(self, blocks: int, threads: int) -> Iterator[tuple[Expr, Expr]]:
@@ -350,6 +380,7 @@ class _Kernel:
         """The sums of a thread, with the epilogue or as one part of several."""
         shape, (fast, slow) = self.product, self.axes
         together = min(fast.width, shape.vector)
+        self._registers(together)
         with (
             _unrolled(slow.thread, "j") as j,
             _unrolled(fast.thread // together, "vector") as vector,
@@ -369,27 +400,30 @@ class _Kernel:
                 if self.parts is not None:
                     self.parts[self.part, self.matrix, at_slow, at_fast + lane] = total
                 else:
-                    self._store(total, index(at_fast + lane))
+                    self._store(total, index(at_fast + lane), lane)
 
     def _index(self, matrix: Expr, slow: Expr, fast: Expr) -> list[Expr]:
         row, col = (fast, slow) if self.product.along_rows else (slow, fast)
         return self.factors.index(matrix, row, col)
 
-    def _store(self, total: Expr, index: Sequence[Expr]) -> None:
-        self.reached = total
+    def _store(self, total: Expr, index: Sequence[Expr], lane: Expr) -> None:
+        self.reached, self.lane = total, lane
+        for value, computed in self.held.items():
+            self.registers[value][lane] = computed.read(index)
         self.result[tuple(index)] = self.final.read(index)
 
-    def _added(self, number: Expr, total: int) -> None:
+    def _added(self, number: Expr, count: int) -> None:
         """One result of the second kernel."""
         shape, simplify = self.product, self.program.simplify
         matrix, slow, fast = unravelled(number, (shape.batch, shape.slow, shape.fast), simplify)
         index = self._index(matrix, slow, fast)
         with _where(
-            number < total if total % SUMMING_THREADS else None,
+            number < count if count % SUMMING_THREADS else None,
             *self.factors.beyond(matrix, index),
         ):
-            value = _buffer((1,), "total", "local")
-            value[0] = tirx.const(0.0, _KIND)
+            total = _buffer((1,), "total", "local")
+            self._registers(1)
+            total[0] = tirx.const(0.0, _KIND)
             with _named(build.serial(0, self.tiles.split), "part") as part:
-                value[0] = value[0] + self.parts[part, matrix, slow, fast]
-            self._store(value[0], index)
+                total[0] = total[0] + self.parts[part, matrix, slow, fast]
+            self._store(total[0], index, 0)
