@@ -89,8 +89,16 @@ def test_a_slow_kernel_is_sampled_once() -> None:
     assert len(built(SimulatedDriver()).time(SHORT, 0, 1e-6)) == 1
 
 
-def test_a_window_is_as_long_as_wanted() -> None:
-    assert built(SimulatedDriver()).repeat(SHORT, 0, 0.05) > 1000
+def test_windows_of_a_meter_hold_nothing_but_calls() -> None:
+    driver = SimulatedDriver()
+    kernel = built(driver)
+    assert kernel.repeat(SHORT, 0, 0.05) > 1000
+    asked = driver.launches
+    assert kernel.repeat(SHORT, 0, 0.0) > 0
+    assert driver.launches == asked, "what was prepared is used again"
+    assert driver.free_bytes() < H100.memory_bytes
+    kernel.time(SHORT, 0, inf)
+    assert driver.free_bytes() == H100.memory_bytes, "it is given back when something else runs"
 
 
 def test_memory_that_does_not_suffice_is_told() -> None:

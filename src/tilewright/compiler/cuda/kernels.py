@@ -8,7 +8,7 @@ between two events.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, cycle, islice
@@ -96,14 +96,19 @@ class CudaKernel:
             return samples[-protocol.repeats :]
 
     def repeat(self, protocol: Protocol, seed: int, seconds: float) -> int:
-        """Call it for at least so many seconds and once, constants rotating; returns how often."""
-        end_s = perf_counter()
+        """Call it for at least so many seconds and once, constants rotating; returns how often.
 
-        def begin() -> None:
-            nonlocal end_s
-            end_s = perf_counter() + seconds
-
-        return self.keep_running(protocol, seed, (lambda: perf_counter() < end_s, begin))
+        What a first call prepares is kept for the next, so that in a window of a meter there is
+        nothing but calls.
+        """
+        wanted = (self.kernel_hash, protocol, seed)
+        if _KEPT.wanted != wanted:
+            _KEPT.close()
+            bench = _KEPT.stack.enter_context(self._bench(protocol, seed))
+            bench.prepare(bench.once_s(protocol.warmup), _SLICE_S)
+            _KEPT.bench, _KEPT.wanted = bench, wanted
+        assert _KEPT.bench is not None
+        return _KEPT.bench.run_while(_for_seconds(seconds))
 
     def keep_running(self, protocol: Protocol, seed: int, watch: Watch) -> int:
         """Call it as for timing while the first function of `watch` says so, and once; the second
@@ -112,11 +117,7 @@ class CudaKernel:
         with self._bench(protocol, seed) as bench:
             bench.prepare(bench.once_s(protocol.warmup), _SLICE_S)
             begun()
-            count = 0
-            while goes_on() or not count:
-                bench.sample_s()
-                count += bench.calls
-            return count
+            return bench.run_while(goes_on)
 
     @contextmanager
     def _bench(self, protocol: Protocol, seed: int) -> Generator[_Bench]:
@@ -154,6 +155,7 @@ class CudaKernel:
         self, driver: Driver, rotating: Sequence[int], copies: int
     ) -> Generator[list[dict[str, Memory]]]:
         """Memory for all arrays by name, in so many sets that differ in what rotates."""
+        _KEPT.close()
         names = [*map(argument_name, range(len(self.types) - 1)), RESULT]
         sizes = {name: bytes_of(kind) for name, kind in zip(names, self.types, strict=True)}
         for name, (count, dtype) in self.program.workspaces.items():
@@ -210,6 +212,14 @@ class _Bench:
         """Seconds per call of one sample."""
         return self._timed_s(self._replay) / self.calls
 
+    def run_while(self, goes_on: Callable[[], bool]) -> int:
+        """Sample after sample, at least one; how many calls they were."""
+        count = 0
+        while goes_on() or not count:
+            self.sample_s()
+            count += self.calls
+        return count
+
     def _call_all(self) -> None:
         for call in islice(cycle(self._calls), self._in_graph):
             call()
@@ -224,6 +234,28 @@ class _Bench:
         work()
         self._driver.record(last)
         return self._driver.elapsed_s(first, last)
+
+
+def _for_seconds(seconds: float) -> Callable[[], bool]:
+    end_s = perf_counter() + seconds
+    return lambda: perf_counter() < end_s
+
+
+class _Kept:
+    """What was prepared for the last kernel that ran in windows of a meter."""
+
+    def __init__(self) -> None:
+        self.stack = ExitStack()
+        self.wanted: tuple[str, Protocol, int] | None = None
+        self.bench: _Bench | None = None
+
+    def close(self) -> None:
+        """Give its memory back."""
+        self.wanted = self.bench = None
+        self.stack.close()
+
+
+_KEPT = _Kept()
 
 
 def _steady(samples: Sequence[float]) -> bool:
