@@ -39,7 +39,8 @@ def predict(
     """Predict a network's time, power, energy and memory without compiling it.
 
     Each kernel's time has a source: exact (this kernel was measured), interpolated (kernels of
-    similar sizes were measured), model (a fitted model), or roofline (a lower bound)."""
+    similar sizes were measured), model (a fitted model), facts (the kernel's facts and
+    a GPU's datasheet), or roofline (a lower bound)."""
     if (model is None) == (table is None):
         raise UsageError(
             "predict takes a model or --table FILE.", hint="tilewright predict zoo:resnet50"

@@ -12,9 +12,9 @@ from tilewright.core.results import NetworkResult
 METRICS = ("latency", "power", "energy", "memory")
 """What `predict` can tell of a network."""
 
-Source = Literal["exact", "interpolated", "model", "roofline"]
+Source = Literal["exact", "interpolated", "model", "facts", "roofline"]
 """Where a prediction comes from: this very kernel was measured; its neighbours in size were; a
-model of its family; the roofline alone."""
+model of its family; the kernel's facts and the processor's datasheet; the roofline alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

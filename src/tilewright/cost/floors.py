@@ -38,6 +38,17 @@ class Peaks:
     cache_bytes_per_s: float
 
 
+def datasheet_peaks(target: Target) -> Peaks | None:
+    """What a GPU reaches by its datasheet; None for a processor of which only measuring tells."""
+    if target.launch is None:
+        return None
+    return Peaks(
+        flop_per_s=target.operations_per_cycle(MEASURED) * target.cores * target.clock_hz,
+        bytes_per_s=target.memory[-1].bytes_per_s,
+        cache_bytes_per_s=target.memory[-2].bytes_per_s,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """The least that a call must do: numbers of one, or a column of many.

@@ -15,11 +15,11 @@ from tilewright.core.forms import Form
 from tilewright.core.grouping import grouped
 from tilewright.core.predictions import METRICS, NetworkForecast, OperatorForecast, PredictResult
 from tilewright.core.records import Candidate, Placement
-from tilewright.cost.floors import floor_s
+from tilewright.cost.floors import datasheet_peaks, floor_s
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
-from tilewright.kernels.estimates import work_of
+from tilewright.kernels.estimates import estimate_s, work_of
 from tilewright.kernels.planned_memory import planned_memory
 from tilewright.kernels.spaces import spaces
 from tilewright.models.loaded import PreparedNetwork
@@ -44,6 +44,10 @@ times lie apart on its class: that of a shared Xeon (docs/benchmarks-predictors/
 
 _OVER_ROOF = 20.0
 """A roofline alone: the time may be as long as this many times it."""
+
+_OVER_FACTS = 4.0
+"""What facts and a datasheet say: the time may be as long as this many times it. No card was there
+to compare it with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +160,7 @@ class Forecaster:
 
     def kernels(self, kernels: Sequence[Kernel]) -> list[Estimate]:
         """The best answer there is for each: this very kernel measured, its neighbours in size, the
-        family's model, the roofline."""
+        family's model, its facts, the roofline."""
         known = [self._known(kernel) for kernel in kernels]
         asked = [kernel for kernel, found in zip(kernels, known, strict=True) if found is None]
         modelled = iter(self.modelled(asked))
@@ -170,7 +174,7 @@ class Forecaster:
         for family, numbers in families.items():
             mine = [kernels[number] for number in numbers]
             model = self.predictors.model(family)
-            answers = self._modelled(mine, model) if model is not None else self._roofs(mine)
+            answers = self._modelled(mine, model) if model is not None else self._unmeasured(mine)
             found |= zip(numbers, answers, strict=True)
         return [found[number] for number in range(len(kernels))]
 
@@ -191,6 +195,23 @@ class Forecaster:
             for time_s, low_s, high_s, outside in zip(*(c.tolist() for c in columns), strict=True)
         ]
 
+    def _unmeasured(self, kernels: Sequence[Kernel]) -> list[Estimate]:
+        """The roofline; where kernels have facts in which a GPU's datasheet is, their estimates,
+        with the roofline as the lower end."""
+        placement, roofs = self.predictors.placement, self._roofs(kernels)
+        if datasheet_peaks(placement.target) is None:
+            return roofs
+        each_s = [estimate_s(*kernel, placement.target, placement.resources) for kernel in kernels]
+        return [
+            Estimate(
+                latency_s=time_s,
+                low_s=min(roof.low_s, time_s),
+                high_s=_OVER_FACTS * time_s,
+                source="facts",
+            )
+            for time_s, roof in zip(each_s, roofs, strict=True)
+        ]
+
     def _roofs(self, kernels: Sequence[Kernel]) -> list[Estimate]:
         target, peaks = self.predictors.placement.target, self.predictors.peaks
         works = [work_of(workload, chosen.implementation, target) for workload, chosen in kernels]
@@ -204,11 +225,17 @@ class Forecaster:
 
     def _tell(self, estimates: Sequence[Estimate]) -> None:
         roofs = sum(estimate.source == "roofline" for estimate in estimates)
+        facts = sum(estimate.source == "facts" for estimate in estimates)
         outside = sum(estimate.outside for estimate in estimates)
         if roofs:
             self._note(
                 f"{roofs} tasks are of families that were never measured: their times are those of "
                 "the roofline, which are lower bounds"
+            )
+        if facts:
+            self._note(
+                f"{facts} tasks are of families that were never measured on this device class: "
+                "their times are estimated from their kernels' facts and the datasheet"
             )
         if outside:
             self._note(

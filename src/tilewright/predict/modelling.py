@@ -16,7 +16,7 @@ from tilewright.core.input_files import readable
 from tilewright.core.output_files import write_text
 from tilewright.core.records import Placement
 from tilewright.core.settings import read_settings
-from tilewright.cost.floors import Peaks
+from tilewright.cost.floors import Peaks, datasheet_peaks
 from tilewright.hardware.environment import own_version
 from tilewright.hardware.legacy import folder_of, name_of_before
 from tilewright.models.cache import PREDICTORS, mark_used
@@ -111,14 +111,17 @@ class Predictors:
 
     @cached_property
     def peaks(self) -> Peaks:
-        """The peaks measured here, else those of the shipped data. Raises ModelError where neither
-        is known."""
+        """The peaks measured here, else those of the shipped data, else a GPU's datasheet's. Raises
+        ModelError where none is known."""
         stored = {p.name: self.store.peak(self.placement.key, p.name) for p in fields(Peaks)}
         found = {name: value for name, value in stored.items() if value is not None}
         if len(found) == len(stored):
             return Peaks(**found)
         if self.shipped is not None:
             return self.shipped.peaks
+        sheet = datasheet_peaks(self.placement.target)
+        if sheet is not None:
+            return sheet
         raise ModelError(
             f"no kernels of {self.placement.key} were measured",
             hint="`tilewright collect --op all` measures it.",

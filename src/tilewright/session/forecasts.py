@@ -119,8 +119,8 @@ class ForecastVerbs(Opened):
         `settings` is "default", "best" or "shipped"; `metrics` are among "latency", "power",
         "energy" and "memory", by default all. Implementations whose error bound is above
         `max_error` are not used. Each kernel's time has a source: exact (this kernel was measured),
-        interpolated (kernels of similar sizes were measured), model (a fitted model), or roofline
-        (a lower bound).
+        interpolated (kernels of similar sizes were measured), model (a fitted model), facts (the
+        kernel's facts and a GPU's datasheet), or roofline (a lower bound).
         """
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), energies.known_metrics(texts_of(metrics, "metrics"))
