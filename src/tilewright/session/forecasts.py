@@ -33,7 +33,8 @@ from tilewright.core.predictions import (
 )
 from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.gpus import is_cuda
-from tilewright.insight import cuda_explaining, evaluating, explaining, studies
+from tilewright.insight import evaluating, explaining, studies
+from tilewright.insight.cuda_explaining import cuda_explainer
 from tilewright.measure.targeting import placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
@@ -125,9 +126,9 @@ class ForecastVerbs(Opened):
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), energies.known_metrics(texts_of(metrics, "metrics"))
         argument = self._given(model, said).argument
-        forecaster = forecasting.forecaster_of(self.placement, self.records, self.events, allowed)
+        forecaster = forecasting.forecaster_of(self.foreseen, self.records, self.events, allowed)
         self.events(Stage(name="import", detail=argument))
-        return forecaster.network(prepare(argument, said, self.placement), chosen, wanted)
+        return forecaster.network(prepare(argument, said, self.foreseen), chosen, wanted)
 
     def predict_table(
         self,
@@ -146,9 +147,9 @@ class ForecastVerbs(Opened):
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
         texts = tables.read_texts(path_of(table, "table"), "operator")
-        networks = ((text, prepare_outline(text, said, self.placement)) for text in texts)
+        networks = ((text, prepare_outline(text, said, self.foreseen)) for text in texts)
         return forecasting.forecaster_of(
-            self.placement, self.records, self.events, allowed
+            self.foreseen, self.records, self.events, allowed
         ).operators(networks, chosen, wanted)
 
     def explain(
@@ -171,10 +172,8 @@ class ForecastVerbs(Opened):
         measured, said = truth_of(confirm, "confirm"), options_of(options, self.seed)
         kernels = text_of(implementation, "implementation")
         if is_cuda(self._target):
-            explainer = cuda_explaining.cuda_explainer(
-                self._target, self._tracker, self.events, said, kernels
-            )
-            return explainer.explain(first, other, confirm=measured)
+            gpu = cuda_explainer(self._target, self._tracker, self.events, said, kernels)
+            return gpu.explain(first, other, confirm=measured)
         if kernels:
             raise UsageError("--implementation is for GPUs: on a CPU all of them are explained.")
         explainer = explaining.Explainer(

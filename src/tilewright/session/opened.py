@@ -9,6 +9,7 @@ from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, discard
 from tilewright.core.records import Placement
 from tilewright.core.settings import read_settings
+from tilewright.hardware.gpus import is_cuda
 from tilewright.measure.targeting import placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import GivenModel, given_model
@@ -92,6 +93,13 @@ class Opened:
                 placement_of(self._target, self._tracker, self._threads), self.events
             )
         return self._placement
+
+    @property
+    def foreseen(self) -> Placement:
+        """Where kernels would run that are only predicted; a GPU need not be here for that."""
+        if is_cuda(self._target):
+            return placement_of(self._target, self._tracker, self._threads)
+        return self.placement
 
     @property
     def store(self) -> Store:
