@@ -40,6 +40,7 @@ _BUILT_IN = (
     "cuda.default",
     "cuda.stream",
     "cuda.rows",
+    "cuda.windows",
 )
 
 

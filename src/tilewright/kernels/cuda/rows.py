@@ -21,13 +21,12 @@ from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Blocks, Column, Demand
-from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob, Workspaces, anchored
 from tilewright.kernels.columns import column
 from tilewright.kernels.cuda.accesses import SECTOR_BYTES, elements_read, sectors
 from tilewright.kernels.cuda.base import CudaKernels, bytes_of
-from tilewright.kernels.cuda.stream import MOST_ELEMENTS, costly_values
+from tilewright.kernels.cuda.composing import MOST_ELEMENTS, elementwise_after
 from tilewright.kernels.rows import NORMALISING, REDUCTIONS, Frame, operand_frame, reduced_axes
 
 _WARP = 32
@@ -135,18 +134,12 @@ class RowKernels(CudaKernels):
     element_types = SINGLE | {"float16", "float64", "int32", "int64"}
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
-        """Something to reduce, and nothing after it but elementwise steps on the result. Values
-        that are kept in a register are computed element by element."""
+        """Something to reduce, and nothing after it but elementwise steps on the result."""
         if workload.anchor is None:
             return False
-        _, (data, *_), result = anchored(workload)
+        _, (data, *_), _ = anchored(workload)
         fits = 0 < data.elements < MOST_ELEMENTS and data.dtype in self.element_types
-        after = workload.steps[(workload.anchor_index or 0) + 1 :]
-        alike = all(OPERATORS[step.operator].elementwise for step in after)
-        moved = any(OPERATORS[step.operator].movement for step in workload.steps)
-        plain = alike and not (moved and costly_values(workload))
-        same = result.shape == workload.result.shape
-        return fits and plain and same and bool(reduced_axes(workload))
+        return fits and elementwise_after(workload) and bool(reduced_axes(workload))
 
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]

@@ -26,10 +26,8 @@ from tilewright.kernels.base import Knob
 from tilewright.kernels.columns import Numbers, column
 from tilewright.kernels.cuda.accesses import SECTOR_BYTES, elements_read, sectors
 from tilewright.kernels.cuda.base import CudaKernels, bytes_of
+from tilewright.kernels.cuda.composing import MOST_ELEMENTS, costly_values
 
-MOST_ELEMENTS = 2**31 - 2**20
-"""Positions, those past the end included, are whole numbers of four bytes."""
-_DEEPEST = 2
 _WORD_BYTES = 4
 _MOST_OF_A_THREAD = 32
 _WARPS_LOOKED_AT = 12
@@ -65,19 +63,6 @@ def stored_value(workload: Workload) -> int:
             break
         (value,) = step.inputs
     return value
-
-
-def costly_values(workload: Workload) -> frozenset[int]:
-    """Values that are kept before anything is computed of them, since expressions of more than two
-    costly functions take a compiler's simplifier exponential time."""
-    depth, costly = [0] * len(workload.arguments), set[int]()
-    for step in workload.steps:
-        cost, below = OPERATORS[step.operator].transcendental, [depth[i] for i in step.inputs]
-        if cost + max(below, default=0) > _DEEPEST:
-            costly |= {i for i in step.inputs if depth[i] > 0}
-            below = [0]
-        depth.append(cost + max(below, default=0))
-    return frozenset(costly)
 
 
 @lru_cache(maxsize=1024)

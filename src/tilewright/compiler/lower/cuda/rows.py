@@ -22,13 +22,12 @@ from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.anchors import infinity, mean
-from tilewright.compiler.lower.cuda.threads import Writer, integer, read
+from tilewright.compiler.lower.cuda.threads import Writer, integer, keep_after_anchor, read
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Read, Value, broadcast_index, unravelled
 from tilewright.core.element_types import element_type
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.cuda.rows import Shares, folds, reduces, shares_of
-from tilewright.kernels.cuda.stream import costly_values
 
 Expr = tirx.Expr
 Scalar = Callable[[], Expr]
@@ -313,10 +312,7 @@ class _Kernel:
         workload = program.workload
         kind = workload.step_types(workload.anchor_index)[1].dtype
         program.set_anchor(lambda at: mathematics.converted(value(at), kind))
-        first = len(workload.arguments) + workload.anchor_index
-        for number in sorted(costly_values(workload)):
-            if number > first:
-                self._in_register(number)
+        keep_after_anchor(writer, shares.vector)
         final = program.operand(len(workload.types) - 1)
         if not reduces(workload):
             self._elements(lambda at: writer.store(result, final.read(at), at))
@@ -328,18 +324,6 @@ class _Kernel:
             dropped = len(workload.result.shape) < len(dims)
             at = [kept.get(i, integer(0)) for i in dims if i in kept or not dropped]
             writer.store(result, final.read(at), at)
-
-    def _in_register(self, number: int) -> None:
-        """Keep a value in registers before costly functions are computed of it."""
-        value = self.program.operand(number)
-        kept = self.writer.local(self.shares.vector, value.type.dtype, "kept")
-
-        def through(index: Index) -> Expr:
-            lane = self.writer.lane
-            self.writer.store(kept, value.read(index), [lane])
-            return read(kept, lane)
-
-        self.program.values[number] = Value(value.type, through)
 
     # ----- operators -------------------------------------------------------------------------
 

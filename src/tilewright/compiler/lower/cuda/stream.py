@@ -21,7 +21,8 @@ from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, in_type, unravelled
 from tilewright.core.element_types import element_type
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.cuda.stream import Tile, costly_values, stored_value, tile_of
+from tilewright.kernels.cuda.composing import costly_values
+from tilewright.kernels.cuda.stream import Tile, stored_value, tile_of
 
 Expr = tirx.Expr
 

@@ -24,6 +24,7 @@ from tvm.script.ir_builder import tirx as script
 from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, stored, unravelled
+from tilewright.kernels.cuda.composing import costly_values
 
 Expr = tirx.Expr
 _EVERY_LANE = 0xFFFFFFFF
@@ -175,6 +176,27 @@ def kept(writer: Writer, value: Value) -> Value:
         register = writer.local(1, mathematics.dtype(found), "kept")
         writer.store(register, found, [integer(0)])
         return read(register, integer(0))
+
+    return Value(value.type, through)
+
+
+def keep_after_anchor(writer: Writer, lanes: int) -> None:
+    """Keep what follows the anchor in registers before costly functions are computed of it, a
+    register for each lane; elementwise steps read a value at one place only."""
+    program = writer.program
+    workload = program.workload
+    for number in sorted(costly_values(workload)):
+        if number > len(workload.arguments) + (workload.anchor_index or 0):
+            program.values[number] = _in_lanes(writer, program.operand(number), lanes)
+
+
+def _in_lanes(writer: Writer, value: Value, lanes: int) -> Value:
+    registers = writer.local(lanes, value.type.dtype, "kept")
+
+    def through(index: Index) -> Expr:
+        lane = writer.lane
+        writer.store(registers, value.read(index), [lane])
+        return read(registers, lane)
 
     return Value(value.type, through)
 
