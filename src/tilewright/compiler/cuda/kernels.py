@@ -120,7 +120,7 @@ class CudaKernel:
             return bench.run_while(goes_on)
 
     @contextmanager
-    def _bench(self, protocol: Protocol, seed: int) -> Generator[_Bench]:
+    def _bench(self, protocol: Protocol, seed: int) -> Generator[Bench]:
         """The kernel with random operands on the GPU."""
         driver = self.open_driver()
         rotating = [
@@ -135,7 +135,7 @@ class CudaKernel:
                 for memory in dict.fromkeys(places[argument_name(index)] for places in sets):
                     driver.upload(memory, array)
             module = driver.load(self.program.source, self.binary)
-            yield _Bench(driver, [partial(self._call, driver, module, it) for it in sets])
+            yield Bench(driver, [partial(self._call, driver, module, it) for it in sets])
             driver.synchronise()
 
     def _call(self, driver: Driver, module: Module, places: Mapping[str, Memory]) -> None:
@@ -178,7 +178,7 @@ class CudaKernel:
             driver.release(memory)
 
 
-class _Bench:
+class Bench:
     """Calls of a kernel in turn, timed on the GPU."""
 
     def __init__(self, driver: Driver, calls: Sequence[Callable[[], None]]) -> None:
@@ -247,7 +247,7 @@ class _Kept:
     def __init__(self) -> None:
         self.stack = ExitStack()
         self.wanted: tuple[str, Protocol, int] | None = None
-        self.bench: _Bench | None = None
+        self.bench: Bench | None = None
 
     def close(self) -> None:
         """Give its memory back."""

@@ -71,11 +71,11 @@ class _Cuda:
                 hint="Leave out --threads.",
             )
         if target.strip() == _NAME:
-            return _placed_here(_first())
+            return placement_on(_first())
         described = gpu_target(parse_gpu(target))
         try:
             cards = nvidia.find_cards()
-            return _placed_here(cards[nvidia.number_of(cards, described)])
+            return placement_on(cards[nvidia.number_of(cards, described)])
         except TargetError:
             return _placed(described, ELSEWHERE, "described")
 
@@ -148,7 +148,8 @@ def _first() -> Card:
     return cards[0]
 
 
-def _placed_here(card: Card) -> Placement:
+def placement_on(card: Card) -> Placement:
+    """All of a card that is here."""
     return _placed(card_target(card), _instance(card), _NAME)
 
 

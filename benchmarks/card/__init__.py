@@ -1,0 +1,1 @@
+"""What `on_a_card.py` is made of."""

@@ -1,0 +1,106 @@
+"""The child process that runs prepared kernels: on the first GPU of the machine, or, simulated, on
+the CPU. It needs neither TVM nor a compiler."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import inf
+from time import perf_counter
+from typing import Any, cast
+
+from card.archive import SIMULATED, Prepared
+from tilewright.compiler.cuda.driver import Driver, Memory
+from tilewright.compiler.cuda.nvidia import find_cards, open_driver
+from tilewright.compiler.operands import bytes_of
+from tilewright.core.child import serve
+from tilewright.core.codec import to_builtins
+from tilewright.core.records import Protocol
+from tilewright.hardware.cards import card_target
+from tilewright.hardware.meters import nvml_meter
+from tilewright.kernels.registry import implementation
+from tilewright.measure.checking import numpy_reference, relative_error, sample_arguments
+
+_SEED = 0
+
+
+@cache
+def driver_of(on: str) -> Driver:
+    """The card, or what stands for it."""
+    if on == SIMULATED:
+        from tilewright.testing.simulated_driver import SimulatedDriver
+
+        return SimulatedDriver()
+    return open_driver(card_target(find_cards()[0]))
+
+
+def card(on: str) -> dict[str, Any]:
+    """What the driver says of it."""
+    return to_builtins(driver_of(on).card)
+
+
+def check(kernel: Prepared, on: str) -> dict[str, Any]:
+    """The error against numpy, relative to Σ|w||x|, and what it may be."""
+    workload = kernel.task
+    arrays = sample_arguments(workload, _SEED)
+    result = kernel.kernel(lambda: driver_of(on)).run(arrays)
+    error = relative_error(result, *numpy_reference(workload, arrays))
+    bound = implementation(kernel.candidate.implementation).error_bound(workload)
+    return {"error": error, "bound": bound}
+
+
+def time(kernel: Prepared, on: str, protocol: Protocol) -> dict[str, Any]:
+    """Seconds of each sample."""
+    return {"samples_s": kernel.kernel(lambda: driver_of(on)).time(protocol, _SEED, inf)}
+
+
+class _Watched:
+    """A driver that knows how little memory was free."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.least = driver.free_bytes()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    def allocate(self, size: int) -> Memory:
+        memory = self._driver.allocate(size)
+        self.least = min(self.least, self._driver.free_bytes())
+        return memory
+
+
+def memory(kernel: Prepared, on: str) -> dict[str, int]:
+    """Bytes of the arrays of a call, and bytes of the GPU that they took."""
+    watched = _Watched(driver_of(on))
+    free = watched.least
+    kernel.kernel(lambda: cast("Driver", watched)).run(sample_arguments(kernel.task, _SEED))
+    kinds = [*kernel.types, *(((count,), kind) for count, kind in kernel.workspaces.values())]
+    return {"planned_bytes": sum(map(bytes_of, kinds)), "measured_bytes": free - watched.least}
+
+
+def power(kernel: Prepared, on: str, protocol: Protocol, seconds: float) -> dict[str, Any]:
+    """Memory, and joules of a call by the energy counter, over a window that begins when the
+    kernel is warm."""
+    taken = memory(kernel, on)
+    meter = nvml_meter()
+    end_s = 0.0
+
+    def begun() -> None:
+        nonlocal end_s
+        end_s = perf_counter() + seconds
+        meter.start()
+
+    lost = meter.unavailable()
+    if lost is not None:
+        return taken | {"reason": lost.reason}
+    watch = (lambda: perf_counter() < end_s, begun)
+    calls = kernel.kernel(lambda: driver_of(on)).keep_running(protocol, _SEED, watch)
+    reading = meter.stop()
+    found = taken | {"method": meter.method, "window_s": reading.window_s, "calls": calls}
+    if reading.energy_j is None:
+        return found | {"reason": reading.reason}
+    return found | {"energy_j": reading.energy_j / calls, "power_w": reading.power_w}
+
+
+if __name__ == "__main__":
+    serve({"card": card, "check": check, "time": time, "power": power})

@@ -1,0 +1,116 @@
+"""`benchmarks/on_a_card.py` as far as it goes without a GPU: kernels are prepared, executed on the
+CPU, reported and stored."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from card.archive import Archive, lines
+from card.reporting import report
+from card.wishes import wishes
+from helpers.kernels.one_kernel import step, workload
+from on_a_card import main
+from tilewright.measure.targeting import placement_of
+from tilewright.store import open_store
+from tilewright.testing.cuda_execution import compiler
+
+WITHOUT_TVM = """
+import sys
+sys.modules["tvm"] = sys.modules["tvm_ffi"] = None
+import on_a_card, card.worker
+"""
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+def test_the_whole_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "kernels.jsonl", tmp_path / "results.jsonl"
+    prepare = ["prepare", "checks", "study", "--most", "2", "--texts", "--file", str(file)]
+    main(prepare)
+    before = file.read_bytes()
+    main(prepare)
+    assert file.read_bytes() == before, "what is there is not made again"
+    archive = Archive(file)
+    assert len(archive.of("checks")) == len(archive.of("study")) == 2
+    assert {kernel.key for kernel in archive.without_binary()} == {
+        wanted.key for wanted in archive.wanted.values()
+    }
+    for part in ("checks", "study"):
+        for _ in range(2):
+            main(["run", part, "--on", "simulated", "--file", str(file), "--out", str(out)])
+    found = [line for line in lines(out) if line["part"] != "card"]
+    assert [line["part"] for line in found] == ["checks"] * 2 + ["study"] * 2
+    assert all(line["error"] <= line["bound"] for line in found[:2])
+    main(["report", str(out)])
+    said = capsys.readouterr().out
+    assert "| cuda_default | 2 | 0 | 0 |" in said
+    assert "op:conv2d[c=3,h=225,k=3,out=32], µs" in said
+    location = str(tmp_path / "card.db")
+    main(["store", str(out), "--db", location])
+    with open_store(location) as database:
+        stored = database.stored_measurements()
+        assert len(stored) == 2
+        assert stored[0].device_class.startswith("h100-sm90-")
+        assert database.workload(stored[0].workload_key) is not None
+
+
+def test_the_machine_with_the_card_needs_no_tvm() -> None:
+    path = os.pathsep.join(map(str, filter(None, sys.path)))
+    asked = [sys.executable, "-c", WITHOUT_TVM]
+    subprocess.run(asked, check=True, env={**os.environ, "PYTHONPATH": path}, timeout=60)  # noqa: S603
+
+
+def test_a_file_that_a_kill_cut_short_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"part": "card"}\n{"part": "che', encoding="utf-8")
+    assert list(lines(path)) == [{"part": "card"}]
+
+
+def test_rows_are_of_many_families_in_several_settings() -> None:
+    placement = placement_of("cuda -model=H100", None, None)
+    made = wishes("rows", placement)
+    found = [next(made) for _ in range(20)]
+    assert len({labels["family"] for labels, _, _ in found}) >= 5
+    assert {labels["setting"] for labels, _, _ in found} >= {"default"}
+
+
+def line(part: str, task: str, setting: str, samples_s: list[float], **more: Any) -> dict[str, Any]:
+    labels = {"network": "zoo:net", "batch": 1, "setting": setting, "rank": more.get("rank", 0)}
+    return {"part": part, "task": task, "labels": labels, "samples_s": samples_s, **more}
+
+
+def test_ratios_are_geometric_means_over_what_both_have() -> None:
+    results = [
+        {"part": "card", "card": {"name": "NVIDIA H100"}},
+        line("defaults", "a", "default", [1.0, 2.0, 3.0]),
+        line("defaults", "a", "baseline", [8.0]),
+        line("defaults", "b", "default", [1.0]),
+        line("defaults", "b", "baseline", [9.0]),
+        line("defaults", "c", "default", [1.0]),
+        {"part": "torch", "task": "a", "samples_s": [1.0], "anchor_s": [0.5]},
+        {"part": "torch", "task": "b", "failure": "RemoteError"},
+        line("tuning", "a", "", [2.0], wall_s=20.0, rank=0),
+        line("tuning", "a", "", [0.5], wall_s=20.0, rank=1),
+        line("tuning", "a", "", [0.1], wall_s=30.0, rank=2),
+    ]
+    said = "\n".join(report(results))
+    assert "| zoo:net | 1 | 3 | 6.00 (2) | 0.50 (1) | 0.25 (1) |" in said
+    assert "| zoo:net | 1 | 4.00 (1) | 2.00 (1) |" in said, "sixty seconds end before the third"
+
+
+def test_a_rival_computes_what_the_workload_says() -> None:
+    torch = pytest.importorskip("torch")
+    from card.torch_worker import computed
+
+    shapes = [(1, 3, 9, 7), (5, 3, 3, 3), (5, 1, 1)]
+    named = {"strides": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+    task = workload(shapes, step("conv2d", 0, 1, **named), step("add", 3, 2), step("relu", 4))
+    x, w, b = (torch.randn(shape) for shape in shapes)
+    product = torch.nn.functional.conv2d(x, w, padding=1)
+    assert torch.allclose(computed(task)(x, w, b), torch.relu(product + b))
+    assert torch.allclose(computed(task, anchor=True)(x, w), product)
