@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from helpers.processes import simulated_gpu
+from helpers.processes import simulated_gpu, simulated_gpu_networks
 from tilewright.compiler.cuda import compilers, nvidia
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Failure, FailureKind, Measurement, Outcome, Protocol
 from tilewright.kernels.spaces import default_candidate
-from tilewright.measure import kernels
+from tilewright.measure import cuda_networks, kernels
 from tilewright.measure.accesses.cuda import CUDA
 from tilewright.measure.targeting import placement_of
 from tilewright.testing.accesses import AccessConformance
@@ -32,6 +32,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(nvidia, "find_cards", lambda: (H100,))
     monkeypatch.setattr(compilers, "missing_compiler", lambda: "")
     monkeypatch.setattr(kernels, "WORKER", simulated_gpu.__name__)
+    monkeypatch.setattr(cuda_networks, "WORKER", simulated_gpu_networks.__name__)
     monkeypatch.setenv(simulated_gpu.FOLDER, str(tmp_path))
 
 
@@ -39,6 +40,7 @@ class TestCudaHere(AccessConformance):
     access = CUDA
     target = "cuda"
     workloads = (RELU,)
+    model = "op:dense[k=24,n=6]"
 
 
 FAULTS: dict[str, tuple[FailureKind, str]] = {

@@ -1,4 +1,4 @@
-"""Networks on a simulated GPU in a process of their own, by the suite that every access passes."""
+"""Networks on a simulated GPU in a process of their own: what it is given, what it refuses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from onnx import helper
 
 from helpers.networks.onnx_models import model_of, normal, reference
 from helpers.plugins.offer import offering
-from helpers.plugins.simulated_gpu import ACCESS, POINTS, TARGET, h100
+from helpers.plugins.simulated_gpu import ACCESS, POINTS, h100
 from tilewright.compiler.cuda.network import LIBRARY
 from tilewright.core.errors import InputError, ModelError
 from tilewright.core.weights import WEIGHTS
 from tilewright.measure.cuda_networks import CudaNetworks
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
-from tilewright.testing.accesses import check_networks, check_targets
 from tilewright.testing.cuda_execution import compiler
 
 pytestmark = pytest.mark.skipif(
@@ -58,11 +57,6 @@ def made(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, l
     with ACCESS.networks(h100()) as networks:
         networks.compile(network.plan, network.graph.constants, folder)
     return folder, network.plan.constant_names
-
-
-def test_it_is_an_access_as_others_are(model: Path, tmp_path: Path) -> None:
-    check_targets(ACCESS, TARGET)
-    check_networks(ACCESS, h100(), str(model), tmp_path / "made")
 
 
 def test_another_process_computes_what_onnx_runtime_does(made: tuple[Path, list[str]]) -> None:

@@ -15,11 +15,12 @@ from onnx import helper
 
 import tilewright
 from helpers.networks.onnx_models import model_of, normal, reference
-from helpers.plugins.offer import offering
-from helpers.plugins.simulated_gpu import POINTS, TARGET
+from helpers.processes import simulated_gpu, simulated_gpu_networks
+from tilewright.compiler.cuda import compilers, nvidia
 from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.core.results import OptimizeResult
 from tilewright.graph.network import Array
+from tilewright.measure import cuda_networks, kernels
 from tilewright.testing.cuda_execution import compiler
 from tilewright.testing.simulated_driver import H100, SimulatedDriver
 
@@ -43,21 +44,30 @@ class Optimized:
     result: OptimizeResult
 
 
+@pytest.fixture(scope="module", autouse=True)
+def simulated() -> Generator[None]:
+    """A H100 whose kernels are executed on the CPU, in the processes that measure as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvidia, "find_cards", lambda: (H100,))
+        patch.setattr(compilers, "missing_compiler", lambda: "")
+        patch.setattr(kernels, "WORKER", simulated_gpu.__name__)
+        patch.setattr(cuda_networks, "WORKER", simulated_gpu_networks.__name__)
+        yield
+
+
 @pytest.fixture(scope="module")
-def optimized(tmp_path_factory: pytest.TempPathFactory) -> Generator[Optimized]:
+def optimized(tmp_path_factory: pytest.TempPathFactory) -> Optimized:
     place = tmp_path_factory.mktemp("optimized")
     onnx.save(MODEL, place / "small.onnx")
     folder = place / "out"
-    with offering(place / "offered", POINTS), tilewright.Session(target=TARGET, db="memory:") as s:
-        made = s.optimize(place / "small.onnx", budget=6, out=folder)
-        yield Optimized(folder, made.result)
+    with tilewright.Session(target="cuda", db="memory:") as session:
+        made = session.optimize(place / "small.onnx", budget=8, out=folder)
+    return Optimized(folder, made.result)
 
 
 @pytest.fixture
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "tilewright.compiler.cuda.nvidia.open_driver", lambda _target: SimulatedDriver()
-    )
+    monkeypatch.setattr(nvidia, "open_driver", lambda _target: SimulatedDriver())
 
 
 def given(seed: int = 7) -> Array:
@@ -91,7 +101,7 @@ def test_it_is_loaded_and_called_in_this_process(optimized: Optimized) -> None:
 
 
 def test_it_runs_on_its_target_and_on_no_other(optimized: Optimized) -> None:
-    with tilewright.Session(target=TARGET, db="memory:") as there:
+    with tilewright.Session(target="cuda", db="memory:") as there:
         found = there.run(optimized.folder, {"x": given()})
     np.testing.assert_allclose(found["y"], expected(given()), rtol=1e-4)
     with (
@@ -103,7 +113,7 @@ def test_it_runs_on_its_target_and_on_no_other(optimized: Optimized) -> None:
 
 def test_another_gpu_refuses_it(optimized: Optimized, monkeypatch: pytest.MonkeyPatch) -> None:
     old = SimulatedDriver(replace(H100, capability=(8, 6)))
-    monkeypatch.setattr("tilewright.compiler.cuda.nvidia.open_driver", lambda _target: old)
+    monkeypatch.setattr(nvidia, "open_driver", lambda _target: old)
     with pytest.raises(TargetError, match="compiled for sm_90, the GPU here is sm_86"):
         tilewright.load(optimized.folder)
 
@@ -133,7 +143,7 @@ def test_what_has_no_cuda_kernel_is_refused_before_any_work(
     )
     onnx.save(model, tmp_path / "topk.onnx")
     with (
-        tilewright.Session(target=TARGET, db="memory:") as session,
+        tilewright.Session(target="cuda", db="memory:") as session,
         pytest.raises(ModelError, match="nothing computes 'largest' .* on a H100"),
     ):
         session.optimize(tmp_path / "topk.onnx", budget=6, out=tmp_path / "out")

@@ -30,6 +30,7 @@ from tilewright.core.targets import Target
 from tilewright.graph.inputs import IndexRange, IndexUse, argument_uses
 from tilewright.graph.network import TensorType
 from tilewright.graph.plan import Buffer, MemoryPlan, NetworkPlan, PlannedCall, aligned
+from tilewright.hardware.cards import broken_limit
 from tilewright.hardware.gpus import CudaLaunch, CudaProgram
 from tilewright.kernels.cuda.base import CUDA
 from tilewright.kernels.registry import builder_of
@@ -67,6 +68,11 @@ def network_of(
             raise TargetError(
                 f"the CUDA text of {placing.modules[text]} cannot be compiled: {compiled.reason}"
             )
+    for each in launches:
+        report = done[each.module].reports.get(each.launch.kernel)
+        broken = broken_limit(each.launch, target.limits, report)
+        if broken is not None:
+            raise TargetError(f"no GPU starts call {plan.calls[each.call].name!r}: {broken}")
     return CudaNetwork(
         arch=target.architecture,
         arena_bytes=placing.words_at + _WORD_BYTES * len(placing.checks),

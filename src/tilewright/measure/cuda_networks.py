@@ -29,11 +29,11 @@ NO_PEERS = "it runs on this machine's CPU here, and networks on the GPU"
 class CudaNetworks(NetworkWorker):
     """A child process that holds networks on a GPU by name. Use as a context manager.
 
-    `worker` is the module that it runs.
+    `worker` is the module that it runs, the usual one where none is named.
     """
 
-    def __init__(self, placement: records.Placement, worker: str = WORKER) -> None:
-        super().__init__(placement, worker, here=False)
+    def __init__(self, placement: records.Placement, worker: str = "") -> None:
+        super().__init__(placement, worker or WORKER, here=False)
         self._preparing = ("prepare", placement.target)
 
     def compile(

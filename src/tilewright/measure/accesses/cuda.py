@@ -23,6 +23,7 @@ from tilewright.hardware.meters import KernelEnergy
 from tilewright.hardware.probe import allotted_cpus
 from tilewright.hardware.target import parse_gpu
 from tilewright.measure import base, kernels
+from tilewright.measure.cuda_networks import CudaNetworks
 from tilewright.measure.networks import NetworkRunner
 
 _NAME = "cuda"
@@ -55,7 +56,7 @@ class CudaMeasurer(kernels.KernelMeasurer):
 class _Cuda:
     name = _NAME
     here = True
-    runs_networks = False
+    runs_networks = True
     note = ""
 
     def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement | None:
@@ -100,10 +101,7 @@ class _Cuda:
         return CudaMeasurer(placement, seed=seed, energy=energy)
 
     def networks(self, placement: Placement) -> NetworkRunner:
-        raise TargetError(
-            "whole networks do not run on GPUs yet",
-            hint="Single operators do: op:conv2d[c=64,h=56,k=3,pad=1,out=64].",
-        )
+        return CudaNetworks(placement)
 
 
 def cannot_run(target: Target) -> TargetError:
