@@ -8,12 +8,12 @@ is would end all work on the GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from math import prod
 
 from tilewright.compiler.builders.cuda import program_of
+from tilewright.compiler.cuda import guards
 from tilewright.compiler.cuda.compilers import Compiled
 from tilewright.compiler.cuda.network import (
     CudaModule,
@@ -27,7 +27,7 @@ from tilewright.compiler.network import OUTSIDE
 from tilewright.core.element_types import element_type
 from tilewright.core.errors import TargetError
 from tilewright.core.targets import Target
-from tilewright.graph.inputs import IndexRange, IndexUse, argument_uses
+from tilewright.graph.inputs import IndexUse, argument_uses
 from tilewright.graph.network import TensorType
 from tilewright.graph.plan import Buffer, MemoryPlan, NetworkPlan, PlannedCall, aligned
 from tilewright.hardware.cards import broken_limit
@@ -39,8 +39,6 @@ CompileText = Callable[[str, str], Compiled]
 """(CUDA C++, architecture) → a cubin, or why there is none."""
 
 _WORD_BYTES = 4
-_GUARD_THREADS = 256
-_C_TYPES = {"int8": "signed char", "int16": "short", "int32": "int", "int64": "long long"}
 
 
 def network_of(
@@ -200,20 +198,14 @@ class _Placing:
         """The launch that brings a call's indices into their ranges."""
         call = self.plan.calls[number]
         kind = call.workload.arguments[use.port].type
-        text = guard_text(kind, use.ranges)
+        text = guards.guard_text(kind, use.ranges)
         offset = self.words_at + _WORD_BYTES * len(self.checks)
         word = Place(memory="arena", offset_bytes=offset, bytes=_WORD_BYTES)
         message = f"{call.name!r} {OUTSIDE} {', '.join(map(str, use.ranges))}"
         self.checks.append(IndexCheck(place=word, message=message))
-        launch = CudaLaunch(
-            kernel="guard",
-            grid=(1, 1, 1),
-            block=(_GUARD_THREADS, 1, 1),
-            arguments=("indices", "kept", "outside"),
-        )
         places = {"indices": given, "kept": kept, "outside": word}
         module = self._module(text, f"guard_{len(self.checks)}")
-        return _placed(number, module, launch, places)
+        return _placed(number, module, guards.LAUNCH, places)
 
 
 def _placed(
@@ -240,34 +232,3 @@ def _guarded(call: PlannedCall) -> list[IndexUse]:
 
 def _bytes(dtype: str) -> int:
     return element_type(dtype).bytes
-
-
-def guard_text(kind: TensorType, ranges: Sequence[IndexRange]) -> str:
-    """CUDA C++ of a kernel of one block that copies indices, each brought into its range:
-
-        kept[i] = min(max(indices[i], lowest), highest); *outside = whether any was out of it
-
-    `ranges` are one for all or one for each position along the last axis.
-    """
-    name = _C_TYPES.get(kind.dtype) or f"unsigned {_C_TYPES[kind.dtype.removeprefix('u')]}"
-    low, high = (
-        ", ".join(str(getattr(item, end)) for item in ranges) for end in ("lowest", "highest")
-    )
-    count = len(ranges)
-    return f"""\
-extern "C" __global__ void __launch_bounds__({_GUARD_THREADS})
-guard(const {name}* __restrict__ indices, {name}* __restrict__ kept, int* __restrict__ outside) {{
-  __shared__ int found;
-  const long long lowest[{count}] = {{{low}}}, highest[{count}] = {{{high}}};
-  if (threadIdx.x == 0) found = 0;
-  __syncthreads();
-  for (int i = threadIdx.x; i < {prod(kind.shape)}; i += {_GUARD_THREADS}) {{
-    const long long index = indices[i];
-    const long long low = lowest[i % {count}], high = highest[i % {count}];
-    if (index < low || index > high) found = 1;
-    kept[i] = index < low ? low : index > high ? high : index;
-  }}
-  __syncthreads();
-  if (threadIdx.x == 0) *outside = found;
-}}
-"""

@@ -15,7 +15,7 @@ from tilewright.core.errors import DamagedArtifact, TargetError, UsageError
 from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.forks import is_forked
 from tilewright.deploy.decoding import Decoder, Stage
-from tilewright.deploy.engines import GPU, engine_of
+from tilewright.deploy.engines import engine_of
 from tilewright.deploy.manifest import Machine, Manifest, Port, is_shape_set
 from tilewright.deploy.network_calls import (
     CallableNetwork,
@@ -28,6 +28,7 @@ from tilewright.deploy.opening import OpenedArtifact, open_artifact, open_member
 from tilewright.deploy.shape_set import Choice, Member, ShapeSet, read_shape_set
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
+from tilewright.kernels.cuda.base import CUDA
 from tilewright.measure.targeting import in_this_process, open_networks
 from tilewright.report import shown
 
@@ -206,7 +207,7 @@ def decoder_of(
     assert roles is not None, "a decoder"
     for member in shapes.members:
         opened = open_member(folder, member, verify=verify)
-        if opened.manifest.machine.kind == GPU:
+        if opened.manifest.machine.kind == CUDA:
             raise TargetError("a decoder runs on a CPU, and this one was made for a GPU")
         _refuse_here(opened)
         ports = {port.name: port for port in opened.manifest.inputs}
@@ -225,7 +226,7 @@ def decoder_of(
 def _refuse_here(opened: OpenedArtifact) -> None:
     """Raise TargetError where an artifact does not run in this process, as far as that is known
     before it is loaded: of GPUs, their driver tells."""
-    if opened.manifest.machine.kind == GPU:
+    if opened.manifest.machine.kind == CUDA:
         return
     refuse_other_machine(opened.manifest.machine, local_placement(None).target)
     _refuse_other_versions(opened.manifest)

@@ -13,13 +13,12 @@ from tilewright.core.records import Placement
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.gpus import gpu_of, gpu_target
+from tilewright.kernels.cuda.base import CUDA
 
 if TYPE_CHECKING:
     from tilewright.compiler.execute import WeightsPool
     from tilewright.deploy.manifest import Machine
 
-GPU = "cuda"
-"""TVM's kind of target of networks for GPUs."""
 _Answer = TypeVar("_Answer")
 
 
@@ -60,7 +59,7 @@ class Engine:
 def engine_of(machine: Machine, threads: int | None, pool: WeightsPool | None = None) -> Engine:
     """The engine of networks for a machine, as a manifest has it; `threads` and a `pool` of weights
     are for those on the CPU. Raises TargetError for more threads than there are CPUs."""
-    if machine.kind == GPU:
+    if machine.kind == CUDA:
         return Engine(
             call=_InTurn(), threads=machine.threads, open=partial(_on_gpu, machine.architecture)
         )

@@ -17,11 +17,12 @@ from tilewright.graph.inputs import IndexRange
 from tilewright.graph.network import UNKNOWN, TensorType
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import read_plan
+from tilewright.kernels.cuda.base import CUDA
 from tilewright.models import ModelOptions
 from tilewright.store.known_candidates import PlanOfBefore, plan_of_before, read_shipped
 
 LIBRARY = "model.so"
-LIBRARIES = {"cuda": cuda_network.LIBRARY}
+LIBRARIES = {CUDA: cuda_network.LIBRARY}
 """Files of compiled networks by TVM's kind of target; those for others are a `LIBRARY`."""
 MANIFEST = "manifest.json"
 SHAPES = "shapes.json"
