@@ -37,6 +37,7 @@ _BUILT_IN = (
     "island",
     "metaschedule",
     "cuda.products",
+    "cuda.attention",
     "cuda.default",
     "cuda.stream",
     "cuda.rows",

@@ -11,7 +11,7 @@ from tilewright.core.targets import Target
 from tilewright.cost.demand import Blocks, Column, Demand
 from tilewright.graph.workload import Workload
 from tilewright.kernels.cuda.base import bytes_of
-from tilewright.kernels.cuda.product_tiles import SINGLE_BYTES, VECTOR, WARP, Product, Tiles
+from tilewright.kernels.cuda.product_tiles import RUN, SINGLE_BYTES, VECTOR, WARP, Product, Tiles
 
 SUMMING_THREADS = 256
 """Of a block that adds up what several blocks found."""
@@ -75,15 +75,15 @@ class _Accesses:
         pairs = list(zip(product.operands, self.vectors, self.extents, strict=True))
         self.lines = [
             np.minimum(
-                np.minimum(tiles.depth if operand.along_depth else extent, WARP * vector),
+                np.minimum(RUN if operand.along_depth else extent, WARP * vector),
                 operand.line,
             )
             for operand, vector, extent in pairs
         ]
         pitches = tiles.pitches(product)
         self.ways = [
-            _ways(tiles.depth, vector, pitch) if operand.along_depth else np.ones(len(tiles.depth))
-            for (operand, vector, _), pitch in zip(pairs, pitches, strict=True)
+            ways(RUN, vector, pitch, extent) if operand.along_depth else np.ones(len(tiles.depth))
+            for (operand, vector, extent), pitch in zip(pairs, pitches, strict=True)
         ]
         self.parts = np.where(
             tiles.split > 1,
@@ -219,16 +219,16 @@ def _sum_blocks(workload: Workload, memory: _Accesses) -> Blocks:
     )
 
 
-def _ways(depth: Any, vector: Any, pitch: Any) -> Column:
-    """How many lanes of a warp write to the same bank at a time, where each has a vector of a line
-    along the depth, and a line is written across."""
-    rows = np.stack(np.broadcast_arrays(depth, vector, pitch), axis=-1).tolist()
+def ways(run: Any, vector: Any, pitch: Any, extent: Any) -> Column:
+    """How many lanes of a warp write to the same bank at a time, where each has a vector of a line,
+    which is written across: neighbours have the rest of a run, then lines of a tile."""
+    rows = np.stack(np.broadcast_arrays(run, vector, pitch, extent), axis=-1).tolist()
     return np.array([_ways_of(*row) for row in rows], np.float64)
 
 
 @cache
-def _ways_of(depth: int, vector: int, pitch: int) -> int:
-    lanes = np.arange(WARP)
-    place, line = np.divmod(lanes, max(1, depth // vector))
-    words = np.unique(line * vector * pitch + place)
+def _ways_of(run: int, vector: int, pitch: int, extent: int) -> int:
+    place, within = np.divmod(np.arange(WARP), max(1, run // vector))
+    outer, line = np.divmod(place, extent)
+    words = np.unique((outer * run + within * vector) * pitch + line)
     return int(np.bincount(words % _BANKS).max())

@@ -21,6 +21,9 @@ VECTOR = 4
 """Elements of the widest access."""
 WARP = 32
 SINGLE_BYTES = 4
+RUN = 8
+"""Elements of a line along the depth that neighbouring lanes copy, a sector of singles; the next
+lanes go on with the next line, so that what they write across meets in no bank."""
 _SIDES = 4
 """Of an image."""
 

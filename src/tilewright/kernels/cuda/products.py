@@ -46,8 +46,8 @@ _SMALLEST_TILE = 8
 _THREAD_TILES = (1, 2, 4, 8)
 _MOST_THREADS, _MOST_SUMS, _MOST_FETCHED = 512, 64, 32
 """Of a block; of a thread, in registers and on their way to shared memory."""
-_FLOATS = frozenset({"float32", "float16", "bfloat16"})
-_MOST_ELEMENTS = 2**31
+FLOATS = frozenset({"float32", "float16", "bfloat16"})
+MOST_ELEMENTS = 2**31
 _MOST_COSTLY = 2
 """Functions of a factor: more of them make the compiler very slow."""
 
@@ -65,10 +65,10 @@ class CudaProducts(CudaKernels):
         kinds = (*operands, result)
         sizes = [kind.elements for kind in (*kinds, *workload.types)]
         return (
-            {kind.dtype for kind in kinds} <= _FLOATS
+            {kind.dtype for kind in kinds} <= FLOATS
             and min(*sizes, product(workload).depth) > 0
-            and max(sizes) < _MOST_ELEMENTS
-            and _is_pointwise(workload)
+            and max(sizes) < MOST_ELEMENTS
+            and is_pointwise(workload)
         )
 
     def knobs(
@@ -81,9 +81,9 @@ class CudaProducts(CudaKernels):
         return (
             *_tile_knobs("rows", shape.rows),
             *_tile_knobs("columns", shape.columns),
-            Knob(name="tile_depth", values=_up_to(shape.depth, _DEPTHS), kind="split"),
+            Knob(name="tile_depth", values=up_to(shape.depth, _DEPTHS), kind="split"),
             Knob(name="stages", values=(1, 2)),
-            Knob(name="split", values=_up_to(parts, _SPLITS), kind="split"),
+            Knob(name="split", values=up_to(parts, _SPLITS), kind="split"),
         )
 
     def valid(
@@ -122,7 +122,7 @@ class CudaProducts(CudaKernels):
         fits &= (safe.split - 1) * steps * safe.depth < shape.depth
         fits &= safe.blocks(shape) <= limits.grid[0]
         results = shape.batch * shape.rows * shape.columns
-        return fits & ((safe.split == 1) | (safe.split * results < _MOST_ELEMENTS))
+        return fits & ((safe.split == 1) | (safe.split * results < MOST_ELEMENTS))
 
     def demand(
         self,
@@ -153,7 +153,7 @@ def _columns(shape: Product, settings: Sequence[Settings]) -> Tiles:
     return tiles_of(shape, values)
 
 
-def _is_pointwise(workload: Workload) -> bool:
+def is_pointwise(workload: Workload) -> bool:
     """Whether all that depends on the anchor is elementwise, in its shape, and all else elementwise
     or moved, with few functions."""
     first, after, costly = len(workload.arguments), behind(workload), 0
@@ -170,7 +170,7 @@ def _is_pointwise(workload: Workload) -> bool:
     return costly <= _MOST_COSTLY and workload.result.shape == shape
 
 
-def _up_to(extent: int, values: tuple[int, ...]) -> tuple[int, ...]:
+def up_to(extent: int, values: tuple[int, ...]) -> tuple[int, ...]:
     """The values up to the first that reaches an extent."""
     reaching = next((value for value in values if value >= extent), values[-1])
     return tuple(value for value in values if value <= reaching)
@@ -178,7 +178,7 @@ def _up_to(extent: int, values: tuple[int, ...]) -> tuple[int, ...]:
 
 def _sizes(extent: int) -> tuple[int, ...]:
     """Of tiles of a block."""
-    sizes = _up_to(extent, _TILES)
+    sizes = up_to(extent, _TILES)
     return tuple(size for size in sizes if size >= min(_SMALLEST_TILE, sizes[-1]))
 
 
@@ -186,7 +186,7 @@ def _tile_knobs(name: str, extent: int) -> tuple[Knob, Knob]:
     sizes = _sizes(extent)
     return (
         Knob(name=f"tile_{name}", values=sizes, kind="split"),
-        Knob(name=f"thread_{name}", values=_up_to(sizes[-1], _THREAD_TILES), kind="split"),
+        Knob(name=f"thread_{name}", values=up_to(sizes[-1], _THREAD_TILES), kind="split"),
     )
 
 

@@ -16,24 +16,33 @@ one is on its way into registers. Where several blocks share a depth, a second k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from tvm import tirx
 from tvm.s_tir import Schedule
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.anchors import widened
 from tilewright.compiler.lower.cuda.factors import factors_of
+from tilewright.compiler.lower.cuda.statements import (
+    SINGLE,
+    buffer,
+    elements,
+    function_of,
+    launched,
+    named,
+    unrolled,
+    where,
+)
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import Value, in_type, stored, unravelled
+from tilewright.compiler.lower.values import Value, in_type, unravelled
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.cuda.product_costs import SUMMING_THREADS
 from tilewright.kernels.cuda.product_tiles import (
+    RUN,
     VECTOR,
     Operand,
     held_behind,
@@ -42,44 +51,12 @@ from tilewright.kernels.cuda.product_tiles import (
 )
 
 Expr = Any
-_KIND = "float32"
-_BY_COMPILER = {"pragma_unroll_explicit": 0}
-"""Loops are unrolled by NVIDIA's compiler, not in the text."""
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build the kernel."""
     static = target.limits.static_shared_bytes
-    return program.begin(_Kernel(program, static).function())
-
-
-@contextmanager
-def _where(*conditions: Expr) -> Iterator[None]:
-    """What is done only where all conditions hold; those that are None always do."""
-    asked = [each for each in conditions if each is not None]
-    if not asked:
-        yield
-        return
-    with build.If(tirx.all(*asked)), build.Then():
-        yield
-
-
-def _unrolled(extent: int, name: str) -> AbstractContextManager[Expr]:
-    return _named(build.unroll(0, extent, annotations=_BY_COMPILER), name)
-
-
-@contextmanager
-def _named(frame: Any, name: str) -> Iterator[Expr]:
-    """A loop whose variable has a name."""
-    with frame as variable:
-        IRBuilder.name(name, variable)
-        yield variable
-
-
-def _buffer(shape: Sequence[int], name: str, scope: str, kind: str = _KIND) -> Any:
-    buffer = build.sblock_alloc_buffer(shape, kind, scope=scope)
-    IRBuilder.name(name, buffer)
-    return build.buffer_proxy(buffer)
+    return program.begin(function_of(program, _Kernel(program, static).write))
 
 
 @dataclass(frozen=True)
@@ -121,35 +98,15 @@ class _Kernel:
         self.axes: tuple[_Axis, ...] = ()
         self.parts: Any = None
 
-    def function(self) -> tirx.PrimFunc:
+    def write(self, result: Any) -> None:
         """The whole function: one kernel, or two."""
-        program, workload = self.program, self.program.workload
-        with IRBuilder() as builder:
-            with build.prim_func(s_tir=True):
-                build.func_name("main")
-                build.func_attr({"tirx.noalias": True})
-                for index, argument in enumerate(workload.arguments):
-                    self._argument(index, argument.type)
-                kind = workload.result
-                given = build.arg("result", build.buffer(kind.shape, kind.dtype))
-                self.result = build.buffer_proxy(given)
-                self.factors = factors_of(program)
-                self.axes = self._axes()
-                program.set_anchor(self._anchor)
-                self.held = self._held()
-                self.final = program.operand(len(workload.types) - 1)
-                with build.sblock("root"):
-                    self._launches()
-            return builder.get()
-
-    def _argument(self, index: int, kind: Any) -> None:
-        given = build.arg(f"argument{index}", build.buffer(kind.shape, kind.dtype))
-        self.program.values[index] = stored(
-            lambda *at: given[tuple(at)],
-            kind,
-            self.program.candidate.forms[index],
-            self.program.simplify,
-        )
+        program = self.program
+        self.result, self.factors = result, factors_of(program)
+        self.axes = self._axes()
+        program.set_anchor(self._anchor)
+        self.held = self._held()
+        self.final = program.operand(len(program.workload.types) - 1)
+        self._launches()
 
     def _anchor(self, _: Any) -> Expr:
         kind = self.program.workload.step_types(self.program.workload.anchor_index)[1]
@@ -173,7 +130,7 @@ class _Kernel:
     def _registers(self, count: int) -> None:
         """Room for so many results of what is held."""
         self.registers = {
-            value: _buffer((count,), f"value{value}", "local", held.type.dtype)
+            value: buffer((count,), f"value{value}", "local", held.type.dtype)
             for value, held in self.held.items()
         }
 
@@ -210,26 +167,16 @@ class _Kernel:
         shape, tiles = self.product, self.tiles
         if tiles.split > 1:
             whole = (tiles.split, shape.batch, shape.slow, shape.fast)
-            self.parts = _buffer(whole, "parts", "global")
-        with self._threads(tiles.blocks(shape), tiles.threads) as (block, thread):
+            self.parts = buffer(whole, "parts", "global")
+        with launched(self.program, tiles.blocks(shape), tiles.threads) as (block, thread):
             self._block(block, thread)
         if self.parts is not None:
             count = shape.batch * shape.slow * shape.fast
-            with self._threads(-(-count // SUMMING_THREADS), SUMMING_THREADS) as (block, thread):
+            with launched(self.program, -(-count // SUMMING_THREADS), SUMMING_THREADS) as (
+                block,
+                thread,
+            ):
                 self._added(block * SUMMING_THREADS + thread, count)
-
-    @contextmanager
-    def _threads(self, blocks: int, threads: int) -> Iterator[tuple[Expr, Expr]]:
-        """A kernel: one block of statements for each thread."""
-        with (
-            _named(build.thread_binding(0, blocks, "blockIdx.x"), "block") as block,
-            _named(build.thread_binding(0, threads, "threadIdx.x"), "thread") as thread,
-            build.sblock("kernel"),
-        ):
-            self.program.simplify.announce([block, thread], [blocks, threads])
-            build.reads([])
-            build.writes([])
-            yield block, thread
 
     def _block(self, block: Expr, thread: Expr) -> None:
         """The work of a thread on a tile."""
@@ -242,10 +189,10 @@ class _Kernel:
         self.first = (fast * tiles.fast, slow * tiles.slow)
         self.mine = self._places(thread)
         self._buffers()
-        with _unrolled(tiles.thread_fast * tiles.thread_slow, "i") as i:
-            self.sums[i] = tirx.const(0.0, _KIND)
+        with unrolled(tiles.thread_fast * tiles.thread_slow, "i") as i:
+            self.sums[i] = tirx.const(0.0, SINGLE)
         if tiles.stages == 1 or self.steps == 1:
-            with _named(build.serial(0, self.steps), "step") as step:
+            with named(build.serial(0, self.steps), "step") as step:
                 self._fetch(step)
                 self._put(0)
                 self._multiply(0)
@@ -266,16 +213,16 @@ class _Kernel:
 
     def _buffers(self) -> None:
         tiles, scope = self.tiles, "shared" if self.static else "shared.dyn"
-        self.sums = _buffer((tiles.thread_fast * tiles.thread_slow,), "sums", "local")
+        self.sums = buffer((tiles.thread_fast * tiles.thread_slow,), "sums", "local")
         self.shared = [
-            [_buffer((tiles.depth * axis.pitch,), f"{axis.name}_tile", scope) for axis in self.axes]
+            [buffer((tiles.depth * axis.pitch,), f"{axis.name}_tile", scope) for axis in self.axes]
             for _ in range(tiles.stages)
         ]
         self.fetched = [
-            _buffer((axis.accesses * axis.vector,), f"{axis.name}_fetched", "local")
+            buffer((axis.accesses * axis.vector,), f"{axis.name}_fetched", "local")
             for axis in self.axes
         ]
-        self.read = [_buffer((axis.thread,), f"{axis.name}_read", "local") for axis in self.axes]
+        self.read = [buffer((axis.thread,), f"{axis.name}_read", "local") for axis in self.axes]
 
     def _two_stages(self) -> None:
         """Tiles of even steps lie in one place, of odd ones in the other."""
@@ -283,12 +230,12 @@ class _Kernel:
         self._put(0)
         self._fetch(1)
         pairs = -(-self.steps // 2)
-        with _named(build.serial(0, pairs), "pair") as pair:
+        with named(build.serial(0, pairs), "pair") as pair:
             for turn in range(2):
                 self._put(1 - turn)
                 self._fetch(pair * 2 + turn + 2)
                 odd = turn == 1 and self.steps % 2 == 1
-                with _where(pair < pairs - 1 if odd else None):
+                with where(pair < pairs - 1 if odd else None):
                     self._multiply(turn)
 
     # ----- copies ----------------------------------------------------------------------------
@@ -298,13 +245,16 @@ class _Kernel:
         axis and the depth where it begins, and whether there is one, None where there always is."""
         tiles, simplify = self.tiles, self.program.simplify
         chunks = tiles.depth * axis.tile // axis.vector
-        with _unrolled(axis.accesses, "access") as access:
+        with unrolled(axis.accesses, "access") as access:
             simplify.announce([access], [axis.accesses])
             number = access * tiles.threads + self.thread
-            inner = tiles.depth if axis.operand.along_depth else axis.tile
-            outer, within = simplify.split(number, inner // axis.vector)
-            within = within * axis.vector
-            place, depth = (outer, within) if axis.operand.along_depth else (within, outer)
+            if axis.operand.along_depth:
+                rest, within = simplify.split(number, RUN // axis.vector)
+                outer, place = simplify.split(rest, axis.tile)
+                depth = outer * RUN + within * axis.vector
+            else:
+                depth, place = simplify.split(number, axis.tile // axis.vector)
+                place = place * axis.vector
             there = number < chunks if axis.accesses * tiles.threads > chunks else None
             yield access, place, depth, there
 
@@ -321,13 +271,13 @@ class _Kernel:
                 if covered * tiles.depth > shape.depth:
                     inside.append(k < shape.depth)
                 inside += [] if there is None else [there]
-                with self._elements(axis.vector) as lane:
+                with elements(axis.vector) as lane:
                     along = axis.operand.along_depth
                     value, conditions = axis.read(
                         self.matrix, at + (0 if along else lane), k + (lane if along else 0)
                     )
                     if asked := [*inside, *conditions]:
-                        zero = tirx.const(0.0, _KIND)
+                        zero = tirx.const(0.0, SINGLE)
                         value = tirx.if_then_else(tirx.all(*asked), value, zero)
                     into[access * axis.vector + lane] = value
 
@@ -337,17 +287,11 @@ class _Kernel:
             for access, place, depth, there in self._accesses(axis):
                 along = axis.operand.along_depth
                 with (
-                    _where(there),
-                    self._elements(axis.vector, spelled=along) as lane,
+                    where(there),
+                    elements(axis.vector, spelled=along) as lane,
                 ):
                     line, at = (depth + lane, place) if along else (depth, place + lane)
                     tile[line * axis.pitch + at] = source[access * axis.vector + lane]
-
-    def _elements(self, count: int, *, spelled: bool = False) -> AbstractContextManager[Expr]:
-        """The elements of a vector."""
-        if count == 1:
-            return nullcontext(0)
-        return _unrolled(count, "lane") if spelled else _named(build.vectorized(0, count), "lane")
 
     # ----- sums ------------------------------------------------------------------------------
 
@@ -359,18 +303,18 @@ class _Kernel:
     def _multiply(self, stage: int) -> None:
         """Add a step to the sums."""
         tiles = self.tiles
-        with _unrolled(tiles.depth, "k") as k:
+        with unrolled(tiles.depth, "k") as k:
             for number, (axis, tile, into) in enumerate(
                 zip(self.axes, self.shared[stage], self.read, strict=True)
             ):
                 with (
-                    _unrolled(axis.thread // axis.width, "vector") as vector,
-                    self._elements(axis.width) as lane,
+                    unrolled(axis.thread // axis.width, "vector") as vector,
+                    elements(axis.width) as lane,
                 ):
                     at = k * axis.pitch + self._at(number, vector) + lane
                     into[vector * axis.width + lane] = tile[at]
             fast, slow = self.read
-            with _unrolled(tiles.thread_slow, "j") as j, _unrolled(tiles.thread_fast, "i") as i:
+            with unrolled(tiles.thread_slow, "j") as j, unrolled(tiles.thread_fast, "i") as i:
                 at = j * tiles.thread_fast + i
                 self.sums[at] = self.sums[at] + slow[j] * fast[i]
 
@@ -382,8 +326,8 @@ class _Kernel:
         together = min(fast.width, shape.vector)
         self._registers(together)
         with (
-            _unrolled(slow.thread, "j") as j,
-            _unrolled(fast.thread // together, "vector") as vector,
+            unrolled(slow.thread, "j") as j,
+            unrolled(fast.thread // together, "vector") as vector,
         ):
             outer, inner = self.program.simplify.split(j, slow.width)
             at_slow = self.first[1] + self._at(1, outer) + inner
@@ -395,7 +339,7 @@ class _Kernel:
             )
             index = partial(self._index, self.matrix, at_slow)
             beyond = self.factors.beyond(self.matrix, index(at_fast))
-            with _where(*inside, *beyond), self._elements(together) as lane:
+            with where(*inside, *beyond), elements(together) as lane:
                 total = self.sums[j * fast.thread + vector * together + lane]
                 if self.parts is not None:
                     self.parts[self.part, self.matrix, at_slow, at_fast + lane] = total
@@ -417,13 +361,13 @@ class _Kernel:
         shape, simplify = self.product, self.program.simplify
         matrix, slow, fast = unravelled(number, (shape.batch, shape.slow, shape.fast), simplify)
         index = self._index(matrix, slow, fast)
-        with _where(
+        with where(
             number < count if count % SUMMING_THREADS else None,
             *self.factors.beyond(matrix, index),
         ):
-            total = _buffer((1,), "total", "local")
+            total = buffer((1,), "total", "local")
             self._registers(1)
-            total[0] = tirx.const(0.0, _KIND)
-            with _named(build.serial(0, self.tiles.split), "part") as part:
+            total[0] = tirx.const(0.0, SINGLE)
+            with named(build.serial(0, self.tiles.split), "part") as part:
                 total[0] = total[0] + self.parts[part, matrix, slow, fast]
             self._store(total[0], index, 0)
