@@ -4,14 +4,18 @@ with kernels that are executed."""
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from helpers.fakes.cuda_bindings import SILENT, CudaBindings, Status
+from helpers.fakes.cuda_bindings import CudaBindings, Status
 from tilewright.compiler.cuda.driver import (
     Driver,
     DriverError,
@@ -29,6 +33,7 @@ from tilewright.testing.simulated_driver import H100, SimulatedDriver
 
 executes = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
 
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "cuda"
 TEXT = """
 extern "C" __global__ void __launch_bounds__(32) twice(float* out, const float* in, int count) {
   int at = blockIdx.x * 32 + threadIdx.x;
@@ -237,10 +242,77 @@ def test_the_card_of_a_target_is_found() -> None:
         number_of(old, gpu_target(parse_gpu("cuda -arch=sm_70")))
 
 
-@pytest.mark.skipif(find_spec("cuda") is None, reason="needs cuda-bindings")
-def test_the_module_of_nvidia_has_what_is_called() -> None:
-    from importlib import import_module
+USES = """
+import numpy as np
+from tilewright.compiler.cuda.driver import OutOfDeviceMemory, StickyFault
+from tilewright.compiler.cuda.nvidia import find_cards, open_driver
+from tilewright.hardware.cards import card_target
+from tilewright.hardware.gpus import CudaLaunch
 
-    library = import_module("cuda.bindings.driver")
-    called = {name[1:] for name in dir(CudaBindings) if name.startswith("_cu")} | SILENT
-    assert {name for name in called if not hasattr(library, name)} == set()
+(card,) = find_cards()
+assert (card.model, card.arch, card.multiprocessors) == ("H100", "sm_90", 132), card
+assert card.identity == "000102030405060708090a0b0c0d0e0f"
+driver = open_driver(card_target(card))
+memory = driver.allocate(512)
+arrays = {"in": memory.part(0, 256), "out": memory.part(256, 256)}
+given, result = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+driver.upload(arrays["in"], given)
+module = driver.load("", b"cubin")
+launch = CudaLaunch(kernel="twice", grid=(2, 1, 1), block=(32, 1, 1), arguments=("out", "in", 64),
+                    dynamic_shared_bytes=100_000)
+driver.launch(module, launch, arrays)
+driver.download(arrays["out"], result)
+assert (result == 2 * given).all()
+driver.fill(memory, 0)
+driver.download(arrays["out"], result)
+assert not result.any()
+first, second = driver.event(), driver.event()
+driver.record(first)
+driver.wait(first, driver.stream())
+assert driver.elapsed_s(first, second) == 2.5e-3
+graph = driver.captured(lambda: driver.launch(module, launch, arrays))
+for wrong, error in ((lambda: driver.allocate(1 << 40), OutOfDeviceMemory),
+                     (lambda: driver.replay(graph), StickyFault)):
+    try:
+        wrong()
+    except error as found:
+        print(found)
+driver.synchronise()
+driver.release(memory)
+"""
+ARRIVED = """context 0x10
+stream, flags 1
+image cubin
+function twice of 0x30
+attribute 8 of 0x40 is 100000
+launch 0x40, grid 2 1 1, block 32 1 1, shared 100000, stream 0x20, count 64
+stream, flags 1
+capture 0x20, mode 1
+launch 0x40, grid 2 1 1, block 32 1 1, shared 100000, stream 0x20, count 64
+instantiate 0x60, flags 0
+replay 0x70 on 0x20
+"""
+
+
+@pytest.mark.skipif(
+    not (find_spec("cuda") and find_spec("cuda.bindings") and compiler()),
+    reason="needs cuda-bindings and a C++ compiler",
+)
+def test_what_arrives_through_nvidias_package(tmp_path: Path) -> None:
+    """With a library in place of the driver's, everything else is NVIDIA's own."""
+    library = tmp_path / "libcuda.so.1"
+    made = [str(compiler()), "-shared", "-fPIC", "-o", str(library), str(FIXTURES / "driver.cpp")]
+    subprocess.run(made, check=True)  # noqa: S603
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", USES],
+        env={**os.environ, "PYTHONPATH": path, "LD_LIBRARY_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert [line for line in ARRIVED.splitlines() if line not in said] == []
+    assert any("1 GiB of 80 GiB are free (cuMemAlloc)" in line for line in said)
+    assert any(line.startswith("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory") for line in said)
