@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,6 +100,25 @@ def test_it_is_loaded_and_called_in_this_process(optimized: Optimized) -> None:
         np.testing.assert_allclose(network(given(seed)), expected(given(seed)), rtol=1e-4)
     with pytest.raises(UsageError, match=r"is float32\[1, 5\]"):
         network(np.zeros((1, 5), np.float32))
+
+
+WITHOUT_TVM = """
+import sys
+sys.modules["tvm"] = sys.modules["tvm_ffi"] = None
+import numpy as np
+import tilewright
+from tilewright.compiler.cuda import nvidia
+from tilewright.testing.simulated_driver import SimulatedDriver
+nvidia.open_driver = lambda target: SimulatedDriver()
+np.save(sys.argv[3], tilewright.load(sys.argv[1])(np.load(sys.argv[2])))
+"""
+
+
+def test_tvm_is_not_needed_to_run_it(optimized: Optimized, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", given())
+    files = [optimized.folder, tmp_path / "x.npy", tmp_path / "y.npy"]
+    subprocess.run([sys.executable, "-c", WITHOUT_TVM, *map(str, files)], check=True)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected(given()), rtol=1e-4)
 
 
 def test_it_runs_on_its_target_and_on_no_other(optimized: Optimized) -> None:
