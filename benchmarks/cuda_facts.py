@@ -33,8 +33,9 @@ from tilewright.core.events import discard
 from tilewright.cost.floors import Work
 from tilewright.hardware.gpus import CompilerReport, CudaKernel, Gpu
 from tilewright.hardware.target import parse_gpu
-from tilewright.insight.cuda_explaining import CudaExplainer, kernel_facts, roofline_of_gpu_s
-from tilewright.measure.kernels import CudaInspector
+from tilewright.insight.cuda_explaining import CudaExplainer
+from tilewright.insight.cuda_facts import kernel_facts, roofline_of_gpu_s
+from tilewright.measure.cuda_inspector import CudaInspector
 from tilewright.models import ModelOptions
 from tilewright.predict.base import rank_correlation
 

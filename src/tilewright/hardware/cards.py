@@ -13,14 +13,8 @@ from typing import Any
 from uuid import UUID
 
 from tilewright.core.targets import LaunchLimits, Target
-from tilewright.hardware.gpus import (
-    CompilerReport,
-    CudaLaunch,
-    gpu_of,
-    gpu_target,
-    model_name,
-    nvml_library,
-)
+from tilewright.hardware.datasheets import model_name
+from tilewright.hardware.gpus import CompilerReport, CudaLaunch, gpu_of, gpu_target, nvml_library
 
 OLDEST = (7, 5)
 """The oldest compute capability that NVIDIA's compilers of CUDA 13 still compile for."""

@@ -1,9 +1,5 @@
 """NVIDIA's GPUs and the functions that run on them, as far as both are known before anything runs:
-limits by compute capability, datasheets by model, and targets that name them.
-
-Limits are those of the CUDA C++ Programming Guide ("Technical Specifications per Compute
-Capability"), models those of NVIDIA's datasheets.
-"""
+what they are told apart by, their targets, and the values that describe code for them."""
 
 from __future__ import annotations
 
@@ -17,6 +13,7 @@ from typing import Any
 from tilewright.core.codec import canonical_json
 from tilewright.core.errors import TargetError, close_matches
 from tilewright.core.targets import ComputeUnit, LaunchLimits, MemoryLevel, Target
+from tilewright.hardware.datasheets import LIMITS, MODELS, known_model
 
 _KIB = 1024
 _GIGA, _TERA = 1e9, 1e12
@@ -142,54 +139,6 @@ class CudaCode:
     reason: str = ""
 
 
-_LIMITS = {
-    "sm_60": (2048, 32, 64, 48, 64),
-    "sm_61": (2048, 32, 96, 48, 128),
-    "sm_70": (2048, 32, 96, 96, 64),
-    "sm_75": (1024, 16, 64, 64, 64),
-    "sm_80": (2048, 32, 164, 163, 64),
-    "sm_86": (1536, 16, 100, 99, 128),
-    "sm_87": (1536, 16, 164, 163, 128),
-    "sm_89": (1536, 24, 100, 99, 128),
-    "sm_90": (2048, 32, 228, 227, 128),
-    "sm_100": (2048, 32, 228, 227, 128),
-    "sm_120": (1536, 24, 100, 99, 128),
-}
-"""Of one multiprocessor, by nvcc's name of its compute capability: threads, blocks, KiB of shared
-memory, how many of those a block may have, and multiplications with an addition in single precision
-per cycle."""
-
-_MODELS = {
-    "P100": ("sm_60", 56, 9.5, 732, 4.0),
-    "P40": ("sm_61", 30, 11.8, 346, 3.0),
-    "P4": ("sm_61", 20, 5.5, 192, 2.0),
-    "1080 Ti": ("sm_61", 28, 11.3, 484, 2.75),
-    "1080": ("sm_61", 20, 8.9, 320, 2.0),
-    "V100": ("sm_70", 80, 15.7, 900, 6.0),
-    "TITAN V": ("sm_70", 80, 14.9, 653, 4.5),
-    "T4": ("sm_75", 40, 8.1, 320, 4.0),
-    "2080 Ti": ("sm_75", 68, 13.4, 616, 5.5),
-    "2080": ("sm_75", 46, 10.1, 448, 4.0),
-    "A100": ("sm_80", 108, 19.5, 1555, 40.0),
-    "A30": ("sm_80", 56, 10.3, 933, 24.0),
-    "A10": ("sm_86", 72, 31.2, 600, 6.0),
-    "A40": ("sm_86", 84, 37.4, 696, 6.0),
-    "A4000": ("sm_86", 48, 19.2, 448, 4.0),
-    "A6000": ("sm_86", 84, 38.7, 768, 6.0),
-    "3090": ("sm_86", 82, 35.6, 936, 6.0),
-    "Orin": ("sm_87", 16, 5.3, 205, 4.0),
-    "L4": ("sm_89", 58, 30.3, 300, 48.0),
-    "L40": ("sm_89", 142, 90.5, 864, 96.0),
-    "4090": ("sm_89", 128, 82.6, 1008, 72.0),
-    "H100": ("sm_90", 132, 66.9, 3350, 50.0),
-    "H200": ("sm_90", 132, 66.9, 4800, 50.0),
-    "B200": ("sm_100", 148, 75.0, 8000, 126.0),
-    "5090": ("sm_120", 170, 104.8, 1792, 96.0),
-}
-"""By model: nvcc's name of its compute capability, multiprocessors, fp32 TFLOP/s, GB/s, MiB of
-second-level cache."""
-
-
 def is_cuda(target: str) -> bool:
     """Whether a person means a GPU of NVIDIA's: `cuda`, `cuda -model=H100`, or TVM's JSON."""
     text = target.strip()
@@ -218,11 +167,11 @@ def gpu_of(target: Mapping[str, Any], library: Any = None) -> Gpu:
     if not given:
         return _here(library)
     model = given.get("model", "")
-    known = _known(model)
+    known = known_model(model)
     if model and known is None:
         raise TargetError(
             f"no datasheet of the GPU {model!r} is known",
-            hint=close_matches(model, sorted(_MODELS)) or "Give its arch alone, as in sm_90.",
+            hint=close_matches(model, sorted(MODELS)) or "Give its arch alone, as in sm_90.",
         )
     own = known[0] if known else ""
     arch = given.get("arch") or own
@@ -234,25 +183,6 @@ def gpu_of(target: Mapping[str, Any], library: Any = None) -> Gpu:
     return _described(model, arch)
 
 
-def known_capability(device: str) -> float:
-    """The compute capability of a device by its name; 0 for one that is not known.
-
-    `Tesla P4` → 6.1, `NVIDIA A100-PCIE-40GB` → 8.0
-    """
-    known = _known(device)
-    return int(known[0].removeprefix("sm_")) / 10 if known else 0.0
-
-
-def model_name(device: str) -> str | None:
-    """The model that a device's name contains, None where none is known.
-
-    `NVIDIA A100-PCIE-40GB` → A100
-    """
-    words = device.replace("-", " ").split()
-    named = (name for name in _MODELS if name in words or (" " in name and name in device))
-    return next(named, None)
-
-
 def gpu_target(gpu: Gpu) -> Target:
     """A GPU as kernels see it.
 
@@ -260,9 +190,9 @@ def gpu_target(gpu: Gpu) -> Target:
     sm_90 are chosen for a H100.
     """
     arch = gpu.arch.rstrip("a")
-    _, _, shared_kib, _, multiply_adds = _LIMITS[arch]
-    typical = next(model for model in _MODELS.values() if model[0] == arch)
-    _, cores, tera_flop, giga_bytes, l2_mib = _known(gpu.model) or typical
+    _, _, shared_kib, _, multiply_adds = LIMITS[arch]
+    typical = next(model for model in MODELS.values() if model[0] == arch)
+    _, cores, tera_flop, giga_bytes, l2_mib = known_model(gpu.model) or typical
     clock_hz = tera_flop * _TERA / (2 * multiply_adds * cores)
     levels = {
         "shared": (shared_kib * _KIB, 1, _LINE_BYTES * clock_hz),
@@ -298,7 +228,7 @@ def gpu_target(gpu: Gpu) -> Target:
 
 
 def _launch_limits(arch: str) -> LaunchLimits:
-    threads, blocks, shared_kib, block_shared_kib, _ = _LIMITS[arch]
+    threads, blocks, shared_kib, block_shared_kib, _ = LIMITS[arch]
     return LaunchLimits(
         grid=_GRID,
         block_threads=_THREADS_PER_BLOCK,
@@ -315,18 +245,13 @@ def _launch_limits(arch: str) -> LaunchLimits:
     )
 
 
-def _known(device: str) -> tuple[str, int, float, int, float] | None:
-    """The model that a name contains as a word of its own."""
-    return _MODELS.get(model_name(device) or "")
-
-
 def _described(model: str, arch: str) -> Gpu:
-    if arch.rstrip("a") not in _LIMITS:
+    if arch.rstrip("a") not in LIMITS:
         raise TargetError(
-            f"the limits of {arch!r} are not known", hint="Known: " + ", ".join(_LIMITS)
+            f"the limits of {arch!r} are not known", hint="Known: " + ", ".join(LIMITS)
         )
-    threads, blocks, shared_kib, block_shared_kib, _ = _LIMITS[arch.rstrip("a")]
-    known = _known(model)
+    threads, blocks, shared_kib, block_shared_kib, _ = LIMITS[arch.rstrip("a")]
+    known = known_model(model)
     target = {
         "kind": "cuda",
         "arch": arch,

@@ -15,12 +15,14 @@ from tilewright.core.records import Failure, Measurement
 from tilewright.cost.floors import Work
 from tilewright.hardware.gpus import CudaCode
 from tilewright.hardware.meters.registry import meter_of
-from tilewright.insight.cuda_explaining import CudaExplainer, Facts, roofline_of_gpu_s
-from tilewright.insight.single_operators import measured, sweep_steps
+from tilewright.insight.cuda_explaining import CudaExplainer
+from tilewright.insight.cuda_facts import Facts, roofline_of_gpu_s
+from tilewright.insight.single_operators import measured
+from tilewright.insight.sweeping import sweep_steps
 from tilewright.kernels.base import TakesWorkspace
 from tilewright.kernels.registry import implementation
 from tilewright.measure.circumstances import Circumstances
-from tilewright.measure.kernels import CudaInspector
+from tilewright.measure.cuda_inspector import CudaInspector
 from tilewright.measure.targeting import open_measurer_under, usable_placement
 from tilewright.predict.kernel_features import Kernel
 from tilewright.store.base import Store

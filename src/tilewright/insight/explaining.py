@@ -16,15 +16,13 @@ from tilewright.core.forms import PLAIN
 from tilewright.core.predictions import ExplainResult, FactDifference, Factor, TurningPoint
 from tilewright.insight.single_operators import (
     Measurers,
-    Sweep,
     along,
-    confirmed,
     default_kernel,
     kernel_times,
     main_task,
     numbers_of,
-    turning_points,
 )
+from tilewright.insight.turning_points import Sweep, confirmed, turning_points
 from tilewright.kernels.search_space import Numbers
 from tilewright.kernels.spaces import TaskSpace, default_candidate, spaces
 from tilewright.measure.targeting import open_measurer

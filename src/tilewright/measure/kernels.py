@@ -22,11 +22,8 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from tilewright.core import scratch, targets
-from tilewright.core.errors import ModelError
-from tilewright.core.processes import Child, ChildError, ChildTimeout, RemoteError
-from tilewright.core.records import Candidate, Placement, Protocol
-from tilewright.graph.workload import Workload
-from tilewright.hardware.gpus import CudaCode
+from tilewright.core.processes import ChildError, ChildTimeout, RemoteError
+from tilewright.core.records import Placement, Protocol
 from tilewright.hardware.meters import KernelEnergy
 from tilewright.measure import base
 from tilewright.measure.base import Array, Job, Measurer, Worker, classify
@@ -34,7 +31,7 @@ from tilewright.measure.base import Array, Job, Measurer, Worker, classify
 WORKER = "tilewright.measure.kernel_worker"
 MEMORY_LIMIT_BYTES = 3 << 29
 """1.5 GiB of private data per worker."""
-_SETTLE_S, _CUDA_TIMEOUT_S = 10.0, 300.0
+_SETTLE_S = 10.0
 _POLL_S = 1e-3
 _RUNNING = "running"
 """As long as this file is there neighbours go on; each writes `NUMBER` after its first call."""
@@ -255,23 +252,3 @@ def _wait(started: Sequence[Path], calls: Sequence[Future[None]], protocol: Prot
         if time.monotonic() > deadline_s:
             raise ChildTimeout("a neighbour did not begin to run")
         time.sleep(_POLL_S)
-
-
-class CudaInspector(Child):
-    """Makes and reads CUDA code for one GPU, in a process of its own; nothing runs on a GPU. Use it
-    as a context manager."""
-
-    def __init__(self, placement: Placement) -> None:
-        super().__init__(WORKER)
-        self._placement = placement
-
-    def code(self, workload: Workload, candidate: Candidate, *, compiled: bool = True) -> CudaCode:
-        """A candidate's code; `compiled` asks NVIDIA's compiler, too.
-
-        Raises ModelError where TVM makes no code of it.
-        """
-        message = ("code", workload.text, candidate, self._placement, compiled)
-        try:
-            return self.request(message, _CUDA_TIMEOUT_S)
-        except (RemoteError, ChildError) as error:
-            raise ModelError(f"no CUDA code could be made of {workload.key}: {error}") from error

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import readable
 from tilewright.cost.floors import Peaks
-from tilewright.hardware.gpus import known_capability
+from tilewright.hardware.datasheets import known_capability
 from tilewright.predict.regressors import Forest, Trees
 
 Floats = npt.NDArray[np.float64]

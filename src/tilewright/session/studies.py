@@ -16,7 +16,7 @@ from tilewright.core.budget import parse_budget
 from tilewright.core.predictions import SweepResult
 from tilewright.core.results import SubgraphStudyResult, TunerStudyResult
 from tilewright.hardware.gpus import is_cuda
-from tilewright.insight import cuda_studies, single_operators, studies
+from tilewright.insight import cuda_studies, studies, sweeping
 from tilewright.insight.cuda_explaining import cuda_explainer
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model
@@ -103,7 +103,7 @@ class StudyVerbs(Opened):
                 explainer=cuda_explainer(self._target, self._tracker, self.events, said),
                 store=lambda: self.store,
             )
-        return single_operators.swept(
+        return sweeping.swept(
             name,
             text_of(parameter, "parameter"),
             steps,

@@ -18,7 +18,8 @@ from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.plan import Lane, NetworkPlan, PlannedCall, PlannedTensor
 from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.insight.single_operators import default_kernel, swept, with_number
+from tilewright.insight.single_operators import default_kernel, with_number
+from tilewright.insight.sweeping import swept
 from tilewright.kernels.estimates import task_floor_s, work_of
 from tilewright.kernels.spaces import spaces
 from tilewright.models import ModelOptions

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from tilewright.core.errors import TargetError
-from tilewright.hardware.gpus import gpu_of, is_cuda, known_capability
+from tilewright.hardware.datasheets import known_capability
+from tilewright.hardware.gpus import gpu_of, is_cuda
 from tilewright.hardware.target import parse_gpu, read_target
 
 

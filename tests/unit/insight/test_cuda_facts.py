@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tilewright.cost.floors import Work
 from tilewright.hardware.gpus import CompilerReport, CudaCode, CudaKernel, Gpu
 from tilewright.hardware.target import parse_gpu
-from tilewright.insight.cuda_explaining import (
+from tilewright.insight.cuda_facts import (
     code_facts,
     kernel_facts,
     main_kernel,

@@ -19,8 +19,8 @@ from tilewright.core.predictions import SweepResult
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.insight.explaining import Explainer
-from tilewright.insight.single_operators import swept
 from tilewright.insight.studies import study_threads
+from tilewright.insight.sweeping import swept
 from tilewright.kernels.spaces import search_space
 from tilewright.models import ModelOptions
 from tilewright.predict.forecasting import best_guesses

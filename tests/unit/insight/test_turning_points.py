@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.records.predictor_kernels import candidates, relu
-from tilewright.insight.single_operators import Sweep, change_at, turning_points
+from tilewright.insight.turning_points import Sweep, change_at, turning_points
 from tilewright.predict.base import Features
 
 VALUES = [16, 20, 24, 28, 32, 36]

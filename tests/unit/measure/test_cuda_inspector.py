@@ -12,7 +12,7 @@ from tilewright.core.processes import Child, ChildCrash, ChildTimeout, RemoteErr
 from tilewright.core.records import Candidate
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.measure.kernels import CudaInspector
+from tilewright.measure.cuda_inspector import CudaInspector
 from tilewright.measure.targeting import placement_of
 
 RELU = Workload(
