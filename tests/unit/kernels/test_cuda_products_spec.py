@@ -63,7 +63,7 @@ def test_facts_of_one_setting_by_hand() -> None:
     task, on = single("dense", (100, 60), (60, 70)), a_gpu()
     setting = dict(
         tile_rows=32, tile_columns=32, thread_rows=4, thread_columns=4, tile_depth=16, stages=1,
-        split=1,
+        split=1, by_taps=False,
     )  # fmt: skip
     found = facts(SPEC, task, on.target, on.resources, plain(task), [setting])
     told = {name: float(values[0]) for name, values in found.items()}
@@ -76,6 +76,23 @@ def test_facts_of_one_setting_by_hand() -> None:
     assert told["predicates"] == 4
     # runs of 8 elements of the left matrix, of 32 of the right one, in vectors of 4 and of 2
     assert told["coalesced"] == pytest.approx((2 * 16 + 4 * 8) / 6)
+
+
+def test_the_order_of_a_depth() -> None:
+    """100 channels of nine taps in steps of 16: 57 of whole filters, or 7 times 9 of one tap, which
+    find the place in the image once in a step."""
+    task, on = single("conv2d", (1, 100, 9, 9), (32, 100, 3, 3), **CONV), a_gpu()
+    setting = dict(
+        tile_rows=32, tile_columns=32, thread_rows=4, thread_columns=4, tile_depth=16, stages=1,
+        split=1,
+    )  # fmt: skip
+    known = facts(
+        SPEC, task, on.target, on.resources, plain(task),
+        [{**setting, "by_taps": by_taps} for by_taps in (False, True)],
+    )  # fmt: skip
+    assert known["steps"].tolist() == [57, 63]
+    assert known["waste"].tolist() == pytest.approx([96 / 81 * 912 / 900, 96 / 81 * 1008 / 900])
+    assert known["predicates"][0] == known["predicates"][1] + 4
 
 
 def test_facts_follow_the_setting() -> None:

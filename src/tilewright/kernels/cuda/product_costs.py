@@ -24,8 +24,10 @@ under way while sums are made. Fitted to what ptxas reports of 44 settings for d
 products and convolutions of all kinds (sm_90): wrong by 16 % on average, by 32 % at the ninth
 decile."""
 _MOST_REGISTERS = 255
-_COPY_INSTRUCTIONS, _COMPARISON_INSTRUCTIONS, _RESULT_INSTRUCTIONS = 8.0, 2.0, 6.0
-"""Of an access that copies, with its positions; of a comparison; of a result, with its epilogue."""
+_COPY_INSTRUCTIONS, _COMPARISON_INSTRUCTIONS, _RESULT_INSTRUCTIONS = 6.0, 1.0, 6.0
+"""Of an access that copies; of a comparison; of a result, with its epilogue."""
+_DECODING_INSTRUCTIONS = 24.0
+"""Of an access whose channel and tap are found anew; both counted in PTX of convolutions 3×3."""
 _LATENCY_CYCLES = 500.0
 """From a load's issue to its use."""
 
@@ -76,7 +78,7 @@ class _Accesses:
         self.lines = [
             np.minimum(
                 np.minimum(RUN if operand.along_depth else extent, WARP * vector),
-                operand.line,
+                np.where(tiles.by_taps & (operand is product.right), 1, operand.line),
             )
             for operand, vector, extent in pairs
         ]
@@ -118,10 +120,10 @@ class _Accesses:
 
     @property
     def comparisons(self) -> list[Column]:
-        """Comparisons before each load of either operand."""
+        """Comparisons before each load of either operand; by taps, those with the borders of an
+        image are made once in a step."""
         product, tiles = self.product, self.tiles
-        beyond = tiles.steps(product) * tiles.split + 2 * (tiles.stages - 1)
-        deep = beyond * tiles.depth > product.depth
+        deep = tiles.overruns(product)
         found = list[Column]()
         for operand, whole, extent, copied, vector in zip(
             product.operands,
@@ -132,7 +134,7 @@ class _Accesses:
             strict=True,
         ):
             few = copied * tiles.threads * vector > tiles.depth * extent
-            of_image = product.comparisons if operand is product.left else 0
+            of_image = product.comparisons * (1 - tiles.by_taps) * (operand is product.left)
             found.append(1.0 * (whole % extent > 0) + deep + few + of_image)
         return found
 
@@ -151,8 +153,11 @@ class _Accesses:
         ):
             again = 1.0
             if operand is self.product.left:
-                again = np.minimum(self.product.reuse, self.tiles.depth)
+                taps = self.product.taps
+                again = np.where(self.tiles.by_taps, taps, np.minimum(taps, self.tiles.depth))
             wasted = np.maximum(1.0, asked * _SECTOR_BYTES / (WARP * vector * size))
+            if operand is self.product.right:
+                wasted = np.where(self.tiles.by_taps, 1.0, wasted)
             found = found + extent * self.tiles.depth * size * wasted / again
         return found
 
@@ -177,9 +182,17 @@ def _product_blocks(workload: Workload, memory: _Accesses, target: Target) -> Bl
     warps = np.ceil(threads / WARP)
     sums = tiles.thread_fast * tiles.thread_slow
     reads = sum(-(-own // VECTOR) for own in (tiles.thread_fast, tiles.thread_slow))
+    decoding = _DECODING_INSTRUCTIONS * (1 - tiles.by_taps) * (product.taps > 1)
     copies = sum(
-        count * (_COPY_INSTRUCTIONS + _COMPARISON_INSTRUCTIONS * comparisons)
-        for count, comparisons in zip(memory.copied, memory.comparisons, strict=True)
+        count
+        * (
+            _COPY_INSTRUCTIONS
+            + _COMPARISON_INSTRUCTIONS * comparisons
+            + decoding * (operand is product.left)
+        )
+        for operand, count, comparisons in zip(
+            product.operands, memory.copied, memory.comparisons, strict=True
+        )
     )
     issued = steps * (tiles.depth * (sums + reads) + copies) + _RESULT_INSTRUCTIONS * sums
     operations = 2.0 * tiles.fast * tiles.slow * tiles.depth * steps

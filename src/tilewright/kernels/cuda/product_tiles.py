@@ -46,9 +46,9 @@ class Product:
     `along_rows` says that results lie side by side along rows, as those of images do; the axis that
     they lie along is the `fast` one, the other the `slow` one. Up to `vector` of them are written
     at once. There are `results`: phases of a transposed convolution may have fewer than rows.
-    `comparisons` are those of a place of the left operand with the borders of an image,
-    `reuse` the times that a block reads an element of it, `stride` how far apart in memory what
-    lies side by side along rows is.
+    `comparisons` are those of a place of the left operand with the borders of an image, `taps` how
+    many of them the depth has of each of its `channels`, `stride` how far apart in memory what lies
+    side by side along rows is.
     """
 
     batch: int
@@ -61,8 +61,13 @@ class Product:
     vector: int
     results: int
     comparisons: int = 0
-    reuse: int = 1
+    taps: int = 1
     stride: int = 1
+
+    @property
+    def channels(self) -> int:
+        """Channels of the depth."""
+        return self.depth // self.taps
 
     @property
     def fast(self) -> int:
@@ -138,7 +143,7 @@ def _conv2d(workload: Workload) -> Product:
         vector=_written(workload, conv.pixels),
         results=conv.batch * conv.out_channels * conv.pixels,
         comparisons=_borders(conv),
-        reuse=conv.taps,
+        taps=conv.taps,
         stride=conv.strides[1],
     )
 
@@ -177,7 +182,7 @@ def _conv2d_transpose(workload: Workload) -> Product:
         vector=_written(workload, pixels) if whole else 1,
         results=prod(result.shape),
         comparisons=_SIDES,
-        reuse=taps,
+        taps=taps,
     )
 
 
@@ -244,7 +249,8 @@ class Tiles:
     """How a product is cut; numbers of one setting, or columns of many.
 
     A block computes `fast` by `slow` results, each of its threads `thread_fast` by `thread_slow`,
-    in steps of `depth`. Lanes of a warp lie `lanes_fast` by `lanes_slow`.
+    in steps of `depth`: of whole filters one after the other, or, `by_taps` (0 or 1), of one tap of
+    so many channels, then their next tap. Lanes of a warp lie `lanes_fast` by `lanes_slow`.
     """
 
     fast: Any
@@ -254,6 +260,7 @@ class Tiles:
     depth: Any
     stages: Any
     split: Any
+    by_taps: Any
 
     @property
     def threads_fast(self) -> Any:
@@ -292,9 +299,22 @@ class Tiles:
         """Shared memory of a block."""
         return SINGLE_BYTES * sum(self.pitches(product)) * self.depth * self.stages
 
+    def all_steps(self, product: Product) -> Any:
+        """Steps along the whole depth."""
+        filters = -(-product.depth // self.depth)
+        taps = -(-product.channels // self.depth) * product.taps
+        return self.by_taps * taps + (1 - self.by_taps) * filters
+
     def steps(self, product: Product) -> Any:
-        """Steps of each block along the depth."""
-        return -(-product.depth // (self.depth * self.split))
+        """Steps of each block along its part of the depth."""
+        return -(-self.all_steps(product) // self.split)
+
+    def overruns(self, product: Product) -> Any:
+        """Whether a block copies anything beyond the depth."""
+        count = self.steps(product) * self.split + 2 * (self.stages - 1)
+        of_taps = (product.channels % self.depth > 0) | (count > self.all_steps(product))
+        of_filters = count * self.depth > product.depth
+        return (self.by_taps & of_taps) | ((1 - self.by_taps) & of_filters)
 
     def blocks(self, product: Product) -> Any:
         """Blocks of the launch."""
@@ -311,7 +331,9 @@ class Tiles:
 
     def vector(self, operand: Operand, extent: Any) -> Any:
         """Elements of an operand that are read at once, of a tile of that extent."""
-        return np.minimum(operand.vector, self.depth if operand.along_depth else extent)
+        if operand.along_depth:
+            return np.where(self.by_taps, 1, np.minimum(operand.vector, self.depth))
+        return np.minimum(operand.vector, extent)
 
     def vectors(self, product: Product) -> tuple[Any, Any]:
         """Elements of either operand that are read at once."""
@@ -348,4 +370,5 @@ def tiles_of(product: Product, setting: Callable[[str], Any]) -> Tiles:
         depth=setting("tile_depth"),
         stages=setting("stages"),
         split=setting("split"),
+        by_taps=setting("by_taps"),
     )

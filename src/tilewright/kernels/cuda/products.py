@@ -74,16 +74,18 @@ class CudaProducts(CudaKernels):
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
-        """The tiles of a block and of a thread, pairs of tiles in shared memory, and parts of the
-        depth."""
+        """The tiles of a block and of a thread, pairs of tiles in shared memory, parts of the
+        depth, and its order."""
         shape = product(workload)
         parts = -(-shape.depth // _DEPTHS[0])
+        by_taps = shape.taps > 1 and shape.channels >= _DEPTHS[0]
         return (
             *_tile_knobs("rows", shape.rows),
             *_tile_knobs("columns", shape.columns),
             Knob(name="tile_depth", values=up_to(shape.depth, _DEPTHS), kind="split"),
             Knob(name="stages", values=(1, 2)),
             Knob(name="split", values=up_to(parts, _SPLITS), kind="split"),
+            Knob(name="by_taps", values=(False, True) if by_taps else (False,)),
         )
 
     def valid(
@@ -119,7 +121,7 @@ class CudaProducts(CudaKernels):
         fits &= safe.shared_bytes(shape) <= limits.block_shared_bytes
         fits &= used * safe.threads <= limits.registers
         fits &= (safe.stages == 1) | (steps > 1)
-        fits &= (safe.split - 1) * steps * safe.depth < shape.depth
+        fits &= (safe.split - 1) * steps < safe.all_steps(shape)
         fits &= safe.blocks(shape) <= limits.grid[0]
         results = shape.batch * shape.rows * shape.columns
         return fits & ((safe.split == 1) | (safe.split * results < MOST_ELEMENTS))

@@ -11,32 +11,55 @@ from tilewright.compiler.lower.values import broadcast_index, in_type, selected,
 from tilewright.kernels.base import anchored
 from tilewright.kernels.conv2d_transposed import transposed_convolution
 from tilewright.kernels.convolution import convolution
+from tilewright.kernels.cuda.product_tiles import Tiles, product
 
 Expr = Any
+Depth = Sequence[Expr]
+"""A place along each axis of the depth."""
 Factor = tuple[Expr, list[Expr]]
 """A value, and the conditions beside the extents of the product under which it is not zero."""
 
 
-def factors_of(program: Program) -> Factors:
-    """The factors of a program whose anchor is a product."""
-    return _BY_ANCHOR[anchored(program.workload)[0].operator](program)
+def factors_of(program: Program, tiles: Tiles) -> Factors:
+    """The factors of a program whose anchor is a product, which is cut into these tiles."""
+    return _BY_ANCHOR[anchored(program.workload)[0].operator](program, tiles)
 
 
 class Factors:
     """The operands of a product in single precision, by matrix, row, column and depth."""
 
-    def __init__(self, program: Program) -> None:
+    shape: tuple[int, ...]
+    """Of the depth: its extent alone, or channels, and taps down and across."""
+
+    def __init__(self, program: Program, tiles: Tiles) -> None:
         step, self.operands, self.kind = anchored(program.workload)
+        self.product, self.tiles = product(program.workload), tiles
+        self.shape = (self.product.depth,)
         self.named, self.simplify = step.named, program.simplify
         self.first, self.second = (
             in_type(widened(program.operand(value)), "float32") for value in step.inputs[:2]
         )
 
-    def left(self, matrix: Expr, row: Expr, k: Expr) -> Factor:
+    def place(self, step: Expr, depth: Expr) -> Depth:
+        """A place in the depth: what lies so deep in a step."""
+        if not self.tiles.by_taps:
+            return self.split(step * self.tiles.depth + depth, self.shape)
+        chunk, tap = self.simplify.split(step, self.product.taps)
+        return [chunk * self.tiles.depth + depth, *self.split(tap, self.shape[1:])]
+
+    def inside(self, step: Expr, depth: Expr) -> list[Expr]:
+        """Conditions under which the depth has such a place."""
+        if not self.tiles.overruns(self.product):
+            return []
+        if self.tiles.by_taps:
+            return [self.place(step, depth)[0] < self.shape[0]]
+        return [step * self.tiles.depth + depth < self.product.depth]
+
+    def left(self, matrix: Expr, row: Expr, k: Depth) -> Factor:
         """A factor of the left matrix."""
         raise NotImplementedError
 
-    def right(self, matrix: Expr, col: Expr, k: Expr) -> Factor:
+    def right(self, matrix: Expr, col: Expr, k: Depth) -> Factor:
         """A factor of the right matrix."""
         raise NotImplementedError
 
@@ -54,22 +77,22 @@ class Factors:
 
 
 class _Dense(Factors):
-    def left(self, matrix: Expr, row: Expr, k: Expr) -> Factor:
-        return self.first.read([*self.split(row, self.first.type.shape[:-1]), k]), []
+    def left(self, matrix: Expr, row: Expr, k: Depth) -> Factor:
+        return self.first.read([*self.split(row, self.first.type.shape[:-1]), *k]), []
 
-    def right(self, matrix: Expr, col: Expr, k: Expr) -> Factor:
-        return self.second.read([k, col]), []
+    def right(self, matrix: Expr, col: Expr, k: Depth) -> Factor:
+        return self.second.read([*k, col]), []
 
     def index(self, matrix: Expr, row: Expr, col: Expr) -> list[Expr]:
         return [*self.split(row, self.kind.shape[:-1]), col]
 
 
 class _BatchMatmul(Factors):
-    def left(self, matrix: Expr, row: Expr, k: Expr) -> Factor:
-        return self.first.read([*self._leading(matrix, self.first), row, k]), []
+    def left(self, matrix: Expr, row: Expr, k: Depth) -> Factor:
+        return self.first.read([*self._leading(matrix, self.first), row, *k]), []
 
-    def right(self, matrix: Expr, col: Expr, k: Expr) -> Factor:
-        inner = [col, k] if self.named["transpose_b"] else [k, col]
+    def right(self, matrix: Expr, col: Expr, k: Depth) -> Factor:
+        inner = [col, *k] if self.named["transpose_b"] else [*k, col]
         return self.second.read([*self._leading(matrix, self.second), *inner]), []
 
     def index(self, matrix: Expr, row: Expr, col: Expr) -> list[Expr]:
@@ -81,14 +104,15 @@ class _BatchMatmul(Factors):
 
 
 class _Conv2d(Factors):
-    def __init__(self, program: Program) -> None:
-        super().__init__(program)
-        self.conv = convolution(program.workload)
+    def __init__(self, program: Program, tiles: Tiles) -> None:
+        super().__init__(program, tiles)
+        self.conv = conv = convolution(program.workload)
+        self.shape = (conv.group_in, *conv.kernel)
 
-    def left(self, matrix: Expr, row: Expr, k: Expr) -> Factor:
+    def left(self, matrix: Expr, row: Expr, k: Depth) -> Factor:
         conv = self.conv
         image, *place = self.split(row, (conv.batch, conv.out_height, conv.out_width))
-        channel, *tap = self.split(k, (conv.group_in, *conv.kernel))
+        channel, *tap = k
         at, inside = list[Expr](), list[Expr]()
         for axis, extent in enumerate((conv.in_height, conv.in_width)):
             before = conv.padding[axis]
@@ -100,10 +124,9 @@ class _Conv2d(Factors):
             inside += [position < extent] if last >= extent else []
         return self.first.read([image, matrix * conv.group_in + channel, *at]), inside
 
-    def right(self, matrix: Expr, col: Expr, k: Expr) -> Factor:
+    def right(self, matrix: Expr, col: Expr, k: Depth) -> Factor:
         conv = self.conv
-        at = self.split(k, (conv.group_in, *conv.kernel))
-        return self.second.read([matrix * conv.group_out + col, *at]), []
+        return self.second.read([matrix * conv.group_out + col, *k]), []
 
     def index(self, matrix: Expr, row: Expr, col: Expr) -> list[Expr]:
         conv = self.conv
@@ -114,17 +137,17 @@ class _Conv2d(Factors):
 class _Conv2dTranspose(Factors):
     """A matrix is a group and a phase down and across."""
 
-    def __init__(self, program: Program) -> None:
-        super().__init__(program)
+    def __init__(self, program: Program, tiles: Tiles) -> None:
+        super().__init__(program, tiles)
         self.conv = conv = transposed_convolution(program.workload)
         self.axes = (conv.rows, conv.columns)
         self.matrices = (conv.groups, *(axis.count for axis in self.axes))
-        self.taps = tuple(axis.taps for axis in self.axes)
+        self.shape = (conv.group_in, *(axis.taps for axis in self.axes))
 
-    def left(self, matrix: Expr, row: Expr, k: Expr) -> Factor:
+    def left(self, matrix: Expr, row: Expr, k: Depth) -> Factor:
         group, *phase = self.split(matrix, self.matrices)
         image, *place = self._place(row)
-        channel, *tap = self.split(k, (self.conv.group_in, *self.taps))
+        channel, *tap = k
         at, inside = list[Expr](), list[Expr]()
         for axis, p, q, t in zip(self.axes, phase, place, tap, strict=True):
             position = q + selected(axis.base, p, "int32") - t * axis.advance
@@ -132,9 +155,9 @@ class _Conv2dTranspose(Factors):
             inside += [position >= 0, position < axis.extent]
         return self.first.read([image, group * self.conv.group_in + channel, *at]), inside
 
-    def right(self, matrix: Expr, col: Expr, k: Expr) -> Factor:
+    def right(self, matrix: Expr, col: Expr, k: Depth) -> Factor:
         group, *phase = self.split(matrix, self.matrices)
-        channel, *tap = self.split(k, (self.conv.group_in, *self.taps))
+        channel, *tap = k
         at, inside = list[Expr](), list[Expr]()
         for axis, p, t in zip(self.axes, phase, tap, strict=True):
             none = axis.kernel

@@ -26,7 +26,7 @@ from tvm.script.ir_builder import tirx as build
 
 from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.anchors import widened
-from tilewright.compiler.lower.cuda.factors import factors_of
+from tilewright.compiler.lower.cuda.factors import Depth, Factor, factors_of
 from tilewright.compiler.lower.cuda.statements import (
     SINGLE,
     buffer,
@@ -72,7 +72,7 @@ class _Axis:
     operand: Operand
     vector: int
     accesses: int
-    read: Callable[[Expr, Expr, Expr], Expr]
+    read: Callable[[Expr, Expr, Depth], Factor]
 
     @property
     def width(self) -> int:
@@ -101,7 +101,7 @@ class _Kernel:
     def write(self, result: Any) -> None:
         """The whole function: one kernel, or two."""
         program = self.program
-        self.result, self.factors = result, factors_of(program)
+        self.result, self.factors = result, factors_of(program, self.tiles)
         self.axes = self._axes()
         program.set_anchor(self._anchor)
         self.held = self._held()
@@ -261,22 +261,17 @@ class _Kernel:
     def _fetch(self, step: Expr) -> None:
         """What a thread copies of both tiles of a step, from memory into registers; zero beyond
         the extents."""
-        shape, tiles = self.product, self.tiles
-        begin = (self.part * self.steps + step) * tiles.depth
+        factors, number = self.factors, self.part * self.steps + step
         for axis, first, into in zip(self.axes, self.first, self.fetched, strict=True):
             for access, place, depth, there in self._accesses(axis):
-                at, k = first + place, begin + depth
+                at = first + place
                 inside = [at < axis.extent] if axis.extent % axis.tile else []
-                covered = self.steps * tiles.split + (tiles.stages - 1) * 2
-                if covered * tiles.depth > shape.depth:
-                    inside.append(k < shape.depth)
-                inside += [] if there is None else [there]
+                inside += factors.inside(number, depth) + ([] if there is None else [there])
                 with elements(axis.vector) as lane:
                     along = axis.operand.along_depth
-                    value, conditions = axis.read(
-                        self.matrix, at + (0 if along else lane), k + (lane if along else 0)
-                    )
-                    if asked := [*inside, *conditions]:
+                    k = factors.place(number, depth + (lane if along else 0))
+                    value, conditions = axis.read(self.matrix, at + (0 if along else lane), k)
+                    if asked := inside + conditions:
                         zero = tirx.const(0.0, SINGLE)
                         value = tirx.if_then_else(tirx.all(*asked), value, zero)
                     into[access * axis.vector + lane] = value
