@@ -15,7 +15,7 @@ one is on its way into registers. Where several blocks share a depth, a second k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -51,6 +51,8 @@ from tilewright.kernels.cuda.product_tiles import (
 )
 
 Expr = Any
+Lane = Callable[[Expr], Any]
+"""Something of a lane."""
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
@@ -319,7 +321,6 @@ class _Kernel:
         """The sums of a thread, with the epilogue or as one part of several."""
         shape, (fast, slow) = self.product, self.axes
         together = min(fast.width, shape.vector)
-        self._registers(together)
         with (
             unrolled(slow.thread, "j") as j,
             unrolled(fast.thread // together, "vector") as vector,
@@ -334,22 +335,35 @@ class _Kernel:
             )
             index = partial(self._index, self.matrix, at_slow)
             beyond = self.factors.beyond(self.matrix, index(at_fast))
-            with where(*inside, *beyond), elements(together) as lane:
-                total = self.sums[j * fast.thread + vector * together + lane]
-                if self.parts is not None:
-                    self.parts[self.part, self.matrix, at_slow, at_fast + lane] = total
-                else:
-                    self._store(total, index(at_fast + lane), lane)
+            first = j * fast.thread + vector * together
+            with where(*inside, *beyond):
+                if self.parts is None:
+                    self._results(
+                        together,
+                        lambda lane: self.sums[first + lane],
+                        lambda lane: index(at_fast + lane),
+                    )
+                    return
+                with elements(together) as lane:
+                    at = (self.part, self.matrix, at_slow, at_fast + lane)
+                    self.parts[at] = self.sums[first + lane]
 
     def _index(self, matrix: Expr, slow: Expr, fast: Expr) -> list[Expr]:
         row, col = (fast, slow) if self.product.along_rows else (slow, fast)
         return self.factors.index(matrix, row, col)
 
-    def _store(self, total: Expr, index: Sequence[Expr], lane: Expr) -> None:
-        self.reached, self.lane = total, lane
+    def _results(self, count: int, total: Lane, index: Lane) -> None:
+        """So many results that lie side by side, of what was summed up for each. What is held is
+        computed one by one: TVM forgets how many there are of it in a vector."""
+        self._registers(count)
         for value, computed in self.held.items():
-            self.registers[value][lane] = computed.read(index)
-        self.result[tuple(index)] = self.final.read(index)
+            with elements(count, spelled=True) as lane:
+                self.reached, self.lane = total(lane), lane
+                self.registers[value][lane] = computed.read(index(lane))
+        with elements(count) as lane:
+            self.reached, self.lane = total(lane), lane
+            at = index(lane)
+            self.result[tuple(at)] = self.final.read(at)
 
     def _added(self, number: Expr, count: int) -> None:
         """One result of the second kernel."""
@@ -361,8 +375,7 @@ class _Kernel:
             *self.factors.beyond(matrix, index),
         ):
             total = buffer((1,), "total", "local")
-            self._registers(1)
             total[0] = tirx.const(0.0, SINGLE)
             with named(build.serial(0, self.tiles.split), "part") as part:
                 total[0] = total[0] + self.parts[part, matrix, slow, fast]
-            self._store(total[0], index, 0)
+            self._results(1, lambda _: total[0], lambda _: index)
