@@ -42,6 +42,7 @@ _BUILT_IN = (
     "cuda.stream",
     "cuda.rows",
     "cuda.windows",
+    "cuda.vectors",
 )
 
 

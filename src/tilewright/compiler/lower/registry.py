@@ -24,6 +24,7 @@ _ELSEWHERE = {
     "cuda_rows": "cuda.rows",
     "cuda_stream": "cuda.stream",
     "cuda_product": "cuda.products",
+    "cuda_vector": "cuda.vectors",
     "cuda_window": "cuda.windows",
     "metaschedule": "generic",
     "opaque": "generic",

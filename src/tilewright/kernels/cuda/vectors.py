@@ -1,0 +1,218 @@
+"""Products of a few vectors with a matrix on GPUs: all of the matrix is read, for little work.
+
+Each column of the result is a row of the matrix, as of a reduction: its threads add up products
+with all of the vectors at once, so that the matrix is read once. The terms may be split over blocks
+with a second kernel that adds up what they leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from tilewright.core.element_types import element_type
+from tilewright.core.forms import PLAIN, Form
+from tilewright.core.records import Candidate, Settings
+from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Blocks, Demand
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import SINGLE, Knob, Workspaces, anchored
+from tilewright.kernels.columns import Floats, column
+from tilewright.kernels.cuda.accesses import SECTOR_BYTES
+from tilewright.kernels.cuda.base import CudaKernels, bytes_of
+from tilewright.kernels.cuda.composing import MOST_ELEMENTS, elementwise_after
+from tilewright.kernels.cuda.rows import Rows, Shares
+from tilewright.kernels.rows import Frame
+
+MOST_VECTORS = 4
+_WARP, _SMALL_BLOCK = 32, 256
+_VECTOR_BYTES, _WORD_BYTES, _LINE_BYTES = 16, 4, 128
+_BASE_REGISTERS = 24.0
+_LOADS_TOGETHER = 4.0
+_STEPS_OF_COMBINING = 0.4
+_INSTRUCTIONS_OF_A_LOOP, _INSTRUCTIONS_OF_A_KERNEL = 4.0, 24.0
+
+
+def vectors_of(workload: Workload) -> int:
+    """How many vectors meet each matrix."""
+    step, _, result = anchored(workload)
+    return prod(result.shape[:-1] if step.operator == "dense" else result.shape[-2:-1])
+
+
+@lru_cache(maxsize=1024)
+def matrix_rows(workload: Workload) -> Rows:
+    """The columns of the result as rows of the matrix, for each matrix of the result."""
+    step, (_, matrix), result = anchored(workload)
+    terms, columns = matrix.shape[-2:]
+    if step.operator == "dense":
+        return Rows.of(Frame((terms, columns), PLAIN, frozenset({0})))
+    batch, turned = result.shape[:-2], bool(step.named["transpose_b"])
+    shape = (*batch, terms, columns)
+    return Rows.of(Frame(shape, PLAIN, frozenset({len(batch) + (1 if turned else 0)})))
+
+
+def shares_of(workload: Workload, settings: Settings) -> Shares:
+    """The shares of a setting."""
+    sizes = (int(settings[name]) for name in ("threads", "row_threads", "vector", "split"))
+    return Shares(matrix_rows(workload), *sizes)
+
+
+class VectorKernels(CudaKernels):
+    """Spec of products of a few vectors with a matrix."""
+
+    name = "cuda_vector"
+    anchors = frozenset({"dense", "batch_matmul"})
+    element_types = SINGLE | {"float16", "float64"}
+
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
+        """Up to four vectors of floating point, and nothing after the product but elementwise
+        steps."""
+        if workload.anchor is None:
+            return False
+        _, operands, result = anchored(workload)
+        kinds = {operand.dtype for operand in operands}
+        fits = all(0 < kind.elements < MOST_ELEMENTS for kind in (*operands, result))
+        few = fits and vectors_of(workload) <= MOST_VECTORS
+        return few and kinds <= self.element_types and elementwise_after(workload)
+
+    def knobs(
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
+    ) -> tuple[Knob, ...]:
+        """`threads` of a block, `row_threads` of a column of the result, lanes of a `vector` along
+        the matrix, `split` blocks for the terms."""
+        across = matrix_rows(workload).across
+        row_threads = (8, 16, 32, 64, 128, 256) if across else (1, 2, 4, 8, 16, 32, 64)
+        return (
+            Knob(name="threads", values=(64, 128, 256, 512), kind="split"),
+            Knob(name="row_threads", values=row_threads, kind="split"),
+            Knob(name="vector", values=(4, 2, 1), kind="split"),
+            Knob(name="split", values=(1, 2, 4, 8, 16, 32), kind="split"),
+        )
+
+    def valid(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Settings,
+    ) -> bool:
+        """Vectors that divide what lies side by side, no more threads than there are terms, and
+        shared memory that fits."""
+        rows, shares = matrix_rows(workload), shares_of(workload, settings)
+        matrix, vector = anchored(workload)[1][1].dtype, shares.vector
+        if rows.side % vector or vector * bytes_of(matrix) > _VECTOR_BYTES:
+            return False
+        least = (8 if rows.across else 1) * vector
+        if shares.step * shares.split > max(2 * rows.length - 1, least):
+            return False
+        if shares.row_threads > shares.threads:
+            return False
+        if rows.across and shares.threads > max(shares.row_threads, _SMALL_BLOCK):
+            return False
+        return _shared_bytes(workload, shares) <= target.limits.static_shared_bytes
+
+    def demand(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Demand:
+        """The matrix once, the vectors from the cache, products, and what combining takes."""
+        shapes = [shares_of(workload, one) for one in settings]
+        threads, members, vector, split = (
+            column(settings, name) for name in ("threads", "row_threads", "vector", "split")
+        )
+        turns, row_blocks, block_rows, shared = np.array(
+            [
+                (it.turns, it.row_blocks, it.block_rows, _shared_bytes(workload, it))
+                for it in shapes
+            ],
+            np.float64,
+        ).T
+        across, count, warps = shapes[0].of.across, vectors_of(workload), threads / _WARP
+        size, made = bytes_of(anchored(workload)[1][1].dtype), bytes_of(workload.result.dtype)
+        width = _WARP if across else 1
+        between = np.where(members > width, members / width, 0.0)
+        exchanged = 2.0 * np.log2(np.minimum(members, width)) + 2.0 * between * (
+            1.0 if across else vector
+        )
+        combining = count * exchanged + _INSTRUCTIONS_OF_A_KERNEL
+        products = turns * vector * count
+        issued = turns * (1.0 + count + _INSTRUCTIONS_OF_A_LOOP) + products + combining
+        beside = np.minimum(members if across else threads / members, _WARP)
+        run = beside * vector * size
+        lines = np.maximum(_WARP / beside, _WARP * vector * size / _LINE_BYTES)
+        wasted = np.maximum(1.0, SECTOR_BYTES / run)
+        written = count * block_rows * made
+        combined = count * between * threads * vector * _WORD_BYTES
+        always = {
+            "threads": threads,
+            "registers": _registers(workload, vector),
+            "shared_bytes": shared,
+        }
+        first = Blocks(
+            count=row_blocks * split,
+            operations=2.0 * products * threads,
+            shared_traffic_bytes=combined + warps * turns * lines * _LINE_BYTES,
+            instructions=warps * issued,
+            traffic_bytes=turns * vector * threads * size * wasted + written,
+            steps=np.maximum(1.0, np.ceil(turns / _LOADS_TOGETHER)) + _STEPS_OF_COMBINING,
+            memory_bytes=float(workload.bytes),
+            **always,
+        )
+        last = Blocks(
+            count=np.where(split > 1, row_blocks, 0.0),
+            instructions=warps * combining,
+            shared_traffic_bytes=combined,
+            traffic_bytes=written * (1.0 + split),
+            steps=1.0 + _STEPS_OF_COMBINING,
+            **always,
+        )
+        return Demand(
+            pieces=first.count,
+            blocks=(first, last),
+            details={
+                "columns_per_block": block_rows,
+                "terms_per_thread": turns * (vector if across else 1.0),
+                "sectors_per_request": vector * size * wasted,
+                "shared_bytes": shared,
+            },
+        )
+
+    def workspaces(
+        self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
+    ) -> Workspaces:
+        """What each block adds up, where terms are split."""
+        shares = shares_of(workload, dict(candidate.settings))
+        if shares.split == 1:
+            return Workspaces()
+        size = shares.of.count * shares.split * vectors_of(workload)
+        return Workspaces(shared=(size * bytes_of(accumulator(workload)),))
+
+
+def accumulator(workload: Workload) -> str:
+    """The type that is added up in."""
+    return element_type(anchored(workload)[1][0].dtype).accumulator
+
+
+def _registers(workload: Workload, vector: Floats) -> Floats:
+    words = bytes_of(accumulator(workload)) / _WORD_BYTES
+    return _BASE_REGISTERS + words * vector * (1.0 + vectors_of(workload))
+
+
+def _shared_bytes(workload: Workload, shares: Shares) -> int:
+    """Of a block: what its warps, or the threads of a column, exchange."""
+    if shares.of.across:
+        exchanged = shares.threads // _WARP if shares.row_threads > _WARP else 0
+    else:
+        exchanged = shares.threads * shares.vector if shares.row_threads > 1 else 0
+    return exchanged * vectors_of(workload) * bytes_of(accumulator(workload))
+
+
+SPEC = VectorKernels()
