@@ -31,6 +31,11 @@ def test_applies_to_rows_with_elementwise_steps_after_them() -> None:
     before = step("softmax", 1, axis=1)
     moved = workload([(4, 4)], step("transpose", 0, permutation=(1, 0)), before)
     assert SPEC.applies(moved, on.target, on.resources)
+    costly = [step(name, i) for i, name in enumerate(("tanh", "exp", "gelu"))]
+    deep = workload([(4, 4)], *costly, step("softmax", 3, axis=1))
+    assert not SPEC.applies(deep, on.target, on.resources)
+    after = [step("softmax", 0, axis=1), *(step(it.operator, i + 1) for i, it in enumerate(costly))]
+    assert SPEC.applies(workload([(4, 4)], *after), on.target, on.resources)
 
 
 @pytest.mark.parametrize("task", [MEAN, SOFTMAX, COLUMNS, NORM, LARGE_MEAN])

@@ -16,6 +16,9 @@ def costly_values(workload: Workload) -> frozenset[int]:
     costly functions take a compiler's simplifier exponential time."""
     depth, costly = [0] * len(workload.arguments), set[int]()
     for step in workload.steps:
+        if OPERATORS[step.operator].anchor:
+            depth.append(0)
+            continue
         cost, below = OPERATORS[step.operator].transcendental, [depth[i] for i in step.inputs]
         if cost + max(below, default=0) > _DEEPEST:
             costly |= {i for i in step.inputs if depth[i] > 0}
@@ -26,10 +29,13 @@ def costly_values(workload: Workload) -> frozenset[int]:
 
 def elementwise_after(workload: Workload) -> bool:
     """Whether nothing follows the anchor but elementwise steps on all of its result. Where a value
-    is kept in a register, nothing may move, either: it would be read in several places."""
+    after it is kept in a register, nothing may move, either: it would be read in several places.
+    None may have to be kept before the anchor, whose threads read it again and again."""
     _, _, result = anchored(workload)
-    after = workload.steps[(workload.anchor_index or 0) + 1 :]
-    alike = all(OPERATORS[step.operator].elementwise for step in after)
+    anchor = workload.anchor_index or 0
+    alike = all(OPERATORS[step.operator].elementwise for step in workload.steps[anchor + 1 :])
     moved = any(OPERATORS[step.operator].movement for step in workload.steps)
+    costly = costly_values(workload)
+    early = any(number < len(workload.arguments) + anchor for number in costly)
     same = result.shape == workload.result.shape
-    return alike and same and not (moved and costly_values(workload))
+    return alike and same and not early and not (moved and costly)

@@ -132,14 +132,14 @@ class Stream(CudaKernels):
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
-        """`threads` of a block, lanes of a `vector` (the widest first: it is taken where memory
-        limits all of them), `vectors` of a thread, `tiled` through shared memory or not."""
+        """`threads` of a block, lanes of a `vector`, `vectors` of a thread, `tiled` through shared
+        memory or not. The first ones are taken where memory limits all of them alike."""
         lanes = (4, 2, 1) if _takes_vectors(workload) else (1,)
         return (
             Knob(name="threads", values=(128, 256, 512), kind="split"),
             Knob(name="vector", values=lanes, kind="split"),
             Knob(name="vectors", values=(1, 2, 4, 8), kind="split"),
-            Knob(name="tiled", values=(0, 1) if transposed(workload) else (0,)),
+            Knob(name="tiled", values=(1, 0) if transposed(workload) else (0,)),
         )
 
     def valid(
