@@ -123,65 +123,18 @@ class VectorKernels(CudaKernels):
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Demand:
-        """The matrix once, the vectors from the cache, products, and what combining takes."""
-        shapes = [shares_of(workload, one) for one in settings]
-        threads, members, vector, split = (
-            column(settings, name) for name in ("threads", "row_threads", "vector", "split")
-        )
-        turns, row_blocks, block_rows, shared = np.array(
-            [
-                (it.turns, it.row_blocks, it.block_rows, _shared_bytes(workload, it))
-                for it in shapes
-            ],
-            np.float64,
-        ).T
-        across, count, warps = shapes[0].of.across, vectors_of(workload), threads / _WARP
-        size, made = bytes_of(anchored(workload)[1][1].dtype), bytes_of(workload.result.dtype)
-        width = _WARP if across else 1
-        between = np.where(members > width, members / width, 0.0)
-        exchanged = 2.0 * np.log2(np.minimum(members, width)) + 2.0 * between * (
-            1.0 if across else vector
-        )
-        combining = count * exchanged + _INSTRUCTIONS_OF_A_KERNEL
-        products = turns * vector * count
-        issued = turns * (1.0 + count + _INSTRUCTIONS_OF_A_LOOP) + products + combining
-        beside = np.minimum(members if across else threads / members, _WARP)
-        run = beside * vector * size
-        lines = np.maximum(_WARP / beside, _WARP * vector * size / _LINE_BYTES)
-        wasted = np.maximum(1.0, SECTOR_BYTES / run)
-        written = count * block_rows * made
-        combined = count * between * threads * vector * _WORD_BYTES
-        always = {
-            "threads": threads,
-            "registers": _registers(workload, vector),
-            "shared_bytes": shared,
-        }
-        first = Blocks(
-            count=row_blocks * split,
-            operations=2.0 * products * threads,
-            shared_traffic_bytes=combined + warps * turns * lines * _LINE_BYTES,
-            instructions=warps * issued,
-            traffic_bytes=turns * vector * threads * size * wasted + written,
-            steps=np.maximum(1.0, np.ceil(turns / _LOADS_TOGETHER)) + _STEPS_OF_COMBINING,
-            memory_bytes=float(workload.bytes),
-            **always,
-        )
-        last = Blocks(
-            count=np.where(split > 1, row_blocks, 0.0),
-            instructions=warps * combining,
-            shared_traffic_bytes=combined,
-            traffic_bytes=written * (1.0 + split),
-            steps=1.0 + _STEPS_OF_COMBINING,
-            **always,
-        )
+        """The matrix once, the vectors from the cache, products, and what combining takes; where
+        terms are split, a second kernel."""
+        work = _Work(workload, settings)
+        first = work.products()
         return Demand(
             pieces=first.count,
-            blocks=(first, last),
+            blocks=(first, work.sums()),
             details={
-                "columns_per_block": block_rows,
-                "terms_per_thread": turns * (vector if across else 1.0),
-                "sectors_per_request": vector * size * wasted,
-                "shared_bytes": shared,
+                "columns_per_block": work.block_rows,
+                "terms_per_thread": work.turns * (work.vector if work.across else 1.0),
+                "sectors_per_request": work.vector * work.size * work.wasted,
+                "shared_bytes": work.shared,
             },
         )
 
@@ -194,6 +147,69 @@ class VectorKernels(CudaKernels):
             return Workspaces()
         size = shares.of.count * shares.split * vectors_of(workload)
         return Workspaces(shared=(size * bytes_of(accumulator(workload)),))
+
+
+class _Work:
+    """What kernels of many settings do."""
+
+    def __init__(self, workload: Workload, settings: Sequence[Settings]) -> None:
+        self.workload, self.vectors = workload, vectors_of(workload)
+        shapes = [shares_of(workload, one) for one in settings]
+        self.threads, self.members, self.vector, self.split = (
+            column(settings, name) for name in ("threads", "row_threads", "vector", "split")
+        )
+        self.turns, self.row_blocks, self.block_rows, self.shared = np.array(
+            [
+                (it.turns, it.row_blocks, it.block_rows, _shared_bytes(workload, it))
+                for it in shapes
+            ],
+            np.float64,
+        ).T
+        self.across, self.warps = shapes[0].of.across, self.threads / _WARP
+        self.size = bytes_of(anchored(workload)[1][1].dtype)
+        self.beside = np.minimum(
+            self.members if self.across else self.threads / self.members, _WARP
+        )
+        self.wasted = np.maximum(1.0, SECTOR_BYTES / (self.beside * self.vector * self.size))
+        width = _WARP if self.across else 1
+        between = np.where(self.members > width, self.members / width, 0.0)
+        exchanged = 2.0 * np.log2(np.minimum(self.members, width))
+        exchanged = exchanged + 2.0 * between * (1.0 if self.across else self.vector)
+        self.combining = self.vectors * exchanged + _INSTRUCTIONS_OF_A_KERNEL
+        self.combined = self.vectors * between * self.threads * self.vector * _WORD_BYTES
+        self.written = self.vectors * self.block_rows * bytes_of(workload.result.dtype)
+
+    def products(self) -> Blocks:
+        """The first kernel, which reads the matrix."""
+        products = self.turns * self.vector * self.vectors
+        issued = self.turns * (1.0 + self.vectors + _INSTRUCTIONS_OF_A_LOOP) + products
+        read = self.vector * self.size
+        lines = np.maximum(_WARP / self.beside, _WARP * read / _LINE_BYTES)
+        return Blocks(
+            count=self.row_blocks * self.split,
+            threads=self.threads,
+            registers=_registers(self.workload, self.vector),
+            shared_bytes=self.shared,
+            operations=2.0 * products * self.threads,
+            instructions=self.warps * (issued + self.combining),
+            shared_traffic_bytes=self.combined + self.warps * self.turns * lines * _LINE_BYTES,
+            traffic_bytes=self.turns * read * self.threads * self.wasted + self.written,
+            steps=np.maximum(1.0, np.ceil(self.turns / _LOADS_TOGETHER)) + _STEPS_OF_COMBINING,
+            memory_bytes=float(self.workload.bytes),
+        )
+
+    def sums(self) -> Blocks:
+        """The second kernel, which adds up what blocks left, where terms are split."""
+        return Blocks(
+            count=np.where(self.split > 1, self.row_blocks, 0.0),
+            threads=self.threads,
+            registers=_registers(self.workload, self.vector),
+            shared_bytes=self.shared,
+            instructions=self.warps * self.combining,
+            shared_traffic_bytes=self.combined,
+            traffic_bytes=self.written * (1.0 + self.split),
+            steps=1.0 + _STEPS_OF_COMBINING,
+        )
 
 
 def accumulator(workload: Workload) -> str:
