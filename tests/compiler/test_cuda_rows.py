@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.kernels.cuda_kernels import check_cuda_kernel, executed
-from helpers.kernels.cuda_settings import check_compiled, check_settings, listed, program
+from helpers.kernels.cuda_settings import check_settings, listed, program
 from helpers.kernels.one_kernel import step, workload
 from tilewright.core.records import Settings
 from tilewright.graph.network import TensorType
@@ -60,10 +60,10 @@ WORKLOADS = {
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_settings_give_numpys_numbers(name: str) -> None:
-    check_settings(WORKLOADS[name], NAME, 4)
+    check_settings(WORKLOADS[name], NAME)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(
     st.lists(st.integers(1, 30), min_size=2, max_size=3),
     st.integers(0, 2),
@@ -126,8 +126,3 @@ def test_a_split_row_takes_a_kernel_for_each_combination() -> None:
     check_cuda_kernel(built, columns)
     softmax = WORKLOADS["softmax"]
     assert len(program(softmax, NAME, one_with(softmax, split=2)).launches) == 3
-
-
-@pytest.mark.parametrize("name", ["softmax", "instance norm"])
-def test_compiles_without_spills(name: str) -> None:
-    check_compiled(WORKLOADS[name], NAME, 1)

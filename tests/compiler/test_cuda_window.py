@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.kernels.cuda_kernels import executed
-from helpers.kernels.cuda_settings import check_compiled, check_settings, listed, program
+from helpers.kernels.cuda_settings import check_settings, listed, program
 from helpers.kernels.one_kernel import step, workload
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
@@ -66,10 +66,10 @@ WORKLOADS = {
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_settings_give_numpys_numbers(name: str) -> None:
-    check_settings(WORKLOADS[name], NAME, 4)
+    check_settings(WORKLOADS[name], NAME)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(
     st.tuples(st.integers(3, 20), st.integers(3, 20)),
     st.tuples(st.integers(1, 3), st.integers(1, 3)),
@@ -96,8 +96,3 @@ def test_the_barrier_of_a_staged_tile_is_missed() -> None:
     broken = replace(built, source=built.source.replace("__syncthreads();", ""))
     with pytest.raises(KernelFault):
         executed(broken, task, sample_arguments(task, 0), seed=0)
-
-
-@pytest.mark.parametrize("name", ["maxima", "three by three"])
-def test_compiles_without_spills(name: str) -> None:
-    check_compiled(WORKLOADS[name], NAME, 1)

@@ -21,8 +21,6 @@ from tilewright.kernels.registry import implementation
 from tilewright.kernels.search_space import knob_space
 from tilewright.testing.implementations import candidate_of, plain, some_settings
 
-ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_120")
-
 
 @cache
 def gpu(options: str = "-model=H100") -> Placement:
@@ -70,18 +68,26 @@ def check_settings(task: Workload, name: str, count: int = 3) -> None:
         check_cuda_kernel(program(task, name, settings[place]), task)
 
 
-def check_compiled(task: Workload, name: str, count: int = 2) -> None:
-    """Some settings of each architecture, the default one among them, compile without spills."""
+def check_compiled(tasks: Sequence[tuple[Workload, str]], arch: str) -> None:
+    """The default setting and the most registers of each compile for an architecture without
+    spills; all go through the compiler in one text, which includes what any of them does."""
     from tilewright.compiler.cuda.compilers import compiled_source, nvrtc
 
     if nvrtc() is None and which("nvcc") is None:
         pytest.skip("neither nvcc nor NVRTC is installed")
-    for arch in ARCHITECTURES:
-        settings = listed(task, name, f"-arch={arch}")
-        for place in np.linspace(0, len(settings) - 1, count).astype(int):
-            built = program(task, name, settings[place], f"-arch={arch}")
-            found = compiled_source(built.source, arch)
-            assert found.reports, found.reason
-            for report in found.reports.values():
-                spilled = report.spill_store_bytes, report.spill_load_bytes
-                assert spilled == (0, 0), f"{arch} {settings[place]}: {report}"
+    headers, texts, options = list[str](), list[str](), f"-arch={arch}"
+    for task, name in tasks:
+        settings = listed(task, name, options)
+        held = facts_on(task, name, settings, options)["blocks_per_multiprocessor"]
+        for chosen in (settings[0], settings[int(np.argmin(held))]):
+            source = program(task, name, chosen, options).source
+            begin = source.index('extern "C" __global__')
+            headers.append(source[:begin])
+            texts.append(source[begin:].replace("main_kernel", f"kernel{len(texts)}_"))
+    longest = max(headers, key=len)
+    lines = {line for header in headers for line in header.splitlines()}
+    included = sorted(line for line in lines if line.startswith("#include"))
+    found = compiled_source("\n".join([longest, *included, *texts]), arch)
+    assert len(found.reports) >= len(texts), found.reason
+    for name, report in found.reports.items():
+        assert (report.spill_store_bytes, report.spill_load_bytes) == (0, 0), f"{name}: {report}"

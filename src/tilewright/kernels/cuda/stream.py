@@ -184,7 +184,8 @@ class Stream(CudaKernels):
         )
         each = vectors * (requests + 1 + vector * _instructions(workload, target)) + 8
         narrow = max(1.0, bytes_of(workload.result.dtype) / 4)
-        registers = _BASE_REGISTERS + vectors * vector * narrow * (1 + len(workload.arguments))
+        under_way = np.minimum(vectors, 2.0) * vector * narrow
+        registers = _BASE_REGISTERS + under_way * (1 + len(workload.arguments))
         blocks = Blocks(
             count=count,
             threads=threads,
