@@ -35,7 +35,7 @@ def launch(**given: Any) -> CudaLaunch:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (dict(grid=(1, 65_536, 1)), "65,536 blocks along y; sm_75 takes 1 to 65,535"),
+        (dict(grid=(1, 65_536, 1)), "65,536 blocks along y; 1 to 65,535 can be had on sm_75"),
         (dict(grid=(1, 1, 90_000)), "blocks along z"),
         (dict(grid=(2**31, 1, 1)), "blocks along x"),
         (dict(grid=(0, 1, 1)), "0 blocks along x"),
@@ -43,7 +43,7 @@ def launch(**given: Any) -> CudaLaunch:
         (dict(block=(1, 1, 65)), "65 threads of a block along z"),
         (
             dict(dynamic_shared_bytes=65_537),
-            "65,537 bytes of shared memory; sm_75 takes 0 to 65,536",
+            "65,537 bytes of shared memory; 0 to 65,536 can be had on sm_75",
         ),
     ],
 )

@@ -141,6 +141,15 @@ def environment_card(environment: Environment, placement: Placement) -> dict[str
     """What the report's environment card shows; of a device elsewhere no more is known than its
     target, and versions are those that built for it."""
     cpu, cpus = placement.target, ", ".join(map(str, placement.binding.cpus))
+    if cpu.kind == "cuda":
+        return {
+            "GPU": cpu.model,
+            "architecture": cpu.architecture,
+            "multiprocessors": str(placement.resources.cores),
+            "memory": format_bytes(cpu.memory[-1].bytes),
+            "kernel": environment.kernel,
+            "python": environment.python,
+        } | dict(environment.versions)
     if not is_local(placement.device):
         return {
             "CPU": cpu.model,

@@ -28,7 +28,8 @@ import numpy as np
 from tilewright.core.errors import ModelError, NegativeVerdict, TargetError
 from tilewright.core.scratch import PrivateFolder, scratch_folder
 from tilewright.graph.network import Array
-from tilewright.hardware.gpus import CudaLaunch, Gpu
+from tilewright.hardware.cards import broken_limit
+from tilewright.hardware.gpus import CudaLaunch, Gpu, gpu_target
 from tilewright.hardware.target import parse_gpu
 from tilewright.testing.cuda_text import CudaFunction, cuda_functions, executable_text
 
@@ -38,10 +39,6 @@ _FLAGS = ("-std=gnu++17", "-fPIC", "-w", "-fvisibility=hidden")
 _OF_KERNELS = ("-fsanitize=thread", "-fno-strict-aliasing", "-fwrapv", "-fno-tree-sra")
 _NEEDED = "_Float16 half = 1;"
 _TIMEOUT_S = 120.0
-_MOST_GRID = (2**31 - 1, 65_535, 65_535)
-_MOST_BLOCK = (1024, 1024, 64)
-_MOST_THREADS = 1024
-_STATIC_SHARED_BYTES = 48 << 10
 _SLOT = 8
 _ONE_AT_A_TIME = Lock()
 """A library has one set of threads."""
@@ -225,27 +222,9 @@ def _scalar(kind: str) -> Any:
 def check_launch(launch: CudaLaunch, gpu: Gpu, static_shared_bytes: int = 0) -> None:
     """Raise LaunchRefused for a launch that the driver of a GPU refuses: blocks along an axis,
     threads of a block, shared memory of a block."""
-    threads = int(np.prod(launch.block))
-    shared = static_shared_bytes + launch.dynamic_shared_bytes
-    limits = [
-        *(
-            (f"{what} along {axis}", number, most)
-            for what, given, limit in (
-                ("blocks", launch.grid, _MOST_GRID),
-                ("threads of a block", launch.block, _MOST_BLOCK),
-            )
-            for axis, number, most in zip("xyz", given, limit, strict=True)
-        ),
-        ("threads of a block", threads, _MOST_THREADS),
-        ("bytes of static shared memory", static_shared_bytes, _STATIC_SHARED_BYTES),
-        ("bytes of shared memory", shared, gpu.block_shared_bytes),
-    ]
-    for what, number, most in limits:
-        least = 0 if "bytes" in what else 1
-        if not least <= number <= most:
-            raise LaunchRefused(
-                f"{launch.kernel} has {number:,} {what}; {gpu.arch} takes {least} to {most:,}"
-            )
+    broken = broken_limit(launch, gpu_target(gpu).limits, static_shared_bytes=static_shared_bytes)
+    if broken is not None:
+        raise LaunchRefused(f"{broken} on {gpu.arch}")
 
 
 def cuda_executable(text: str, arch: str = "sm_90", *, optimized: bool = False) -> CudaExecutable:

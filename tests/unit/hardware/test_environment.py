@@ -6,11 +6,16 @@ import platform
 from dataclasses import replace
 from pathlib import Path
 
+from tilewright.core.records import Device, Placement
+from tilewright.core.targets import threads_alone
 from tilewright.hardware.environment import (
+    environment_card,
     installed_versions,
     noise_warnings,
     read_environment,
 )
+from tilewright.hardware.gpus import gpu_target
+from tilewright.hardware.target import parse_gpu
 
 
 def machine(root: Path) -> Path:
@@ -35,6 +40,15 @@ def test_reads_a_machine(tmp_path: Path) -> None:
     assert environment.memory_bytes > 1 << 20
     assert environment.virtualised
     assert 0 <= environment.steal_s < environment.total_s
+
+
+def test_the_card_of_a_gpu_names_no_cpu() -> None:
+    target = gpu_target(parse_gpu("cuda -model=H100"))
+    device = Device(class_key="h100", instance="one", target=target, access="cuda")
+    placement = Placement(device=device, resources=threads_alone(132))
+    card = environment_card(read_environment(), placement)
+    assert (card["GPU"], card["architecture"], card["multiprocessors"]) == ("H100", "sm_90", "132")
+    assert "CPU" not in card and "tilewright" in card
 
 
 def test_missing_files_are_no_error(tmp_path: Path) -> None:
