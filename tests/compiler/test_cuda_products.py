@@ -118,15 +118,27 @@ def test_settings_from_all_over_the_space(name: str) -> None:
 
 
 @executes
-@pytest.mark.parametrize("columns", [4, 6, 7])
-@pytest.mark.parametrize("split", [1, 2])
-def test_functions_in_vectors(columns: int, split: int) -> None:
-    """What is held in registers on the way to results that are written four, two and one at a
-    time."""
-    tiles = dict(tile_rows=16, tile_columns=8, thread_rows=1, thread_columns=4, tile_depth=8)
+@pytest.mark.parametrize(
+    ("channels", "depth", "stages", "split"), [(8, 8, 1, 1), (11, 8, 2, 2), (24, 16, 2, 1)]
+)
+def test_tap_after_tap(channels: int, depth: int, stages: int, split: int) -> None:
+    tiles = dict(tile_rows=32, tile_columns=16, thread_rows=4, thread_columns=2)
+    orders = {"tile_depth": depth, "stages": stages, "split": split, "by_taps": True}
+    task = convolution((1, channels, 7, 8), 9, strides=(1, 2), padding=(1, 0, 1, 1))
+    check(task, {**tiles, **orders})
+    task = transposed((1, channels, 5, 4), 9, (3, 4), strides=(2, 2), padding=(1,) * 4)
+    check(task, {**tiles, **orders})
+
+
+@executes
+@pytest.mark.parametrize(("columns", "stages", "split"), [(4, 1, 1), (6, 2, 1), (4, 1, 2)])
+def test_functions_in_vectors(columns: int, stages: int, split: int) -> None:
+    """What is held in registers on the way to results that are written four or two at a time."""
+    tiles = dict(
+        tile_rows=16, tile_columns=8, thread_rows=1, thread_columns=4, tile_depth=8, by_taps=False
+    )
     task = dense((10,), 57, columns)
-    for stages in (1, 2):
-        check(task, {**tiles, "stages": stages, "split": split})
+    check(task, {**tiles, "stages": stages, "split": split})
 
 
 @executes
@@ -160,7 +172,9 @@ def test_odd_convolutions(
 @executes
 def test_a_removed_barrier_is_caught(stages: int) -> None:
     task = workload([(40, 50), (50, 36)], step("dense", 0, 1))
-    tiles = dict(tile_rows=32, tile_columns=32, thread_rows=4, thread_columns=4, tile_depth=8)
+    tiles = dict(
+        tile_rows=32, tile_columns=32, thread_rows=4, thread_columns=4, tile_depth=8, by_taps=False
+    )
     program = gpu_program(NAME, task, {**tiles, "stages": stages, "split": 1})
     first, *others = program.source.split("__syncthreads();")
     assert len(others) == 2
