@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -43,10 +43,11 @@ class ViewFlags:
         bool, Parameter(help="The machine code of a GPU.", negative="", show_default=False)
     ] = False
 
-    @property
     def chosen(self) -> str | None:
         """The one that was asked for, None where none was. Raises UsageError for several."""
-        asked = [field.name for field in fields(self) if getattr(self, field.name)]
+        code = {"cuda": self.cuda, "ptx": self.ptx, "sass": self.sass}
+        given = {"graph": self.graph, "tir": self.tir, "asm": self.asm, **code}
+        asked = [view for view, wanted in given.items() if wanted]
         if len(asked) > 1:
             names = " and ".join(f"--{view}" for view in asked)
             raise UsageError(f"{names} exclude each other; choose one.")
@@ -71,7 +72,7 @@ def show(
     """
     from tilewright.deploy.manifest import is_artifact
 
-    view = views.chosen
+    view = views.chosen()
     with working(flags, target_flag) as work:
         if view is None and is_artifact(name):
             _tell_artifact(work, Path(name), verify=target_flag.verify)
