@@ -204,20 +204,25 @@ def run(given: argparse.Namespace) -> None:
     deadline_s = time.monotonic() + given.seconds - _RESERVE_S
     with Child("card.worker") as worker, Child("card.torch_worker") as rival:
         there = worker.request(("card", given.on), _KERNEL_S)
-        _write(given.out, {"part": "card", "card": there, "on": given.on, "at": time.time()})
+        state = worker.request(("state", given.on), _KERNEL_S)
+        begun = {"part": "card", "card": there, "on": given.on, "at": time.time()}
+        _write(given.out, begun | {"state": state})
         for count, each in enumerate(wanted):
             if (given.part, each.name) in done or each.failure:
                 continue
             if time.monotonic() > deadline_s:
                 _tell(f"{given.part}: {count} of {len(wanted)}; repeat the command for the others")
-                return
+                break
             kernel = archive.kernel(each.key)
             line = {"part": given.part, "name": each.name, "key": each.key, **_described(kernel)}
             found = _asked(worker, _request(given.part, kernel, given.on))
             _write(given.out, line | {"labels": dict(each.labels)} | found)
             if given.part == "defaults" and given.on != SIMULATED and find_spec("torch"):
                 _rival(given.out, rival, kernel, done)
-    _tell(f"{given.part}: all of {len(wanted)}")
+        else:
+            _tell(f"{given.part}: all of {len(wanted)}")
+        state = worker.request(("state", given.on), _KERNEL_S)
+        _write(given.out, {"part": "state", "state": state})
 
 
 def _request(part: str, kernel: Prepared, on: str) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from tilewright.core.child import serve
 from tilewright.core.codec import to_builtins
 from tilewright.core.records import Protocol
 from tilewright.hardware.cards import card_target
+from tilewright.hardware.gpus import nvml_library
 from tilewright.hardware.meters import nvml_meter
 from tilewright.kernels.registry import implementation
 from tilewright.measure.checking import numpy_reference, relative_error, sample_arguments
@@ -36,6 +37,26 @@ def driver_of(on: str) -> Driver:
 def card(on: str) -> dict[str, Any]:
     """What the driver says of it."""
     return to_builtins(driver_of(on).card)
+
+
+def state(on: str) -> dict[str, Any]:
+    """Clocks, power and what slows the card down, by NVML; empty where that does not tell. Nothing
+    is set."""
+    library = None if on == SIMULATED else nvml_library()
+    if library is None:
+        return {}
+    try:
+        library.nvmlInit()
+        handle = library.nvmlDeviceGetHandleByIndex(0)
+        return {
+            "clock_mhz": library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM),
+            "memory_clock_mhz": library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_MEM),
+            "slowed_by": library.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+            "power_limit_w": library.nvmlDeviceGetPowerManagementLimit(handle) / 1e3,
+            "driver": str(library.nvmlSystemGetDriverVersion()),
+        }
+    except library.NVMLError as error:
+        return {"reason": str(error)}
 
 
 def check(kernel: Prepared, on: str) -> dict[str, Any]:
@@ -103,4 +124,4 @@ def power(kernel: Prepared, on: str, protocol: Protocol, seconds: float) -> dict
 
 
 if __name__ == "__main__":
-    serve({"card": card, "check": check, "time": time, "power": power})
+    serve({"card": card, "state": state, "check": check, "time": time, "power": power})

@@ -145,7 +145,8 @@ def _graph_tables(result: OptimizeResult) -> tuple[Table, ...]:
 
 def _subtitle(done: str, result: TimedNetwork) -> str:
     """On what the network runs, in words, and what it computes with."""
-    device = result.environment.get("CPU") or result.target
+    known = result.environment
+    device = known.get("GPU") or known.get("CPU") or result.target
     types = dict.fromkeys(call.dtype for call in result.calls if call.kind == "kernel")
     precision = f", {' and '.join(types)}" if types else ""
     written = f"Written on {date.today():%d %B %Y}."
