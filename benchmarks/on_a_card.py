@@ -37,11 +37,11 @@ from typing import Any
 from card.archive import MOST_BYTES, SIMULATED, Archive, Prepared, Wanted, key_of, lines
 from tilewright.compiler.cuda import nvidia
 from tilewright.compiler.cuda.compilers import Compiled, compiled_source
-from tilewright.core.codec import digest, to_builtins
+from tilewright.core.codec import convert, digest, to_builtins
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
-from tilewright.hardware.cards import broken_limit
+from tilewright.hardware.cards import Card, broken_limit
 from tilewright.hardware.gpus import gpu_target
 from tilewright.hardware.target import parse_gpu
 from tilewright.measure.accesses.cuda import placement_on
@@ -204,6 +204,8 @@ def run(given: argparse.Namespace) -> None:
     deadline_s = time.monotonic() + given.seconds - _RESERVE_S
     with Child("card.worker") as worker, Child("card.torch_worker") as rival:
         there = worker.request(("card", given.on), _KERNEL_S)
+        if given.on != SIMULATED:
+            require_cubins(archive, wanted, convert(there, Card).arch)
         state = worker.request(("state", given.on), _KERNEL_S)
         begun = {"part": "card", "card": there, "on": given.on, "at": time.time()}
         _write(given.out, begun | {"state": state})
@@ -223,6 +225,16 @@ def run(given: argparse.Namespace) -> None:
             _tell(f"{given.part}: all of {len(wanted)}")
         state = worker.request(("state", given.on), _KERNEL_S)
         _write(given.out, {"part": "state", "state": state})
+
+
+def require_cubins(archive: Archive, wanted: Sequence[Wanted], arch: str) -> None:
+    """End where the file's kernels are not compiled, or for another GPU."""
+    kernels = [archive.kernel(each.key) for each in wanted if not each.failure]
+    others = sorted({kernel.arch for kernel in kernels} - {arch})
+    if others:
+        sys.exit(f"the card is {arch}, and kernels are for {', '.join(others)}: prepare --model")
+    if not all(kernel.binary for kernel in kernels):
+        sys.exit("some kernels are only text: `on_a_card.py compile` makes cubins of them")
 
 
 def _request(part: str, kernel: Prepared, on: str) -> tuple[Any, ...]:

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from card.archive import Archive, lines
+from card.archive import Archive, Prepared, Wanted, lines
 from card.reporting import report
 from card.wishes import wishes
 from helpers.kernels.one_kernel import step, workload
-from on_a_card import main
+from on_a_card import main, require_cubins
+from tilewright.core.forms import PLAIN
+from tilewright.core.records import Candidate
 from tilewright.measure.targeting import placement_of
 from tilewright.store import open_store
 from tilewright.testing.cuda_execution import compiler
@@ -57,6 +59,32 @@ def test_the_whole_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert len(stored) == 2
         assert stored[0].device_class.startswith("h100-sm90-")
         assert database.workload(stored[0].workload_key) is not None
+
+
+def test_what_does_not_fit_the_card_is_said(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "kernels.jsonl")
+    task = workload([(2, 2)], step("relu", 0))
+    kernel = Prepared(
+        key="k",
+        model="H100",
+        workload=task.text,
+        candidate=Candidate(implementation="cuda_default", settings=(), forms=(PLAIN, PLAIN)),
+        source="",
+        launches=(),
+        workspaces={},
+        types=(),
+        kernel_hash="",
+        build_s=0.0,
+    )
+    archive.add(kernel)
+    wanted = [Wanted(part="rows", key="k", labels={})]
+    with pytest.raises(SystemExit, match="the card is sm_80, and kernels are for sm_90"):
+        require_cubins(archive, wanted, "sm_80")
+    with pytest.raises(SystemExit, match="only text"):
+        require_cubins(archive, wanted, "sm_90")
+    archive.add_binary("k", b"a cubin")
+    require_cubins(Archive(archive.path), wanted, "sm_90")
+    assert Archive(archive.path).kernel("k").binary == b"a cubin"
 
 
 def test_the_machine_with_the_card_needs_no_tvm() -> None:
