@@ -14,8 +14,9 @@ from onnx import helper
 from helpers.networks.onnx_models import model_of, normal, reference
 from helpers.plugins.offer import offering
 from helpers.plugins.simulated_gpu import ACCESS, POINTS, h100
+from helpers.processes import simulated_gpu_networks
 from tilewright.compiler.cuda.network import LIBRARY
-from tilewright.core.errors import InputError, ModelError
+from tilewright.core.errors import InputError, ModelError, NegativeVerdict
 from tilewright.core.weights import WEIGHTS
 from tilewright.measure.cuda_networks import CudaNetworks
 from tilewright.models import ModelOptions
@@ -100,3 +101,17 @@ def test_without_a_driver_it_is_said_what_is_missing(made: tuple[Path, list[str]
             pytest.raises(TargetError, match=missing.message[:30]),
         ):
             networks.load("it", *made)
+
+
+def test_what_spoils_the_process_of_a_gpu_ends_it(made: tuple[Path, list[str]]) -> None:
+    """The next request starts another process, which holds nothing yet."""
+    x = normal(1, 24, seed=5)
+    with CudaNetworks(h100(), simulated_gpu_networks.__name__) as networks:
+        networks.load("it", *made)
+        networks.run("it", [x])
+        first = networks.pid
+        with pytest.raises(NegativeVerdict, match=r"(?s)failed at run: .*ILLEGAL_ADDRESS"):
+            networks.run("it", [np.full_like(x, simulated_gpu_networks.SPOILS)])
+        networks.load("it", *made)
+        assert networks.pid != first
+        assert np.isfinite(networks.run("it", [x])[0]).all()

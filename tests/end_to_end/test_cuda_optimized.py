@@ -132,6 +132,16 @@ def test_it_runs_on_its_target_and_on_no_other(optimized: Optimized) -> None:
         elsewhere.run(optimized.folder, {"x": given()})
 
 
+def test_its_kernels_are_shown_on_its_target(optimized: Optimized) -> None:
+    with tilewright.Session(target="cuda", db="memory:") as there:
+        assert there.show(str(optimized.folder), "cuda").count("__global__") >= 3
+    with (
+        tilewright.Session(db="memory:") as elsewhere,
+        pytest.raises(TargetError, match=r"compiled for cuda \(H100\), not for"),
+    ):
+        elsewhere.show(str(optimized.folder), "tir")
+
+
 def test_another_gpu_refuses_it(optimized: Optimized, monkeypatch: pytest.MonkeyPatch) -> None:
     old = SimulatedDriver(replace(H100, capability=(8, 6)))
     monkeypatch.setattr(nvidia, "open_driver", lambda _target: old)

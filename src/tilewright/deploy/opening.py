@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,15 @@ class OpenedArtifact:
         """What was compiled, for this placement.
 
         Raises ModelError for a plan that does not fit the network, and for settings that no kernel
-        has here.
+        has here; TargetError for a placement on another kind of processor.
         """
+        machine = self.manifest.machine
+        if machine.kind != json.loads(placement.tvm_target)["kind"]:
+            raise errors.TargetError(
+                f"{str(self.folder)!r} was compiled for {machine.kind} ({machine.model}), not for "
+                f"{placement.target.model}",
+                hint=f"Give the target it was made for: --target {machine.kind}.",
+            )
         found = self.manifest.shipped_plan
         try:
             if isinstance(found, PlanOfBefore):

@@ -24,6 +24,8 @@ from tilewright.core.units import format_bytes
 from tilewright.core.weights import WEIGHTS, values_by_name
 from tilewright.graph.network import Array, TensorType
 
+_WARM_S, _MOST_WARM = 0.05, 20_000
+"""Replays before anything is timed: a GPU that had nothing to do has a lower clock."""
 _BATCH_S = 0.02
 """How much work is asked for at once while a meter is read."""
 _AHEAD = 1.5
@@ -101,10 +103,10 @@ class LoadedCudaNetwork:
         return outputs
 
     def time(self, inputs: Sequence[Array], repeats: int, warmup: int) -> list[float]:
-        """Seconds of each replay of the graph by events; inputs and outputs are not copied."""
+        """Seconds of each replay of the graph by events, after `warmup` of them and at least 50 ms;
+        inputs and outputs are not copied."""
         self._upload(inputs)
-        for _ in range(warmup):
-            self._driver.replay(self._graph)
+        self._warm(warmup)
         return self._timed(repeats)
 
     def repeat(self, inputs: Sequence[Array], seconds: float) -> int:
@@ -128,7 +130,7 @@ class LoadedCudaNetwork:
         waits for this process. What the event costs is in each time.
         """
         self._upload(inputs)
-        (once_s,) = self._timed(1)
+        once_s = self._warm(1)
         ahead, runs = 1, list[list[float]]()
         for _ in range(repeats + 1):
             began_s = perf_counter()
@@ -158,6 +160,13 @@ class LoadedCudaNetwork:
             driver.elapsed_s(one, next_one)
             for one, next_one in zip(events, events[1:], strict=False)
         ]
+
+    def _warm(self, least: int) -> float:
+        """Replay the graph some times; the seconds that once takes."""
+        (once_s,) = self._timed(1)
+        for _ in range(max(least, min(_MOST_WARM, int(_WARM_S / max(once_s, 1e-6))))):
+            self._driver.replay(self._graph)
+        return once_s
 
     def _timed(self, repeats: int) -> list[float]:
         events = [self._driver.event() for _ in range(repeats + 1)]
