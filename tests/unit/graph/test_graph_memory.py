@@ -142,3 +142,18 @@ def test_what_may_run_side_by_side_shares_nothing() -> None:
     buffers = [spanning("left", 64, 0, 0), spanning("right", 64, 1, 1)]
     assert plan_memory(buffers, (0, 1)).arena_bytes == 64, "one after the other"
     assert plan_memory(buffers, (0, 0)).arena_bytes == 128, "neither waits for the other"
+
+
+@settings(max_examples=100, deadline=None)
+@given(partial_orders(), st.integers(0, 12))
+def test_more_buffers_are_placed_around_those_that_lie_there(items: Schedule, count: int) -> None:
+    first, more = items.buffers[:count], items.buffers[count:]
+    before = plan_memory(first, items.earlier)
+    known = [(before.offsets[buffer.name], buffer) for buffer in first]
+    plan = plan_memory(more, items.earlier, known)
+    assert {name: plan.offsets[name] for name in before.offsets} == before.offsets
+    assert plan.arena_bytes >= before.arena_bytes
+    for index, one in enumerate(items.buffers):
+        for other in items.buffers[:index]:
+            if one.calls & other.calls:
+                assert apart(plan, one, other)

@@ -210,16 +210,13 @@ _WORD = TensorType((1,), "int32")
 
 
 def require_architecture(compiled: str, here: str) -> None:
-    """Raise TargetError where a cubin of one architecture does not run on a GPU of another: it
-    does on newer ones of the same generation, and those for `sm_90a` and the like on no others."""
-    wanted, given = (int(arch.removeprefix("sm_").rstrip("a")) for arch in (compiled, here))
-    same = wanted // 10 == given // 10 and wanted <= given
-    if wanted == given or (same and not compiled.endswith("a")):
-        return
-    raise TargetError(
-        f"the network was compiled for {compiled}, the GPU here is {here}",
-        hint=f"Run `tilewright optimize` with --target 'cuda -arch={here}'.",
-    )
+    """Raise TargetError where cubins are for another architecture than that of a GPU. Some would
+    run on a newer one, where other settings are the best."""
+    if compiled.rstrip("a") != here.rstrip("a"):
+        raise TargetError(
+            f"the network was compiled for {compiled}, the GPU here is {here}",
+            hint="Run `tilewright optimize` with --target cuda here.",
+        )
 
 
 def _allocated(driver: Driver, network: CudaNetwork) -> Memory:
