@@ -1,7 +1,6 @@
 """The results of the verbs. Their fields are those of the JSON output, which other tools rely on.
 
-Speed-ups are the other's time divided by ours. *Baseline* is our default settings, *reference* is
-ONNX Runtime.
+Speed-ups are the other's time by ours. *Baseline*: our default settings, *reference*: ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -135,10 +134,10 @@ class ProfileResult(TimedNetwork, Displayed):
 class CompareRow:
     """One model against one peer at one precision, timed in turn.
 
-    `precision` is fp32, bf16, fp16 or int8. `speedup` is the peer's time divided by ours, so above
-    1 tilewright is faster; `speedup_low` and `speedup_high` bound it (`core.timings`), None where
-    it was not timed in several rounds. Errors are those of our outputs against ONNX Runtime's:
-    absolute, and relative to the largest value of the output.
+    `precision` is fp32, tf32, bf16, fp16 or int8, `mode` the way that the peer took, in words. The
+    bounds of the speed-up (`core.timings`) are None where it was not timed in several rounds.
+    Errors, ours and the peer's, are against ONNX Runtime on a CPU in fp32, `…_rel_…` relative to
+    the largest value of the output.
     """
 
     model: str
@@ -153,6 +152,8 @@ class CompareRow:
     latency_spread: float = 0.0
     peer_spread: float = 0.0
     default_precision: bool = False
+    mode: str = ""
+    peer_rel_error: float | None = None
     speedup_low: float | None = None
     speedup_high: float | None = None
 
@@ -162,8 +163,7 @@ class CompareResult(Displayed):
     """The result of `compare`, with a row for each model and peer.
 
     `geomean_speedup` is the geometric mean over the models, each against its fastest peer of our
-    precision; its bounds are the means of the bounds. `skipped` says which peers are missing, and
-    why.
+    precision; its bounds are the means of the bounds. `skipped` are missing peers, and why.
     """
 
     rows: tuple[CompareRow, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
@@ -19,7 +19,7 @@ from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array
 from tilewright.measure import checking, network_timing, targeting
 from tilewright.measure.networks import NetworkRunner
-from tilewright.measure.peers.base import PEERS, Peer, make_peer
+from tilewright.measure.peers.base import PEERS, Peer, Tensors, make_peer, mode_of
 from tilewright.measure.reference import REFERENCE, checking_placement, peer_beside
 from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
@@ -29,6 +29,18 @@ from tilewright.store.base import Store
 from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
 
 _OURS = "tilewright"
+
+
+@dataclass(slots=True)
+class _Started:
+    """A peer with the network loaded, in fp32 or in its `default` precision, and what it computed.
+    `rel_error` is that of its outputs, relative to the largest value of each."""
+
+    label: str
+    peer: Peer
+    default: bool
+    outputs: Tensors = field(default_factory=dict[str, Array])
+    rel_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,23 +91,21 @@ class Comparer:
         ordered = [inputs[name] for name in network.graph.inputs]
         with ExitStack() as stack:
             worker = self._loaded(stack, network, artifact)
-            peers = self._started(stack, worker, network, skipped)
+            peers = self._started(stack, worker, network, inputs, skipped)
             if not peers:
                 return []
-            check = self._check(worker, network, inputs, ordered)
+            check = self._check(worker, network, inputs, ordered, peers)
             runners: dict[str, network_timing.Runner] = {
                 _OURS: network_timing.network_runner(worker, _OURS, ordered)
             }
-            runners |= {label: network_timing.peer_runner(peer, inputs) for label, peer, _ in peers}
+            runners |= {each.label: network_timing.peer_runner(each.peer, inputs) for each in peers}
             self.events(Stage(name="compare", detail=f"{model}: in turn with {len(peers)} peers"))
             timings = network_timing.time_together(
                 runners, network_timing.Rounds(count=self.rounds)
             )
             return [
-                self._row(
-                    network.model.name, (peer, default), timings[label], (timings[_OURS], check)
-                )
-                for label, peer, default in peers
+                self._row(network.model.name, each, timings[each.label], (timings[_OURS], check))
+                for each in peers
             ]
 
     def _loaded(
@@ -126,10 +136,12 @@ class Comparer:
         stack: ExitStack,
         worker: NetworkRunner,
         network: PreparedNetwork,
+        inputs: dict[str, Array],
         skipped: dict[str, str],
-    ) -> list[tuple[str, Peer, bool]]:
-        """Started peers: each in fp32, and once more by default where that is something else."""
-        started: list[tuple[str, Peer, bool]] = []
+    ) -> list[_Started]:
+        """Started peers that have run once: each in fp32, and once more by default where that is
+        something else."""
+        started: list[_Started] = []
         for name in self.peers:
             for request in ("fp32", "default"):
                 peer = peer_beside(worker, name)
@@ -141,14 +153,17 @@ class Comparer:
                 threads, cpus = self.placement.resources.threads, self.placement.binding.cpus
                 try:
                     peer.start(network.model.onnx_path, threads, cpus, request)
+                    default = request == "default"
+                    if default and peer.precision == OUR_PRECISION:
+                        peer.stop()
+                        break
+                    started.append(
+                        _Started(f"{name} {request}", peer, default, outputs=peer.run(inputs))
+                    )
                 except TargetError as error:
                     skipped[f"{name} ({network.model.name})"] = error.message
                     self.events(Note(message=f"{name} left out: {error.message}"))
                     break
-                if request == "default" and peer.precision == OUR_PRECISION:
-                    peer.stop()
-                    break
-                started.append((f"{name} {request}", peer, request == "default"))
         return started
 
     def _check(
@@ -157,7 +172,9 @@ class Comparer:
         network: PreparedNetwork,
         inputs: dict[str, Array],
         ordered: list[Array],
+        peers: Sequence[_Started],
     ) -> NetworkCheck:
+        """Our results and those of the peers against the reference's."""
         reference = make_peer(REFERENCE)
         where = checking_placement(worker, self.placement)
         try:
@@ -165,21 +182,22 @@ class Comparer:
             expected = reference.run(inputs)
         finally:
             reference.stop()
-        return checking.compare_outputs(
-            worker.run(_OURS, ordered),
-            [expected[name] for name in network.model.outputs],
-            network.graph.outputs,
-        )
+        names = network.model.outputs
+        wanted = [expected[name] for name in names]
+        for each in peers:
+            found = [each.outputs[name] for name in names]
+            each.rel_error = checking.compare_outputs(found, wanted, names).max_rel_error
+        return checking.compare_outputs(worker.run(_OURS, ordered), wanted, network.graph.outputs)
 
     def _row(
         self,
         model: str,
-        peer: tuple[Peer, bool],
+        started: _Started,
         theirs: Timing,
         ours: tuple[Timing, NetworkCheck],
     ) -> CompareRow:
         timing, check = ours
-        engine, default = peer
+        engine = started.peer
         speedup = timing.speedup_over(theirs)
         return CompareRow(
             model=model,
@@ -195,7 +213,9 @@ class Comparer:
             max_rel_error=check.max_rel_error,
             latency_spread=timing.spread,
             peer_spread=theirs.spread,
-            default_precision=default,
+            default_precision=started.default,
+            mode=mode_of(engine),
+            peer_rel_error=started.rel_error,
         )
 
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
+from tilewright.compiler.cuda import nvidia
 from tilewright.core import records
 from tilewright.core.errors import TargetError
+from tilewright.core.targets import Target
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.planned_memory import CompiledNetwork
 from tilewright.measure.networks import (
@@ -20,10 +24,18 @@ from tilewright.measure.networks import (
     NetworkWorker,
     packed_weights,
 )
-from tilewright.measure.peers.base import Peer, PrecisionRequest, Tensors, make_peer
+from tilewright.measure.peers.base import (
+    Peer,
+    PrecisionRequest,
+    ProcessPeer,
+    Tensors,
+    make_peer,
+)
 
 WORKER = "tilewright.measure.cuda_network_worker"
-NO_PEERS = "it runs on this machine's CPU here, and networks on the GPU"
+NOT_ON_GPUS = "it knows nothing of GPUs, and networks run on one"
+_ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+"""JAX would take three quarters of the GPU's memory, which others need beside it."""
 
 
 class CudaNetworks(NetworkWorker):
@@ -49,19 +61,35 @@ class CudaNetworks(NetworkWorker):
             return self._ask(message, COMPILE_TIMEOUT_S - RUN_TIMEOUT_S)
 
     def peer(self, name: str) -> Peer:
-        """None of the peers runs on a GPU yet."""
-        return _NotOnTheGpu(name)
+        """A peer that computes on the same GPU, not started."""
+        peer = make_peer(name)
+        if not isinstance(peer, ProcessPeer):
+            return _NotOnTheGpu(peer, NOT_ON_GPUS)
+        try:
+            peer.place(self.placement.target.kind, environment_of(self.placement.target))
+        except TargetError as error:
+            return _NotOnTheGpu(peer, f"networks run on a GPU, and {error.message}")
+        return peer
+
+
+def environment_of(target: Target, library: Any = None) -> dict[str, str]:
+    """In which a process sees one GPU, that of a target, and takes no more of its memory than it
+    needs. Raises TargetError where there is none. `library` is as for `nvidia.find_cards`."""
+    cards = nvidia.find_cards(library)
+    card = cards[nvidia.number_of(cards, target)]
+    several = {"CUDA_VISIBLE_DEVICES": f"GPU-{UUID(card.identity)}"} if len(cards) > 1 else {}
+    return {**_ENVIRONMENT, **several}
 
 
 class _NotOnTheGpu:
     """A peer that would run elsewhere than networks do: nobody compares their times."""
 
-    def __init__(self, name: str) -> None:
-        known = make_peer(name)
+    def __init__(self, known: Peer, reason: str) -> None:
         self.name, self.package, self.precision = known.name, known.package, known.precision
+        self._reason = reason
 
     def available(self) -> str | None:
-        return NO_PEERS
+        return self._reason
 
     def start(
         self,
@@ -70,7 +98,7 @@ class _NotOnTheGpu:
         cpus: Sequence[int],
         precision: PrecisionRequest = "fp32",
     ) -> None:
-        raise TargetError(f"{self.name} cannot be used: {NO_PEERS}")
+        raise TargetError(f"{self.name} cannot be used: {self._reason}")
 
     def run(self, inputs: Mapping[str, Array]) -> Tensors:
         raise TargetError(f"{self.name} has not been started")

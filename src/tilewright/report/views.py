@@ -238,6 +238,11 @@ def energy_table(energy: EnergyUse) -> Table:
     return facts_table("Energy", facts)
 
 
+def _peer(row: Mapping[str, Any]) -> str:
+    """With how it computes, where it had a choice."""
+    return f"{row['peer']} ({row['mode']})" if row.get("mode") else str(row["peer"])
+
+
 def _speedup(row: Mapping[str, Any]) -> str:
     return shown.speedup(row["speedup"], row["speedup_low"], row["speedup_high"])
 
@@ -246,7 +251,7 @@ COMPARED = Heading(
     title="Comparison",
     columns=(
         Column(field="model", label="model"),
-        Column(field="peer", label="peer"),
+        Column(field="peer", label="peer", show_record=_peer),
         Column(field="precision", label="precision"),
         Column(field="default_precision", label="peer's default"),
         Column(field="threads", label="threads", number=True),
@@ -254,6 +259,7 @@ COMPARED = Heading(
         Column(field="peer_latency_s", label="theirs", show=shown.seconds, number=True),
         Column(field="speedup", label="speed-up", show_record=_speedup, number=True),
         Column(field="max_rel_error", label="error", show=shown.error, number=True),
+        Column(field="peer_rel_error", label="their error", show=shown.error, number=True),
     ),
 )
 """One row per model, peer and precision."""

@@ -26,7 +26,7 @@ from tilewright.core.errors import TargetError
 from tilewright.hardware.probe import allotted_cpus
 from tilewright.measure.peers.base import Peer, PeerMaker, Tensors
 
-PRECISIONS = ("fp32", "bf16", "fp16", "int8")
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "int8")
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-4
 _LOOKS, _BETWEEN_LOOKS_S = 20, 0.02
 """An engine that is not asked anything sleeps in at least one of so many looks."""

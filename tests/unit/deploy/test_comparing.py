@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -69,7 +69,8 @@ MODEL = "op:conv2d[c=16,h=14,w=14,out=16,k=3,pad=1]"
 
 @dataclass
 class Engine:
-    """A peer that takes `seconds`, by default in `usually`; `missing` and `refuses` say why not."""
+    """A peer that takes `seconds`, by default in `usually`; `missing` and `refuses` say why not,
+    `fails` what its first run ends with."""
 
     name: str
     seconds: float = 1e-3
@@ -79,7 +80,9 @@ class Engine:
     precision: str = ""
     starts: list[str] = field(default_factory=list)
     stops: int = 0
-    outputs: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    fails: str = ""
+    mode: str = ""
+    computes: Any = None
 
     def available(self) -> str | None:
         return self.missing
@@ -93,8 +96,10 @@ class Engine:
     def stop(self) -> None:
         self.stops += 1
 
-    def run(self, _inputs: object) -> Mapping[str, np.ndarray[Any, Any]]:
-        return self.outputs
+    def run(self, inputs: Any) -> Mapping[str, np.ndarray[Any, Any]]:
+        if self.fails:
+            raise TargetError(self.fails)
+        return self.computes(inputs)
 
     def time(self, _inputs: object, repeats: int, _warmup: int) -> Sequence[float]:
         return [self.seconds] * repeats
@@ -108,10 +113,11 @@ class Yard:
     engines: dict[str, Engine]
     made: list[Engine] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    computes: Any = None
 
     def engine(self, name: str) -> Engine:
         known = self.engines[name]
-        made = Engine(name, known.seconds, known.usually, known.missing, known.refuses)
+        made = replace(known, starts=[], computes=known.computes or self.computes)
         self.made.append(made)
         return made
 
@@ -139,6 +145,7 @@ def yard(
     """The reference computes what the network does in numpy, but for `off_by`."""
     made = Yard(session, {engine.name: engine for engine in engines})
     network = prepare(MODEL, ModelOptions(), session.placement)
+    made.computes = NumpyReference(network).run
     monkeypatch.setattr(comparing, "peer_beside", lambda _worker, name: made.engine(name))
     monkeypatch.setattr(comparing, "make_peer", lambda _name: NumpyReference(network, off_by))
     monkeypatch.setattr(LoadedModel, "onnx_path", Path("made-up.onnx"))
@@ -184,6 +191,30 @@ def test_errors_are_those_against_the_reference(
     (row,) = yard(session, monkeypatch, Engine("peer"), off_by=0.5).compare().rows
     assert row.max_abs_error == pytest.approx(0.5, rel=1e-3)
     assert row.max_rel_error is not None and 1e-3 < row.max_rel_error < 0.5
+
+
+def test_a_peer_says_how_it_computes_and_is_held_against_the_reference(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounded = Engine("rounded", mode="CUDA graph", usually="tf32")
+    made = yard(session, monkeypatch, Engine("exact"), rounded)
+    exact = made.computes
+    rounded.computes = lambda inputs: {name: y * 1.01 for name, y in exact(inputs).items()}
+    rows = made.compare().rows
+    assert [row.mode for row in rows] == ["", "CUDA graph", "CUDA graph"]
+    assert [row.precision for row in rows] == ["fp32", "fp32", "tf32"]
+    assert [row.peer_rel_error for row in rows] == pytest.approx([0, 0.01, 0.01], rel=1e-3)
+    assert all((row.max_rel_error or 0) < 1e-5 for row in rows), "ours are not concerned"
+
+
+def test_a_peer_whose_first_run_fails_is_left_out(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Out of a GPU's memory, say, or it hangs."""
+    made = yard(session, monkeypatch, Engine("large", fails="CUDA out of memory"), Engine("here"))
+    found = made.compare()
+    assert [row.peer for row in found.rows] == ["here"]
+    assert list(found.skipped.values()) == ["CUDA out of memory"]
 
 
 def test_peers_that_cannot_be_used_are_told(

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph.network import Graph
-from tilewright.measure.peers.torch_engine import TorchEngine, TorchGraph
+from tilewright.measure.peers.torch_engine import Place, TorchEngine, TorchGraph, as_it_is
 from tilewright.measure.peers.torch_operators import torch
 
 
 class TorchModule(torch.nn.Module):
     """A graph as a module: inputs and outputs by position, constants as buffers."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, place: Place) -> None:
         super().__init__()
-        network = TorchGraph(graph)
+        network = TorchGraph(graph, place)
         self.steps = network.steps
         self.inputs, self.outputs = graph.inputs, graph.outputs
         self.places: dict[str, str] = {}
@@ -41,18 +41,24 @@ class TorchModule(torch.nn.Module):
         return tuple(values[name] for name in self.outputs)
 
 
+def compiled(graph: Graph, place: Place = as_it_is) -> Callable[..., Any]:
+    """A function from the graph's inputs to its outputs, compiled for the shapes it has, which
+    takes tens of seconds."""
+    compiler: Any = import_module("torch._inductor.config")
+    compiler.freezing = True
+    call: Any = torch.compile(TorchModule(graph, place).eval())
+    kinds = [graph.types[name] for name in graph.inputs]
+    with torch.inference_mode():
+        call(*(place(torch.from_numpy(np.zeros(k.shape, dtype=k.dtype))) for k in kinds))
+    return call
+
+
 class CompiledTorchEngine(TorchEngine):
-    """One graph, compiled for the shapes it has; fp32 stays fp32."""
+    """One graph, compiled; fp32 stays fp32."""
 
     def bound(self, graph: Graph) -> Callable[..., Any]:
         """Compiling takes tens of seconds."""
-        compiler: Any = import_module("torch._inductor.config")
-        compiler.freezing = True
-        call: Any = torch.compile(TorchModule(graph).eval())
-        kinds = [graph.types[name] for name in graph.inputs]
-        with torch.inference_mode():
-            call(*(torch.from_numpy(np.zeros(k.shape, dtype=k.dtype)) for k in kinds))
-        return call
+        return compiled(graph)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,15 @@ _BIASED = {"conv2d": 3, "conv2d_transpose": 3, "dense": 1}
 """Operators torch adds a bias to by itself, and the rank of that bias in our graph."""
 
 
+Place = Callable[[Any], Any]
+"""What puts a tensor of the CPU where another processor computes."""
+
+
+def as_it_is(tensor: Any) -> Any:
+    """The tensor, which stays where it is."""
+    return tensor
+
+
 def _bias_of(graph: Graph, node: Node, following: Node) -> str | None:
     """The constant that `following` adds per channel to the result of `node`, if it is such."""
     if following.operator != "add" or len(set(following.inputs)) != 2:
@@ -31,15 +40,16 @@ class TorchGraph:
     """A graph bound to torch: weights converted once, biases given to the operators before them.
 
     `steps` are calls with the names of the tensors they read and of the one they make; `constants`
-    are torch tensors by name.
+    are torch tensors by name, where `place` puts those of the CPU.
 
     Raises `NotImplementedError` when torch has no call for an operator.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, place: Place = as_it_is) -> None:
         self._graph = graph
         self.constants: dict[str, Any] = {
-            name: torch.from_numpy(np.array(array)) for name, array in graph.constants.items()
+            name: place(torch.from_numpy(np.array(array)))
+            for name, array in graph.constants.items()
         }
         self.steps = self._bind()
         read = [name for _, inputs, _ in self.steps for name in inputs]
@@ -99,7 +109,7 @@ class TorchEngine(Engine):
         return lambda: self._call(*tensors)
 
     def outputs(self, result: Any) -> Arrays:
-        arrays = [np.ascontiguousarray(value.numpy()) for value in result]
+        arrays = [np.ascontiguousarray(value.cpu().numpy()) for value in result]
         return dict(zip(self._graph.outputs, arrays, strict=True))
 
     run = torch.inference_mode()(Engine.run)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from math import prod
 from typing import Any, cast
@@ -91,7 +91,7 @@ def _avg_pool2d(named: Named) -> Call:
     size = prod(kernel)
 
     def call(x: Any) -> Any:
-        ones = torch.ones((1, 1, *x.shape[2:]), dtype=x.dtype)
+        ones = torch.ones((1, 1, *x.shape[2:]), dtype=x.dtype, device=x.device)
         sums, counts = (functional.avg_pool2d(pad(t), kernel, strides) * size for t in (x, ones))
         return sums / counts.clamp(min=1)
 
@@ -128,6 +128,12 @@ def _lrn(named: Named) -> Call:
     return lambda x: functional.local_response_norm(x, size, alpha, beta, bias)
 
 
+@cache
+def _indices(order: tuple[int, ...], device: Any) -> Any:
+    """Made once: while launches are captured, nothing is copied to a GPU."""
+    return torch.tensor(order, dtype=torch.int64, device=device)
+
+
 def _slice(named: Named) -> Call:
     bounds = list(zip(named["starts"], named["stops"], named["steps"], strict=True))
     if all(step > 0 for _, _, step in bounds):
@@ -137,7 +143,7 @@ def _slice(named: Named) -> Call:
     def call(x: Any) -> Any:
         for axis, bound in enumerate(bounds):
             if bound != (0, x.shape[axis], 1):
-                x = x.index_select(axis, torch.tensor(list(range(*bound)), dtype=torch.int64))
+                x = x.index_select(axis, _indices(tuple(range(*bound)), x.device))
         return x
 
     return call
@@ -160,7 +166,7 @@ def _gather(named: Named, x: Any, indices: Any) -> Any:
 
 def _cache_write(named: Named, cache: Any, rows: Any, place: Any) -> Any:
     axis = named["axis"]
-    at = torch.arange(rows.shape[axis]) + place.reshape(-1)
+    at = torch.arange(rows.shape[axis], device=rows.device) + place.reshape(-1)
     inside = torch.nonzero((at >= 0) & (at < cache.shape[axis])).reshape(-1)
     return cache.index_copy(axis, at[inside], rows.index_select(axis, inside))
 
@@ -169,8 +175,8 @@ def _resize_nearest(named: Named, x: Any) -> Any:
     for axis, (size, scale) in enumerate(zip(named["shape"], named["scales"], strict=True)):
         before = x.shape[axis]
         if before != size or scale != 1:
-            order = [nearest_index(i, before, size, scale, named) for i in range(size)]
-            x = x.index_select(axis, torch.tensor(order))
+            order = tuple(nearest_index(i, before, size, scale, named) for i in range(size))
+            x = x.index_select(axis, _indices(order, x.device))
     return x
 
 
@@ -209,7 +215,7 @@ def _attention(n: Named, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
         mask = torch.where(mask, 0.0, fill)
     if n["causal"]:
         order = (q.shape[1], k.shape[1])
-        later = torch.ones(order).tril(order[1] - order[0]) == 0
+        later = torch.ones(order, device=q.device).tril(order[1] - order[0]) == 0
         mask = torch.where(later, -torch.inf, 0.0 if mask is None else mask)
     q, k, v = (
         x.unflatten(2, (n[count], -1)).transpose(1, 2)

@@ -1,0 +1,1 @@
+"""The compiler of the torch that is made up."""

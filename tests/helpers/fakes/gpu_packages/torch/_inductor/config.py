@@ -1,0 +1,3 @@
+"""Its options."""
+
+freezing = False

@@ -1,0 +1,123 @@
+"""Peers on a GPU: the engines' own code in their processes, with packages that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.fakes.cuda_bindings import CudaBindings
+from tilewright.core.errors import TargetError
+from tilewright.hardware.gpus import gpu_target
+from tilewright.hardware.target import parse_gpu
+from tilewright.measure.cuda_networks import environment_of
+from tilewright.measure.peers import base
+from tilewright.measure.peers.base import EngineRefused, ProcessPeer, make_peer, mode_of
+from tilewright.testing import peers as suite
+
+PACKAGES = Path(__file__).parents[2] / "helpers" / "fakes" / "gpu_packages"
+H100 = gpu_target(parse_gpu("cuda -model=H100"))
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packages that are made up come before all others."""
+    monkeypatch.syspath_prepend(PACKAGES)
+
+
+def on_gpu(name: str) -> ProcessPeer:
+    peer = make_peer(name)
+    assert isinstance(peer, ProcessPeer)
+    peer.place("cuda", environment_of(H100, CudaBindings()))
+    return peer
+
+
+@contextmanager
+def started(name: str, precision: Any = "fp32") -> Iterator[ProcessPeer]:
+    peer = on_gpu(name)
+    with suite._model() as path:
+        try:
+            peer.start(path, 1, (0,), precision)
+            yield peer
+        finally:
+            peer.stop()
+
+
+def off_by(peer: ProcessPeer) -> float:
+    """Relative to the largest value of each output; the second run reads other inputs."""
+    peer.run({"image": np.zeros_like(suite.image()["image"])})
+    found, wanted = peer.run(suite.image()), suite.expected()
+    return max(float(np.abs(found[n] - wanted[n]).max() / np.abs(wanted[n]).max()) for n in wanted)
+
+
+def test_eager_torch_replays_a_graph_of_the_better_layout() -> None:
+    with started("torch") as peer:
+        assert (peer.precision, mode_of(peer)) == ("fp32", "channels first, CUDA graph")
+        assert off_by(peer) < 1e-6
+        samples_s = peer.time(suite.image(), 5, 2)
+        assert len(samples_s) == 5 and max(samples_s) < 1e-5, "by the clock of the GPU"
+        with pytest.raises(EngineRefused, match="not \\(1, 3, 8, 8\\)"):
+            peer.run({"image": np.zeros((1, 3, 8, 9), np.float32)})
+
+
+def test_what_cannot_be_captured_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the layout decides: the made-up cuDNN likes channels last."""
+    monkeypatch.setenv("FAKE_TORCH", "no graphs")
+    with started("torch") as peer:
+        assert mode_of(peer) == "channels last, no CUDA graph"
+        assert off_by(peer) < 1e-6
+
+
+def test_by_default_torch_computes_in_tf32_and_it_shows() -> None:
+    with started("torch", "default") as peer:
+        assert peer.precision == "tf32"
+        assert 1e-5 < off_by(peer) < 1e-2
+
+
+def test_the_compiler_of_torch_is_captured_too() -> None:
+    with started("torch_compiled") as peer:
+        assert (peer.precision, mode_of(peer)) == ("fp32", "CUDA graph")
+        assert off_by(peer) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("no cuda", "NoGpu: PyTorch 2.99 is built without CUDA"),
+        ("no gpu", "NoGpu: PyTorch 2.99 finds no GPU that it can use"),
+        ("no memory", "OutOfMemoryError: CUDA out of memory"),
+    ],
+)
+def test_torch_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, fault: str, said: str) -> None:
+    monkeypatch.setenv("FAKE_TORCH", fault)
+    with pytest.raises(EngineRefused, match=f"torch eager failed: {said}"), started("torch"):
+        pass
+
+
+def test_a_peer_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_TORCH", "hangs")
+    monkeypatch.setattr(base, "START_TIMEOUT_S", 3.0)
+    said = "torch eager failed: no answer within 3 s"
+    with pytest.raises(TargetError, match=said) as error, started("torch"):
+        pass
+    assert not isinstance(error.value, EngineRefused)
+
+
+def test_an_engine_for_cpus_is_not_started() -> None:
+    peer = on_gpu("openvino")
+    assert peer.available() == "it computes on processors of the kind cpu, not cuda"
+    with pytest.raises(TargetError, match="openvino cannot be used: it computes on"):
+        peer.start(Path("any.onnx"), 1, (0,))
+
+
+def test_one_of_several_cards_is_named() -> None:
+    """The one that networks run on; alone, it need not be."""
+    assert "CUDA_VISIBLE_DEVICES" not in environment_of(H100, CudaBindings())
+    several = environment_of(H100, CudaBindings(cards=2))
+    assert several["CUDA_VISIBLE_DEVICES"] == "GPU-00000000-0000-0000-0000-000000000000"
+    with pytest.raises(TargetError, match="no T4 is in this machine"):
+        environment_of(gpu_target(parse_gpu("cuda -model=T4")), CudaBindings())
