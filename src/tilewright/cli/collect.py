@@ -70,6 +70,14 @@ class DesignFlags:
         ),
     ] = "0"
 
+    share: Annotated[
+        float,
+        Parameter(
+            help="Of networks: only the operators that together make up this share of their time, "
+            "0.9 for 90 %."
+        ),
+    ] = 1.0
+
     def design(self) -> Design:
         """The same as the session wants it. Raises UsageError for what is no list."""
         from tilewright.collect.design import Design
@@ -83,6 +91,7 @@ class DesignFlags:
             caches=cast("tuple[Cache, ...]", values("--cache", self.cache, str)),
             dtypes=values("--dtype", self.dtype, str),
             neighbours=values("--neighbours", self.neighbours, int),
+            share=self.share,
         )
 
 

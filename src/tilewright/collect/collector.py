@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,11 +16,12 @@ from itertools import chain, islice
 
 from tilewright.collect.design import CollectRequest
 from tilewright.collect.family_plan import Batches, FamilyPlan, Feedback, is_operator
-from tilewright.collect.planned import candidates_of, journal_of
+from tilewright.collect.planned import Journal, candidates_of, journal_of
+from tilewright.collect.shares import heaviest
 from tilewright.core.budget import Budget
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage, TuningProgress
-from tilewright.core.predictions import CollectResult, CollectRound
+from tilewright.core.predictions import CollectedShare, CollectResult, CollectRound
 from tilewright.core.records import Candidate, Failure, Outcome, Placement, Run
 from tilewright.core.signals import graceful_interrupt
 from tilewright.graph.tasks import Task
@@ -38,6 +39,9 @@ from tilewright.store.base import Store
 _PROBE_EVERY = 25
 _SLOW_S = 0.05
 """Candidates slower than this get a single sample."""
+
+Wanted = Iterator[tuple[str, Task, list[Candidate]]]
+"""Tasks with their candidates, and the name of the network that each is of, empty for none."""
 
 Measurers = Callable[[Circumstances, int], Measurer]
 """Opens the measurer of a place, with a seed."""
@@ -61,6 +65,7 @@ class Collector:
     meter: Meter | None = None
     count: Counter[str] = field(default_factory=Counter[str])
     rounds: list[CollectRound] = field(default_factory=list[CollectRound])
+    shares: list[CollectedShare] = field(default_factory=list[CollectedShare])
     wants_energy: bool = False
 
     def run(self, request: CollectRequest) -> CollectResult:
@@ -93,6 +98,7 @@ class Collector:
             complete=all(state == "done" for state in states),
             elapsed_s=budget.elapsed_s,
             rounds=tuple(self.rounds),
+            shares=tuple(self.shares),
         )
 
     def _recorded(self, request: CollectRequest, place: Circumstances, budget: Budget) -> str:
@@ -162,7 +168,7 @@ class _Visit:
         that is not known; one kernel of this machine is timed again and again meanwhile."""
         opened: tuple[Measurer, Kernel] | None = None
         with graceful_interrupt() as interruption, ExitStack() as stack:
-            for number, (task, candidates) in enumerate(self._plan()):
+            for number, (model, task, candidates) in enumerate(self._plan()):
                 if interruption():
                     return "interrupted"
                 wanted = self._unknown(task.workload, candidates)
@@ -177,7 +183,7 @@ class _Visit:
                 if number % _PROBE_EVERY == 0:
                     self._measure(measurer, workload, [candidate], beside=True)
                 beside = task.workload is workload or not is_operator(task.workload)
-                self._measure(measurer, task.workload, wanted, beside=beside)
+                self._measure(measurer, task.workload, wanted, model=model, beside=beside)
                 self.collector.events(
                     TuningProgress(
                         task=task.name,
@@ -202,7 +208,7 @@ class _Visit:
         probe = default_candidate(task.workload, task.forms, placement)[0]
         return measurer, (task.workload, probe)
 
-    def _plan(self) -> Batches:
+    def _plan(self) -> Wanted:
         """The tasks with their candidates, families in turn, then the models' own."""
         store, events, request = self.collector.store, self.collector.events, self.request
         placement = self.place.placement
@@ -228,15 +234,28 @@ class _Visit:
             )
             for name in request.families
         ]
-        models = (self._of_model(name, predictors) for name in request.models)
-        return chain(_in_turn([plan.batches() for plan in plans]), *models)
+        drawn = (("", *found) for found in _in_turn([plan.batches() for plan in plans]))
+        models = (self._of_model(name, predictors, journal) for name in request.models)
+        return chain(drawn, *models)
 
-    def _of_model(self, name: str, predictors: Predictors) -> Batches:
+    def _of_model(self, name: str, predictors: Predictors, journal: Journal) -> Wanted:
         placement, request = self.place.placement, self.request
         self.collector.events(Stage(name="import", detail=name))
-        for task in prepare(name, request.options, placement).tasks.values():
+        network = prepare(name, request.options, placement)
+        tasks: Iterable[Task] = network.tasks.values()
+        if request.design.share < 1:
+            found = heaviest(name, network, request.design.share, predictors, journal)
+            tasks, told = found.tasks, found.told
+            self.collector.shares.append(told)
+            detail = (
+                f"{told.model}: {told.tasks} of {told.tasks_of_network} tasks make up "
+                f"{told.share:.0%} of its time, of which {told.measured} were measured before"
+            )
+            self.collector.events(Stage(name="share", detail=detail))
+        for task in tasks:
             count, seed = request.design.settings, (request.seed, name)
-            yield task, candidates_of(task, placement, predictors, count, seed)
+            every = candidates_of(task, placement, predictors, count, seed)
+            yield name, task, every
 
     def _unknown(self, workload: Workload, candidates: Sequence[Candidate]) -> list[Candidate]:
         collector, placement = self.collector, self.place.placement
@@ -255,12 +274,13 @@ class _Visit:
         candidates: Sequence[Candidate],
         *,
         beside: bool,
+        model: str = "",
     ) -> None:
-        """Time candidates, at least one, and keep what comes of each."""
+        """Time candidates, at least one, and keep what comes of each, as of this network."""
         measured, failed = ("beside", "beside failed") if beside else ("measured", "failed")
 
         def keep(outcome: Outcome) -> None:
-            self.collector.store.add([outcome])
+            self.collector.store.add([replace(outcome, model=model)])
             self.budget.measured()
             self.collector.count[failed if isinstance(outcome, Failure) else measured] += 1
 

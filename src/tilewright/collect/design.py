@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import get_args
 
-from tilewright.core.arguments import count_of, counts_of, texts_of, truth_of
+from tilewright.core.arguments import count_of, counts_of, error_of, texts_of, truth_of
 from tilewright.core.budget import Limit
 from tilewright.core.codec import canonical_json, digest
 from tilewright.core.errors import TargetError, UsageError, close_matches
@@ -31,7 +31,9 @@ class Design:
     predicted best, judged by the models of a known device class, instead of random ones. Everything
     is measured with each number of `threads` (none: that of the session), in each state of
     `caches`, in each element type of `dtypes`, and beside each number of `neighbours`, copies of
-    the kernel that run on other cores meanwhile.
+    the kernel that run on other cores meanwhile. Of networks, as few tasks are measured as make up
+    `share` of their time, above 0 and at most 1, by measured times where they are known and by
+    predicted ones elsewhere; with 1 all of them.
     """
 
     settings: int = 3
@@ -41,12 +43,18 @@ class Design:
     caches: tuple[Cache, ...] = ("usual",)
     dtypes: tuple[str, ...] = ("float32",)
     neighbours: tuple[int, ...] = (0,)
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         """One value may stand where several may. Raises UsageError for other kinds."""
         count_of(self.settings, "settings")
         truth_of(self.adaptive, "adaptive")
         truth_of(self.informative, "informative")
+        if error_of(self.share, "share") > 1:
+            raise UsageError(
+                f"share is a part of a network's time, at most 1, not {self.share:g}.",
+                hint="--share 0.9 takes the operators that make up 90 %.",
+            )
         for name in ("caches", "dtypes"):
             object.__setattr__(self, name, texts_of(getattr(self, name), name))
         for name, least in (("threads", 1), ("neighbours", 0)):
@@ -89,8 +97,14 @@ def collect_request(
     options: ModelOptions,
 ) -> CollectRequest:
     """The request, checked; `all` stands for every family. Raises UsageError for an unknown family,
-    for one that has no kernels in a type, and for values that a factor cannot have."""
+    for one that has no kernels in a type, for values that a factor cannot have, and for a share
+    without models."""
     _check(samples, design)
+    if design.share < 1 and not models:
+        raise UsageError(
+            "--share is a part of a network's time, and no network is named.",
+            hint="tilewright collect zoo:resnet50 --share 0.9",
+        )
     names = [
         of_type(name, dtype)
         for name in families

@@ -29,6 +29,20 @@ class CollectRound:
     above: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectedShare:
+    """What `collect --share` took of a network: `tasks` of its `tasks_of_network`, which make up
+    `share` of its time by what was known when the command began. The times of `measured` tasks of
+    the network had been measured by then, the others are predicted."""
+
+    model: str
+    device_class: str
+    tasks: int
+    tasks_of_network: int
+    share: float
+    measured: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CollectResult(Displayed):
     """`tilewright collect`.
@@ -36,7 +50,7 @@ class CollectResult(Displayed):
     `samples` were measured by this command and `known` before; `beside` counts what was measured in
     addition: the copies between layouts that an operator needs, and probes of the machine's own
     speed. `complete` says that everything that was asked for has been measured. `rounds` are those
-    of `--adaptive`.
+    of `--adaptive`, `shares` say what `--share` took of each network.
     """
 
     samples: int
@@ -46,6 +60,7 @@ class CollectResult(Displayed):
     elapsed_s: float
     rounds: tuple[CollectRound, ...] = ()
     beside: int = 0
+    shares: tuple[CollectedShare, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

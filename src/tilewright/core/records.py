@@ -169,8 +169,9 @@ class Measurement(Tried):
 
     `samples_s` are seconds per call in the order they were taken. `kernel_hash` identifies the
     scheduled kernel, so that a changed template never reuses old times. `instance` names the one
-    device of the class that was used, empty where it is not known; `binding` its cores. `energy` is
-    None where nobody asked for it.
+    device of the class that was used, empty where it is not known; `binding` its cores. `model` is
+    the network that it was measured for, as it was named, empty for none. `energy` is None where
+    nobody asked for it.
     """
 
     protocol: Protocol
@@ -182,6 +183,7 @@ class Measurement(Tried):
     run_id: int | None = None
     instance: str = ""
     binding: Binding = Binding()
+    model: str = ""
     energy: EnergyUse | None = None
 
     @property
@@ -207,6 +209,7 @@ class Failure(Tried):
     run_id: int | None = None
     instance: str = ""
     binding: Binding = Binding()
+    model: str = ""
 
 
 Outcome = Measurement | Failure

@@ -221,6 +221,7 @@ class _Work:
             protocol=kernel_protocol(self.placement),
             seed=self.request.seed,
             run_id=self.run.id,
+            model=self.request.model,
             tuner=self.request.tuner,
             level=self.request.searched_level,
             max_error=self.request.max_error,

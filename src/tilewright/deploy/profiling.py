@@ -79,7 +79,7 @@ class Profiler:
             measurer.start()
             peaks = measured_peaks(self.store, self.placement, measurer)
             self.events(Stage(name="time", detail=f"{len(tasks)} tasks"))
-            known = self._time_tasks(plan, measurer, placement)
+            known = self._time_tasks(model, plan, measurer, placement)
         result = PlanResult(name=_NAME, plan=plan).with_tasks(known)
         result, energy, memory = self._measure_network(network, result)
         network_s = racing.timing_of(result).latency_s
@@ -107,7 +107,7 @@ class Profiler:
         )
 
     def _time_tasks(
-        self, plan: NetworkPlan, measurer: Measurer, placement: Placement
+        self, model: str, plan: NetworkPlan, measurer: Measurer, placement: Placement
     ) -> dict[TaskKey, CallResult]:
         protocol = replace(
             circumstances.kernel_protocol(self.placement), warmup=_WARMUP, repeats=_REPEATS
@@ -115,7 +115,7 @@ class Profiler:
         known: dict[TaskKey, CallResult] = {}
         for key, task in plan.tasks.items():
             (outcome,) = measurer.measure(task.workload, [plan.candidates[key]], protocol)
-            self.store.add([outcome])
+            self.store.add([replace(outcome, model=model)])
             if not isinstance(outcome, Measurement):
                 raise NegativeVerdict(
                     f"task {task.name} ({task.workload.key}) could not be timed, "

@@ -90,6 +90,7 @@ _MOST_ROWS = 12
 
 def collected(result: CollectResult) -> Table:
     """What was measured, in a few lines."""
+    several = len({one.device_class for one in result.shares}) > 1
     return facts_table(
         "Collected",
         (
@@ -97,6 +98,15 @@ def collected(result: CollectResult) -> Table:
             ("copies and probes beside", result.beside, shown.whole(result.beside)),
             ("known before", result.known, shown.whole(result.known)),
             ("failed", result.failures, shown.whole(result.failures)),
+            *(
+                (
+                    f"{one.model} on {one.device_class}" if several else one.model,
+                    one.share,
+                    f"{one.tasks} of {one.tasks_of_network} tasks, {shown.percent(one.share)} of "
+                    "its time",
+                )
+                for one in result.shares
+            ),
             ("complete", result.complete, "yes" if result.complete else "no, the budget ended"),
             ("time", result.elapsed_s, shown.seconds(result.elapsed_s)),
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from tilewright.core.budget import Budget
@@ -55,6 +55,7 @@ class SearchContext:
     protocol: Protocol
     seed: int = 0
     run_id: int | None = None
+    model: str = ""
     tuner: str = DEFAULT
     level: Level = "subgraph"
     recall: bool = True
@@ -117,8 +118,8 @@ class SearchContext:
         )
 
     def keep(self, outcome: Outcome) -> None:
-        """Store and count an outcome."""
-        self.store.add([outcome])
+        """Store an outcome, as one of the network that is searched for, and count it."""
+        self.store.add([replace(outcome, model=self.model)])
         failed = isinstance(outcome, Failure)
         self.counts.failures += failed
         self.counts.measurements += not failed

@@ -106,7 +106,8 @@ class Store(AbstractContextManager["Store"], Protocol):
         ...
 
     def models_of_tasks(self, placement: PlacementKey) -> dict[str, set[str]]:
-        """What runs were about, by the workloads that they measured: key → the runs' `model`."""
+        """The networks that workloads were measured for: key → the measurements' `model`, that of
+        their runs where they name none."""
         ...
 
     def ship(self, shipped: ShippedPlan) -> None:

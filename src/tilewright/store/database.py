@@ -126,14 +126,17 @@ class SqliteStore(archive.SqliteArchive):
         return None if first is None else (_day(first), _day(last))
 
     def models_of_tasks(self, placement: PlacementKey) -> dict[str, set[str]]:
-        """What runs were about, by the workloads that they measured: key → the runs' `model`."""
+        """The networks that workloads were measured for: key → the measurements' `model`, that of
+        their runs where they name none."""
         measured, runs = schema.measurements.c, schema.runs
+        model = func.coalesce(func.nullif(measured.model, ""), runs.c.model)
         query = (
             matching(schema.measurements, placement)
             .order_by(None)
-            .join(runs, measured.run_id == runs.c.id)
+            .outerjoin(runs, measured.run_id == runs.c.id)
             .distinct()
-            .with_only_columns(measured.workload_key, runs.c.model)
+            .with_only_columns(measured.workload_key, model)
+            .where(model.is_not(None))
         )
         found: dict[str, set[str]] = {}
         with self._connections.reading() as connection:

@@ -51,7 +51,8 @@ def _add_resources(connection: Connection) -> None:
         connection.execute(insert(schema.devices).prefix_with("OR REPLACE"), devices)
     named_tables = (*_OUTCOMES, schema.runs, schema.shipments, schema.networks, schema.peaks)
     _add_texts(connection, "resources", *named_tables)
-    _add_texts(connection, "binding", *_OUTCOMES)
+    for name in ("binding", "model"):
+        _add_texts(connection, name, *_OUTCOMES)
     for table in named_tables:
         named = connection.exec_driver_sql(f"SELECT DISTINCT device_class FROM {table.name}")
         for before in list(named.scalars()):
@@ -126,9 +127,11 @@ MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {
     4: _add_energy,
     5: _add_resources,
     6: _add_network_plans,
+    7: lambda connection: _add_texts(connection, "model", *_OUTCOMES),
 }
 """Version 2: outcomes name the device of their class that was used. Version 3: shipments hold the
-layouts of their network. The others say themselves what they are for."""
+layouts of their network. Version 7: outcomes name the network they were measured for. The others
+say themselves what they are for."""
 
 
 def schema_version(connection: Connection, path: Path) -> int:

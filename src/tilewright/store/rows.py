@@ -39,7 +39,7 @@ ENERGY = {
 }
 """The columns of measured energy, and which field each holds; without a method there is none."""
 _CANDIDATE = ("implementation", "settings", "layouts")
-_LATER_FIELDS = ("instance", "binding", *ENERGY)
+_LATER_FIELDS = ("instance", "binding", "model", *ENERGY)
 _ALONE = "neighbours"
 """A field of protocols that is left out where it is 0, so that older rows keep their hash."""
 
@@ -148,7 +148,7 @@ def has_samples(measurement: records.Measurement) -> bool:
 def with_content(row: Row) -> Row:
     """Add the hash of what a row says, without ids that differ from database to database.
 
-    An empty `instance`, `binding` or energy does not count: rows of before those columns
+    An empty `instance`, `binding`, `model` or energy does not count: rows of before those columns
     keep their hash.
     """
     known = {

@@ -9,7 +9,7 @@ from sqlalchemy import Column, Float, Index, Integer, MetaData, String, Table
 APPLICATION_ID = 0x54494C57
 """`TILW`, in the header of every database of ours."""
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 metadata = MetaData()
 
@@ -35,6 +35,7 @@ def _outcome_columns() -> tuple[Column[int] | Column[str] | Column[float], ...]:
         _text("content"),
         Column("instance", String, nullable=False, server_default=""),
         _text("binding"),
+        _text("model"),
     )
 
 

@@ -150,6 +150,8 @@ def check_runs(opening: Opening) -> None:
         assert store.runs("another", HERE.key) == []
         store.add([measurement(1, run_id=late.id), measurement(2)])
         assert store.models_of_tasks(HERE.key) == {WORKLOAD.key: {"zoo:one"}}
+        store.add([measurement(3, run_id=late.id, model="zoo:two"), measurement(4, model="zoo:x")])
+        assert store.models_of_tasks(HERE.key) == {WORKLOAD.key: {"zoo:one", "zoo:two", "zoo:x"}}
         assert store.models_of_tasks(ELSEWHERE[0].key) == {}
         _refused(lambda: store.update_run(unknown), "a run")
 

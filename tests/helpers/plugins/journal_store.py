@@ -136,8 +136,9 @@ class Journal:
     def models_of_tasks(self, placement: PlacementKey) -> dict[str, set[str]]:
         runs, found = self._runs(), dict[str, set[str]]()
         for each in self.stored_measurements(placement=placement):
-            if each.run_id in runs:
-                found.setdefault(each.workload_key, set()).add(runs[each.run_id].model)
+            if each.model or each.run_id in runs:
+                model = each.model or runs[each.run_id].model
+                found.setdefault(each.workload_key, set()).add(model)
         return found
 
     def ship(self, shipped: ShippedPlan) -> None:

@@ -86,6 +86,7 @@ MEASUREMENTS = st.builds(
     run_id=st.none(),
     instance=TEXT,
     binding=BINDINGS,
+    model=TEXT,
     energy=st.none() | ENERGIES,
 )
 NETWORKS = st.builds(
@@ -117,6 +118,7 @@ FAILURES = st.builds(
     run_id=st.none(),
     instance=TEXT,
     binding=BINDINGS,
+    model=TEXT,
 )
 OUTCOMES: st.SearchStrategy[Outcome] = st.one_of(MEASUREMENTS, FAILURES)
 RUNS = st.builds(

@@ -56,6 +56,14 @@ def test_factors_of_collect(tilewright: Command, session: FakeSession) -> None:
     assert (design.adaptive, design.dtypes, design.settings) == (True, ("int8",), 3)
 
 
+def test_a_share_of_a_networks_time(tilewright: Command, session: FakeSession) -> None:
+    assert tilewright("collect", "zoo:mlp", "--share", "0.9").code == 0
+    assert session.calls[-1]["design"].share == 0.9
+    for text in ("0", "1.5", "90%", "nan"):
+        ran = tilewright("collect", "zoo:mlp", "--share", text)
+        assert ran.code == 2 and "share" in ran.err
+
+
 @pytest.mark.parametrize("flag", ["--threads", "--neighbours", "--cache"])
 @pytest.mark.parametrize("text", ["1,1", "1,,2", "x,"])
 def test_factors_that_are_no_lists(tilewright: Command, flag: str, text: str) -> None:

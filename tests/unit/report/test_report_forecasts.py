@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from helpers.fakes.forecasts import COLLECTED, EXPLAINED, PREDICTED, SWEPT, THREADS
-from tilewright.core.predictions import FactDifference, NetworkForecast
+from tilewright.core.predictions import CollectedShare, FactDifference, NetworkForecast
 from tilewright.report import forecasts
 from tilewright.report.tables import Table
 
@@ -30,6 +30,22 @@ def test_what_was_collected() -> None:
     }
     ended = forecasts.collected(replace(COLLECTED, complete=False))
     assert facts(ended)["complete"] == "no, the budget ended"
+
+
+def test_what_was_taken_of_networks() -> None:
+    one = CollectedShare(
+        model="zoo:mlp",
+        device_class="a-1t",
+        tasks=2,
+        tasks_of_network=3,
+        share=0.984,
+        measured=1,
+    )
+    shown = facts(forecasts.collected(replace(COLLECTED, shares=(one,))))
+    assert shown["zoo:mlp"] == "2 of 3 tasks, 98.4 % of its time"
+    both = replace(COLLECTED, shares=(one, replace(one, device_class="a-2t", tasks=1)))
+    shown = facts(forecasts.collected(both))
+    assert shown["zoo:mlp on a-2t"] == "1 of 3 tasks, 98.4 % of its time"
 
 
 def test_the_kernels_that_take_most_come_first() -> None:

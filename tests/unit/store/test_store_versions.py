@@ -135,3 +135,24 @@ def _shipments(path: Path) -> int:
     with closing(sqlite3.connect(path)) as connection:
         (count,) = connection.execute("SELECT count(*) FROM shipments").fetchone()
     return count
+
+
+def test_version_6_did_not_name_the_network_of_an_outcome(tmp_path: Path) -> None:
+    path, outcomes = tmp_path / "a.db", [measurement(), failure()]
+    with open_store(path) as store:
+        store.add(outcomes)
+        store.export(tmp_path / "before.jsonl")
+    with closing(sqlite3.connect(path)) as connection:
+        for table in ("measurements", "failures"):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN model")
+        connection.execute("UPDATE meta SET value = '6' WHERE name = 'schema_version'")
+        connection.commit()
+    with open_store(path) as store:
+        store.import_file(tmp_path / "before.jsonl")
+        assert [one.model for one in store.outcomes("conv2d-1", CPU_A)] == ["", ""]
+        named = replace(measurement(), model="zoo:one")
+        store.add([named])
+        store.export(tmp_path / "now.csv")
+    with open_store(tmp_path / "b.db") as other:
+        assert other.import_file(tmp_path / "now.csv").imported == 2
+        assert [one.model for one in measurements(other, "conv2d-1", CPU_A)] == ["", "zoo:one"]

@@ -60,6 +60,7 @@ COLUMNS = {
     "run_id": polars.Int64,
     "instance": polars.String,
     "binding": polars.String,
+    "model": polars.String,
     "build_s": polars.Float64,
     "warmup": polars.Int64,
     "repeats": polars.Int64,
@@ -265,6 +266,7 @@ def _record(row: Mapping[str, Any]) -> Json:
         "samples_s": samples_s,
         "run_id": None,
         "instance": row.get("instance") or "",
+        "model": row.get("model") or "",
         **_placement(row),
     }
 
