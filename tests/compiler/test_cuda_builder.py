@@ -14,7 +14,7 @@ from tilewright.compiler.cuda.driver import OutOfDeviceMemory, StickyFault
 from tilewright.compiler.cuda.kernels import CudaKernel
 from tilewright.core.errors import ModelError, ProcessSpoilt, TargetError
 from tilewright.core.forms import PLAIN
-from tilewright.core.records import Binding, Device, Placement, Protocol
+from tilewright.core.records import Binding, Candidate, Device, Placement, Protocol
 from tilewright.core.targets import threads_alone
 from tilewright.hardware.cards import card_target
 from tilewright.hardware.gpus import CompilerReport
@@ -125,7 +125,7 @@ def test_launches_that_would_be_refused_are_refused_before() -> None:
         return Compiled(binary=b"a cubin", reports={"main_kernel": report})
 
     task = single("relu", (1, 1024, 8, 8))
-    candidate = default_candidate(task, (PLAIN, PLAIN), PLACEMENT)[0]
+    candidate = Candidate(implementation="cuda_default", settings=(), forms=(PLAIN, PLAIN))
     builder = CudaBuilder(lambda _target: SimulatedDriver(), greedy)
     with pytest.raises(ModelError, match="registers of a block"):
         builder.build(task, candidate, PLACEMENT.target, PLACEMENT.resources)
