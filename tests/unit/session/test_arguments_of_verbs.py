@@ -187,7 +187,7 @@ def test_explain_for_a_gpu_opens_no_database(
 ) -> None:
     worker = Worker()
     made = Asked(worker)
-    monkeypatch.setattr(forecasts.cuda_explaining, "cuda_explainer", made)
+    monkeypatch.setattr(forecasts, "cuda_explainer", made)
     session = tw.open(db=tmp_path / "a.db", target="cuda -model=H100")
     session.explain(OPERATOR)
     assert made.arguments[:2] == ["cuda -model=H100", None]
@@ -267,7 +267,7 @@ def test_a_study_takes_the_cores_that_there_are(
 ) -> None:
     studied, swept = Asked(), Asked()
     monkeypatch.setattr(studies.studies, "study_tuners", studied)
-    monkeypatch.setattr(studies.single_operators, "swept", swept)
+    monkeypatch.setattr(studies.sweeping, "swept", swept)
     session = tw.open(db=tmp_path / "a.db", target="simulated")
     session.study_tuners()
     assert studied.named["processes"] == len(session.placement.binding.cpus) > 0
