@@ -15,13 +15,16 @@ from helpers.networks.onnx_models import model_of, normal, reference
 from helpers.plugins.offer import offering
 from helpers.plugins.simulated_gpu import ACCESS, POINTS, h100
 from helpers.processes import simulated_gpu_networks
+from tilewright.compiler.cuda.execute import LoadedCudaNetwork, WeightsOnGpu
 from tilewright.compiler.cuda.network import LIBRARY
 from tilewright.core.errors import InputError, ModelError, NegativeVerdict
-from tilewright.core.weights import WEIGHTS
+from tilewright.core.weights import WEIGHTS, share, write_reference
+from tilewright.graph.network import Array
 from tilewright.measure.cuda_networks import CudaNetworks
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
 from tilewright.testing.cuda_execution import compiler
+from tilewright.testing.simulated_driver import SimulatedDriver
 
 pytestmark = pytest.mark.skipif(
     compiler() is None, reason="no C++ compiler executes CUDA text here"
@@ -115,3 +118,31 @@ def test_what_spoils_the_process_of_a_gpu_ends_it(made: tuple[Path, list[str]]) 
         networks.load("it", *made)
         assert networks.pid != first
         assert np.isfinite(networks.run("it", [x])[0]).all()
+
+
+def test_shapes_hold_weights_that_they_share_once(
+    made: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    folder, order = made
+    places = [tmp_path / name for name in ("one", "two")]
+    for place in places:
+        shutil.copytree(folder, place)
+    _, references = share([place / WEIGHTS for place in places], tmp_path)
+    for place, where in zip(places, references, strict=True):
+        write_reference(place / WEIGHTS, where)
+    driver, x = SimulatedDriver(), normal(1, 24, seed=5)
+    pool, free = WeightsOnGpu(driver), [driver.free_bytes()]
+    networks = [LoadedCudaNetwork.open(places[0], order, driver, pool)]
+    free.append(driver.free_bytes())
+    networks.append(LoadedCudaNetwork.open(places[1], order, driver, pool))
+    free.append(driver.free_bytes())
+    weights = 4 * (24 * 6 + 6)
+    assert (free[0] - free[1]) - (free[1] - free[2]) == weights
+    for network in networks:
+        np.testing.assert_allclose(network([x])[0], reference_of(x), rtol=1e-4)
+    networks[0].close()
+    np.testing.assert_allclose(networks[1]([x])[0], reference_of(x), rtol=1e-4)
+
+
+def reference_of(x: Array) -> Array:
+    return reference(MODEL, {"x": x})["y"]

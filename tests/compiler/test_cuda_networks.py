@@ -14,6 +14,7 @@ from msgspec import structs
 
 from helpers.networks.cuda_networks import (
     PLACEMENT,
+    by_tvm,
     check_cuda_network,
     check_outputs,
     compiled,
@@ -122,7 +123,7 @@ def test_equal_texts_are_one_module_and_launches_name_it() -> None:
 
 
 def test_memory_is_the_plans_with_words_and_workspaces_around_it() -> None:
-    plan, _ = planned(transformer())
+    plan, _ = planned(transformer(), by_tvm)
     network = compiled(plan)
     device = plan.only_lane.device
     outputs = {
@@ -137,19 +138,21 @@ def test_memory_is_the_plans_with_words_and_workspaces_around_it() -> None:
     assert plan.arena_bytes < network.arena_bytes <= plan.arena_bytes + 2 * taken
 
 
-def test_workspaces_of_calls_lie_where_nothing_else_lives() -> None:
-    """Executed with a seed that lets blocks write in another order, all is still right."""
-    plan, _ = planned(transformer())
-    alive: list[tuple[int, int, int]] = []
-    for each in compiled(plan).launches:
-        for place in each.arrays.values():
-            if place.memory == "arena":
-                alive.append((each.call, place.offset_bytes, place.offset_bytes + place.bytes))
-    own = {(begin, end) for call, begin, end in alive if call == 4}
-    for begin, end in own:
-        for other, low, high in alive:
-            if other == 4 and (low, high) != (begin, end):
-                assert end <= low or high <= begin
+def test_what_several_kernels_keep_between_them_is_not_overwritten() -> None:
+    """Pieces of one call are apart in the arena, and all of it is right when executed."""
+    graph = transformer()
+    plan, weights = planned(graph, by_tvm)
+    network = compiled(plan)
+    attention = next(n for n, (name, _) in enumerate(network.calls) if "attention" in name)
+    launches = [each for each in network.launches if each.call == attention]
+    assert len(launches) > 1
+    places = [place for each in launches for place in each.arrays.values()]
+    own = sorted({(it.offset_bytes, it.bytes) for it in places if it.memory == "arena"})
+    for (begin, size), (following, _) in zip(own, own[1:], strict=False):
+        assert begin + size <= following
+    inputs = random_inputs(graph, 0)
+    outputs = LoadedCudaNetwork(network, weights, SimulatedDriver(seed=2))(list(inputs.values()))
+    check_outputs(graph, outputs, run_graph(graph, inputs))
 
 
 def test_a_file_holds_all_of_a_network(network: CudaNetwork, tmp_path: Path) -> None:

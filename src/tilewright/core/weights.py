@@ -164,15 +164,25 @@ def own_bytes(path: Path) -> int:
     return sum(len(each.header) + each.bytes for _, _, each in _tensors_of(path))
 
 
-def values_by_name(path: Path) -> dict[str, npt.NDArray[np.uint8]]:
-    """The bytes of a network's constants by their own names, mapped from the file in which they
-    lie. Raises ValueError for a damaged file, OSError for what the file system refuses."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredValues:
+    """The bytes of a constant, mapped from the file in which they lie, and `place`, which is the
+    same for constants that networks share."""
+
+    place: tuple[Path, int]
+    bytes: npt.NDArray[np.uint8]
+
+
+def values_by_name(path: Path) -> dict[str, StoredValues]:
+    """A network's constants by their own names. Raises ValueError for a damaged file, OSError for
+    what the file system refuses."""
     mapped = dict[Path, npt.NDArray[np.uint8]]()
-    found = dict[str, npt.NDArray[np.uint8]]()
+    found = dict[str, StoredValues]()
     for own, source, tensor in _tensors_of(path):
         if source not in mapped:
             mapped[source] = np.memmap(source, np.uint8, "r")
-        found[own] = mapped[source][tensor.offset : tensor.offset + tensor.bytes]
+        values = mapped[source][tensor.offset : tensor.offset + tensor.bytes]
+        found[own] = StoredValues(place=(source.resolve(), tensor.offset), bytes=values)
     return found
 
 

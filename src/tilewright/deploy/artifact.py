@@ -8,14 +8,14 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.core import arguments, records, targets
 from tilewright.core.errors import DamagedArtifact, TargetError, UsageError
 from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.forks import is_forked
 from tilewright.deploy.decoding import Decoder, Stage
-from tilewright.deploy.engines import engine_of
+from tilewright.deploy.engines import Engine, engine_of
 from tilewright.deploy.manifest import Machine, Manifest, Port, is_shape_set
 from tilewright.deploy.network_calls import (
     CallableNetwork,
@@ -32,9 +32,6 @@ from tilewright.kernels.cuda.base import CUDA
 from tilewright.measure.targeting import in_this_process, open_networks
 from tilewright.report import shown
 
-if TYPE_CHECKING:
-    from tilewright.compiler.execute import WeightsPool
-
 _NAME = "network"
 
 
@@ -47,17 +44,13 @@ class Artifact(CallableNetwork):
     says of each part that ONNX Runtime computes what, its share of the time, and why.
     """
 
-    def __init__(
-        self, opened: OpenedArtifact, threads: int | None, pool: WeightsPool | None = None
-    ) -> None:
-        """Networks that share their weights share a `pool`."""
+    def __init__(self, opened: OpenedArtifact, engine: Engine) -> None:
         manifest, folder = opened.manifest, opened.folder
         self.manifest: Mapping[str, Any] = manifest.content
         self._opened = opened
         self.folder = folder
         self.islands = opened.islands
         ports = manifest.inputs, manifest.outputs
-        engine = engine_of(manifest.machine, threads, pool)
         super().__init__(ports, engine, partial(engine.open, folder, manifest.constants))
         if self._network.input_count != len(self.inputs):
             raise self._broken(f"{manifest.machine.library} has another number of inputs")
@@ -95,17 +88,15 @@ class ShapedArtifact(NamedCalls):
         self, folder: Path, shapes: ShapeSet, threads: int | None, *, verify: bool
     ) -> None:
         """Raises TargetError where a shape does not run in this process."""
-        from tilewright.compiler.execute import WeightsPool
-
         self.folder = folder
         self.shapes = shapes
         opened = [open_member(folder, member, verify=False) for member in shapes.members]
         for each in opened:
             _refuse_here(each)
-        self.threads = engine_of(opened[0].manifest.machine, threads).threads
+        self._engine = engine_of(opened[0].manifest.machine, threads, shared=True)
+        self.threads = self._engine.threads
         self.islands = tuple(dict.fromkeys(told for each in opened for told in each.islands))
         self._verify = verify
-        self._pool = WeightsPool()
         self._loaded: dict[str, Artifact] = {}
         self._turn = Lock()
         first = opened[0].manifest
@@ -143,7 +134,7 @@ class ShapedArtifact(NamedCalls):
         with nullcontext() if is_forked() else self._turn:
             if member.folder not in self._loaded:
                 opened = open_member(self.folder, member, verify=self._verify)
-                self._loaded[member.folder] = Artifact(opened, self.threads, self._pool)
+                self._loaded[member.folder] = Artifact(opened, self._engine)
             return self._loaded[member.folder]
 
     def _title(self) -> str:
@@ -182,7 +173,7 @@ def load_one(folder: Path, threads: int | None, *, verify: bool = True) -> Artif
     count = None if threads is None else arguments.count_of(threads, "threads", 1)
     opened = open_artifact(folder, verify=verify)
     _refuse_here(opened)
-    return Artifact(opened, count)
+    return Artifact(opened, engine_of(opened.manifest.machine, count))
 
 
 def load_shapes(folder: Path, threads: int | None, *, verify: bool = True) -> ShapedArtifact:

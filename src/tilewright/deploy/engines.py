@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -16,7 +15,7 @@ from tilewright.hardware.gpus import gpu_of, gpu_target
 from tilewright.kernels.cuda.base import CUDA
 
 if TYPE_CHECKING:
-    from tilewright.compiler.execute import WeightsPool
+    from tilewright.compiler.cuda.execute import WeightsOnGpu
     from tilewright.deploy.manifest import Machine
 
 _Answer = TypeVar("_Answer")
@@ -49,44 +48,56 @@ Opening = Callable[[Path, Sequence[str]], LoadedNetwork]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """What calls networks, with how many threads, and what opens those that lie in a folder."""
+    """What makes callers of networks, with how many threads each, and what opens networks that lie
+    in a folder."""
 
-    call: Caller
+    caller: Callable[[], Caller]
     threads: int
     open: Opening
 
 
-def engine_of(machine: Machine, threads: int | None, pool: WeightsPool | None = None) -> Engine:
-    """The engine of networks for a machine, as a manifest has it; `threads` and a `pool` of weights
-    are for those on the CPU. Raises TargetError for more threads than there are CPUs."""
+def engine_of(machine: Machine, threads: int | None, *, shared: bool = False) -> Engine:
+    """The engine of networks for a machine, as a manifest has it; `threads` are for those on the
+    CPU. With `shared` all that it opens hold the weights that they share once. Raises TargetError
+    for more threads than there are CPUs."""
     if machine.kind == CUDA:
-        return Engine(
-            call=_InTurn(), threads=machine.threads, open=partial(_on_gpu, machine.architecture)
-        )
-    return on_cpu(local_placement(threads), pool)
+        opening = _OnGpu(machine.architecture, shared=shared)
+        return Engine(caller=_InTurn, threads=machine.threads, open=opening)
+    return on_cpu(local_placement(threads), shared=shared)
 
 
-def on_cpu(placement: Placement, pool: WeightsPool | None = None) -> Engine:
+def on_cpu(placement: Placement, *, shared: bool = False) -> Engine:
     """TVM's machine, with the threads and CPUs of a placement."""
     from tilewright.compiler.execute import Caller as OnThreads
     from tilewright.compiler.execute import LoadedNetwork as OnCpu
+    from tilewright.compiler.execute import WeightsPool
 
+    pool = WeightsPool() if shared else None
     threads, cpus = placement.resources.threads, placement.binding.cpus
     return Engine(
-        call=OnThreads(threads, cpus),
+        caller=lambda: OnThreads(threads, cpus),
         threads=threads,
         open=lambda folder, order: OnCpu.open(folder, order, pool),
     )
 
 
-def _on_gpu(architecture: str, folder: Path, order: Sequence[str]) -> LoadedNetwork:
-    """A network on the first GPU here of an architecture. Raises TargetError where there is
+class _OnGpu:
+    """Opens networks on the first GPU here of an architecture. Raises TargetError where there is
     none."""
-    from tilewright.compiler.cuda import nvidia
-    from tilewright.compiler.cuda.execute import LoadedCudaNetwork
 
-    driver = nvidia.open_driver(gpu_target(gpu_of({"arch": architecture})))
-    return LoadedCudaNetwork.open(folder, order, driver)
+    def __init__(self, architecture: str, *, shared: bool) -> None:
+        self._target = gpu_target(gpu_of({"arch": architecture}))
+        self._shared = shared
+        self._pool: WeightsOnGpu | None = None
+
+    def __call__(self, folder: Path, order: Sequence[str]) -> LoadedNetwork:
+        from tilewright.compiler.cuda import nvidia
+        from tilewright.compiler.cuda.execute import LoadedCudaNetwork, WeightsOnGpu
+
+        driver = nvidia.open_driver(self._target)
+        if self._shared and self._pool is None:
+            self._pool = WeightsOnGpu(driver)
+        return LoadedCudaNetwork.open(folder, order, driver, self._pool)
 
 
 class _InTurn:

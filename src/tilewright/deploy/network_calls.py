@@ -91,7 +91,7 @@ class CallableNetwork(NamedCalls):
         self._inputs, self._outputs = ports
         self.inputs, self.outputs = (tuple(port.name for port in each) for each in ports)
         self.threads = engine.threads
-        self._call = engine.call
+        self._call = engine.caller()
         self._network = self._call(opening)
 
     def _facts(self) -> dict[str, str]:

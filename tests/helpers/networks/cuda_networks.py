@@ -11,23 +11,33 @@ from helpers.processes.simulated_gpu_networks import not_compiled
 from tilewright.compiler.cuda.execute import LoadedCudaNetwork
 from tilewright.compiler.cuda.network import CudaNetwork
 from tilewright.compiler.cuda_network import network_of
+from tilewright.core.forms import Form
+from tilewright.core.records import Candidate
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array, Graph
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.tasks import fused_network
+from tilewright.graph.workload import Workload
 from tilewright.kernels.forms import choose_forms
-from tilewright.kernels.plans import default_settings, lay_out, packed_constant
+from tilewright.kernels.plans import Choose, default_settings, lay_out, packed_constant
 from tilewright.testing.simulated_driver import SimulatedDriver
 
 PLACEMENT = h100()
 
 
-def planned(graph: Graph) -> tuple[NetworkPlan, dict[str, Array]]:
-    """The plan of a graph in default settings, and its packed constants."""
+def by_tvm(_workload: Workload, forms: tuple[Form, ...]) -> Candidate:
+    """TVM's own schedule, in which some tasks are several kernels."""
+    return Candidate(implementation="cuda_default", settings=(), forms=forms)
+
+
+def planned(graph: Graph, choose: Choose | None = None) -> tuple[NetworkPlan, dict[str, Array]]:
+    """The plan of a graph, in default settings unless others are chosen, and its packed
+    constants."""
     network = fused_network(graph)
     forms = choose_forms(network, PLACEMENT.target, PLACEMENT.resources)
-    plan = lay_out(network, forms, lane_of(PLACEMENT), default_settings(PLACEMENT))
+    chosen = choose or default_settings(PLACEMENT)
+    plan = lay_out(network, forms, lane_of(PLACEMENT), chosen)
     known = network.graph.constants
     return plan, {stored.name: packed_constant(stored, known) for stored in plan.constants}
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from types import MappingProxyType
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from tilewright.compiler.cuda.network import LIBRARY, CudaNetwork, Place, read_n
 from tilewright.core.element_types import element_type
 from tilewright.core.errors import DamagedArtifact, InputError, TargetError
 from tilewright.core.units import format_bytes
-from tilewright.core.weights import WEIGHTS, values_by_name
+from tilewright.core.weights import WEIGHTS, StoredValues, values_by_name
 from tilewright.graph.network import Array, TensorType
 
 _WARM_S, _MOST_WARM = 0.05, 20_000
@@ -32,23 +33,56 @@ _AHEAD = 1.5
 _MOST_AHEAD = 200
 
 
+class WeightsOnGpu:
+    """Constants that lie on a GPU, so that networks which share a file hold them there once."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._held: dict[tuple[Path, int], Memory] = {}
+
+    def of(self, values: Mapping[str, StoredValues]) -> dict[str, Memory]:
+        """Where each constant lies; those that are not there yet are copied."""
+        for stored in values.values():
+            if stored.place not in self._held and stored.bytes.size:
+                memory = _allocated(self._driver, stored.bytes.size)
+                self._driver.upload(memory, stored.bytes)
+                self._held[stored.place] = memory
+        return {
+            name: self._held[stored.place]
+            for name, stored in values.items()
+            if stored.place in self._held
+        }
+
+
 class LoadedCudaNetwork:
     """A network on a GPU: inputs in the model's order in, outputs in order out.
 
-    `weights` are the bytes of the constants by name. Raises TargetError for a GPU of another
-    architecture, or with less memory left than the network needs; ModelError for weights that are
-    not the network's.
+    `weights` are the bytes of the constants by name; those that are `held` lie on the GPU already.
+    Raises TargetError for a GPU of another architecture, or with less memory left than the network
+    needs.
     """
 
-    def __init__(self, network: CudaNetwork, weights: Mapping[str, Array], driver: Driver) -> None:
+    def __init__(
+        self,
+        network: CudaNetwork,
+        weights: Mapping[str, Array],
+        driver: Driver,
+        held: Mapping[str, Memory] = MappingProxyType({}),
+    ) -> None:
         require_architecture(network.arch, driver.card.arch)
         self._network = network
         self._driver = driver
         self._modules = [driver.load(each.source, each.binary) for each in network.modules]
-        self._whole = _allocated(driver, network)
-        self._memory = dict(_pieces(self._whole, network))
+        there = {
+            ("constant", number): held[constant.name]
+            for number, constant in enumerate(network.constants)
+            if constant.name in held
+        }
+        sizes = {key: size for key, size in network.sizes_bytes.items() if key not in there}
+        self._whole = _allocated(driver, sum(sizes.values()))
+        self._memory = {**there, **dict(_pieces(self._whole, sizes))}
         for constant in network.constants:
-            if constant.place.bytes:
+            if constant.place.bytes and constant.name not in held:
                 driver.upload(self._at(constant.place), weights[constant.name])
         self._launches = [
             (
@@ -62,8 +96,15 @@ class LoadedCudaNetwork:
         driver.synchronise()
 
     @classmethod
-    def open(cls, folder: Path, order: Sequence[str], driver: Driver) -> LoadedCudaNetwork:
-        """Load what `compile` wrote; `order` are the names of its constants.
+    def open(
+        cls,
+        folder: Path,
+        order: Sequence[str],
+        driver: Driver,
+        pool: WeightsOnGpu | None = None,
+    ) -> LoadedCudaNetwork:
+        """Load what `compile` wrote; `order` are the names of its constants. Networks that share
+        their weights hold them on the GPU once when they have one `pool`.
 
         Raises ModelError where the network takes others, or a file is damaged.
         """
@@ -75,9 +116,11 @@ class LoadedCudaNetwork:
         except (OSError, ValueError) as error:
             raise DamagedArtifact(folder, str(error)) from error
         for constant in network.constants:
-            if constant.name not in weights or weights[constant.name].size != constant.type.bytes:
+            stored = weights.get(constant.name)
+            if stored is None or stored.bytes.size != constant.type.bytes:
                 raise DamagedArtifact(folder, f"its weights lack {constant.name}, or differ")
-        return cls(network, weights, driver)
+        own = {name: stored.bytes for name, stored in weights.items()}
+        return cls(network, own, driver, pool.of(weights) if pool else {})
 
     def close(self) -> None:
         """Give the memory back; the network cannot be run any more."""
@@ -219,23 +262,24 @@ def require_architecture(compiled: str, here: str) -> None:
         )
 
 
-def _allocated(driver: Driver, network: CudaNetwork) -> Memory:
-    """Memory for all of a network. Raises TargetError where there is not enough."""
-    needed = network.memory_bytes
+def _allocated(driver: Driver, size: int) -> Memory:
+    """Memory for a network. Raises TargetError where there is not enough."""
     try:
-        return driver.allocate(needed)
+        return driver.allocate(size)
     except OutOfDeviceMemory as error:
         raise TargetError(
-            f"the network needs {format_bytes(needed)} of the GPU's memory, of which "
+            f"the network needs {format_bytes(size)} of the GPU's memory, of which "
             f"{format_bytes(driver.free_bytes())} are free",
             hint="Smaller inputs (--batch, --shape), or end what else uses the GPU "
             "(`nvidia-smi` lists it).",
         ) from error
 
 
-def _pieces(whole: Memory, network: CudaNetwork) -> Iterator[tuple[tuple[str, int], Memory]]:
+def _pieces(
+    whole: Memory, sizes: Mapping[tuple[str, int], int]
+) -> Iterator[tuple[tuple[str, int], Memory]]:
     """The pieces of a network's memory by kind and number, one behind the other."""
     at = 0
-    for key, size in network.sizes_bytes.items():
+    for key, size in sizes.items():
         yield key, whole.part(at, size)
         at += size
