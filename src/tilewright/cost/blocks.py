@@ -14,10 +14,12 @@ many blocks fit follows NVIDIA's occupancy calculation (`cuda_occupancy.h`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from tilewright.core.targets import LaunchLimits, Target
-from tilewright.cost.demand import Blocks, Column
+from tilewright.cost.demand import Blocks, Column, Numbers
 from tilewright.cost.floors import MEASURED
 
 LAUNCH_S = 2.5e-6
@@ -65,6 +67,30 @@ def facts(blocks: Blocks, target: Target) -> dict[str, Column]:
         "waves": waves,
         "tail": 1.0 - waves / np.ceil(waves),
         "most_blocks": np.ceil(np.asarray(blocks.count) / target.cores),
+    }
+
+
+def totals(launched: Sequence[Blocks]) -> dict[str, Column]:
+    """What the kernels of a call, at least one, the main one first, take: threads, registers and
+    shared memory of the main one, and of all of them together how many are started, the
+    instructions that warps issue, and the bytes that move through shared memory, to and from the
+    second-level cache, and to and from device memory."""
+
+    def summed(each: Callable[[Blocks], Numbers]) -> Column:
+        return np.sum(np.stack(np.broadcast_arrays(*map(each, launched))), axis=0)
+
+    main = launched[0]
+    return {
+        "threads": np.asarray(main.threads),
+        "registers": np.asarray(main.registers),
+        "shared_bytes": np.asarray(main.shared_bytes),
+        "launches": summed(lambda one: 1.0 * (np.asarray(one.count) > 0)),
+        "instructions": summed(lambda one: one.count * np.asarray(one.instructions)),
+        "shared_traffic_bytes": summed(
+            lambda one: one.count * np.asarray(one.shared_traffic_bytes)
+        ),
+        "cache_traffic_bytes": summed(lambda one: one.count * np.asarray(one.traffic_bytes)),
+        "memory_traffic_bytes": summed(lambda one: one.memory_bytes),
     }
 
 

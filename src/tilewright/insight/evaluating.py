@@ -27,7 +27,7 @@ from tilewright.predict.base import Integers
 from tilewright.predict.collected import Row, nearest, shipped_data
 from tilewright.predict.evaluation import (
     ALL,
-    OPERATOR_ALONE,
+    POORER,
     Assessment,
     EvaluateRequest,
     Evaluation,
@@ -118,7 +118,8 @@ def evaluate_kernels(predictors: Predictors, request: EvaluateRequest) -> Evalua
     """The predictors of kernels, on what is known of this device class and came along.
 
     By configuration, groups are all rows, the implementations, and what features of the operator
-    alone would reach; by network the networks; by device the device classes.
+    alone would reach, and all features but those of the schedule; by network the networks; by
+    device the device classes.
 
     Raises UsageError for a family of which nothing is known, for fewer than two device classes to
     tell apart, and for too few samples of a device; ModelError for too few rows, or none of a
@@ -170,10 +171,16 @@ def _by_configuration(
 ) -> Assessment:
     (predictors,) = classes
     data = predictors.training_set(family)
-    columns = [name for name in data.features.names if name.startswith("op.")]
-    fits = partial(fit_kernels, base=predictors.base(family)), partial(fit_kernels, columns=columns)
-    found, alone = (cross_validated(data, fit, request.folds, request.seed) for fit in fits)
-    parts = {ALL: found, **found.by_group(sorted(set(found.groups))), OPERATOR_ALONE: alone}
+    names = data.features.names
+    poorer = (
+        [name for name in names if name.startswith("op.")],
+        [name for name in names if not name.startswith("schedule.")],
+    )
+    fits = [partial(fit_kernels, columns=columns) for columns in poorer]
+    fits.append(partial(fit_kernels, base=predictors.base(family)))
+    *fewer, found = (cross_validated(data, fit, request.folds, request.seed) for fit in fits)
+    groups = found.by_group(sorted(set(found.groups)))
+    parts = {ALL: found, **groups, **dict(zip(POORER, fewer, strict=True))}
     return Assessment(learnt=[_learnt(predictors, data)], parts=parts)
 
 

@@ -87,7 +87,7 @@ def _columns(demand: Demand, target: Target, resources: Resources, count: int) -
     told = {"parallel_extent": demand.pieces, **demand.details}
     if demand.blocks:
         told["estimate_s"] = sum(blocks.seconds(each, target) for each in demand.blocks)
-        told |= blocks.facts(demand.blocks[0], target)
+        told |= blocks.totals(demand.blocks) | blocks.facts(demand.blocks[0], target)
     else:
         told["estimate_s"] = demands.seconds(demand, resources)
     return {name: np.broadcast_to(np.asarray(c, np.float64), count) for name, c in told.items()}

@@ -263,7 +263,10 @@ def _left_out(data: TrainingSet, test: np.ndarray, fit: Fit) -> HeldOut:
 
 
 OPERATOR_ALONE = "operator facts alone"
-"""A group that is no part of the rows: everything, by a poorer predictor."""
+WITHOUT_SCHEDULE = "without facts of the schedule"
+"""Groups that are no part of the rows: everything, by a poorer predictor. The first one knows the
+operator's sizes and options, the second one also the implementation, its layouts and knobs."""
+POORER = (OPERATOR_ALONE, WITHOUT_SCHEDULE)
 
 _FEW = 50
 _JUDGEABLE = 100
@@ -311,7 +314,7 @@ def card(
 def _limits(rows: Sequence[EvaluateRow]) -> Iterator[str]:
     """What the errors themselves warn of, group by group."""
     everything = next((row for row in rows if row.group == ALL), None)
-    for row in (row for row in rows if row.group != OPERATOR_ALONE):
+    for row in (row for row in rows if row.group not in POORER):
         if row.n < _FEW and row is not everything:
             yield f"{row.group}: {row.n} rows are too few for more than a rough idea of the errors."
             continue

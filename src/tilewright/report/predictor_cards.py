@@ -45,8 +45,9 @@ READING = (
     "column is the share of measured values inside their 90 % intervals: if it is much less than "
     "90 %, the intervals are too narrow. Groups are implementations, networks or devices. The "
     "group “operator facts alone” is a poorer predictor of the same rows, which knows shapes and "
-    "options but nothing of the kernel's schedule: the difference is what the facts of the "
-    "schedule are worth.",
+    "options but nothing of the kernel's schedule; “without facts of the schedule” is another one, "
+    "which also knows the implementation, the layouts and the values of the knobs, but not what "
+    "follows from them. The differences are what the facts of the schedule are worth.",
     f"In a picture each point is a row; if there are more than {_POINTS} ({MOST_POINTS} in a page "
     "of HTML), a random part is drawn. Both axes are logarithmic. On the solid line a prediction "
     "is right (predicted = measured), on the dashed lines it is 10 % off, above them it is too "
