@@ -84,7 +84,7 @@ def totals(launched: Sequence[Blocks]) -> dict[str, Column]:
         "threads": np.asarray(main.threads),
         "registers": np.asarray(main.registers),
         "shared_bytes": np.asarray(main.shared_bytes),
-        "launches": summed(lambda one: 1.0 * (np.asarray(one.count) > 0)),
+        "launches": summed(lambda one: np.minimum(1.0, one.count)),
         "instructions": summed(lambda one: one.count * np.asarray(one.instructions)),
         "shared_traffic_bytes": summed(
             lambda one: one.count * np.asarray(one.shared_traffic_bytes)
