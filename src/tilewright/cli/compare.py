@@ -25,7 +25,6 @@ from tilewright.core.results import CompareResult, CompareRow
 from tilewright.report.comparison import AgainstBaseline, against_baseline
 from tilewright.report.escape import visible
 
-DEFAULT_PEERS = "onnxruntime,openvino,torch"
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("model", "peer", "precision"), str),
     **dict.fromkeys(("latency_s", "peer_latency_s", "speedup"), float),
@@ -40,12 +39,13 @@ def compare(
         str, Parameter(help="Models or artifacts: .onnx files, zoo:NAME, artifact folders.")
     ],
     peers: Annotated[
-        str,
+        str | None,
         Parameter(
-            help="Engines to compare with, separated by commas; missing ones are skipped. "
-            "torch_compiled is another one, which compiles for tens of seconds; doctor lists all."
+            help="Engines to compare with, separated by commas; missing ones are skipped. By "
+            "default onnxruntime,openvino,torch, on GPUs onnxruntime,torch,torch_compiled,"
+            "tensorrt. torch_compiled and tensorrt compile for tens of seconds; doctor lists all."
         ),
-    ] = DEFAULT_PEERS,
+    ] = None,
     choice: ChoiceFlags = ChoiceFlags(),
     baseline: Annotated[
         Path | None, Parameter(help="Output of an earlier `compare --format json`, as a file.")
@@ -60,7 +60,8 @@ def compare(
     model_flags: ModelOrArtifactFlags = ModelOrArtifactFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
-    """Time networks in turn with other engines, on the same cores with as many threads."""
+    """Time networks in turn with other engines, on the same cores with as many threads, or on the
+    same GPU."""
     from tilewright.deploy.comparing import require_models
 
     require_models(models)
@@ -91,10 +92,12 @@ def compare(
         _judge(result, against, fail_below)
 
 
-def _peer_names(text: str) -> tuple[str, ...]:
+def _peer_names(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
     names = names_in(text)
     if not names:
-        raise UsageError("--peers names no peer.", hint=f"Default: {DEFAULT_PEERS}")
+        raise UsageError("--peers names no peer.", hint="`tilewright doctor` lists all.")
     return names
 
 

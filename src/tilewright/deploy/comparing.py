@@ -12,11 +12,13 @@ from tilewright.core.grouping import grouped
 from tilewright.core.records import NetworkCheck, Placement
 from tilewright.core.results import CompareResult, CompareRow
 from tilewright.core.scratch import scratch_folder
+from tilewright.core.targets import Target
 from tilewright.core.timings import Timing
 from tilewright.deploy.artifact import refuse_elsewhere
 from tilewright.deploy.opening import OpenedArtifact, open_model
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array
+from tilewright.kernels.cuda.base import CUDA
 from tilewright.measure import checking, network_timing, targeting
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import PEERS, Peer, Tensors, make_peer, mode_of
@@ -29,6 +31,8 @@ from tilewright.store.base import Store
 from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
 
 _OURS = "tilewright"
+_USUAL = {CUDA: ("onnxruntime", "torch", "torch_compiled", "tensorrt")}
+_OTHERWISE = ("onnxruntime", "openvino", "torch")
 
 
 @dataclass(slots=True)
@@ -234,6 +238,11 @@ def require_models(models: Sequence[object]) -> None:
     """Raise UsageError where there is nothing to compare."""
     if not models:
         raise UsageError("compare needs at least one MODEL.", hint="tilewright compare zoo:mlp")
+
+
+def usual_peers(target: Target) -> tuple[str, ...]:
+    """Whom networks are compared with where nobody says otherwise."""
+    return _USUAL.get(target.kind, _OTHERWISE)
 
 
 def checked_peers(names: Sequence[str]) -> tuple[str, ...]:

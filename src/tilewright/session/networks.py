@@ -48,7 +48,6 @@ from tilewright.search.tuners.registry import tuner_factory
 from tilewright.session.opened import Opened
 from tilewright.store.known_candidates import MAX_ERROR, checked_settings
 
-PEERS = ("onnxruntime", "openvino", "torch")
 BUDGET = "10m"
 
 
@@ -244,7 +243,7 @@ class NetworkVerbs(Opened):
         max_error: float = MAX_ERROR,
         rounds: int = 5,
     ) -> CompareResult:
-        """Time networks in turn with other engines, on the same cores, in `rounds` rounds.
+        """Time networks in turn with other engines, on the same cores or GPU, in `rounds` rounds.
 
         `peers` are names such as "onnxruntime"; engines that are not installed are skipped, and
         `skipped` of the result says why. A speed-up is the peer's time divided by ours.
@@ -253,7 +252,11 @@ class NetworkVerbs(Opened):
         comparing.require_models(compared)
         said = options_of(options, self.seed)
         return comparing.Comparer(
-            peers=comparing.checked_peers(PEERS if peers is None else texts_of(peers, "peers")),
+            peers=comparing.checked_peers(
+                comparing.usual_peers(self.placement.target)
+                if peers is None
+                else texts_of(peers, "peers")
+            ),
             settings=checked_settings(settings),
             rounds=count_of(rounds, "rounds", 1),
             max_error=error_of(max_error),

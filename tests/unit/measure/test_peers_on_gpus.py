@@ -121,3 +121,47 @@ def test_one_of_several_cards_is_named() -> None:
     assert several["CUDA_VISIBLE_DEVICES"] == "GPU-00000000-0000-0000-0000-000000000000"
     with pytest.raises(TargetError, match="no T4 is in this machine"):
         environment_of(gpu_target(parse_gpu("cuda -model=T4")), CudaBindings())
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "mode"),
+    [
+        ("onnxruntime", "", "channels first, CUDA graph"),
+        ("onnxruntime", "FAKE_ONNXRUNTIME=no layouts", "channels first, no CUDA graph"),
+        ("tensorrt", "", "CUDA graph"),
+        ("tensorrt", "FAKE_CUDA=no graphs", "no CUDA graph"),
+    ],
+)
+def test_engines_compute_in_a_stream_on_memory_of_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, name: str, fault: str, mode: str
+) -> None:
+    monkeypatch.setenv(*(fault or "FAKE=").split("="))
+    with started(name) as peer:
+        assert (peer.precision, mode_of(peer)) == ("fp32", mode)
+        assert off_by(peer) < 1e-6
+        assert peer.time(suite.image(), 5, 2) == pytest.approx([2.5e-3] * 5), "by its events"
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "tensorrt"])
+def test_by_default_they_compute_in_tf32(name: str) -> None:
+    with started(name, "default") as peer:
+        assert peer.precision == "tf32"
+        assert 1e-5 < off_by(peer) < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "said"),
+    [
+        ("onnxruntime", "FAKE_ONNXRUNTIME=no provider", "NoGpu: ONNX Runtime 9.9 is built without"),
+        ("onnxruntime", "FAKE_ONNXRUNTIME=no libraries", "NoGpu: ONNX Runtime cannot load its"),
+        ("tensorrt", "FAKE_TENSORRT=refuses", "Refused: error 0: no importer for Frobnicate"),
+        ("tensorrt", "FAKE_CUDA=no memory", ".*memory"),
+        ("tensorrt", "FAKE_TENSORRT=no context", ".*out of the GPU's memory"),
+    ],
+)
+def test_what_they_refuse_is_said(
+    monkeypatch: pytest.MonkeyPatch, name: str, fault: str, said: str
+) -> None:
+    monkeypatch.setenv(*fault.split("="))
+    with pytest.raises(TargetError, match=f"failed: {said}"), started(name):
+        pass

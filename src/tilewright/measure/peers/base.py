@@ -191,6 +191,8 @@ _BUILT_IN: dict[str, tuple[str, str, dict[str, str]]] = {
         "torch",
         {_CPU: "torch_compiled_engine", CUDA: "torch_compiled_gpu_engine"},
     ),
+    # TensorRT, which times its kernels while it builds: tens of seconds
+    "tensorrt": ("TensorRT", "tensorrt", {CUDA: "tensorrt_engine"}),
 }
 """The engine's name in tables, its package, and what its process runs on each kind of processor."""
 

@@ -1,0 +1,1 @@
+"""CUDA for Python, made up."""

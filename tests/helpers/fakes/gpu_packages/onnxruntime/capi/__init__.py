@@ -1,0 +1,1 @@
+"""What ONNX Runtime is made of, made up."""
