@@ -79,6 +79,16 @@ def test_odd_attentions(queries: int, keys: int, depth: int, causal: bool, numbe
 
 
 @executes
+@pytest.mark.parametrize(("split", "causal"), [(2, False), (4, True)])
+def test_several_blocks_share_keys(split: int, causal: bool) -> None:
+    tiles = dict(queries=4, thread_queries=1, lanes=8, thread_keys=1, split=split)
+    task = attention((2, 11, 16), (2, 45, 8), (2, 45, 12), heads=2, key_heads=1, causal=causal)
+    program = gpu_program(NAME, task, tiles)
+    assert len(program.launches) == 2 and len(program.workspaces) == 3
+    check_cuda_kernel(program, task)
+
+
+@executes
 def test_queries_that_see_nothing_are_no_number() -> None:
     """As in numpy: the first queries of a causal attention with fewer keys see none."""
     task = attention((1, 12, 8), (1, 5, 8), (1, 5, 8), heads=1, causal=True)
@@ -94,7 +104,7 @@ def test_queries_that_see_nothing_are_no_number() -> None:
 @executes
 def test_each_barrier_is_missed() -> None:
     task = attention((1, 32, 16), (1, 70, 16), (1, 70, 16), heads=1)
-    tiles = dict(queries=32, thread_queries=2, lanes=8, thread_keys=4)
+    tiles = dict(queries=32, thread_queries=2, lanes=8, thread_keys=4, split=1)
     program = gpu_program(NAME, task, tiles)
     parts = program.source.split("__syncthreads();")
     assert len(parts) == 5

@@ -7,6 +7,7 @@ import pytest
 
 from helpers.kernels.attention_tasks import attention
 from helpers.kernels.gpu_kernels import a_gpu, space_of
+from tilewright.core.records import Candidate
 from tilewright.cost.blocks import held
 from tilewright.graph.network import TensorType
 from tilewright.kernels.cuda.attention import SPEC
@@ -50,7 +51,7 @@ def test_every_setting_keeps_the_limits_of_a_launch(name: str) -> None:
 def test_facts_of_one_setting_by_hand() -> None:
     """100 queries and keys of depth 16, in blocks of 32 queries and steps of 32 keys."""
     on = a_gpu()
-    setting = dict(queries=32, thread_queries=4, lanes=8, thread_keys=4)
+    setting = dict(queries=32, thread_queries=4, lanes=8, thread_keys=4, split=1)
     told = dict[bool, dict[str, float]]()
     for causal in (False, True):
         task = attention((1, 100, 32), (1, 100, 32), (1, 100, 32), heads=2, causal=causal)
@@ -65,6 +66,18 @@ def test_facts_of_one_setting_by_hand() -> None:
     assert told[True]["steps"] == (1 + 2 + 3 + 4) / 4
     assert told[True]["estimate_s"] < whole["estimate_s"]
     assert told[True]["predicates"] == whole["predicates"] + 1
+
+
+def test_few_queries_share_their_keys() -> None:
+    """The default of a token has several blocks for each head; its parts are a workspace."""
+    task, on = TASKS["a token"], a_gpu()
+    columns = space_of(SPEC.name, task, on).columns(space_of(SPEC.name, task, on).listed())
+    known = facts(SPEC, task, on.target, on.resources, plain(task), columns)
+    best = columns[int(np.argmin(known["estimate_s"]))]
+    assert int(best["split"]) > 1
+    candidate = Candidate(implementation=SPEC.name, settings=tuple(best.items()), forms=plain(task))
+    taken = SPEC.workspaces(task, candidate, on.target, on.resources).shared
+    assert taken == tuple(4 * int(best["split"]) * 16 * wide for wide in (128, 1, 1))
 
 
 def test_what_it_does_not_take() -> None:

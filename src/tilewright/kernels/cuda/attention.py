@@ -21,20 +21,21 @@ from typing import Any
 import numpy as np
 
 from tilewright.core.forms import Form
-from tilewright.core.records import Settings
+from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Blocks, Column, Demand
 from tilewright.graph.operators.attention import Heads, visible_keys
 from tilewright.graph.workload import Workload
 from tilewright.kernels.attention import extents
-from tilewright.kernels.base import Knob, anchored
+from tilewright.kernels.base import Knob, Workspaces, anchored
 from tilewright.kernels.columns import Bools, Numbers, column
 from tilewright.kernels.cuda.base import CudaKernels, bytes_of
-from tilewright.kernels.cuda.product_costs import ways
+from tilewright.kernels.cuda.product_costs import sum_blocks, ways
 from tilewright.kernels.cuda.product_tiles import RUN, SINGLE_BYTES, VECTOR, WARP, held_behind
 from tilewright.kernels.cuda.products import FLOATS, MOST_ELEMENTS, is_pointwise, up_to
 
 _TILES, _THREAD_TILES, _LANES = (1, 2, 4, 8, 16, 32, 64, 128), (1, 2, 4, 8), (8, 16, 32)
+_SPLITS = (1, 2, 4, 8, 16)
 _MOST_THREADS, _MOST_SUMS, _MOST_WIDTH = 512, 64, 16
 _REGISTERS = (40.0, 1.0, 3.0)
 """Of a thread: always, for a sum, for a query."""
@@ -50,13 +51,14 @@ class AttentionTiles:
 
     A block has `queries`, each of its threads `thread_queries` of them; `lanes` threads share
     these. In a step each has `thread_keys` of the keys, and in the end `width` columns of the
-    values.
+    values. As many blocks as `split` says share the keys of their queries.
     """
 
     queries: Any
     thread_queries: Any
     lanes: Any
     thread_keys: Any
+    split: Any
     width: Any
 
     @property
@@ -80,6 +82,10 @@ class AttentionTiles:
         depth by depth, of values and of scores, which lie key by key."""
         queries, keys = self.queries + VECTOR, self.keys + VECTOR
         return queries, keys, self.columns, queries
+
+    def steps(self, heads: Heads) -> Any:
+        """Steps of a block along its part of the keys."""
+        return -(-heads.keys // (self.keys * self.split))
 
     def sizes(self, heads: Heads) -> tuple[Any, Any, Any]:
         """Elements in shared memory: of queries, of keys and in their place of scores, of
@@ -144,7 +150,12 @@ class CudaAttention(CudaKernels):
         kinds = (*operands[:3], result)
         sizes = [kind.elements for kind in (*kinds, *workload.types)]
         smallest = AttentionTiles(
-            queries=1, thread_queries=1, lanes=WARP, thread_keys=1, width=-(-heads.width // WARP)
+            queries=1,
+            thread_queries=1,
+            lanes=WARP,
+            thread_keys=1,
+            split=1,
+            width=-(-heads.width // WARP),
         )
         return (
             {kind.dtype for kind in kinds} <= FLOATS
@@ -159,13 +170,15 @@ class CudaAttention(CudaKernels):
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
-        """Queries of a block and of a thread, lanes that share them, keys of a lane."""
+        """Queries of a block and of a thread, lanes that share them, keys of a lane, and parts of
+        the keys."""
         queries = up_to(extents(workload).queries, _TILES)
         return (
             Knob(name="queries", values=queries, kind="split"),
             Knob(name="thread_queries", values=up_to(queries[-1], _THREAD_TILES), kind="split"),
             Knob(name="lanes", values=_LANES, kind="split"),
             Knob(name="thread_keys", values=_THREAD_TILES, kind="split"),
+            Knob(name="split", values=_SPLITS, kind="split"),
         )
 
     def valid(
@@ -198,7 +211,17 @@ class CudaAttention(CudaKernels):
         safe = tiles.where(fits)
         fits &= safe.shared_bytes(heads) <= limits.block_shared_bytes
         fits &= _registers(safe) * safe.threads <= limits.registers
-        return fits & (_blocks(heads, safe) <= limits.grid[0])
+        fits &= (safe.split - 1) * safe.steps(heads) * safe.keys < heads.keys
+        parts = safe.split * float(heads.batch * heads.heads * heads.queries * heads.width)
+        return fits & (_blocks(heads, safe) <= limits.grid[0]) & (parts < MOST_ELEMENTS)
+
+    def workspaces(
+        self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
+    ) -> Workspaces:
+        """What several blocks find of one result: sums, their largest scores, and totals."""
+        heads, split = extents(workload), int(candidate.setting("split"))
+        found = SINGLE_BYTES * split * heads.batch * heads.heads * heads.queries
+        return Workspaces(shared=(found * heads.width, found, found) if split > 1 else ())
 
     def demand(
         self,
@@ -213,15 +236,17 @@ class CudaAttention(CudaKernels):
         tiles = _columns(heads, settings)
         blocks, steps = np.asarray(_blocks(heads, tiles), np.float64), _steps(workload, tiles)
         threads = np.asarray(tiles.threads, np.float64)
+        found = float(heads.batch * heads.heads * heads.queries)
         block_depths = tiles.queries * tiles.keys * (heads.depth + tiles.columns)
-        useful = float(heads.batch * heads.heads * heads.queries) * (heads.depth + heads.width)
         seen = float(np.mean(_seen(workload)))
+        useful = found * (heads.depth + heads.width)
         issued, moved = _thread_instructions(workload, tiles), _shared_lines(workload, tiles)
         sizes = [bytes_of(kind.dtype) for kind in anchored(workload)[1][:3]]
         copied = tiles.keys * (heads.depth * sizes[1] + heads.width * sizes[2])
         whole = tiles.queries * (heads.depth * sizes[0] + heads.width * sizes[0])
         shared = np.asarray(tiles.shared_bytes(heads), np.float64)
         registers = _registers(tiles)
+        parts = SINGLE_BYTES * found * (heads.width + 2) * tiles.split * (tiles.split > 1)
         main = Blocks(
             count=blocks,
             threads=threads,
@@ -232,11 +257,11 @@ class CudaAttention(CudaKernels):
             shared_traffic_bytes=steps * moved * threads / WARP * _LINE_BYTES,
             traffic_bytes=steps * copied + whole,
             steps=1.0 + steps,
-            memory_bytes=workload.bytes,
+            memory_bytes=workload.bytes + parts,
         )
         return Demand(
             pieces=blocks,
-            blocks=(main,),
+            blocks=(main, sum_blocks(found * heads.width, tiles.split, parts)),
             details={
                 "threads": threads,
                 "registers": registers,
@@ -258,7 +283,7 @@ def _columns(heads: Heads, settings: Sequence[Settings]) -> AttentionTiles:
 
 
 def _blocks(heads: Heads, tiles: AttentionTiles) -> Any:
-    return heads.batch * heads.heads * -(-heads.queries // tiles.queries)
+    return heads.batch * heads.heads * -(-heads.queries // tiles.queries) * tiles.split
 
 
 def _registers(tiles: AttentionTiles) -> Column:
@@ -280,7 +305,9 @@ def _seen(workload: Workload) -> Column:
 def _steps(workload: Workload, tiles: AttentionTiles) -> Column:
     """Tiles of keys that a block goes through, on average over blocks."""
     count, seen = extents(workload).queries, _seen(workload)
-    pairs: list[tuple[int, int]] = np.stack([tiles.queries, tiles.keys], axis=-1).tolist()
+    pairs: list[tuple[int, int]] = np.stack(
+        [tiles.queries, tiles.keys * tiles.split], axis=-1
+    ).tolist()
     found = [
         np.ceil(seen[np.minimum(np.arange(own - 1, count + own - 1, own), count - 1)] / keys).mean()
         for own, keys in pairs

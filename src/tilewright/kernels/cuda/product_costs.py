@@ -50,7 +50,7 @@ def demand_of(workload: Workload, product: Product, tiles: Tiles, target: Target
     main = _product_blocks(workload, memory, target)
     return Demand(
         pieces=blocks,
-        blocks=(main, _sum_blocks(workload, memory)),
+        blocks=(main, sum_blocks(useful / product.depth, tiles.split, memory.parts)),
         details={
             "threads": main.threads,
             "registers": main.registers,
@@ -215,19 +215,16 @@ def _product_blocks(workload: Workload, memory: _Accesses, target: Target) -> Bl
     )
 
 
-def _sum_blocks(workload: Workload, memory: _Accesses) -> Blocks:
-    """None where no block has only a part of a depth."""
-    product, split = memory.product, memory.tiles.split
-    results = product.batch * product.rows * product.columns
+def sum_blocks(results: float, split: Column, moved_bytes: Column) -> Blocks:
+    """The kernel that adds up what several blocks found of each result; none where `split` is 1."""
     whole = np.where(split > 1, np.ceil(results / SUMMING_THREADS), 0.0)
-    moved = np.where(split > 1, memory.parts + memory.result_bytes, 0.0)
-    each = moved / np.maximum(1.0, whole)
+    moved = np.where(split > 1, moved_bytes + SINGLE_BYTES * results, 0.0)
     return Blocks(
         count=whole,
         threads=SUMMING_THREADS,
         registers=_SUMMING_REGISTERS,
         instructions=SUMMING_THREADS / WARP * (_RESULT_INSTRUCTIONS + 4.0 * split),
-        traffic_bytes=each,
+        traffic_bytes=moved / np.maximum(1.0, whole),
         memory_bytes=moved,
     )
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import gcd, inf
+from math import gcd, inf, prod
 from typing import Any
 
 from tvm import tirx
@@ -40,8 +40,10 @@ from tilewright.compiler.lower.cuda.statements import (
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import broadcast_index, in_type, unravelled
 from tilewright.core.targets import Resources, Target
+from tilewright.graph.operators.attention import Heads
 from tilewright.kernels.attention import extents
 from tilewright.kernels.cuda.attention import lines, run_of, tiles_of
+from tilewright.kernels.cuda.product_costs import SUMMING_THREADS
 from tilewright.kernels.cuda.product_tiles import VECTOR
 
 Expr = Any
@@ -82,15 +84,52 @@ class _Kernel:
         kind = program.workload.step_types(program.workload.anchor_index)[1]
         program.set_anchor(lambda _: mathematics.converted(self.reached, kind.dtype))
         self.result, self.final = result, program.operand(len(program.workload.types) - 1)
-        counts = (heads.batch, heads.heads, -(-heads.queries // tiles.queries))
-        with launched(program, counts[0] * counts[1] * counts[2], tiles.threads) as at:
-            block, self.thread = at
-            self.image, self.head, tile = unravelled(block, counts, self.simplify)
+        self.parts = self._parts() if tiles.split > 1 else []
+        counts = (heads.batch, heads.heads, -(-heads.queries // tiles.queries), tiles.split)
+        with launched(program, prod(counts), tiles.threads) as (block, self.thread):
+            self.image, self.head, tile, self.part = unravelled(block, counts, self.simplify)
             self.source = self.simplify(tirx.floordiv(self.head, heads.heads // heads.key_heads))
             self.first = tile * tiles.queries
             self.own, self.lane = self.simplify.split(self.thread, tiles.lanes)
             self._buffers()
             self._attend()
+        if self.parts:
+            count = prod(_result_shape(heads))
+            with launched(program, -(-count // SUMMING_THREADS), SUMMING_THREADS) as at:
+                block, thread = at
+                self._combined(block * SUMMING_THREADS + thread, count)
+
+    def _parts(self) -> list[Any]:
+        """What several blocks find of one result: sums, the largest score, and the total."""
+        heads = self.heads
+        shape = (self.tiles.split, heads.batch, heads.heads, heads.queries)
+        names = ("parts", "largest_parts", "total_parts")
+        return [
+            buffer(each, name, "global")
+            for each, name in zip(((*shape, heads.width), shape, shape), names, strict=True)
+        ]
+
+    def _combined(self, number: Expr, count: int) -> None:
+        """One result of the second kernel."""
+        heads = self.heads
+        place = unravelled(number, _result_shape(heads), self.simplify)
+        image, query, head, column = place
+        with where(number < count if count % SUMMING_THREADS else None):
+            largest, total, found = (
+                buffer((1,), name, "local") for name in ("top", "whole", "found")
+            )
+            largest[0], total[0], found[0] = _single(-inf), _single(0), _single(0)
+            with named(build.serial(0, self.tiles.split), "part") as part:
+                largest[0] = tirx.max(largest[0], self.parts[1][part, image, head, query])
+            base = tirx.Select(largest[0] == _single(-inf), _single(0), largest[0])
+            with named(build.serial(0, self.tiles.split), "part") as part:
+                at = (part, image, head, query)
+                weight = tirx.exp(self.parts[1][at] - base)
+                total[0] = total[0] + weight * self.parts[2][at]
+                found[0] = found[0] + weight * self.parts[0][(*at, column)]
+            self.reached = found[0] / total[0]
+            at = [image, query, head * heads.width + column]
+            self.result[tuple(at)] = self.final.read(at)
 
     def _buffers(self) -> None:
         tiles = self.tiles
@@ -121,7 +160,7 @@ class _Kernel:
         with unrolled(tiles.thread_queries * tiles.width, "i") as i:
             self.sums[i] = _single(0)
         with named(build.serial(0, self._steps()), "step") as step:
-            self.begin = step * tiles.keys
+            self.begin = (self.part * tiles.steps(heads) + step) * tiles.keys
             self._copied(_KEYS, self._key, (tiles.keys, heads.depth), across=True)
             self._copied(_VALUES, self._value, (tiles.keys, tiles.columns), across=False)
             self._compared()
@@ -132,11 +171,13 @@ class _Kernel:
     def _steps(self) -> Expr:
         """Tiles of keys that a query of the tile sees."""
         heads, tiles = self.heads, self.tiles
+        each = tiles.steps(heads)
         if not self.step.attribute("causal"):
-            return -(-heads.keys // tiles.keys)
+            return each
         last = tirx.min(self.first + (tiles.queries - 1), heads.queries - 1)
         seen = tirx.max(last + (heads.keys - heads.queries + 1), 0)
-        return tirx.floordiv(seen + (tiles.keys - 1), tiles.keys)
+        ahead = tirx.floordiv(seen + (tiles.keys - 1), tiles.keys) - self.part * each
+        return tirx.max(tirx.min(ahead, each), 0) if self.parts else ahead
 
     # ----- places ----------------------------------------------------------------------------
 
@@ -224,7 +265,12 @@ class _Kernel:
         return value, [self._is_key(key), beyond]
 
     def _is_key(self, key: Expr) -> Expr:
-        return key < self.heads.keys if self.heads.keys % self.tiles.keys else None
+        return key < self.heads.keys if self._torn() else None
+
+    def _torn(self) -> bool:
+        """Whether there are more places for keys than keys."""
+        heads, tiles = self.heads, self.tiles
+        return tiles.steps(heads) * tiles.split * tiles.keys > heads.keys
 
     # ----- a step ----------------------------------------------------------------------------
 
@@ -240,7 +286,7 @@ class _Kernel:
                 at = i * keys + j
                 self.products[at] = self.products[at] + self.query[i] * self.key[j]
         plain = not (self.mask or self.step.attribute("causal"))
-        if plain and self.heads.keys % tiles.keys == 0:
+        if plain and not self._torn():
             return
         with self._each_query() as i, unrolled(keys, "j") as j:
             at = i * keys + j
@@ -321,14 +367,25 @@ class _Kernel:
             self.scale[i] = _single(1) / self.total[i]
         with self._each_query() as i, unrolled(tiles.width // together, "vector") as vector:
             query, column = self.first + self._query_at(i), self._column_at(vector * together)
-            with (
-                where(
-                    query < heads.queries if heads.queries % tiles.queries else None,
-                    column < heads.width if tiles.columns > heads.width else None,
-                ),
-                elements(together) as lane,
-            ):
-                number = i * tiles.width + vector * together + lane
-                self.reached = self.sums[number] * self.scale[i]
-                at = [self.image, query, self.head * heads.width + column + lane]
-                self.result[tuple(at)] = self.final.read(at)
+            inside = query < heads.queries if heads.queries % tiles.queries else None
+            beyond = column < heads.width if tiles.columns > heads.width else None
+            with where(inside, beyond), elements(together) as lane:
+                total = self.sums[i * tiles.width + vector * together + lane]
+                if self.parts:
+                    at = (self.part, self.image, self.head, query, column + lane)
+                    self.parts[0][at] = total
+                else:
+                    self.reached = total * self.scale[i]
+                    at = [self.image, query, self.head * heads.width + column + lane]
+                    self.result[tuple(at)] = self.final.read(at)
+        with self._each_query() as i:
+            query = self.first + self._query_at(i)
+            inside = query < heads.queries if heads.queries % tiles.queries else None
+            for part, value in zip(self.parts[1:], (self.largest, self.total), strict=False):
+                with where(inside, self.lane == 0):
+                    part[self.part, self.image, self.head, query] = value[i]
+
+
+def _result_shape(heads: Heads) -> tuple[int, int, int, int]:
+    """The result's shape with its heads apart."""
+    return heads.batch, heads.queries, heads.heads, heads.width
