@@ -8,15 +8,16 @@ rows of one are known without building it; `benchmarks/network_tasks.py` writes 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from tilewright.core.errors import ModelError, UsageError, close_matches
-from tilewright.core.events import EventSink, Stage
+from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.grouping import grouped
 from tilewright.graph.tasks import bare_key
 from tilewright.insight.single_operators import default_kernel
@@ -24,7 +25,8 @@ from tilewright.measure.circumstances import PROBE
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import CONFIGURATIONS, collecting
 from tilewright.predict.base import Integers
-from tilewright.predict.collected import Row, nearest, shipped_data
+from tilewright.predict.collected import Row, nearest, shipped_data, training_set
+from tilewright.predict.energies import EnergyPredictors, at_one_power
 from tilewright.predict.evaluation import (
     ALL,
     POORER,
@@ -119,7 +121,8 @@ def evaluate_kernels(predictors: Predictors, request: EvaluateRequest) -> Evalua
 
     By configuration, groups are all rows, the implementations, and what features of the operator
     alone would reach, and all features but those of the schedule; by network the networks; by
-    device the device classes.
+    device the device classes. By configuration energy and power are judged, too, where enough of
+    them was measured.
 
     Raises UsageError for a family of which nothing is known, for fewer than two device classes to
     tell apart, and for too few samples of a device; ModelError for too few rows, or none of a
@@ -132,8 +135,12 @@ def evaluate_kernels(predictors: Predictors, request: EvaluateRequest) -> Evalua
         predictors.events(Stage(name="evaluate", detail=f"{family} by {request.split}"))
         return _SPLITS[request.split](classes, family, request)
 
-    cases = [(family, partial(assess, family)) for family in _families(classes, request)]
-    return evaluated(request, cases, predictors.events)
+    families = _families(classes, request)
+    cases = [(family, partial(assess, family)) for family in families]
+    energies = EnergyPredictors(predictors=predictors)
+    metered = families if request.split == "configuration" else ()
+    more = (found for name in metered for found in _of_energy(energies, name, request))
+    return evaluated(request, chain(cases, more), predictors.events)
 
 
 def _families(classes: Sequence[Predictors], request: EvaluateRequest) -> list[str]:
@@ -171,17 +178,66 @@ def _by_configuration(
 ) -> Assessment:
     (predictors,) = classes
     data = predictors.training_set(family)
+    parts = _with_fewer_facts(data, request, predictors.base(family))
+    return Assessment(learnt=[_learnt(predictors, data)], parts=_with_groups(parts))
+
+
+def _with_fewer_facts(
+    data: TrainingSet, request: EvaluateRequest, base: FamilyModel | None = None
+) -> dict[str, HeldOut]:
+    """All rows, by a predictor with all facts, and by poorer ones."""
     names = data.features.names
     poorer = (
         [name for name in names if name.startswith("op.")],
         [name for name in names if not name.startswith("schedule.")],
     )
-    fits = [partial(fit_kernels, columns=columns) for columns in poorer]
-    fits.append(partial(fit_kernels, base=predictors.base(family)))
-    *fewer, found = (cross_validated(data, fit, request.folds, request.seed) for fit in fits)
-    groups = found.by_group(sorted(set(found.groups)))
-    parts = {ALL: found, **groups, **dict(zip(POORER, fewer, strict=True))}
-    return Assessment(learnt=[_learnt(predictors, data)], parts=parts)
+    fits = [
+        partial(fit_kernels, base=base),
+        *(partial(fit_kernels, columns=columns) for columns in poorer),
+    ]
+    found = [cross_validated(data, fit, request.folds, request.seed) for fit in fits]
+    return dict(zip((ALL, *POORER), found, strict=True))
+
+
+def _with_groups(parts: Mapping[str, HeldOut]) -> dict[str, HeldOut]:
+    """The same with the rows of each group by themselves, behind all of them."""
+    everything = parts[ALL]
+    groups = everything.by_group(sorted(set(everything.groups)))
+    return {ALL: everything, **groups, **{name: parts[name] for name in POORER}}
+
+
+def _of_energy(
+    energies: EnergyPredictors, family: str, request: EvaluateRequest
+) -> Iterator[tuple[str, Callable[[], Assessment]]]:
+    """Joules of a call and watts meanwhile, as `predict` tells them, where enough was measured:
+    energy by a model of its own, power as energy over time, each by models that had not seen the
+    configuration."""
+    predictors, rows = energies.predictors, energies.rows(family)
+    if len(rows) < LEAST_ROWS:
+        return
+    predictors.events(Stage(name="evaluate", detail=f"{family} by {request.split}: energy"))
+    power_w, alike = at_one_power(rows)
+    try:
+        both = [
+            training_set(each, family, predictors.placement, predictors.peaks)
+            for each in (alike, rows)
+        ]
+        at_power, times = (_with_fewer_facts(data, request) for data in both)
+    except ModelError as error:
+        predictors.events(Note(message=f"{family}, energy: {error.message}"))
+        return
+    parts = {name: part.scaled("energy_j", "J", power_w) for name, part in at_power.items()}
+    powers = {
+        name: replace(
+            part.scaled("power_w", "W", 1 / times[name].measured, 1 / times[name].predicted),
+            reach=np.hypot(part.reach, times[name].reach),
+        )
+        for name, part in parts.items()
+    }
+    for found in (parts, powers):
+        named = replace(both[0], target_name=found[ALL].target, unit=found[ALL].unit)
+        learnt = [_learnt(predictors, named)]
+        yield family, partial(Assessment, learnt=learnt, parts=_with_groups(found))
 
 
 def _by_network(classes: Sequence[Predictors], family: str, request: EvaluateRequest) -> Assessment:

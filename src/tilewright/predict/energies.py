@@ -8,11 +8,11 @@ that energies stay bounded by what training saw, and intervals are made alike.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import expm1, isfinite
+from math import expm1, inf, isfinite
 from statistics import median
 
 from tilewright.core.errors import ModelError, UsageError, close_matches
@@ -66,6 +66,10 @@ class EnergyPredictors:
             for row in rows
         }
 
+    def rows(self, family: str) -> list[Row]:
+        """The rows of a family with energy above zero."""
+        return with_energy(self._rows.get(family, ()))
+
     def families(self) -> list[str]:
         """The families that energy was measured of."""
         return sorted(self._rows)
@@ -112,18 +116,29 @@ def fit_energies(
 ) -> FamilyModel:
     """Learn from the rows of a family whose energy is a number above zero. Raises ModelError where
     these are too few."""
-    known = [
-        (row, row.energy_j) for row in rows if row.energy_j and 0 < row.energy_j < float("inf")
-    ]
-    if not known:
+    rows = with_energy(rows)
+    if not rows:
         raise ModelError(
             f"no energy of {family} was measured",
             hint=collecting(family, "--power"),
         )
-    power_w = median(energy_j / row.latency_s for row, energy_j in known)
-    at_one_power = [replace(row, latency_s=energy_j / power_w) for row, energy_j in known]
-    model = fit_kernels(training_set(at_one_power, family, placement, peaks))
+    power_w, alike = at_one_power(rows)
+    model = fit_kernels(training_set(alike, family, placement, peaks))
     return replace(model, power_w=power_w)
+
+
+def with_energy(rows: Iterable[Row]) -> list[Row]:
+    """The rows whose energy is a number above zero."""
+    return [row for row in rows if row.energy_j and 0 < row.energy_j < inf]
+
+
+def at_one_power(rows: Sequence[Row]) -> tuple[float, list[Row]]:
+    """The median power in watts of rows `with_energy`, at least one, and the rows with the times
+    that their energies would take at it."""
+    energies_j = [row.energy_j or 0.0 for row in rows]
+    each = list(zip(rows, energies_j, strict=True))
+    power_w = median(energy_j / row.latency_s for row, energy_j in each)
+    return power_w, [replace(row, latency_s=energy_j / power_w) for row, energy_j in each]
 
 
 def why_none(kernels: Sequence[Kernel], energies_j: Sequence[float | None]) -> str:

@@ -101,6 +101,19 @@ class HeldOut:
             groups=self.groups[rows],
         )
 
+    def scaled(
+        self, target: str, unit: str, factor: float | Floats, foreseen: float | Floats | None = None
+    ) -> HeldOut:
+        """Another target that is this one times a factor, of predictions times `foreseen` where it
+        was predicted, too."""
+        return replace(
+            self,
+            target=target,
+            unit=unit,
+            measured=factor * self.measured,
+            predicted=(factor if foreseen is None else foreseen) * self.predicted,
+        )
+
     def by_group(self, names: Iterable[str]) -> dict[str, HeldOut]:
         """The rows of each of these groups."""
         return {name: self.part(self.groups == name) for name in names}

@@ -22,7 +22,7 @@ from helpers.plugins.simulated_gpu import POINTS, TARGET, h100
 from helpers.records.predictor_rows import SMALL
 from tilewright.collect.design import Design
 from tilewright.core.events import discard
-from tilewright.core.records import Candidate, Placement
+from tilewright.core.records import Candidate, EnergyUse, Placement
 from tilewright.core.targets import Target
 from tilewright.cost import blocks
 from tilewright.cost.demand import Demand
@@ -35,7 +35,7 @@ from tilewright.kernels.spaces import spaces
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import configurations_of, drawn
 from tilewright.plan.preparation import prepare_outline
-from tilewright.predict.evaluation import EvaluateRequest, EvaluateRow
+from tilewright.predict.evaluation import POORER, EvaluateRequest, EvaluateRow
 from tilewright.predict.kernel_features import Kernel, kernel_table
 from tilewright.predict.modelling import predictors_of
 from tilewright.store import open_store
@@ -128,31 +128,67 @@ def test_a_row_has_the_shape_of_the_launch_and_what_the_schedule_tells(family: s
         assert columns["schedule.waves"][row] == told["waves"][0]
 
 
+def judged_by_configuration(
+    family: str, kernels: Sequence[Kernel], path: Path, powers_w: Sequence[float] = ()
+) -> dict[tuple[str, str], EvaluateRow]:
+    """What `evaluate` says of predictors of these kernels, by target and group, with the powers
+    that a meter told of the first ones."""
+    placement = h100()
+    peaks = datasheet_peaks(placement.target)
+    assert peaks is not None
+    here = {"device_class": placement.device.class_key, "resources": placement.resources}
+    with open_store(path) as store:
+        store.add_device(placement.device)
+        store.add_workloads({workload.key: workload for workload, _ in kernels}.values())
+        for number, time_s in enumerate(times_s(kernels, placement.target)):
+            energy = None
+            if number < len(powers_w):
+                power_w = powers_w[number]
+                energy = EnergyUse(method="made up", energy_j=power_w * time_s, power_w=power_w)
+            store.add([measured(*kernels[number], time_s, energy=energy, **here)])
+        for name, value in asdict(peaks).items():
+            store.add_peak(placement.key, name, value)
+        asked = EvaluateRequest(family=family, split="configuration", folds=3)
+        found = evaluate_kernels(predictors_of(placement, store, discard), asked).result
+    return {(row.target, row.group): row for row in found.rows}
+
+
 @pytest.mark.parametrize("family", ["conv2d", "dense", "softmax"])
 def test_facts_of_the_schedule_explain_what_sizes_and_knobs_do_not(
     family: str, tmp_path: Path
 ) -> None:
+    kernels = kernels_of(family, 32, 2, h100())
+    rows = judged_by_configuration(family, kernels, tmp_path / "t.db")
+    assert {target for target, _ in rows} == {"latency_s"}
+    everything = rows["latency_s", "all"]
+    assert everything.mape < 0.15
+    for group in POORER:
+        assert rows["latency_s", group].n == everything.n == len(kernels)
+        assert 2 * everything.mape < rows["latency_s", group].mape
+
+
+def test_energy_and_power_are_judged_with_and_without_facts(tmp_path: Path) -> None:
+    """The card draws more the more of its threads are held."""
     placement = h100()
-    kernels = kernels_of(family, 32, 2, placement)
+    kernels = kernels_of("softmax", 32, 2, placement)
     peaks = datasheet_peaks(placement.target)
     assert peaks is not None
-    here = {"device_class": placement.device.class_key, "resources": placement.resources}
-    with open_store(tmp_path / "t.db") as store:
-        store.add_device(placement.device)
-        store.add_workloads({workload.key: workload for workload, _ in kernels}.values())
-        store.add(
-            measured(*kernel, time_s, **here)
-            for kernel, time_s in zip(kernels, times_s(kernels, placement.target), strict=True)
-        )
-        for name, value in asdict(peaks).items():
-            store.add_peak(placement.key, name, value)
-        asked = EvaluateRequest(family=family, split="configuration", folds=3)
-        judged = evaluate_kernels(predictors_of(placement, store, discard), asked)
-    rows: dict[str, EvaluateRow] = {row.group: row for row in judged.result.rows}
-    poorer = rows["operator facts alone"], rows["without facts of the schedule"]
-    assert all(row.n == rows["all"].n == len(kernels) for row in poorer)
-    assert rows["all"].mape < 0.15
-    assert all(2 * rows["all"].mape < row.mape for row in poorer)
+    table = kernel_table(kernels, placement, peaks)
+    occupancy = table.values[:, table.names.index("schedule.occupancy")]
+    powers_w = (100 + 300 * occupancy).tolist()
+    rows = judged_by_configuration("softmax", kernels, tmp_path / "t.db", powers_w)
+    assert {target for target, _ in rows} == {"latency_s", "energy_j", "power_w"}
+    for target, most in (("energy_j", 0.2), ("power_w", 0.15)):
+        everything = rows[target, "all"]
+        assert everything.n == len(kernels) and everything.mape < most
+        assert 1.5 * everything.mape < rows[target, POORER[0]].mape
+        assert everything.mape < rows[target, POORER[1]].mape
+
+
+def test_too_few_energies_take_nothing_from_the_times(tmp_path: Path) -> None:
+    kernels = kernels_of("softmax", 32, 2, h100())
+    rows = judged_by_configuration("softmax", kernels, tmp_path / "t.db", [100.0] * 42)
+    assert {target for target, _ in rows} == {"latency_s"}
 
 
 def test_from_collecting_on_a_gpu_to_a_prediction(tmp_path: Path) -> None:
