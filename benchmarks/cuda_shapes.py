@@ -167,12 +167,31 @@ def _stream(rng: Draw) -> Workload:
     return workload([shape], step("sigmoid", 0), step("multiply", 0, 1))
 
 
+def _attention(rng: Draw) -> Workload:
+    batch, key_heads, width = _one(rng, (1, 2)), _one(rng, (1, 2, 3)), _one(rng, (4, 5, 8, 13, 24))
+    heads = key_heads * _one(rng, (1, 1, 2))
+    queries, keys = _one(rng, _LENGTHS[:9]), _one(rng, _LENGTHS[:9])
+    shapes = [
+        (batch, queries, heads * width),
+        (batch, keys, key_heads * width),
+        (batch, keys, key_heads * _one(rng, (4, 7, 8))),
+    ]
+    inputs = (0, 1, 2)
+    if rng.integers(2):
+        shapes.append((batch, 1, 1, keys))
+        inputs = (0, 1, 2, 3)
+    named = dict(heads=heads, key_heads=key_heads, scale=0.4, fill="-inf")
+    causal = bool(rng.integers(2)) and queries <= keys
+    return workload(shapes, step("attention", *inputs, causal=causal, **named))
+
+
 FAMILIES: dict[str, Callable[[Draw], Workload]] = {
     "convolution": _convolution,
     "depthwise": _depthwise,
     "transposed": _transposed,
     "dense": _dense,
     "product": _product,
+    "attention": _attention,
     "rows": _row,
     "windows": _window,
     "stream": _stream,
