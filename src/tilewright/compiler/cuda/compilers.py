@@ -25,7 +25,7 @@ from tilewright.hardware.gpus import CompilerReport
 Form = Literal["cubin", "ptx"]
 
 _TIMEOUT_S = 120.0
-_PTXAS = ("-v", "--register-usage-level=10", "--warn-on-local-memory-usage")
+_PTXAS = ("-v", "--warn-on-local-memory-usage")
 _FAST_MATH = "--use_fast_math"
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
