@@ -42,7 +42,7 @@ def compare(
         str | None,
         Parameter(
             help="Engines to compare with, separated by commas; missing ones are skipped. By "
-            "default onnxruntime,openvino,torch, on GPUs onnxruntime,torch,torch_compiled,"
+            "default onnxruntime,openvino,torch, on GPUs onnxruntime,torch,torch_compiled,jax,"
             "tensorrt. torch_compiled and tensorrt compile for tens of seconds; doctor lists all."
         ),
     ] = None,

@@ -31,7 +31,7 @@ from tilewright.store.base import Store
 from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
 
 _OURS = "tilewright"
-_USUAL = {CUDA: ("onnxruntime", "torch", "torch_compiled", "tensorrt")}
+_USUAL = {CUDA: ("onnxruntime", "torch", "torch_compiled", "jax", "tensorrt")}
 _OTHERWISE = ("onnxruntime", "openvino", "torch")
 
 

@@ -142,7 +142,15 @@ def test_engines_compute_in_a_stream_on_memory_of_the_gpu(
         assert peer.time(suite.image(), 5, 2) == pytest.approx([2.5e-3] * 5), "by its events"
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", "tensorrt"])
+def test_jax_counts_many_runs_as_one_sample() -> None:
+    with started("jax") as peer:
+        assert (peer.precision, mode_of(peer)) == ("fp32", "")
+        assert off_by(peer) < 1e-6
+        samples_s = peer.time(suite.image(), 3, 1)
+        assert len(samples_s) == 3 and min(samples_s) > 0
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "tensorrt", "jax"])
 def test_by_default_they_compute_in_tf32(name: str) -> None:
     with started(name, "default") as peer:
         assert peer.precision == "tf32"
@@ -154,6 +162,7 @@ def test_by_default_they_compute_in_tf32(name: str) -> None:
     [
         ("onnxruntime", "FAKE_ONNXRUNTIME=no provider", "NoGpu: ONNX Runtime 9.9 is built without"),
         ("onnxruntime", "FAKE_ONNXRUNTIME=no libraries", "NoGpu: ONNX Runtime cannot load its"),
+        ("jax", "FAKE_JAX=no gpu", "NoGpu: JAX 0.99 finds no GPU that it can use"),
         ("tensorrt", "FAKE_TENSORRT=refuses", "Refused: error 0: no importer for Frobnicate"),
         ("tensorrt", "FAKE_CUDA=no memory", ".*memory"),
         ("tensorrt", "FAKE_TENSORRT=no context", ".*out of the GPU's memory"),

@@ -191,6 +191,8 @@ _BUILT_IN: dict[str, tuple[str, str, dict[str, str]]] = {
         "torch",
         {_CPU: "torch_compiled_engine", CUDA: "torch_compiled_gpu_engine"},
     ),
+    # JAX, on our graph of the model, which XLA compiles as a whole
+    "jax": ("JAX", "jax", {CUDA: "jax_engine"}),
     # TensorRT, which times its kernels while it builds: tens of seconds
     "tensorrt": ("TensorRT", "tensorrt", {CUDA: "tensorrt_engine"}),
 }

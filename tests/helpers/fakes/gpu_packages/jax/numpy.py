@@ -1,0 +1,3 @@
+"""What `jax.numpy` has, by numpy."""
+
+from numpy import *  # noqa: F403
