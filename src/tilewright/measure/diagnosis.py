@@ -110,12 +110,13 @@ def _peer(name: str) -> Check:
     if reason is None:
         return Check(name=f"peer {name}", status="ok", detail="installed")
     needed = name == "onnxruntime"
+    missing = find_spec(peer.package.partition(".")[0]) is None
     extra = peer.package if name in PEERS.others() else f"tilewright[{peer.package}]"
     return Check(
         name=f"peer {name}",
         status="problem" if needed else "ok",
         detail=reason,
-        advice="Reinstall tilewright." if needed else f"pip install '{extra}' adds it.",
+        advice="Reinstall tilewright." if needed else f"pip install '{extra}' adds it." * missing,
     )
 
 

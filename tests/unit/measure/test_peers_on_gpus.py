@@ -14,6 +14,7 @@ from helpers.fakes.cuda_bindings import CudaBindings
 from tilewright.core.errors import TargetError
 from tilewright.hardware.gpus import gpu_target
 from tilewright.hardware.target import parse_gpu
+from tilewright.measure import diagnosis
 from tilewright.measure.cuda_networks import environment_of
 from tilewright.measure.peers import base
 from tilewright.measure.peers.base import EngineRefused, ProcessPeer, make_peer, mode_of
@@ -174,3 +175,9 @@ def test_what_they_refuse_is_said(
     monkeypatch.setenv(*fault.split("="))
     with pytest.raises(TargetError, match=f"failed: {said}"), started(name):
         pass
+
+
+def test_doctor_does_not_advise_to_install_what_is_there() -> None:
+    found = diagnosis._peer("tensorrt")
+    assert (found.status, found.advice) == ("ok", "")
+    assert found.detail == "it computes on processors of the kind cuda, not cpu"
