@@ -1,3 +1,9 @@
 """What `jax.numpy` has, by numpy."""
 
-from numpy import *  # noqa: F403
+from __future__ import annotations
+
+import numpy as np
+
+
+def __getattr__(name):
+    return getattr(np, name)
