@@ -112,6 +112,8 @@ def _product(rng: Draw) -> Workload:
 
 def _row(rng: Draw) -> Workload:
     shape = (_one(rng, (1, 2, 5)), _one(rng, _CHANNELS), _one(rng, _LENGTHS))
+    if not rng.integers(3):
+        shape = (_one(rng, (1, 2)), _one(rng, (1, 3)), _one(rng, (1031, 4099, 16411)))
     kind = str(rng.choice(["softmax", "log_softmax", "layer_norm", "rms_norm", "reduce"]))
     if kind == "layer_norm":
         anchor = step("layer_norm", 0, 1, 2, axis=2, epsilon=1e-5)

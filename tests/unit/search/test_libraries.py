@@ -132,5 +132,5 @@ def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_device_elsewhere_has_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     there = type("Access", (), {"here": False, "name": "rpc"})
     monkeypatch.setattr(targeting, "access_to", lambda _device: there)
-    with pytest.raises(TargetError, match="'rpc': libraries are on this machine only"):
+    with pytest.raises(TargetError, match="libraries are on this machine's CPU only"):
         targeting.allowing(PLACEMENT, NAME)

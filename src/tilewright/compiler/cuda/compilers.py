@@ -1,8 +1,8 @@
 """NVIDIA's compilers, which need no GPU: a cubin of CUDA C++, and what they report of it.
 
 nvcc, of the CUDA toolkit, where it is on the PATH; else NVRTC, of NVIDIA's packages on PyPI
-(`pip install 'tilewright[cuda]'`). Both get the options with which TVM compiles what it runs, among
-them `--use_fast_math` and a level of ptxas' use of registers, so that reports are of those kernels.
+(`pip install 'tilewright[cuda]'`). Both get `--use_fast_math`, as TVM compiles what it runs; TVM's
+level of ptxas' use of registers they do not get, at which some kernels spill.
 """
 
 from __future__ import annotations
