@@ -127,7 +127,7 @@ def test_one_that_was_faster_is_shipped_shown_and_run_where_that_is_allowed(
     with pytest.raises(tilewright.TargetError, match="onnxruntime is not installed") as caught:
         tilewright.load(out)
     assert caught.value.hint == "pip install onnxruntime"
-    monkeypatch.setattr(artifacts, "access_to", lambda _device: type("There", (), {"here": False}))
+    monkeypatch.setattr(artifacts, "in_this_process", lambda _placement: False)
     with pytest.raises(tilewright.TargetError, match="is not on the device"):
         artifacts.refuse_elsewhere(open_artifact(out), session.placement)
 

@@ -21,6 +21,7 @@ from tilewright.core.results import GraphTuneResult, OptimizeResult
 from tilewright.core.timings import Speedup, Timing
 from tilewright.cost.floors import Peaks
 from tilewright.deploy.artifact import Artifact, load_one
+from tilewright.deploy.manifest import LIBRARIES, LIBRARY
 from tilewright.deploy.publishing import DRAWING, FILES, REPORT, publish, staging
 from tilewright.deploy.racing import LOST, Race, timing_of
 from tilewright.graph.plan import NetworkPlan
@@ -304,9 +305,12 @@ class OptimizedNetwork:
         Raises `OutputError` where a file cannot be written; what was there before then stays.
         """
         target = arguments.path_of(folder, "folder")
+        libraries = (LIBRARY, *LIBRARIES.values())
+        there = [name for name in libraries if (self.folder / name).exists()]
+        absent = {*libraries, DRAWING} - set(there or [LIBRARY])
         with staging(target) as made:
             for name in FILES:
-                if name != DRAWING or (self.folder / name).exists():
+                if name not in absent or (self.folder / name).exists():
                     _copy(self.folder / name, made / name, target)
             publish(made, target)
         return target

@@ -136,7 +136,7 @@ def test_options_take_lists_and_numbers_of_numpy() -> None:
 def test_a_name_that_is_close_is_guessed(session: tw.Session) -> None:
     with pytest.raises(UsageError, match="Did you mean budget"):
         session.optimize("zoo:mlp", bugdet=2)  # type: ignore[call-arg]
-    with pytest.raises(UsageError, match="Known: onnxruntime"):
+    with pytest.raises(UsageError, match="Known: .*onnxruntime"):
         session.compare("zoo:mlp", peers="nonsense")
 
 
