@@ -12,6 +12,7 @@ from tilewright.compiler.cuda.compilers import nvrtc
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import Event, Note
 from tilewright.core.predictions import ExplainResult
+from tilewright.insight import cuda_explaining
 
 H100 = "cuda -model=H100"
 UNTUNED = "cuda_default"
@@ -44,8 +45,9 @@ def test_a_second_row_changes_the_rule() -> None:
 
 
 @nvcc
-def test_where_a_wave_begins() -> None:
+def test_where_a_wave_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """98 blocks an image, nine times 132 at once: twelve images; measured so on an H100."""
+    monkeypatch.setattr(cuda_explaining, "numbers_of", lambda _name, **_batch: {"n": 12})
     found, notes = explained("op:conv2d[n=12,c=64,h=56,k=3,pad=1,out=64]", implementation=UNTUNED)
     if found.facts["registers"] != 56:
         pytest.skip("another nvcc gives other registers")

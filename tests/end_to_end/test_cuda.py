@@ -8,12 +8,12 @@ import pytest
 
 from helpers.commands.command_line import run, succeed
 
-OPERATOR = "op:conv2d[c=16,h=14,k=3,pad=1,out=32]"
+OPERATOR = "op:dense[m=33,k=64,n=33]"
 H100 = ("--target", "cuda -model=H100")
 
 
 def test_facts_and_differences_as_json(tmp_path: Path) -> None:
-    other = OPERATOR.replace("pad=1", "pad=0")
+    other = OPERATOR.replace("n=33", "n=65")
     data = succeed(tmp_path, "explain", OPERATOR, "--versus", other, *H100)
     assert {"factors", "turning_points", "facts"} <= set(data)
     assert data["factors"] == []
