@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ def factors_of(program: Program, tiles: Tiles) -> Factors:
     return _BY_ANCHOR[anchored(program.workload)[0].operator](program, tiles)
 
 
-class Factors:
+class Factors(ABC):
     """The operands of a product in single precision, by matrix, row, column and depth."""
 
     shape: tuple[int, ...]
@@ -55,17 +56,17 @@ class Factors:
             return [self.place(step, depth)[0] < self.shape[0]]
         return [step * self.tiles.depth + depth < self.product.depth]
 
+    @abstractmethod
     def left(self, matrix: Expr, row: Expr, k: Depth) -> Factor:
         """A factor of the left matrix."""
-        raise NotImplementedError
 
+    @abstractmethod
     def right(self, matrix: Expr, col: Expr, k: Depth) -> Factor:
         """A factor of the right matrix."""
-        raise NotImplementedError
 
+    @abstractmethod
     def index(self, matrix: Expr, row: Expr, col: Expr) -> list[Expr]:
         """Where a result lies."""
-        raise NotImplementedError
 
     def beyond(self, matrix: Expr, index: Sequence[Expr]) -> list[Expr]:
         """Conditions under which a place is one of the result, beside the extents."""
