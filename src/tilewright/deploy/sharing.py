@@ -5,7 +5,8 @@
 
 The plan of a shape raced already. It races once more against one in which every task packs its
 weights as an earlier shape does, with the best settings that do so. Where that is too slow, the
-tasks that lose most time per byte keep weights of their own.
+tasks that lose most time per byte keep weights of their own. How slow is told by the tasks that
+changed, in their places: whole networks of equal kernels differ by more than sharing may cost.
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ def agree(race: Race, earlier: Sequence[NetworkPlan], store: Store, max_error: f
     if not change:
         return
     found = _raced(race, best, change, SHARED)
-    if found is not None and _slower(found, race) > _AIM:
+    if found is not None and _slower(found, best.plan, change, race) > _AIM:
         kept = _affordable(found, best.plan, change, race)
         if kept and kept != change:
+            change = kept
             found = _raced(race, best, kept, f"some {SHARED}")
-    if found is not None and _slower(found, race) <= ALLOWED:
+    if found is not None and _slower(found, best.plan, change, race) <= ALLOWED:
         race.finished = [found, *(each for each in race.finished if each is not found)]
 
 
@@ -66,10 +68,29 @@ def _raced(
     return next((each for each in race.finished if each.name == name), None)
 
 
-def _slower(found: PlanResult, race: Race) -> float:
-    """How many times as slow as the fastest."""
-    fastest = min(timing_of(each).latency_s for each in race.finished)
-    return timing_of(found).latency_s / fastest
+def _losses_s(
+    found: PlanResult, before: PlanResult, change: Mapping[TaskKey, Candidate]
+) -> dict[TaskKey, float | None]:
+    """Time that all calls of each changed task lose in their places; None where it is unknown."""
+    losses: dict[TaskKey, float | None] = dict.fromkeys(change)
+    for key in change:
+        own_s, now_s = before.task(key).in_place_s, found.task(key).in_place_s
+        if own_s is not None and now_s is not None:
+            losses[key] = before.plan.tasks[key].count * (now_s - own_s)
+    return losses
+
+
+def _slower(
+    found: PlanResult, own_plan: NetworkPlan, change: Mapping[TaskKey, Candidate], race: Race
+) -> float:
+    """How many times as slow as before a plan is with some tasks changed: by these tasks alone,
+    where all were timed in their places."""
+    before = _before(own_plan, race)
+    losses = [*_losses_s(found, before, change).values()]
+    known = [loss for loss in losses if loss is not None]
+    before_s = timing_of(before).latency_s
+    lost_s = sum(known) if known == losses else timing_of(found).latency_s - before_s
+    return 1 + lost_s / before_s
 
 
 def _affordable(
@@ -77,13 +98,8 @@ def _affordable(
 ) -> dict[TaskKey, Candidate]:
     """Of the changes those that together lose no more time than aimed at, what saves most bytes per
     second first."""
-    before = next(each for each in race.finished if each.plan == own_plan)
-    counts = {key: task.count for key, task in own_plan.tasks.items()}
-    sizes = _weight_bytes(own_plan)
-    losses = {
-        key: counts[key] * _loss_s(before.task(key).in_place_s, found.task(key).in_place_s)
-        for key in change
-    }
+    before, sizes = _before(own_plan, race), _weight_bytes(own_plan)
+    losses = {key: loss or 0.0 for key, loss in _losses_s(found, before, change).items()}
     left_s = (_AIM - 1) * timing_of(before).latency_s
     kept: dict[TaskKey, Candidate] = {}
     for key in sorted(change, key=lambda key: losses[key] / max(1, sizes[key])):
@@ -93,8 +109,9 @@ def _affordable(
     return kept
 
 
-def _loss_s(own_s: float | None, shared_s: float | None) -> float:
-    return 0.0 if own_s is None or shared_s is None else shared_s - own_s
+def _before(own_plan: NetworkPlan, race: Race) -> PlanResult:
+    """The plan that shares nothing, as the race timed it last."""
+    return next(each for each in race.finished if each.plan == own_plan)
 
 
 def _weight_bytes(plan: NetworkPlan) -> dict[TaskKey, int]:

@@ -95,6 +95,13 @@ def test_some_are_where_all_cost_too_much(
     assert len(shared) == len(contents(four, own(four))) - 1
 
 
+def test_other_kernels_do_not_decide(networks: tuple[PreparedNetwork, PreparedNetwork]) -> None:
+    one, four = networks
+    same = dict.fromkeys((call.name for call in one.plan.calls), 0.3)
+    winner = agreed(networks, FakeRace([own(one)], {sharing.SHARED: 1.2}, in_place=same))
+    assert winner.name == sharing.SHARED and contents(one, winner) == contents(four, own(four))
+
+
 def test_none_are_where_each_costs_too_much(
     networks: tuple[PreparedNetwork, PreparedNetwork],
 ) -> None:
