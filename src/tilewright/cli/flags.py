@@ -20,24 +20,25 @@ if TYPE_CHECKING:
 Format = Literal["table", "json", "csv", "md"]
 Settings = Literal["default", "best", "shipped"]
 Islands = Literal["run", "refuse"]
+Precision = Literal["float32", "bfloat16"]
 
 _EXTENT = re.compile(r"0*[1-9][0-9]{0,11}")
 _SHARED = Group("Shared flags", sort_key=20)
 _MODEL = Group("Model and target", sort_key=10)
 
 
-def _positive(_type: type, value: float) -> None:
-    """A validator: a finite number above 0."""
-    if not (isfinite(value) and value > 0):
+def _positive(_type: type, value: float | None) -> None:
+    """A validator: a finite number above 0, or none at all."""
+    if value is not None and not (isfinite(value) and value > 0):
         raise ValueError(f"must be a number above 0, not {value}.")
 
 
 MaxError = Annotated[
-    float,
+    float | None,
     Parameter(
         validator=_positive,
-        help="Largest error allowed in an output, relative to its largest value. "
-        "Implementations with a larger error bound are not used.",
+        help="Largest error allowed in an output, relative to its largest value. Implementations "
+        "with a larger error bound are not used [default: 1e-4, with --precision bfloat16 2e-2].",
     ),
 ]
 Budget = Annotated[
@@ -263,8 +264,8 @@ class ModelFlags(AnyShapesFlags):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class LibraryFlag:
-    """Which libraries may compute tasks beside our kernels."""
+class ComputingFlags:
+    """Which libraries may compute tasks beside our kernels, and in which precision."""
 
     libraries: Annotated[
         str,
@@ -275,21 +276,30 @@ class LibraryFlag:
             show_default=False,
         ),
     ] = ""
+    precision: Annotated[
+        Precision,
+        Parameter(
+            group=_MODEL,
+            help="The coarsest type in which float32 may be multiplied and stored; sums stay in "
+            "float32.",
+        ),
+    ] = "float32"
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class CompiledModelFlags(LibraryFlag, ModelFlags):
+class CompiledModelFlags(ComputingFlags, ModelFlags):
     """What can be said about a MODEL that is compiled."""
 
     def options(self, seed: int) -> ModelOptions:
         """See `ModelFlags.options`."""
-        return replace(super().options(seed), libraries=names_in(self.libraries))
+        libraries = names_in(self.libraries)
+        return replace(super().options(seed), libraries=libraries, precision=self.precision)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ShapesFlags(LibraryFlag, AnyShapesFlags):
+class ShapesFlags(ComputingFlags, AnyShapesFlags):
     """The same where a MODEL may have several shapes."""
 
     batch: Annotated[
@@ -351,6 +361,7 @@ class ShapesFlags(LibraryFlag, AnyShapesFlags):
             seed=seed,
             islands=self.islands,
             libraries=names_in(self.libraries),
+            precision=self.precision,
         )
         if len(batches) < 2 and not axes:
             if self.pad:
@@ -415,7 +426,7 @@ class ChoiceFlags:
             help="Settings of the kernels: our defaults, the best known per task, or those shipped."
         ),
     ] = "best"
-    max_error: MaxError = 1e-4
+    max_error: MaxError = None
 
 
 @Parameter(name="*")

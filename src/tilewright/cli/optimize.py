@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import Budget, CompiledModelFlags, MaxError, ShapesFlags, SharedFlags
+from tilewright.cli.flags import (
+    Budget,
+    CompiledModelFlags,
+    MaxError,
+    ShapesFlags,
+    SharedFlags,
+)
 from tilewright.cli.work import Work, working
 from tilewright.core import errors, results
 
@@ -23,7 +29,7 @@ def optimize(
     /,
     *,
     budget: Budget = "10m",
-    max_error: MaxError = 1e-4,
+    max_error: MaxError = None,
     model_flags: ShapesFlags = ShapesFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
@@ -100,7 +106,7 @@ def tune(
     *,
     search: SearchFlags = SearchFlags(),
     budget: Budget = "10m",
-    max_error: MaxError = 1e-4,
+    max_error: MaxError = None,
     model_flags: CompiledModelFlags = CompiledModelFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:

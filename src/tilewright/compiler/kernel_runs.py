@@ -23,7 +23,8 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.build import argument_types, compiled, kernel_hash_of, kernel_module
-from tilewright.compiler.operands import physical_operands, random_array
+from tilewright.compiler.operands import HALVES, half_places, physical_operands, random_array
+from tilewright.core.element_types import element_type
 from tilewright.core.records import Candidate, Protocol
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.arrays import to_logical
@@ -40,7 +41,7 @@ _ALIGNED_FLOATS = 16
 _GROWTH = 64 << 18
 _AGREED, _PATIENCE = 1.1, 3
 """Sampling goes on until the last samples agree within 10 %, for three times as many at most."""
-_REWRITTEN = ("float32", "int8", "uint8", "int32")
+_REWRITTEN = ("float32", HALVES, "int8", "uint8", "int32")
 _SLICE_S = 1e-3
 """A kernel that runs beside another one asks this often whether to go on."""
 
@@ -133,11 +134,15 @@ class BuiltKernel:
 
     def _operands(self, protocol: Protocol, seed: int) -> tuple[list[list[Any]], list[Any]]:
         """Operands and result for call after call, in turn, and those that are activations."""
-        limit, types = argument_limit(self.workload), self.argument_types
+        limit, halves = argument_limit(self.workload), half_places(self.workload, self.candidate)
+        types = [
+            (shape, HALVES if index in halves else dtype)
+            for index, (shape, dtype) in enumerate(self.argument_types)
+        ]
         rotating = [a.role == "constant" for a in self.workload.arguments] + [False]
         size_bytes = sum(
             prod(shape) * np.dtype(dtype).itemsize
-            for (shape, dtype), rotates in zip(types, rotating, strict=True)
+            for (shape, dtype), rotates in zip(self.argument_types, rotating, strict=True)
             if rotates
         )
         copies = -(-protocol.rotation_bytes // size_bytes) if size_bytes else 1
@@ -281,4 +286,9 @@ def evaluated(
     tensors = [tvm.runtime.tensor(array, device) for array in operands]
     result = tvm.runtime.tensor(np.zeros(shape, dtype), device)
     call(*tensors, result)
-    return to_logical(result.numpy(), candidate.forms[-1], workload.result.shape)
+    array, form = result.numpy(), candidate.forms[-1]
+    if form.dtype is None:
+        return to_logical(array, form, workload.result.shape)
+    stored = array.view(element_type(form.dtype).numpy)
+    wide = element_type(workload.result.dtype).numpy
+    return to_logical(stored, form, workload.result.shape).astype(wide)

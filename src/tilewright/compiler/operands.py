@@ -12,17 +12,23 @@ from tilewright.core.records import Candidate
 from tilewright.graph.arrays import to_physical
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
+from tilewright.kernels.base import HALF, PacksTypes
 from tilewright.kernels.registry import implementation
 
 ArrayType = tuple[tuple[int, ...], str]
 """A physical shape, and an element type."""
 
 _PATTERN = 1 << 20
+HALVES = "halves"
+"""In place of an element type: numbers in bfloat16 that kernels declare as their bits."""
 
 
 def random_array(rng: np.random.Generator, shape: Sequence[int], dtype: str, limit: int) -> Array:
-    """N(0, 1) for floats, [0, limit) for integers; large arrays repeat a pattern."""
+    """N(0, 1) for floats, also as `HALVES`, [0, limit) for integers; large arrays repeat a
+    pattern."""
     count = prod(shape)
+    if dtype == HALVES:
+        return as_bits(random_array(rng, shape, "float32", limit).astype(element_type(HALF).numpy))
     if dtype == "bool":
         pattern = rng.integers(0, 2, min(count, _PATTERN)).astype(bool)
     elif "int" in dtype:
@@ -51,7 +57,21 @@ def physical_operands(
     for index, array in enumerate(arrays):
         form = candidate.forms[index]
         value = physical.pop(index) if index in packed else to_physical(array, form)
+        value = as_bits(value) if form.dtype == HALF else value
         yield np.asarray(value, order="C")
+
+
+def as_bits(halves: Array) -> Array:
+    """Numbers in bfloat16 as kernels declare them."""
+    return halves.view(np.uint16)
+
+
+def half_places(workload: Workload, candidate: Candidate) -> frozenset[int]:
+    """The operands, the result behind them, that are `HALVES`."""
+    spec = implementation(candidate.implementation)
+    packed = spec.packed_types(workload, candidate) if isinstance(spec, PacksTypes) else ()
+    stored = (index for index, form in enumerate(candidate.forms) if form.dtype == HALF)
+    return frozenset((*stored, *packed))
 
 
 def bytes_of(kind: ArrayType) -> int:

@@ -153,6 +153,12 @@ def _reading(body: Any, weights: Any) -> tuple[dict[Any, int], list[Any]]:
 
     def enter_block(node: Any) -> None:
         values.update(zip((a.var for a in node.block.iter_vars), node.iter_values, strict=True))
+        for match in node.block.match_buffers:  # an instruction's operand, read as a whole
+            if match.source.source.same_as(weights):
+                *outer, last = (_at(part.min, values) for part in match.source.region)
+                element = tirx.Var("element", "int32")
+                loops[element] = prod(int(part.extent) for part in match.source.region)
+                found.append([*outer, last + element])
 
     def read(load: Any) -> None:
         if load.source.same_as(weights):

@@ -164,20 +164,34 @@ def own_layout(form: Form) -> Layout:
     return form.layout
 
 
+def number_layout(form: Form) -> Layout:
+    """The layout of a form whose elements are numbers, of whatever type: kernels that convert them
+    as they read and write ask here. Raises InternalError for codes."""
+    if form.encoding is not None:
+        raise InternalError(f"form {form} has codes; these are no numbers")
+    return form.layout
+
+
+@lru_cache(maxsize=4096)
+def stored_in(form: Form, dtype: str | None) -> Form:
+    """The same layout in another element type, None for the tensor's own."""
+    return Form(form.layout, dtype, form.encoding)
+
+
 @lru_cache(maxsize=4096)
 def in_channel_blocks(form: Form) -> bool:
-    """Whether `channel_block` answers: plain or in blocks of channels, in the tensor's own type."""
+    """Whether `channel_block` answers: plain or in blocks of channels, and no codes."""
     layout = form.layout
-    return form.dtype is None and (layout.channel_block > 0 or layout.is_row_major)
+    return form.encoding is None and (layout.channel_block > 0 or layout.is_row_major)
 
 
 @lru_cache(maxsize=4096)
 def channel_block(form: Form) -> int:
     """Lanes per block of channels; 0 for `plain`.
 
-    Raises InternalError for any other layout, another element type or an encoding.
+    Raises InternalError for any other layout, and for codes.
     """
-    layout = own_layout(form)
+    layout = number_layout(form)
     if not layout.channel_block and not layout.is_row_major:
         raise InternalError(f"layout {layout} is neither plain nor in blocks of channels")
     return layout.channel_block

@@ -55,8 +55,9 @@ class PlacementKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where something runs: a device, how much of it, which of its cores exactly, and which
-    libraries may compute tasks there, by the names of their implementations.
+    """Where something runs: a device, how much of it, which of its cores exactly, which libraries
+    may compute tasks there, by the names of their implementations, and the coarsest element type in
+    which singles may be multiplied and stored.
 
     Times are comparable where class and resources, its `key`, are the same.
     """
@@ -65,6 +66,7 @@ class Placement:
     resources: Resources
     binding: Binding = Binding()
     libraries: tuple[str, ...] = ()
+    precision: str = "float32"
 
     @property
     def key(self) -> PlacementKey:

@@ -16,7 +16,8 @@ from tilewright.kernels import plans, spaces
 from tilewright.measure import checking, targeting
 from tilewright.measure.networks import NetworkRunner
 
-ROUNDING = 1e-4
+ROUNDING = {"float32": 1e-4, "bfloat16": 0.05}
+"""What rounding can do to results, relative to the largest, by precision."""
 _PROBE = "probe"
 
 
@@ -83,7 +84,7 @@ class _Probe:
             shutil.rmtree(place, ignore_errors=True)
         name = self.plan.calls[last].name
         check = checking.compare_outputs(ours, [self.expected[name]], [name])
-        return check.max_rel_error <= ROUNDING
+        return check.max_rel_error <= ROUNDING[self.placement.precision]
 
     def _beginning(self, last: int) -> NetworkPlan:
         suspect = self.plan.calls[last]

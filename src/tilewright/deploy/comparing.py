@@ -24,7 +24,7 @@ from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import PEERS, Peer, Tensors, make_peer, mode_of
 from tilewright.measure.reference import REFERENCE, checking_placement, peer_beside
 from tilewright.models import ModelOptions
-from tilewright.models.loaded import PreparedNetwork
+from tilewright.models.loaded import Precision, PreparedNetwork
 from tilewright.report import islands
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
 from tilewright.store.base import Store
@@ -47,6 +47,10 @@ class _Started:
     rel_error: float | None = None
 
 
+_IN_ROWS: Mapping[Precision, str] = {"float32": OUR_PRECISION, "bfloat16": "bf16"}
+"""How rows name our precisions."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparer:
     """One `compare` command. `verify` has files of artifacts checked by their hashes."""
@@ -66,7 +70,7 @@ class Comparer:
         told with its argument."""
         rows: list[CompareRow] = []
         skipped: dict[str, str] = {}
-        allowed = targeting.allowing(self.placement, options.libraries)
+        allowed = targeting.allowing(self.placement, options)
         comparer = replace(self, placement=allowed)
         for model in models:
             found = comparer._compare(model, options, skipped)
@@ -108,7 +112,7 @@ class Comparer:
                 runners, network_timing.Rounds(count=self.rounds)
             )
             return [
-                self._row(network.model.name, each, timings[each.label], (timings[_OURS], check))
+                self._row(network, each, timings[each.label], (timings[_OURS], check))
                 for each in peers
             ]
 
@@ -195,7 +199,7 @@ class Comparer:
 
     def _row(
         self,
-        model: str,
+        network: PreparedNetwork,
         started: _Started,
         theirs: Timing,
         ours: tuple[Timing, NetworkCheck],
@@ -204,9 +208,10 @@ class Comparer:
         engine = started.peer
         speedup = timing.speedup_over(theirs)
         return CompareRow(
-            model=model,
+            model=network.model.name,
             peer=engine.name,
             precision=engine.precision,
+            own_precision=_IN_ROWS[network.precision],
             threads=self.placement.resources.threads,
             latency_s=timing.latency_s,
             peer_latency_s=theirs.latency_s,

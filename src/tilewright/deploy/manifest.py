@@ -19,6 +19,7 @@ from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import read_plan
 from tilewright.kernels.cuda.base import CUDA
 from tilewright.models import ModelOptions
+from tilewright.models.loaded import Precision
 from tilewright.store.known_candidates import PlanOfBefore, plan_of_before, read_shipped
 
 LIBRARY = "model.so"
@@ -47,11 +48,14 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     shapes: dict[str, tuple[Extent, ...]]
     seed: int
     given: str = ""
+    precision: Precision = "float32"
 
     @property
     def options(self) -> ModelOptions:
         """The options as the models layer takes them."""
-        return ModelOptions(batch=self.batch, shapes=self.shapes, seed=self.seed)
+        return ModelOptions(
+            batch=self.batch, shapes=self.shapes, seed=self.seed, precision=self.precision
+        )
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):

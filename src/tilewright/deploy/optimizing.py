@@ -79,7 +79,7 @@ def ship(
             f"devices that are reached by {access.name!r} cannot run whole networks",
             hint="Kernels can be looked at: `tilewright show op:... --asm --target ...`.",
         )
-    placement = targeting.allowing(placement, request.options.libraries)
+    placement = targeting.allowing(placement, request.options)
     _check_places(request)
     events(Stage(name="import", detail=request.model))
     with budget.phase("import"):

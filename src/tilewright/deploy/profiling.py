@@ -61,7 +61,7 @@ class Profiler:
     def run(self, model: str, options: ModelOptions, settings: SettingsName) -> ProfileResult:
         """Time each task alone and the compiled network as a whole. Raises UsageError where a
         meter of this machine is to read what runs on another."""
-        placement = targeting.allowing(self.placement, options.libraries)
+        placement = targeting.allowing(self.placement, options)
         if self.meter is not None:
             targeting.require_here(self.placement)
         self.events(Stage(name="import", detail=model))

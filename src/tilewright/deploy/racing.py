@@ -265,10 +265,11 @@ class Race:
             f"the compiled network is {_described(check)}, more than the allowed "
             f"{self.request.max_error:g}"
         )
-        if check.max_rel_error <= bisecting.ROUNDING:
+        precision = self.placement.precision
+        if check.max_rel_error <= bisecting.ROUNDING[precision]:
             return NegativeVerdict(
-                f"{off}; rounding in single precision can cause this. Nothing was shipped.",
-                hint="Raise --max-error.",
+                f"{off}; rounding in {precision} can cause this. Nothing was shipped.",
+                hint="Raise --max-error, or ask for another --precision.",
             )
         self.events(Stage(name="bisect", detail="looking for the task that is wrong"))
         constants = self.network.graph.constants

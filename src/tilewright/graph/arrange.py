@@ -228,7 +228,8 @@ def may_be_view(call: TaskCall) -> bool:
 
 def same_memory(kind: TensorType, one: Form, other: Form) -> bool:
     """Whether a tensor's memory is the same in two layouts."""
-    return one == other or (_row_major(kind, one) and _row_major(kind, other))
+    alike = one.dtype == other.dtype and _row_major(kind, one) and _row_major(kind, other)
+    return one == other or alike
 
 
 def is_view(network: FusedNetwork, call: TaskCall, source: Form, target: Form) -> bool:
@@ -238,6 +239,7 @@ def is_view(network: FusedNetwork, call: TaskCall, source: Form, target: Form) -
         may_be_view(call)
         and call.output not in network.pinned
         and call.inputs[0] not in network.graph.constants
+        and source.dtype == target.dtype
         and _row_major(kinds[call.inputs[0]], source)
         and _row_major(kinds[call.output], target)
     )
@@ -262,7 +264,10 @@ def offsets_in_place(
     joined = operands(call)
     if not _outermost(call, [types[t].shape for t in (*joined, call.output)], ports):
         return None
-    sizes = [types[tensor].bytes for tensor in joined]
+    sizes = [
+        form.size_bytes(types[tensor].shape, types[tensor].dtype)
+        for tensor, form in zip(joined, ports, strict=False)
+    ]
     offsets = [sum(sizes[:position]) for position in range(len(sizes))]
     return None if any(offset % ALIGNMENT_BYTES for offset in offsets) else offsets
 
@@ -279,7 +284,8 @@ def may_write_into(
 def _outermost(call: TaskCall, shapes: list[tuple[int, ...]], ports: tuple[Form, ...]) -> bool:
     """Whether the joined axis is the outermost of the result's memory."""
     axis = call.workload.steps[0].integer("axis")
-    if not all(map(in_channel_blocks, ports)) or any(size != 1 for size in shapes[0][:axis]):
+    alike = all(map(in_channel_blocks, ports)) and len({form.dtype for form in ports}) == 1
+    if not alike or any(size != 1 for size in shapes[0][:axis]):
         return False
     block = channel_block(ports[-1])
     if block:

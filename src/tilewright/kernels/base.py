@@ -27,6 +27,9 @@ CPU = frozenset({"cpu"})
 LLVM = "llvm"
 """What builds kernels of implementations that name nothing else."""
 
+HALF = "bfloat16"
+"""The element type that singles may be stored and multiplied in."""
+
 SINGLE = frozenset({"float32"})
 """The element types that kernels for single precision take."""
 
@@ -154,6 +157,37 @@ class Library(Protocol):
     def missing(self) -> str:
         """What must be installed before it can be used; empty where it can be."""
         ...
+
+
+@runtime_checkable
+class PacksTypes(Protocol):
+    """An implementation that packs constants in other element types than their own."""
+
+    def packed_types(self, workload: Workload, candidate: Candidate) -> Mapping[int, str]:
+        """Those element types, by argument index."""
+        ...
+
+
+@runtime_checkable
+class TakesHalves(Protocol):
+    """An implementation that reads and writes singles that lie in memory as bfloat16: they are
+    widened when they are read, and rounded when they are written."""
+
+    def half_ports(self, workload: Workload) -> frozenset[int]:
+        """The ports, arguments and then the result, at which it does."""
+        ...
+
+
+@runtime_checkable
+class Coarse(Protocol):
+    """An implementation that multiplies in a coarser element type than that of its operands.
+
+    `multiplies_in` is that type. It competes only where people allow that precision
+    (`Placement.precision`).
+    """
+
+    @property
+    def multiplies_in(self) -> str: ...
 
 
 @runtime_checkable

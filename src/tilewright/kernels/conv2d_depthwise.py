@@ -28,6 +28,7 @@ from tilewright.kernels.convolution import (
 )
 from tilewright.kernels.ports import (
     Ports,
+    Widening,
     anchored_ports,
     arriving_block,
     output_block,
@@ -39,7 +40,7 @@ _LARGEST_WIDTH = 14
 _LARGEST_CODE = 160
 
 
-class DepthwiseConvolution(TiledConvolution, ToldAsColumns):
+class DepthwiseConvolution(Widening, TiledConvolution, ToldAsColumns):
     """Spec of the depthwise convolution, with any channel multiplier."""
 
     name = "conv2d_depthwise"

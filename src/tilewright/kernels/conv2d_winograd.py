@@ -32,6 +32,7 @@ from tilewright.kernels.convolution import (
     convolutions,
 )
 from tilewright.kernels.ports import (
+    Widening,
     chunk_count,
     dividing_block,
     lane_counts,
@@ -109,7 +110,7 @@ def _tiles_together(conv: Convolution, tiles: Pair, strip: int) -> int:
     return strip * across if strip else conv.batch * down * across
 
 
-class WinogradConvolution(TiledConvolution, ToldAsColumns):
+class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
     """Spec of a Winograd convolution: unit stride and dilation, one group, any padding.
 
     `outputs` are the rows and columns of an output tile by kernel; others than its kernels are

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from tilewright.core.element_types import element_type
 from tilewright.core.forms import Form
 from tilewright.core.grouping import grouped
 from tilewright.core.records import Candidate, Settings
@@ -30,7 +32,27 @@ def facts(
     """Of each setting: `estimate_s`, a rough time; `parallel_extent`, its independent pieces of
     work; and what the implementation tells besides."""
     demand = spec.demand(workload, target, resources, forms, settings)
+    demand = _lighter(demand, saved_bytes(workload, forms))
     return _columns(demand, target, resources, len(settings))
+
+
+def saved_bytes(workload: Workload, forms: tuple[Form, ...]) -> int:
+    """Bytes that ports take less than in their own element types."""
+    kinds = [*(argument.type for argument in workload.arguments), workload.result]
+    return sum(
+        kind.elements * (element_type(kind.dtype).bytes - element_type(form.dtype).bytes)
+        for kind, form in zip(kinds, forms, strict=True)
+        if form.dtype is not None
+    )
+
+
+def _lighter(demand: Demand, saved: int) -> Demand:
+    """A demand that moves fewer bytes: of the level that most come from."""
+    if not saved or not demand.traffic:
+        return demand
+    most = max(demand.traffic, key=lambda level: float(np.max(demand.traffic[level])))
+    less = np.maximum(demand.traffic[most] - saved, 0.0)
+    return replace(demand, traffic={**demand.traffic, most: less})
 
 
 def facts_of_many(

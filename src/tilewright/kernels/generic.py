@@ -19,7 +19,7 @@ from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob
 from tilewright.kernels.columns import column
-from tilewright.kernels.ports import Ports, plain_ports
+from tilewright.kernels.ports import Ports, Widening, plain_ports
 from tilewright.kernels.streaming import Streaming, Unpacked
 
 _CYCLES_OF_AN_OPERATION = 13.5
@@ -31,7 +31,7 @@ ISLAND = "island"
 """The attribute of opaque operators that says why TVM does not build them."""
 
 
-class Generic(Unpacked):
+class Generic(Widening, Unpacked):
     """Spec of the fallback."""
 
     name = "generic"
@@ -127,7 +127,7 @@ def _blocks(workload: Workload, forms: tuple[Form, ...]) -> set[int]:
     }
 
 
-class Injective(Streaming):
+class Injective(Widening, Streaming):
     """Spec of kernels that compute each result element from a few elements."""
 
     name = "injective"

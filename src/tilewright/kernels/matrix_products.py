@@ -168,15 +168,18 @@ class PackedDense(_InBlocks, TiledProduct):
         chunks = np.ceil(dense.columns / block)
         waste = row_tiles * rows * chunks * block / (dense.rows * dense.columns)
         tile = self.tile(settings, target.lanes(workload.computed_in))
-        chunk_bytes = 4.0 * block * dense.depth
+        weight_bytes = float(element_type(self.multiplied_in(workload)).bytes)
+        chunk_bytes = weight_bytes * block * dense.depth
         spill = np.where(chunk_bytes > target.cache_bytes(2) / 2, 1.1, 1.0)
-        apart = element_type(workload.types[dense.data].dtype).bytes * dense.depth
+        apart = element_type(self.multiplied_in(workload)).bytes * dense.depth
         together = rows * gcd(apart, _WAY_BYTES) / _WAY_BYTES
         crowd = np.maximum(0.0, together - target.cache_bytes(1) / _WAY_BYTES)
-        peak = target.operations_per_cycle(workload.computed_in)
+        peak = target.operations_per_cycle(self.multiplied_in(workload))
         flop = 2.0 * dense.batch * dense.rows * dense.columns * dense.depth
         passes = np.where(chosen(settings, "order", "rows"), dense.batch * row_tiles, 1.0)
-        moved = workload.bytes + 4.0 * dense.depth * dense.columns * (passes - 1.0)
+        own = element_type(workload.types[dense.weight].dtype).bytes
+        packed = dense.depth * dense.columns
+        moved = workload.bytes + packed * (weight_bytes * passes - own)
         return Demand(
             pieces=dense.batch * row_tiles * chunks,
             operations=flop * waste,
@@ -186,6 +189,10 @@ class PackedDense(_InBlocks, TiledProduct):
             hidden=0.9,
             details=tile.details(waste, weight_tile_bytes=chunk_bytes),
         )
+
+    def multiplied_in(self, workload: Workload) -> str:
+        """The element type of the factors."""
+        return workload.computed_in
 
     def packed_shapes(
         self, workload: Workload, candidate: Candidate

@@ -26,7 +26,7 @@ from tilewright.graph.plan import (
 )
 from tilewright.graph.tasks import TaskKey
 from tilewright.graph.workload import Workload
-from tilewright.kernels.registry import implementation
+from tilewright.kernels.registry import implementation, packed_type
 from tilewright.kernels.spaces import default_candidate
 
 Choose = Callable[[Workload, tuple[Form, ...]], Candidate]
@@ -194,7 +194,7 @@ def _packed(call: PlannedCall, index: int) -> PackedConstant:
     return PackedConstant(
         name=f"w_{identity}",
         shape=shape,
-        dtype=kind.dtype,
+        dtype=packed_type(workload, candidate, index),
         workload=workload,
         candidate=candidate,
         index=index,

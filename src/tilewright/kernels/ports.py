@@ -106,6 +106,7 @@ def output_block(forms: tuple[Form, ...], settings: Settings) -> int:
 
 
 Ports = tuple[Form, ...]
+_SINGLE = "float32"
 _JOINING = frozenset({"concat", "slice", "pad"})
 _IMAGE_RANK = 4
 
@@ -124,6 +125,21 @@ def form_options(kind: TensorType, target: Target, *, groups: int = 1) -> Ports:
     whole = [b for b in (lanes, 2 * lanes, 4 * lanes) if channels % b == 0]
     blocks = whole or [b for b in channel_blocks(channels, lanes)[:2] if b > 1]
     return (*(blocked(block) for block in blocks), PLAIN)
+
+
+def single_ports(workload: Workload) -> frozenset[int]:
+    """The ports of data in single precision, and that of a result in it."""
+    kinds = [(a.type.dtype, a.role) for a in workload.arguments] + [(workload.result.dtype, "data")]
+    return frozenset(i for i, kind in enumerate(kinds) if kind == (_SINGLE, "data"))
+
+
+class Widening:
+    """The part of a spec of kernels that read and write everything through `Program`: all singles
+    may lie in memory as halves."""
+
+    def half_ports(self, workload: Workload) -> frozenset[int]:
+        """Everything that is computed and in single precision."""
+        return single_ports(workload)
 
 
 def plain_ports(workload: Workload) -> tuple[Ports, ...]:

@@ -17,7 +17,7 @@ from tilewright.cost.demand import Numbers
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, anchored
 from tilewright.kernels.columns import Bools, column
-from tilewright.kernels.ports import Ports, anchored_ports
+from tilewright.kernels.ports import Ports, anchored_ports, single_ports
 
 
 def row_tile_sizes(rows: int) -> tuple[int, ...]:
@@ -164,6 +164,10 @@ class TiledProduct(TiledSums, ABC):
         operands = self.operands(workload)
         taken = workload.types[operands.data].dtype in self.element_types
         return taken and workload.is_constant(operands.weight)
+
+    def half_ports(self, workload: Workload) -> frozenset[int]:
+        """All but the data that the anchor reads: what is broadcast would be widened each time."""
+        return single_ports(workload) - {self.operands(workload).data}
 
     def port_forms(
         self, workload: Workload, target: Target, resources: Resources

@@ -15,11 +15,15 @@ from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import (
     CPU,
+    HALF,
     LLVM,
+    Coarse,
     Implementation,
     Library,
     OtherBuilder,
     OtherProcessors,
+    PacksTypes,
+    TakesHalves,
 )
 
 _BUILT_IN = (
@@ -27,8 +31,10 @@ _BUILT_IN = (
     "conv2d_winograd",
     "conv2d_depthwise",
     "conv2d_int8",
+    "conv2d_bfloat16",
     "conv2d_transposed",
     "matrix_products",
+    "dense_bfloat16",
     "recurrent",
     "attention",
     "attention_in_place",
@@ -78,6 +84,14 @@ def builder_of(candidate: Candidate) -> str:
     return spec.builder if isinstance(spec, OtherBuilder) else LLVM
 
 
+def packed_type(workload: Workload, candidate: Candidate, index: int) -> str:
+    """The element type in which a constant argument is packed."""
+    spec, own = implementation(candidate.implementation), workload.arguments[index].type.dtype
+    if not isinstance(spec, PacksTypes):
+        return own
+    return spec.packed_types(workload, candidate).get(index, own)
+
+
 def is_for(spec: Implementation, target: Target) -> bool:
     """Whether an implementation is for processors of this kind."""
     return target.kind in (spec.target_kinds if isinstance(spec, OtherProcessors) else CPU)
@@ -93,6 +107,19 @@ def applicable(workload: Workload, target: Target, resources: Resources) -> list
         and ("*" in spec.anchors or anchor in spec.anchors)
         and spec.applies(workload, target, resources)
     ]
+
+
+def precise_enough(spec: Implementation, placement: Placement) -> bool:
+    """Whether what an implementation multiplies in is no coarser than what is allowed."""
+    return not isinstance(spec, Coarse) or spec.multiplies_in == placement.precision
+
+
+def takes(spec: Implementation, workload: Workload, forms: tuple[Form, ...]) -> bool:
+    """Whether an implementation reads and writes the element types that ports are stored in."""
+    stored = {index for index, form in enumerate(forms) if form.dtype == HALF}
+    if not stored:
+        return True
+    return isinstance(spec, TakesHalves) and stored <= spec.half_ports(workload)
 
 
 def checked_libraries(names: Iterable[str]) -> tuple[str, ...]:
@@ -126,9 +153,11 @@ def allowed_libraries(
 
 
 def is_allowed(candidate: Candidate, workload: Workload, placement: Placement) -> bool:
-    """Whether a candidate may compute a workload: a library only where it is allowed, or where
-    nothing else computes the workload."""
+    """Whether a candidate may compute a workload: only where its precision is allowed, a library
+    only where it is, too, or where nothing else computes the workload."""
     spec = implementations().get(candidate.implementation)
+    if spec is not None and not precise_enough(spec, placement):
+        return False
     return (
         not isinstance(spec, Library)
         or candidate.implementation in placement.libraries

@@ -17,14 +17,14 @@ from math import prod
 
 import numpy as np
 
-from tilewright.core.forms import PLAIN, Form, channel_block, own_layout
+from tilewright.core.forms import PLAIN, Form, channel_block, number_layout
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob, anchored
 from tilewright.kernels.columns import column
-from tilewright.kernels.ports import tile_sizes
+from tilewright.kernels.ports import Widening, tile_sizes
 from tilewright.kernels.streaming import Streaming
 
 _CYCLES_OF_AN_ADDITION, _CYCLES_OF_AN_OPERATION = 1.08, 0.3375
@@ -54,7 +54,7 @@ class Frame:
 
         In a blocked layout axis 1 appears twice, as chunks and as the lanes at the end.
         """
-        places = own_layout(self.form).places(len(self.shape))
+        places = number_layout(self.form).places(len(self.shape))
         extents = self.form.physical_shape(self.shape)
         return tuple((axis, extent) for (axis, _), extent in zip(places, extents, strict=True))
 
@@ -113,7 +113,7 @@ def operand_frame(workload: Workload, forms: tuple[Form, ...]) -> Frame:
     return Frame(data.shape, form, reduced_axes(workload))
 
 
-class Rows(Streaming):
+class Rows(Widening, Streaming):
     """Spec of row kernels."""
 
     name = "rows"
@@ -173,7 +173,7 @@ _CYCLES_OF_A_LOAD = 0.675
 """Of a vector, with what is done with it."""
 
 
-class PoolRows(Streaming):
+class PoolRows(Widening, Streaming):
     """Spec of max and average pooling; any window, stride, padding and dilation."""
 
     name = "pool2d_rows"

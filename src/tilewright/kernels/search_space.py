@@ -24,9 +24,10 @@ from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, KnobValue, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import Implementation, ValidatesMany
+from tilewright.kernels.base import HALF, Implementation, ValidatesMany
 from tilewright.kernels.columns import Bools, Floats, KnobColumns, Numbers
 from tilewright.kernels.knobs import Knob, split_sizes
+from tilewright.kernels.registry import takes
 
 Filter = Callable[[Settings], bool]
 ManyFilter = Callable[[Sequence[Settings]], Bools]
@@ -172,6 +173,8 @@ def _check_types(
         return
     offered = spec.port_forms(workload, target, resources)
     for index, form in enumerate(forms):
+        if form.dtype == HALF and takes(spec, workload, forms):
+            continue
         if form.dtype is not None and all(ports[index] != form for ports in offered):
             raise InternalError(f"{spec.name} does not take form {form} at port {index}")
 

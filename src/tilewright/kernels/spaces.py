@@ -15,7 +15,7 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Implementation
 from tilewright.kernels.estimates import facts
-from tilewright.kernels.registry import allowed_libraries, applicable
+from tilewright.kernels.registry import allowed_libraries, applicable, precise_enough, takes
 from tilewright.kernels.search_space import Floats, Numbers, Part, SearchSpace, knob_space
 
 _HOPELESS = 6.0
@@ -88,6 +88,7 @@ def _all_spaces(
     found = [
         TaskSpace(workload=workload, forms=forms, placement=placement, spec=spec)
         for spec in applicable(workload, placement.target, placement.resources)
+        if precise_enough(spec, placement) and takes(spec, workload, forms)
     ]
     found = [space for space in found if space.best_guess is not None]
     if not found:

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from tilewright.core.element_types import element_type
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Failure, KernelCheck, NetworkCheck
 from tilewright.graph import evaluate, inputs
 from tilewright.graph.network import Array
@@ -47,9 +49,13 @@ def check_kernel(
     """Run a candidate on random data and compare it with the reference, which numpy computes
     meanwhile."""
     bound = implementation(candidate.implementation).error_bound(workload)
+    bound += rounding_of(candidate.forms[-1])
     if any(step.operator == "opaque" for step in workload.steps):
         return KernelCheck(error=None, bound=bound)
-    arrays = sample_arguments(workload, seed)
+    arrays = [
+        stored_as(array, form)
+        for array, form in zip(sample_arguments(workload, seed), candidate.forms, strict=False)
+    ]
     with ThreadPoolExecutor(1) as thread:
         expected = thread.submit(numpy_reference, workload, arrays)
         result = measurer.evaluate(workload, candidate, arrays)
@@ -70,6 +76,18 @@ def check_kernel(
             f"error {error:.3g} relative to sum |w||x| exceeds the bound {bound:.3g}",
         )
     return KernelCheck(error=error, bound=bound, failure=failure)
+
+
+def rounding_of(form: Form) -> float:
+    """Largest relative error of what is stored in a form, where that is a coarser type."""
+    return (form.dtype and element_type(form.dtype).unit_roundoff) or 0.0
+
+
+def stored_as(array: Array, form: Form) -> Array:
+    """The numbers that are left of an array which lies in memory in a form."""
+    if form.dtype is None or form.encoding is not None:
+        return array
+    return array.astype(element_type(form.dtype).numpy).astype(array.dtype)
 
 
 def check_kernels(

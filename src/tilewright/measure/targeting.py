@@ -3,7 +3,7 @@ has the last word on a target, asked in a process of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tilewright.core import errors, results
@@ -14,12 +14,14 @@ from tilewright.cost.floors import Peaks
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.meters import KernelEnergy, Meter
 from tilewright.kernels import registry
-from tilewright.kernels.base import CPU
+from tilewright.kernels.base import CPU, HALF
+from tilewright.kernels.halves import half_lanes
 from tilewright.measure import base, kernels, networks
 from tilewright.measure.accesses import cuda
 from tilewright.measure.accesses.here import DESCRIBED, HERE, cannot_run
 from tilewright.measure.accesses.registry import access_to, accesses
 from tilewright.measure.circumstances import Circumstances
+from tilewright.models.loaded import ModelOptions
 from tilewright.store.base import Store
 
 
@@ -64,10 +66,26 @@ def in_this_process(placement: Placement) -> bool:
     return access_to(placement.device).here and placement.target.kind in CPU
 
 
-def allowing(placement: Placement, libraries: str | Sequence[str]) -> Placement:
-    """The placement with libraries that may compute tasks there, by name. Raises UsageError for an
-    unknown one, TargetError for one that is not installed, or not where kernels run."""
-    names = registry.checked_libraries(texts_of(libraries, "libraries"))
+def allowing(placement: Placement, options: ModelOptions) -> Placement:
+    """The placement with what a model's options allow there: libraries that may compute tasks, and
+    a precision. Raises UsageError for an unknown library, TargetError for one that is not
+    installed, or not where kernels run, and for a precision in which the processor does not
+    multiply."""
+    allowed = _with_libraries(placement, texts_of(options.libraries, "libraries"))
+    return replace(allowed, precision=_computed_in(placement, options))
+
+
+def _computed_in(placement: Placement, options: ModelOptions) -> str:
+    if options.precision == HALF and not half_lanes(placement.target):
+        raise errors.TargetError(
+            f"{placement.target.model} has no products of {HALF} that kernels use",
+            hint="It takes a CPU with AVX512-BF16. Leave out --precision.",
+        )
+    return options.precision
+
+
+def _with_libraries(placement: Placement, libraries: Iterable[str]) -> Placement:
+    names = registry.checked_libraries(libraries)
     if not names:
         return placement
     if not in_this_process(placement):

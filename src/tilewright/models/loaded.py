@@ -20,19 +20,22 @@ from tilewright.graph.tasks import Task, TaskKey
 
 Islands = Literal["run", "refuse"]
 """What becomes of nodes that cannot be compiled."""
+Precision = Literal["float32", "bfloat16"]
+"""The coarsest element type in which singles are multiplied and stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """Options of a model: its batch, its shapes, the seed of its weights, and which libraries
-    compute parts of it.
+    """Options of a model: its batch, its shapes, the seed of its weights, which libraries compute
+    parts of it, and in which precision.
 
     `batch` replaces the first axis of the inputs; `shapes` gives whole input shapes by name and
     wins over `batch`; `seed` makes the weights of zoo models and single operators. Nodes that
     cannot be compiled are left to ONNX Runtime, or with `islands="refuse"` the model is refused.
     `libraries` names those that may compute other tasks, too, where they were measured to be
-    faster: "onnxruntime"; `optimize`, `tune`, `compare` and `profile` heed it. Lists and numpy's
-    numbers are accepted too. Raises `UsageError` for other kinds.
+    faster: "onnxruntime". With `precision="bfloat16"` singles may be multiplied and stored in that
+    type, while sums stay in single precision. `optimize`, `tune`, `compare` and `profile` heed
+    both. Lists and numpy's numbers are accepted too. Raises `UsageError` for other kinds.
     """
 
     batch: int | None = None
@@ -40,10 +43,14 @@ class ModelOptions:
     seed: int = 0
     islands: Islands = "run"
     libraries: str | Sequence[str] = ()
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         if self.islands not in get_args(Islands):
             raise UsageError(f"islands is {self.islands!r}", hint='It is "run" or "refuse".')
+        if self.precision not in get_args(Precision):
+            known = " or ".join(map(repr, get_args(Precision)))
+            raise UsageError(f"precision is {self.precision!r}", hint=f"It is {known}.")
         object.__setattr__(self, "libraries", texts_of(self.libraries, "libraries"))
         object.__setattr__(self, "seed", count_of(self.seed, "seed"))
         if self.batch is not None:
@@ -117,11 +124,13 @@ class PreparedNetwork:
     fused: FusedNetwork
     forms: Mapping[str, Form]
     plan: NetworkPlan
+    precision: Precision = "float32"
 
     @property
     def key(self) -> str:
-        """Identity of the fused network, whatever its forms."""
-        return self.fused.key
+        """Identity of the fused network in its precision, whatever its layouts."""
+        own = self.precision == get_args(Precision)[0]
+        return self.fused.key if own else f"{self.fused.key}-{self.precision}"
 
     @property
     def graph(self) -> Graph:

@@ -20,7 +20,14 @@ from typing import Protocol
 import numpy as np
 
 from tilewright.core import records, solutions
-from tilewright.core.forms import PLAIN, Form, form_texts, in_channel_blocks, parse_form
+from tilewright.core.forms import (
+    PLAIN,
+    Form,
+    form_texts,
+    in_channel_blocks,
+    parse_form,
+    stored_in,
+)
 from tilewright.core.grouping import grouped
 from tilewright.graph.arrange import (
     is_concatenation,
@@ -108,8 +115,14 @@ class NetworkProblem:
             if tensor not in self.network.pinned:
                 more = form_options(graph.types[tensor], self.placement.target)
                 own = known_to_kernels.get(tensor, ())
-                found[tensor] = tuple(dict.fromkeys((*found[tensor], *more, *own)))
+                forms = (self._stored(tensor, form) for form in (*more, *own))
+                found[tensor] = tuple(dict.fromkeys((*found[tensor], *forms)))
         return found
+
+    def _stored(self, tensor: str, form: Form) -> Form:
+        """The form in the element type that the tensor is stored in, where that is not its own."""
+        dtype = self.usual.get(tensor, PLAIN).dtype
+        return form if dtype is None else stored_in(form, dtype)
 
     @cached_property
     def _own_forms(self) -> dict[str, list[Form]]:
@@ -128,8 +141,9 @@ class NetworkProblem:
     def _offered(self, call: TaskCall) -> list[Ports]:
         """The forms of ports that implementations offer for a call."""
         target, resources = self.placement.target, self.placement.resources
+        tensors = (*call.inputs, call.output)
         return [
-            ports
+            tuple(self._stored(tensor, form) for tensor, form in zip(tensors, ports, strict=True))
             for spec in applicable(call.workload, target, resources)
             for ports in spec.port_forms(call.workload, target, resources)
         ]

@@ -9,9 +9,10 @@ from tilewright.core import errors, input_files, processes, records, units
 from tilewright.graph import network, tasks
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.plan import NetworkPlan, lane_of
-from tilewright.kernels.base import CPU
+from tilewright.kernels.base import CPU, HALF
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.generic import ISLAND
+from tilewright.kernels.half_forms import in_halves
 from tilewright.kernels.plans import default_settings, lay_out
 from tilewright.kernels.registry import applicable
 from tilewright.measure.accesses.registry import access_to
@@ -31,7 +32,9 @@ def prepare_loaded(
     model: LoadedModel, options: ModelOptions, placement: records.Placement
 ) -> PreparedNetwork:
     """The same of a model that is loaded."""
-    return _cut(supported(model, options, placement), placement)
+    allowed = replace(placement, precision=options.precision)
+    network = _cut(supported(model, options, placement), allowed)
+    return replace(network, precision=options.precision)
 
 
 def prepare_outline(
@@ -45,6 +48,8 @@ def _cut(model: LoadedModel, placement: records.Placement) -> PreparedNetwork:
     fused = tasks.fused_network(model.graph)
     _refuse_uncomputed(fused, placement)
     forms = choose_forms(fused, placement.target, placement.resources)
+    if placement.precision == HALF:
+        forms = in_halves(fused, forms, placement)
     plan = lay_out(fused, forms, lane_of(placement), default_settings(placement))
     require_memory(fused.graph, plan, input_files.machine_memory_bytes())
     return PreparedNetwork(model=model, fused=fused, forms=forms, plan=plan)

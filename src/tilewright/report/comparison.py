@@ -39,13 +39,12 @@ class AgainstBaseline:
         return now.low / then.high, now.high / then.low
 
 
-def fastest_peers(
-    rows: Iterable[CompareRow], *, precision: str = OUR_PRECISION
-) -> dict[str, CompareRow]:
-    """For each model the row of its fastest peer at `precision`: the lowest speed-up."""
+def fastest_peers(rows: Iterable[CompareRow]) -> dict[str, CompareRow]:
+    """For each model the row of its fastest peer in our network's precision: the lowest
+    speed-up."""
     fastest: dict[str, CompareRow] = {}
     for row in rows:
-        if row.precision != precision or not _positive(row.speedup):
+        if not _counts(row):
             continue
         known = fastest.get(row.model)
         if known is None or row.speedup < known.speedup:
@@ -53,15 +52,13 @@ def fastest_peers(
     return fastest
 
 
-def geomean_speedup(
-    rows: Iterable[CompareRow], *, precision: str = OUR_PRECISION
-) -> Speedup | None:
-    """The geometric mean over the models, each against its fastest peer at `precision`.
+def geomean_speedup(rows: Iterable[CompareRow]) -> Speedup | None:
+    """The geometric mean over the models, each against its fastest peer in the same precision.
 
     Its bounds are the geometric means of the models' bounds, as though all erred to the same side:
     wider than needed. None when no row counts.
     """
-    fastest = fastest_peers(rows, precision=precision).values()
+    fastest = fastest_peers(rows).values()
     if not fastest:
         return None
     lows = [row.speedup_low for row in fastest if row.speedup_low is not None]
@@ -75,30 +72,31 @@ def geomean_speedup(
 
 
 def against_baseline(
-    rows: Sequence[CompareRow], earlier: Sequence[CompareRow], *, precision: str = OUR_PRECISION
+    rows: Sequence[CompareRow], earlier: Sequence[CompareRow]
 ) -> AgainstBaseline | None:
     """Compare two runs on what both hold, a (model, peer) at a time; None when that is nothing."""
-    pairs = _pairs(rows, precision) & _pairs(earlier, precision)
+    pairs = _pairs(rows) & _pairs(earlier)
     now = [row for row in rows if (row.model, row.peer) in pairs]
     then = [row for row in earlier if (row.model, row.peer) in pairs]
-    now_mean = geomean_speedup(now, precision=precision)
-    then_mean = geomean_speedup(then, precision=precision)
+    now_mean = geomean_speedup(now)
+    then_mean = geomean_speedup(then)
     if now_mean is None or then_mean is None:
         return None
     return AgainstBaseline(
-        models=tuple(dict.fromkeys(row.model for row in now if row.precision == precision)),
+        models=tuple(dict.fromkeys(row.model for row in now if _counts(row))),
         now=now_mean,
         then=then_mean,
         other_threads={row.threads for row in now} != {row.threads for row in then},
     )
 
 
-def _pairs(rows: Iterable[CompareRow], precision: str) -> set[tuple[str, str]]:
-    return {
-        (row.model, row.peer)
-        for row in rows
-        if row.precision == precision and _positive(row.speedup)
-    }
+def _pairs(rows: Iterable[CompareRow]) -> set[tuple[str, str]]:
+    return {(row.model, row.peer) for row in rows if _counts(row)}
+
+
+def _counts(row: CompareRow) -> bool:
+    """Whether a peer ran in our network's precision, and was timed."""
+    return row.precision == row.own_precision and _positive(row.speedup)
 
 
 def _positive(value: float) -> bool:

@@ -19,7 +19,6 @@ from tilewright.core.results import (
     TunerStudyRow,
 )
 from tilewright.report import shown
-from tilewright.report.comparison import OUR_PRECISION
 from tilewright.report.tables import Column, Heading, Table, facts_table, record_of, records_of
 
 
@@ -252,6 +251,7 @@ COMPARED = Heading(
     columns=(
         Column(field="model", label="model"),
         Column(field="peer", label="peer", show_record=_peer),
+        Column(field="own_precision", label="our precision"),
         Column(field="precision", label="precision"),
         Column(field="default_precision", label="peer's default"),
         Column(field="threads", label="threads", number=True),
@@ -265,17 +265,20 @@ COMPARED = Heading(
 """One row per model, peer and precision."""
 
 
+def _precisions(result: CompareResult) -> str:
+    """What our networks are in."""
+    return " or ".join(dict.fromkeys(row.own_precision for row in result.rows))
+
+
 def compare_verdict(result: CompareResult) -> str:
     """The geometric mean in a sentence."""
     if result.geomean_speedup is None:
-        return f"No peer ran in {OUR_PRECISION}, so there is no geometric mean."
+        return f"No peer ran in {_precisions(result)}, so there is no geometric mean."
     mean = shown.speedup(
         result.geomean_speedup, result.geomean_speedup_low, result.geomean_speedup_high
     )
-    return (
-        f"Geometric mean of the speed-ups over the fastest {OUR_PRECISION} peer of each model: "
-        f"{mean}"
-    )
+    peers = f"the fastest {_precisions(result)} peer of each model"
+    return f"Geometric mean of the speed-ups over {peers}: {mean}"
 
 
 CHECKS = Heading(

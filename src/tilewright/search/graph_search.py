@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.core import element_types, errors
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.forms import PLAIN, blocked, channel_block
+from tilewright.core.forms import PLAIN, blocked, channel_block, stored_in
 from tilewright.graph.arrange import arrange
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import Task, TaskKey
@@ -147,7 +147,8 @@ class GraphSearch:
             forms = dict(usual)
             for tensor, allowed in options.items():
                 computed_in = element_types.element_type(types[tensor].dtype).computed_in
-                wider = blocked(factor * self.context.placement.target.lanes(computed_in))
+                lanes = self.context.placement.target.lanes(computed_in)
+                wider = stored_in(blocked(factor * lanes), usual.get(tensor, PLAIN).dtype)
                 if wider in allowed and channel_block(usual.get(tensor, PLAIN)):
                     forms[tensor] = wider
             found |= arrange(self.network.fused, forms).tasks

@@ -11,7 +11,6 @@ from tilewright.collect.design import Design, circumstances_of, collect_request
 from tilewright.core.arguments import (
     Text,
     count_of,
-    error_of,
     one_of,
     path_of,
     path_or_none,
@@ -44,7 +43,7 @@ from tilewright.predict import energies, forecasting, modelling, tables
 from tilewright.predict.evaluation import EvaluateRequest, Evaluation, Split
 from tilewright.session.networks import BUDGET
 from tilewright.session.opened import Opened
-from tilewright.store.known_candidates import MAX_ERROR, checked_settings
+from tilewright.store.known_candidates import allowed_error, checked_settings
 
 Names = str | Sequence[str]
 """One name, or several."""
@@ -112,7 +111,7 @@ class ForecastVerbs(Opened):
         *,
         options: ModelOptions | None = None,
         settings: str = "default",
-        max_error: float = MAX_ERROR,
+        max_error: float | None = None,
         metrics: Names = (),
     ) -> PredictResult:
         """Predict time, memory, power and energy of a network, without compiling or running it.
@@ -124,7 +123,10 @@ class ForecastVerbs(Opened):
         kernel's facts and a GPU's datasheet), or roofline (a lower bound).
         """
         said, chosen = options_of(options, self.seed), checked_settings(settings)
-        allowed, wanted = error_of(max_error), energies.known_metrics(texts_of(metrics, "metrics"))
+        allowed, wanted = (
+            allowed_error(max_error),
+            energies.known_metrics(texts_of(metrics, "metrics")),
+        )
         argument = self._given(model, said).argument
         forecaster = forecasting.forecaster_of(self.foreseen, self.records, self.events, allowed)
         self.events(Stage(name="import", detail=argument))
@@ -136,7 +138,7 @@ class ForecastVerbs(Opened):
         *,
         options: ModelOptions | None = None,
         settings: str = "default",
-        max_error: float = MAX_ERROR,
+        max_error: float | None = None,
         metrics: Names = (),
     ) -> PredictResult:
         """Predict each operator of a table: a .csv or .parquet with `op:…` texts in `operator`.
@@ -145,7 +147,7 @@ class ForecastVerbs(Opened):
         table.
         """
         said, chosen = options_of(options, self.seed), checked_settings(settings)
-        allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
+        allowed, wanted = allowed_error(max_error), texts_of(metrics, "metrics")
         texts = tables.read_texts(path_of(table, "table"), "operator")
         networks = ((text, prepare_outline(text, said, self.foreseen)) for text in texts)
         return forecasting.forecaster_of(
@@ -190,7 +192,7 @@ class ForecastVerbs(Opened):
         *,
         options: ModelOptions | None = None,
         settings: str = "default",
-        max_error: float = MAX_ERROR,
+        max_error: float | None = None,
     ) -> ThreadsResult:
         """Measure a network with up to five numbers of threads, and name the fastest.
 
@@ -208,7 +210,7 @@ class ForecastVerbs(Opened):
                 options=said,
                 store=self.records,
                 settings=chosen,
-                max_error=error_of(max_error),
+                max_error=allowed_error(max_error),
             ),
             self.events,
         )

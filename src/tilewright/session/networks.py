@@ -9,7 +9,6 @@ from typing import TypedDict, Unpack
 from tilewright.core.arguments import (
     Text,
     count_of,
-    error_of,
     named_of,
     path_of,
     path_or_none,
@@ -46,7 +45,7 @@ from tilewright.plan.assignment.solving import solve_file
 from tilewright.search.levels import GraphLevel, OptimizeRequest, checked_level
 from tilewright.search.tuners.registry import tuner_factory
 from tilewright.session.opened import Opened
-from tilewright.store.known_candidates import MAX_ERROR, checked_settings
+from tilewright.store.known_candidates import allowed_error, checked_settings
 
 BUDGET = "10m"
 
@@ -58,8 +57,8 @@ class Wishes(TypedDict, total=False):
     database included: a time ("90s", "10m", "1h30m") or a number of measurements (500); "10m" by
     default. 0 searches nothing. `out`: the folder for the artifact, by default
     tilewright-out/NAME. `options`: batch, shapes and seed of the model. `max_error`: the allowed
-    error of the outputs, relative to the largest value of each, 1e-4 by default. None stands for
-    the default of each.
+    error of the outputs, relative to the largest value of each, by default 1e-4, in bfloat16 2e-2.
+    None stands for the default of each.
     """
 
     budget: str | float | None
@@ -77,10 +76,10 @@ class NetworkVerbs(Opened):
         The wishes are `budget`: what may be spent in total, earlier runs included, a time ("90s",
         "10m", "1h30m") or a number of measurements (500), "10m" by default, 0 to search nothing;
         `out`: the folder for the artifact, by default tilewright-out/NAME; `options`: batch, shapes
-        and seed of the model; `max_error`: the allowed error of the outputs, relative to the
-        largest value of each, 1e-4 by default. A repeated call continues where the last one
-        stopped. Raises `NegativeVerdict` where no network gives right results, and `OutputError`
-        where the folder cannot be written.
+        seed and precision of the model; `max_error`: the allowed error of the outputs, relative to
+        the largest value of each, by default 1e-4, in bfloat16 2e-2. A repeated call continues
+        where the last one stopped. Raises `NegativeVerdict` where no network gives right results,
+        and `OutputError` where the folder cannot be written.
         """
         return self._optimized(replace(self._request(model, wishes), level=GraphLevel()))
 
@@ -164,7 +163,7 @@ class NetworkVerbs(Opened):
         budget, max_error = wishes.get("budget"), wishes.get("max_error")
         options = options_of(wishes.get("options"), self.seed)
         total = parse_budget(BUDGET if budget is None else budget)
-        allowed = MAX_ERROR if max_error is None else error_of(max_error)
+        allowed = allowed_error(max_error, options.precision)
         out = path_or_none(wishes.get("out"), "out")
         given = self._given(model, options)
         return OptimizeRequest(
@@ -210,7 +209,7 @@ class NetworkVerbs(Opened):
         *,
         options: ModelOptions | None = None,
         settings: str = "best",
-        max_error: float = MAX_ERROR,
+        max_error: float | None = None,
         meter: str | None = None,
         memory: bool = False,
     ) -> ProfileResult:
@@ -230,7 +229,7 @@ class NetworkVerbs(Opened):
             meter=None if named is None else meter_of(named, self.placement.target),
             memory=truth_of(memory, "memory"),
             verify=self.verify,
-            max_error=error_of(max_error),
+            max_error=allowed_error(max_error, said.precision),
         ).run(self._given(model, said).argument, said, checked_settings(settings))
 
     def compare(
@@ -240,7 +239,7 @@ class NetworkVerbs(Opened):
         peers: str | Sequence[str] | None = None,
         options: ModelOptions | None = None,
         settings: str = "best",
-        max_error: float = MAX_ERROR,
+        max_error: float | None = None,
         rounds: int = 5,
     ) -> CompareResult:
         """Time networks in turn with other engines, on the same cores or GPU, in `rounds` rounds.
@@ -259,7 +258,7 @@ class NetworkVerbs(Opened):
             ),
             settings=checked_settings(settings),
             rounds=count_of(rounds, "rounds", 1),
-            max_error=error_of(max_error),
+            max_error=allowed_error(max_error, said.precision),
             verify=self.verify,
             placement=self.placement,
             store=self.records,

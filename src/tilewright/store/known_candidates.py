@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from tilewright.core.arguments import text_of
+from tilewright.core.arguments import error_of, text_of
 from tilewright.core.codec import FILE_NAMES, convert
 from tilewright.core.errors import StoreError, UsageError, close_matches
 from tilewright.core.forms import Form, form_texts
@@ -29,16 +29,23 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.plans import default_settings, in_sequence, with_candidates
 from tilewright.kernels.registry import is_allowed
 from tilewright.kernels.spaces import too_inexact
-from tilewright.models.loaded import PreparedNetwork
+from tilewright.models.loaded import Precision, PreparedNetwork
 from tilewright.store.base import Store
 from tilewright.store.interchange.lines import IMPORTED
 
 SettingsName = Literal["default", "best", "shipped"]
 SETTINGS: tuple[SettingsName, ...] = ("default", "best", "shipped")
-MAX_ERROR = 1e-4
+MAX_ERRORS: Mapping[Precision, float] = {"float32": 1e-4, "bfloat16": 2e-2}
+"""The error that is allowed by default, by precision."""
+MAX_ERROR = MAX_ERRORS["float32"]
 """Allowed error of a network's outputs, relative to the largest value of each."""
 
 _WRONG = "wrong result"
+
+
+def allowed_error(given: float | None, precision: Precision = "float32") -> float:
+    """What is given, checked, or the default of a precision. Raises UsageError."""
+    return MAX_ERRORS[precision] if given is None else error_of(given)
 
 
 def checked_settings(name: str) -> SettingsName:

@@ -26,7 +26,7 @@ from tilewright.kernels.matrix_products import MatrixProduct, product
 
 MINIMUM_LANES = 4
 """Narrower vectors are left to LLVM, which masks."""
-_STEPS = (16, 8, 4)
+STEPS = (16, 8, 4)
 """Depths between two looks ahead."""
 
 
@@ -55,7 +55,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         run=block,
         tiles=[(parallel, row_tiles)],
     )
-    step = next((step for step in _STEPS if dense.depth % step == 0), 1)
+    step = next((step for step in STEPS if dense.depth % step == 0), 1)
     depths = schedule.split(depth, [None, step]) if row_tiles > 1 and step > 1 else [depth]
     mark_ahead(schedule, target, panel, depths)
     register_tile(schedule, [*tile, vector], lane)

@@ -13,12 +13,13 @@ from tvm.s_tir import Schedule
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
+from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.generic import compute_all
 from tilewright.compiler.lower.loops import spread
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import logical_index, stored
+from tilewright.compiler.lower.values import bits, logical_index, stored
 from tilewright.core.element_types import element_type
-from tilewright.core.forms import channel_block, own_layout
+from tilewright.core.forms import channel_block, number_layout
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.operators import OPERATORS
 from tilewright.kernels.generic import copied_parts
@@ -56,7 +57,7 @@ def _tail(program: Program) -> int | None:
         varies = [extent > 1 for extent in full]
         if channel_block(forms[-1]):
             varies = [*varies, varies[1]]
-        if form != forms[-1] and len(shape) > 1 and sum(varies) > 2:
+        if form.layout != forms[-1].layout and len(shape) > 1 and sum(varies) > 2:
             return None
         moves.append(tuple(varies))
     long = [axis for axis, extent in enumerate(physical) if extent > 1]
@@ -71,7 +72,7 @@ def _tail(program: Program) -> int | None:
 def _part_tail(program: Program, part: int) -> int | None:
     """Loops that run through memory in order in both the part and the result."""
     step = program.workload.steps[0]
-    if program.candidate.forms[step.inputs[part]] != program.result_form:
+    if program.candidate.forms[step.inputs[part]].layout != program.result_form.layout:
         return None
     axis = step.integer("axis")
     block = channel_block(program.result_form)
@@ -90,7 +91,7 @@ def _copies(program: Program) -> tirx.PrimFunc:
         script.func_name("main")
         script.func_attr({"tirx.noalias": True})
         *sources, output = (
-            script.arg(name, script.buffer(form.physical_shape(kind.shape), kind.dtype))
+            script.arg(name, script.buffer(form.physical_shape(kind.shape), bits(form, kind.dtype)))
             for name, kind, form in zip(names, kinds, forms, strict=True)
         )
         with script.sblock("root"):
@@ -122,6 +123,8 @@ def _copy(
                 script.axis.spatial(extent, loop) for extent, loop in zip(shape, loops, strict=True)
             ]
             program.simplify.announce(at, shape)
-            logical = logical_index(own_layout(program.result_form), at, kind.shape)
+            logical = logical_index(number_layout(program.result_form), at, kind.shape)
             at[axis] = at[axis] + start
-            script.buffer_store(output, value.read(logical), at)
+            read = value.read(logical)
+            halves = str(output.dtype) != kind.dtype
+            script.buffer_store(output, mathematics.half(read) if halves else read, at)

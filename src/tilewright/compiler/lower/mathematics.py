@@ -104,12 +104,29 @@ def converted(x: tirx.Expr, kind: str) -> tirx.Expr:
 
 
 def _to_bfloat16(x: tirx.Expr) -> tirx.Expr:
-    """The upper half of a single, rounded to the nearest, ties to even; a NaN stays one."""
+    return tirx.reinterpret("bfloat16", upper_half(x))
+
+
+def upper_half(x: tirx.Expr) -> tirx.Expr:
+    """The bits of a single rounded to bfloat16, ties to even; a NaN stays one."""
     bits = tirx.reinterpret("uint32", x)
     last = (bits >> _bits(16)) & _bits(1)
     nearest = (bits + _bits(0x7FFF) + last) >> _bits(16)
-    upper = tirx.Select(tirx.isnan(x), _bits(0x7FC0), nearest)
-    return tirx.reinterpret("bfloat16", tirx.Cast("uint16", upper))
+    return tirx.Cast("uint16", tirx.Select(tirx.isnan(x), _bits(0x7FC0), nearest))
+
+
+def half(x: tirx.Expr) -> tirx.Expr:
+    """The upper half of a single, rounded; of a single that was widened it is what was there."""
+    if isinstance(x, Call) and x.op == _REINTERPRET and isinstance(x.args[0], tirx.LShift):
+        widened = x.args[0].a
+        if isinstance(widened, tirx.Cast) and dtype(widened.value) == "uint16":
+            return widened.value
+    return shared(x, upper_half)
+
+
+def of_upper_half(upper: tirx.Expr) -> tirx.Expr:
+    """The single whose upper half has these bits, the lower one none."""
+    return tirx.reinterpret("float32", tirx.Cast("uint32", upper) << _bits(16))
 
 
 def _from_bfloat16(x: tirx.Expr) -> tirx.Expr:

@@ -14,20 +14,23 @@ import tvm
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower import elementwise, movement
+from tilewright.compiler.lower import elementwise, mathematics, movement
 from tilewright.compiler.lower.values import (
+    HALF_BITS,
     Index,
     Read,
     Simplifier,
     Value,
+    bits,
     broadcast_index,
     logical_index,
     stored,
 )
-from tilewright.core.forms import Form, own_layout
+from tilewright.core.forms import Form, number_layout, stored_in
 from tilewright.core.records import Candidate
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
+from tilewright.kernels.registry import packed_type
 
 
 class Program:
@@ -58,16 +61,18 @@ class Program:
         packed = packed or {}
         for index, argument in enumerate(workload.arguments):
             form = candidate.forms[index]
-            shape = packed.get(index) or own_layout(form).physical_shape(argument.type.shape)
-            tensor = te.placeholder(shape, argument.type.dtype, name=f"argument{index}")
+            shape, dtype = form.physical_shape(argument.type.shape), bits(form, argument.type.dtype)
+            if index in packed:
+                shape, dtype = packed[index], packed_type(workload, candidate, index)
+            tensor = te.placeholder(shape, dtype, name=f"argument{index}")
             self.tensors.append(tensor)
             if index not in packed:
                 self.values[index] = stored(tensor, argument.type, form, self.simplify)
 
     @property
     def result_form(self) -> Form:
-        """The layout the result is written in."""
-        return self.candidate.forms[-1]
+        """The layout the result is written in, whatever its elements are stored as."""
+        return stored_in(self.candidate.forms[-1], None)
 
     def operand(self, value_id: int) -> Value:
         """The value with this id: an argument or a step's result, composing what it reads as far as
@@ -127,12 +132,14 @@ class Program:
 
     def stage(self, value: Value, form: Form, name: str) -> te.Tensor:
         """A value in memory, in a layout, as a stage called `name`."""
-        layout, logical = own_layout(form), value.type.shape
-        return self.compute(
-            layout.physical_shape(logical),
-            lambda *index: value.read(logical_index(layout, index, logical)),
-            name,
-        )
+        layout, logical = number_layout(form), value.type.shape
+        halves = bits(form, value.type.dtype) == HALF_BITS
+
+        def read(*index):
+            found = value.read(logical_index(layout, index, logical))
+            return mathematics.half(found) if halves else found
+
+        return self.compute(layout.physical_shape(logical), read, name)
 
     def kept(self, value: Value, form: Form, name: str) -> Value:
         """A value computed once, as `stage` does, and read from there."""
@@ -140,7 +147,8 @@ class Program:
 
     def finish(self) -> te.Tensor:
         """The stage `result`: the last step in the result's layout."""
-        return self.stage(self.operand(len(self.workload.types) - 1), self.result_form, "result")
+        last = self.operand(len(self.workload.types) - 1)
+        return self.stage(last, self.candidate.forms[-1], "result")
 
     def schedule(self, anchor: Read | None = None) -> Schedule:
         """Finish and open a schedule over the whole kernel; the function is called `main`. What

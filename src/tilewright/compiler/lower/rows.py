@@ -30,7 +30,7 @@ from tilewright.compiler.lower.values import (
     physical_index,
     unravelled,
 )
-from tilewright.core.forms import channel_block, own_layout
+from tilewright.core.forms import channel_block, number_layout
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.rows import operand_frame
 
@@ -93,12 +93,12 @@ class _Rows:
         frame = self.frame
         places = dict(zip((*frame.kept, *frame.gone), (*kept, *gone), strict=True))
         at = [places[i] for i in range(len(places))]
-        return logical_index(own_layout(frame.form), at, frame.shape)
+        return logical_index(number_layout(frame.form), at, frame.shape)
 
     def physical(self, index: Index, places: tuple[int, ...]) -> list[Expr]:
         """The physical position at these places of a logical position of the operand."""
         form, shape = self.frame.form, self.frame.shape
-        found = physical_index(own_layout(form), index, shape, self.program.simplify)
+        found = physical_index(number_layout(form), index, shape, self.program.simplify)
         return [found[place] for place in places]
 
     def compute(self, shape: tuple[int, ...], body: Callable[..., Expr], name: str) -> te.Tensor:

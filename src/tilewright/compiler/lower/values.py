@@ -13,7 +13,7 @@ from tvm.ir import Range
 from tvm.sym import Analyzer
 
 from tilewright.compiler.lower import mathematics
-from tilewright.core.forms import Form, own_layout
+from tilewright.core.forms import Form, number_layout
 from tilewright.core.layouts import Layout
 from tilewright.graph.network import TensorType
 
@@ -87,10 +87,24 @@ def logical_index(layout: Layout, position: Index, shape: tuple[int, ...]) -> li
     return [found[axis] for axis in range(len(shape))]
 
 
+HALF_BITS = "uint16"
+"""What numbers in bfloat16 are for TVM, which makes singles of bfloat16 wherever it can."""
+
+
+def bits(form: Form, own: str) -> str:
+    """The element type in memory, as kernels declare it, of a tensor whose own type is `own`."""
+    return HALF_BITS if form.dtype == "bfloat16" else form.element(own)
+
+
 def stored(tensor: te.Tensor, kind: TensorType, form: Form, simplify: Simplifier) -> Value:
-    """A tensor in memory, read through its layout."""
-    layout = own_layout(form)
-    return Value(kind, lambda index: tensor(*physical_index(layout, index, kind.shape, simplify)))
+    """A tensor in memory, read through its layout; halves are widened."""
+    layout = number_layout(form)
+
+    def read(index: Index) -> tirx.Expr:
+        found = tensor(*physical_index(layout, index, kind.shape, simplify))
+        return mathematics.of_upper_half(found) if form.dtype == "bfloat16" else found
+
+    return Value(kind, read)
 
 
 def pointwise(rule: Callable[..., tirx.Expr], *values: Value) -> Value:

@@ -1,0 +1,141 @@
+"""Schedule of convolutions by dot products.
+
+[the input rounded, in blocks, with its border of zeros]
+parallel (n, out chunk tile, row tile)          # `order` decides which is outside
+  column tile
+    in chunk, kh, kw, some lanes of it          # reduction
+      out chunk, row, column                    # register tile, unrolled
+        out lane, input channel                 # one dot-product instruction, or vectorised
+    epilogue of the tile, in vectors
+    plain results only: the tile is written channel by channel
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvm import te, tirx
+from tvm.s_tir import Schedule
+
+from tilewright.compiler.lower.conv2d_windows import clamped, shared_tiles
+from tilewright.compiler.lower.loops import fill_ahead, finish_tile, share_out
+from tilewright.compiler.lower.program import Program
+from tilewright.core.forms import PLAIN, blocked
+from tilewright.core.targets import Resources
+from tilewright.kernels.conv2d_dots import DotConvolution
+from tilewright.kernels.convolution import Convolution, Plane, convolution, reach, whole_tiles
+from tilewright.kernels.ports import output_block
+
+
+def _as_it_is(value: tirx.Expr) -> tirx.Expr:
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dots:
+    """What one kind of dot products is made of.
+
+    `product` multiplies an element of the input by a weight, as `instruction`, the tensor intrinsic
+    of that name, does for all lanes; it is empty where products are vectorised instead. Elements of
+    the input are `taken` so. `imported` is LLVM's text of what the instruction
+    calls.
+    """
+
+    spec: DotConvolution
+    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
+    instruction: str
+    taken: Callable[[tirx.Expr], tirx.Expr] = _as_it_is
+    imported: str = ""
+
+
+def accumulated(program: Program, dots: Dots) -> te.Tensor:
+    """The stage `accumulator`: sums of products, [n, out chunk, row, column, lane]."""
+    conv, settings = convolution(program.workload), program.settings
+    plane = whole_tiles(conv, settings)
+    lanes = output_block(program.candidate.forms, settings)
+    weights, terms = program.tensors[conv.weight], dots.spec.terms(settings)
+    block = dots.spec.input_block(conv, program.candidate.forms, settings)
+    source = _source(program, dots, conv, plane, block)
+    inside, slots = -(-conv.group_in // block), block // terms
+    (kh, kw), (sh, sw), (dh, dw) = conv.kernel, conv.strides, conv.dilation
+    axes = program.reduce_axes(in_chunk=inside, ky=kh, kx=kw, slot=slots, term=terms)
+    chunk, ky, kx, slot, term = (axis.var for axis in axes)
+
+    def compute(n, o, y, x, lane):
+        first = chunk
+        if conv.groups > 1:
+            first = tirx.floordiv(o * lanes, conv.group_out) * inside + chunk
+        value = source(n, first, y * sh + ky * dh, x * sw + kx * dw, slot * terms + term)
+        place = ((chunk * kh + ky) * kw + kx) * slots + slot
+        return te.sum(dots.product(value, weights(o, place, lane, term)), axis=axes)
+
+    shape = (conv.batch, conv.out_channels // lanes, *plane, lanes)
+    return program.compute(shape, compute, "accumulator")
+
+
+def _source(program: Program, dots: Dots, conv: Convolution, plane: Plane, block: int):
+    """A function from (n, chunk, row, column, lane) to an element: of a copy with its border of
+    zeros, or of the data itself with the surplus clamped to the last row and column."""
+    if not dots.spec.copied(conv, program.candidate.forms, program.settings):
+        data = clamped(program, conv, plane)
+        return lambda n, chunk, y, x, lane: dots.taken(data.read([n, chunk * block + lane, y, x]))
+    data = program.operand(conv.data)
+    rows, columns = reach(conv, plane)
+    top, left = conv.padding[:2]
+    n, c, h, w = data.type.shape
+
+    def compute(n, chunk, y, x, lane):
+        channel = chunk * block + lane
+        guards = []
+        if conv.padded or rows > h or columns > w:
+            guards += [y >= top, y < h + top, x >= left, x < w + left]
+        if c % block:
+            guards.append(channel < c)
+        value = dots.taken(data.read([n, channel, y - top, x - left]))
+        if not guards:
+            return value
+        return tirx.if_then_else(tirx.all(*guards), value, tirx.const(0, value.ty.dtype))
+
+    return program.compute((n, -(-c // block), rows, columns, block), compute, "copy")
+
+
+def scheduled(program: Program, dots: Dots, resources: Resources) -> Schedule:
+    """The schedule of a program whose anchor is set."""
+    conv, settings = convolution(program.workload), program.settings
+    lanes = output_block(program.candidate.forms, settings)
+    if program.result_form == PLAIN:  # which would be computed lane by lane
+        last = len(program.workload.types) - 1
+        program.values[last] = program.kept(program.operand(last), blocked(lanes), "epilogue")
+    schedule = program.schedule()
+    if dots.spec.copied(conv, program.candidate.forms, settings):
+        fill_ahead(schedule, "copy", resources.threads)
+    anchor = schedule.get_sblock("accumulator")
+    n, o, y, x, lane, chunk, ky, kx, slot, term = schedule.get_loops(anchor)
+    o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
+    y_outer, y_inner = schedule.split(y, [None, settings["tile_height"]])
+    x_outer, x_inner = schedule.split(x, [None, settings["tile_width"]])
+    pieces, serial = shared_tiles(conv, settings, n, (o_outer, y_outer, x_outer))
+    tile = (y_inner, x_inner, o_inner)
+    inside = (lane, term) if dots.instruction else (term, lane)
+    schedule.reorder(*pieces, *serial, chunk, ky, kx, slot, *tile, *inside)
+    parallel = share_out(schedule, pieces)
+    if dots.imported:
+        schedule.annotate(parallel, "pragma_import_llvm", dots.imported)
+    for loop in tile:
+        schedule.unroll(loop)
+    home = serial[0] if serial else parallel
+    if program.result_form == PLAIN:
+        epilogue = schedule.get_sblock("epilogue")
+        schedule.reverse_compute_at(epilogue, home, preserve_unit_loops=True)
+        schedule.set_scope(epilogue, 0, "local")
+        schedule.vectorize(schedule.get_loops(epilogue)[-1])
+    finish_tile(schedule, anchor, home, vectors=program.result_form != PLAIN)
+    if not dots.instruction:
+        schedule.vectorize(lane)
+        schedule.decompose_reduction(anchor, chunk)
+        return schedule
+    start = schedule.decompose_reduction(anchor, chunk)
+    schedule.vectorize(schedule.get_loops(start)[-1])
+    schedule.tensorize(lane, dots.instruction)
+    return schedule

@@ -1,0 +1,98 @@
+"""Dot products of bfloat16 as a tensor intrinsic, and the rounding before them.
+
+TVM has no arithmetic on bfloat16 that compiles to the processor's: what is multiplied are the upper
+halves of singles, kept as integers, and the instruction is LLVM's text that a kernel imports.
+"""
+
+# pyright: reportInvalidTypeForm=false
+
+from __future__ import annotations
+
+from functools import cache
+
+from tvm import tirx
+from tvm.s_tir import TensorIntrin
+from tvm.script import tirx as T
+
+from tilewright.compiler.lower import mathematics
+
+_TEXT = """
+declare <{lanes} x float> @llvm.x86.avx512bf16.dpbf16ps.{bits}(
+  <{lanes} x float>, <{pairs} x bfloat>, <{pairs} x bfloat>)
+define <{lanes} x float> @{name}(<{lanes} x float> %sums, i32 %data, <{pairs} x i16> %weights)
+    alwaysinline {{
+  %first = insertelement <{lanes} x i32> poison, i32 %data, i64 0
+  %all = shufflevector <{lanes} x i32> %first, <{lanes} x i32> poison,
+    <{lanes} x i32> zeroinitializer
+  %left = bitcast <{lanes} x i32> %all to <{pairs} x bfloat>
+  %right = bitcast <{pairs} x i16> %weights to <{pairs} x bfloat>
+  %added = call <{lanes} x float> @llvm.x86.avx512bf16.dpbf16ps.{bits}(
+    <{lanes} x float> %sums, <{pairs} x bfloat> %right, <{pairs} x bfloat> %left)
+  ret <{lanes} x float> %added
+}}
+"""
+
+
+def half_dot_text(lanes: int) -> str:
+    """LLVM's text of the function that the instruction for so many lanes calls."""
+    return _TEXT.format(lanes=lanes, pairs=2 * lanes, bits=32 * lanes, name=_function(lanes))
+
+
+def _function(lanes: int) -> str:
+    return f"tilewright_dpbf16ps_{lanes}"
+
+
+@cache
+def half_dot(lanes: int) -> str:
+    """The registered intrinsic for 4, 8 or 16 lanes: C[lane] += A[0] * B[lane, 0] + A[1] * B[lane,
+    1], A being upper halves of singles."""
+    name = f"tilewright_half_dot_{lanes}"
+    TensorIntrin.register(name, _meaning(lanes), _instruction(lanes))
+    return name
+
+
+def _meaning(lanes: int):
+    @T.prim_func(s_tir=True)
+    def sums(
+        A: T.Buffer((2,), "uint16", offset_factor=1),
+        B: T.Buffer((lanes, 2), "uint16", offset_factor=1),
+        C: T.Buffer((lanes,), "float32", offset_factor=1, scope="local"),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:2], B[0:lanes, 0:2])
+            T.writes(C[0:lanes])
+            for i in T.serial(0, lanes):
+                for k in T.serial(0, 2):
+                    with T.sblock("update"):
+                        vi, vk = T.axis.remap("SR", [i, k])
+                        C[vi] = C[vi] + half_product(A[vk], B[vi, vk])
+
+    return sums
+
+
+def _instruction(lanes: int):
+    function, sums_type, weights_type = _function(lanes), f"float32x{lanes}", f"uint16x{2 * lanes}"
+
+    @T.prim_func(s_tir=True)
+    def dot(
+        A: T.Buffer((2,), "uint16", offset_factor=1),
+        B: T.Buffer((lanes, 2), "uint16", offset_factor=1),
+        C: T.Buffer((lanes,), "float32", offset_factor=1, scope="local"),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:2], B[0:lanes, 0:2])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = T.call_extern(
+                sums_type,
+                function,
+                C.vload([0], dtype=sums_type),
+                T.reinterpret(A.vload([0], dtype="uint16x2"), dtype="int32"),
+                B.vload([0, 0], dtype=weights_type),
+            )
+
+    return dot
+
+
+def half_product(value: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
+    """The product of two upper halves of singles, in single precision."""
+    return mathematics.of_upper_half(value) * mathematics.of_upper_half(weight)

@@ -1,0 +1,30 @@
+"""What kernels have in common that round singles to bfloat16 and multiply those.
+
+`vdpbf16ps` of x86 multiplies two pairs of bfloat16 and adds both products to a single, in each
+lane: twice the rate of single precision, at an error of two roundings in each product.
+"""
+
+from __future__ import annotations
+
+from tilewright.core.element_types import element_type
+from tilewright.core.targets import Target
+from tilewright.kernels.base import HALF
+from tilewright.kernels.conv2d_dots import dot_units, lanes_of
+
+PAIR = 2
+"""Products that one dot-product instruction adds to a lane."""
+_UNITS = frozenset({"avx512bf16"})
+ROUNDED_TWICE = 2.0 * (element_type(HALF).unit_roundoff or 0.0)
+"""Largest relative error of a product of two rounded numbers."""
+_DEVIATIONS = 6.0
+
+
+def half_lanes(target: Target) -> tuple[int, ...]:
+    """Lanes of singles for which the device has dot products of bfloat16."""
+    return lanes_of(dot_units(target, _UNITS))
+
+
+def rounding_error(length: int) -> float:
+    """Error of a sum of so many products, relative to the sum of their sizes: roundings are
+    independent of each other, so that most of them cancel out in a long sum."""
+    return ROUNDED_TWICE * min(1.0, _DEVIATIONS / length**0.5)

@@ -1,0 +1,184 @@
+"""Specs of products of bfloat16, and which tensors are stored in it, without a compiler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.fakes.placements import altered
+from helpers.kernels.spec_checks import best
+from helpers.networks.fused_networks import fused
+from helpers.networks.graph_builder import Builder
+from tilewright.core.errors import InternalError
+from tilewright.core.forms import PLAIN, blocked, stored_in
+from tilewright.core.records import Candidate, Placement
+from tilewright.graph.network import Array
+from tilewright.graph.workload import Workload
+from tilewright.hardware.features import units_of
+from tilewright.kernels.conv2d_bfloat16 import SPEC as CONVOLUTION
+from tilewright.kernels.dense_bfloat16 import SPEC as DENSE
+from tilewright.kernels.estimates import facts, saved_bytes
+from tilewright.kernels.forms import choose_forms
+from tilewright.kernels.half_forms import in_halves
+from tilewright.kernels.halves import half_lanes, rounding_error
+from tilewright.kernels.registry import implementation, is_allowed, packed_type, takes
+from tilewright.kernels.search_space import knob_space
+from tilewright.kernels.spaces import default_candidate, spaces
+from tilewright.measure.checking import sample_arguments
+from tilewright.testing.implementations import candidate_of, made_up_placement, single
+
+HALF = "bfloat16"
+
+
+def with_halves(vector_bytes: int = 64) -> Placement:
+    on = made_up_placement(vector_bytes)
+    features = ("avx512bf16",)
+    found = altered(on, features=features, units=units_of(features, vector_bytes))
+    return replace(found, precision=HALF)
+
+
+ON = with_halves()
+
+
+def conv(
+    channels: int, filters: int, extent: int = 9, kernel: int = 3, groups: int = 1
+) -> Workload:
+    return single(
+        "conv2d", (1, channels, extent, extent), (filters, channels // groups, kernel, kernel),
+        constants=(1,), strides=(1, 1), padding=(kernel // 2,) * 4, dilation=(1, 1), groups=groups,
+    )  # fmt: skip
+
+
+def dense(rows: int, depth: int, columns: int) -> Workload:
+    return single("dense", (rows, depth), (depth, columns), constants=(1,))
+
+
+def rounded(array: Array) -> Array:
+    """The numbers in bfloat16 as the bits of their upper halves, ties to even."""
+    bits = array.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def chosen(spec, task: Workload, forms) -> Candidate:
+    space = knob_space(spec, task, ON.target, ON.resources, forms)
+    found = [space.settings(number) for number in space]
+    return candidate_of(
+        spec, best(found, facts(spec, task, ON.target, ON.resources, forms, found)), forms
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    channels=st.sampled_from([3, 4, 6, 16, 20, 48]),
+    filters=st.sampled_from([8, 16, 24, 64]),
+    kernel=st.sampled_from([1, 3]),
+    data_block=st.sampled_from([0, 4, 16]),
+    halves=st.booleans(),
+)
+def test_weights_are_rounded_and_each_is_in_its_place(
+    channels, filters, kernel, data_block, halves
+):
+    task = conv(channels, filters, kernel=kernel)
+    data = blocked(data_block) if data_block and channels % data_block == 0 else PLAIN
+    forms = (stored_in(data, HALF) if halves else data, PLAIN, blocked(8))
+    candidate = chosen(CONVOLUTION, task, forms)
+    weights = sample_arguments(task, 0)[1]
+    packed = CONVOLUTION.pack(task, candidate, {1: weights})[1]
+    assert packed.shape == CONVOLUTION.packed_shapes(task, candidate)[1]
+    assert packed.dtype == packed_type(task, candidate, 1) == "uint16"
+    kept, expected = packed[packed != 0], rounded(weights)
+    np.testing.assert_array_equal(np.sort(kept), np.sort(expected[expected != 0]))
+    chunk = packed[0].reshape(-1, kernel * kernel, packed.shape[1] // (kernel * kernel), 8, 2)
+    first = rounded(weights[:8, :2, 0, 0])
+    np.testing.assert_array_equal(chunk.reshape(-1, 8, 2)[0], first)
+
+
+@pytest.mark.parametrize("depth", [16, 33])
+def test_a_dense_layer_packs_pairs_along_its_depth(depth: int) -> None:
+    task = dense(5, depth, 40)
+    candidate = chosen(DENSE, task, (PLAIN,) * 3)
+    weights = sample_arguments(task, 0)[1]
+    packed = DENSE.pack(task, candidate, {1: weights})[1]
+    assert packed.shape == DENSE.packed_shapes(task, candidate)[1]
+    chunks, pairs, block, _ = packed.shape
+    back = packed.transpose(1, 3, 0, 2).reshape(2 * pairs, chunks * block)
+    np.testing.assert_array_equal(back[:depth, :40], rounded(weights))
+    assert not back[depth:].any() and not back[:, 40:].any()
+
+
+def test_it_takes_a_processor_with_the_instruction() -> None:
+    assert half_lanes(ON.target) == (16, 8, 4)
+    plain = made_up_placement(64)
+    for spec, task in ((CONVOLUTION, conv(16, 16)), (DENSE, dense(4, 16, 16))):
+        assert spec.applies(task, ON.target, ON.resources)
+        assert not spec.applies(task, plain.target, plain.resources)
+    assert not CONVOLUTION.applies(conv(12, 12, groups=2), ON.target, ON.resources)
+
+
+def test_single_precision_stays_unless_halves_are_asked_for() -> None:
+    task, forms = conv(64, 64), (blocked(16), PLAIN, blocked(16))
+    allowed = [space.spec.name for space in spaces(task, forms, ON)]
+    assert CONVOLUTION.name in allowed
+    exact = replace(ON, precision="float32")
+    assert CONVOLUTION.name not in [space.spec.name for space in spaces(task, forms, exact)]
+    measured = chosen(CONVOLUTION, task, forms)
+    assert is_allowed(measured, task, ON) and not is_allowed(measured, task, exact)
+    tight, _ = default_candidate(task, forms, ON, max_error=1e-4)
+    assert tight.implementation != CONVOLUTION.name, "the error that is allowed counts, too"
+
+
+def test_ports_in_halves_are_for_those_that_take_them() -> None:
+    task = conv(64, 64)
+    data = (stored_in(blocked(16), HALF), PLAIN, blocked(16))
+    result = (blocked(16), PLAIN, stored_in(blocked(16), HALF))
+    direct = implementation("conv2d_direct")
+    assert takes(CONVOLUTION, task, data) and takes(direct, task, result)
+    assert not takes(direct, task, data), "it would widen what it broadcasts each time"
+    with pytest.raises(InternalError, match="does not take form blocked16:bfloat16 at port 0"):
+        knob_space(direct, task, ON.target, ON.resources, data)
+
+
+def test_fewer_bytes_and_no_copy_take_less_time() -> None:
+    task = conv(256, 64, kernel=1, extent=28)
+    single_, halves = (
+        (blocked(16), PLAIN, blocked(16)),
+        (stored_in(blocked(16), HALF), PLAIN, blocked(16)),
+    )
+    assert saved_bytes(task, halves) == 2 * 256 * 28 * 28
+    times = [default_candidate(task, forms, ON)[1] for forms in (single_, halves)]
+    assert times[1] < 0.9 * times[0]
+
+
+def test_errors_of_long_sums_cancel_out() -> None:
+    assert rounding_error(1) == rounding_error(30) == 2.0**-7
+    assert rounding_error(3600) == pytest.approx(2.0**-7 / 10)
+
+
+def test_tensors_between_products_are_halves_and_the_ends_are_not() -> None:
+    b = Builder()
+    x = b.input(1, 3, 32, 32)
+    first = b.conv(x, 32)
+    second = b.conv(b.add("relu", first), 32)
+    pooled = b.add("reduce_mean", second, axes=(2, 3), keepdims=False)
+    last = b.add("softmax", pooled, axis=1)
+    network = fused(b, last)
+    forms = in_halves(network, choose_forms(network, ON.target, ON.resources), ON)
+    stored = {tensor for tensor, form in forms.items() if form.dtype == HALF}
+    assert forms[x].dtype is None and forms[last].dtype is None
+    assert stored and stored <= {call.output for call in network.calls} - {last}
+    convolved = [c.output for c in network.calls if c.workload.anchor_name == "conv2d"]
+    assert convolved[0] in stored
+
+
+def test_what_nobody_reads_as_halves_stays_single() -> None:
+    b = Builder()
+    x = b.input(1, 2, 64, 32)
+    query = b.add("relu", x)
+    scores = b.add("batch_matmul", query, query, transpose_b=True)
+    network = fused(b, b.add("softmax", scores, axis=3))
+    forms = in_halves(network, choose_forms(network, ON.target, ON.resources), ON)
+    assert forms[query].dtype is None, "a batched product broadcasts it"
