@@ -30,7 +30,7 @@ from tilewright.measure.circumstances import is_usual
 from tilewright.predict.forecasting import best_guesses
 from tilewright.predict.modelling import Predictors
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import own, ranked
+from tilewright.store.known_candidates import own, ranked, usable
 
 _FORMAT = 1
 
@@ -147,6 +147,7 @@ def best_known(
         and is_usual(row.device_class)
         and is_allowed(row.candidate, workload, predictors.placement)
     ]
+    rows = usable(rows, workload, predictors.placement)
     own_class, classes = predictors.placement.key, {row.placement_key for row in rows}
     for key in sorted(classes, key=lambda key: (key != own_class, str(key))):
         for best in ranked(own(row for row in rows if row.placement_key == key)):

@@ -18,6 +18,7 @@ model gives have a common factor, and what the shipped rows say is moved by it.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
@@ -37,11 +38,14 @@ from tilewright.core.records import Candidate, Device, Measurement, Placement
 from tilewright.core.targets import parse_resources
 from tilewright.cost.floors import Peaks
 from tilewright.graph.workload import Workload, parse_workload
+from tilewright.kernels.stored_settings import refusals
 from tilewright.predict.base import Floats
 from tilewright.predict.family_models import FamilyModel, TrainingSet
 from tilewright.predict.kernel_features import Kernel, kernel_table
 
 _USUAL, _BYTES = "float32", ("int8", "uint8")
+_REASONS = 3
+"""Of rows that are left out, so many reasons are told, the most frequent ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +92,26 @@ def rows_of(measurements: Iterable[Measurement], workloads: Mapping[str, Workloa
         )
         for (key, candidate), same in found.items()
     ]
+
+
+def usable(rows: Sequence[Row], placement: Placement) -> tuple[list[Row], str]:
+    """The rows whose settings today's implementations take at a placement; and what to tell people
+    of the others, empty where there are none."""
+    refused = [""] * len(rows)
+    for numbers in grouped([(row.workload.text, n) for n, row in enumerate(rows)]).values():
+        asked = [rows[number].candidate for number in numbers]
+        workload = rows[numbers[0]].workload
+        told = refusals(workload, asked, placement.target, placement.resources)
+        for number, why in zip(numbers, told, strict=True):
+            refused[number] = why
+    left = [row for row, why in zip(rows, refused, strict=True) if not why]
+    reasons = Counter(filter(None, refused)).most_common(_REASONS)
+    if not reasons:
+        return left, ""
+    return left, (
+        f"{len(rows) - len(left)} of {len(rows)} measured kernels are left out, another version of "
+        f"tilewright chose their settings: {'; '.join(f'{why} ({n})' for why, n in reasons)}"
+    )
 
 
 def _median_energy_j(measurements: Iterable[Measurement]) -> float | None:

@@ -32,6 +32,7 @@ from tilewright.predict.collected import (
     shipped_data,
     slowdown,
     training_set,
+    usable,
 )
 from tilewright.predict.family_models import (
     DEFAULT_TREES,
@@ -134,10 +135,16 @@ class Predictors:
 
     @cached_property
     def own_rows(self) -> list[Row]:
-        """What this database knows of the device class with these resources."""
+        """What this database knows of the device class with these resources, as far as today's
+        implementations still take it: a note says how much they do not, and why."""
         workloads = {workload.key: workload for workload in self.store.workloads()}
         measured = self.store.stored_measurements(placement=self.placement.key)
-        return rows_of([m for m in measured if m.kernel_hash], workloads)
+        rows, left_out = usable(
+            rows_of([m for m in measured if m.kernel_hash], workloads), self.placement
+        )
+        if left_out:
+            self.events(Note(message=left_out))
+        return rows
 
     @cached_property
     def rows(self) -> list[Row]:

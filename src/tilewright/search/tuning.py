@@ -129,13 +129,15 @@ class NetworkTuner:
 
     def _tell_of_other_spaces(self, known: Known) -> None:
         """Say how many records were made in spaces that have changed since: no tuner reads them."""
-        strange = 0
+        strange, context = 0, self._context
         for key in known.keys() & self.tasks.keys():
-            space = self._context.space(self.tasks[key])
+            space = context.space(self.tasks[key])
             names = {part.name for part in space.parts}
             strange += sum(
-                o.candidate.implementation in names and space.number(o.candidate) is None
-                for o in known[key]
+                o.candidate.implementation in names
+                and o.candidate.forms == self.tasks[key].forms
+                and space.number(o.candidate) is None
+                for o in own(context.store.outcomes(key[0], context.placement.key))
             )
         if strange:
             self._context.note(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
@@ -22,13 +22,14 @@ from tilewright.core.errors import StoreError, UsageError, close_matches
 from tilewright.core.forms import Form, form_texts
 from tilewright.core.records import Candidate, Measurement, Outcome, Placement, ShippedPlan
 from tilewright.graph.arrange import arrange
-from tilewright.graph.plan import NetworkPlan, lane_of
+from tilewright.graph.plan import NetworkPlan, PlannedCall, lane_of
 from tilewright.graph.plan_fields import read_plan
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
 from tilewright.kernels.plans import default_settings, in_sequence, with_candidates
 from tilewright.kernels.registry import is_allowed
 from tilewright.kernels.spaces import too_inexact
+from tilewright.kernels.stored_settings import refusals
 from tilewright.models.loaded import Precision, PreparedNetwork
 from tilewright.store.base import Store
 from tilewright.store.interchange.lines import IMPORTED
@@ -41,6 +42,7 @@ MAX_ERROR = MAX_ERRORS["float32"]
 """Allowed error of a network's outputs, relative to the largest value of each."""
 
 _WRONG = "wrong result"
+_Some = TypeVar("_Some", bound=Outcome | PlannedCall)
 
 
 def allowed_error(given: float | None, precision: Precision = "float32") -> float:
@@ -73,9 +75,18 @@ def known_outcomes(task: Task, store: Store, placement: Placement) -> list[Outco
 
 
 def allowed_outcomes(workload: Workload, store: Store, placement: Placement) -> list[Outcome]:
-    """The same in any layouts."""
+    """The same in any layouts; without settings that today's implementations do not take."""
     outcomes = store.outcomes(workload.key, placement.key)
-    return [o for o in outcomes if is_allowed(o.candidate, workload, placement)]
+    allowed = [o for o in outcomes if is_allowed(o.candidate, workload, placement)]
+    return usable(allowed, workload, placement)
+
+
+def usable(found: Sequence[_Some], workload: Workload, placement: Placement) -> list[_Some]:
+    """What of the outcomes or calls of a workload, measured anywhere, has settings that today's
+    implementations take at a placement."""
+    asked = [one.candidate for one in found]
+    refused = refusals(workload, asked, placement.target, placement.resources)
+    return [one for one, why in zip(found, refused, strict=True) if not why]
 
 
 def own(outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -109,7 +120,8 @@ def choose_plan(
     each task (the default where nothing is), or the one that shipped, whose layouts may be others.
 
     No candidate has an error bound above `max_error` where a more exact one is to be had, but in
-    what shipped: its outputs were checked. Raises UsageError where nothing has shipped.
+    what shipped: its outputs were checked. Raises UsageError where nothing has shipped, or in
+    settings that implementations do not take any more.
     """
     if settings == "best":
         return with_candidates(network.plan, best_known(network.tasks, store, placement, max_error))
@@ -121,7 +133,15 @@ def choose_plan(
             f"nothing has shipped for {network.model.name} on this device",
             hint="Run `tilewright optimize` first, or use --settings best.",
         )
-    return plan_of(shipped, network, placement)
+    plan = plan_of(shipped, network, placement)
+    for call in plan.calls:
+        if not usable([call], call.workload, placement):
+            raise UsageError(
+                f"what shipped for {network.model.name} was chosen by another version of "
+                f"tilewright: {call.candidate.implementation} does not take these settings now",
+                hint="Run `tilewright optimize` again, or use --settings best.",
+            )
+    return plan
 
 
 def best_known(

@@ -21,7 +21,6 @@ from tilewright.search.tuning import without_outdated
 from tilewright.session import Session
 from tilewright.store import open_store
 from tilewright.store.interchange.lines import IMPORTED
-from tilewright.store.known_candidates import known_outcomes
 
 WORKLOAD = Workload(
     arguments=(Argument(type=TensorType((4,))),), steps=(Step(operator="relu", inputs=(0,)),)
@@ -56,9 +55,10 @@ def database(path: Path, placement: Placement, *records: Measurement) -> Path:
 
 
 def numbers(path: Path, placement: Placement = HERE) -> list[object]:
-    """The candidates a network on `device` would use."""
+    """The candidates that are known on a device."""
     with open_store(path) as store:
-        return [o.candidate.setting("k") for o in known_outcomes(TASK, store, placement)]
+        outcomes = store.outcomes(WORKLOAD.key, placement.key)
+        return [outcome.candidate.setting("k") for outcome in outcomes]
 
 
 @pytest.mark.parametrize("kind", ["db", "jsonl", "autotvm", "t4", "csv"])

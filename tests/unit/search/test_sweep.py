@@ -276,6 +276,14 @@ def test_sweeps_whose_numbers_do_not_fit(fields: dict[str, list], message: str) 
         parse_sweep(json.dumps({**given, **fields}))
 
 
+def test_estimates_are_those_of_todays_knobs_or_none() -> None:
+    sweep = next(one for one in shipped_sweeps() if one.part.estimate_s is not None)
+    written = json.loads(sweep_text(sweep))
+    assert parse_sweep(json.dumps(written)).part.estimate_s is not None
+    written["knobs"][0]["name"] = "of_before"
+    assert parse_sweep(json.dumps(written)).part.estimate_s is None
+
+
 def test_a_sweep_of_a_foreign_program_has_no_text() -> None:
     for foreign in (listed(), replace(listed(), workload=workload(64))):
         with pytest.raises(InternalError, match="six is a foreign sweep"):

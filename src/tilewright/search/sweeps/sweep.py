@@ -252,7 +252,7 @@ def parse_sweep(text: str) -> Sweep:
     workload = parse_workload(file.workload)
     seconds = _numbered(file)
     placement = read_placement(file.device, file.resources)
-    estimate = _estimate(file.implementation, workload, placement, file.forms)
+    estimate = _estimate(file, workload, placement)
     return Sweep(
         name=file.name,
         part=swept_part(file.implementation, file.forms, file.knobs, seconds, estimate),
@@ -303,14 +303,15 @@ def sweep_text(sweep: Sweep) -> str:
     return encode(file).decode() + "\n"
 
 
-def _estimate(
-    implementation: str, workload: Workload, placement: Placement, forms: tuple[Form, ...]
-) -> Estimate | None:
-    """The rough times of today's implementation, None where it is gone."""
-    spec = implementations().get(implementation)
+def _estimate(file: _File, workload: Workload, placement: Placement) -> Estimate | None:
+    """The rough times of today's implementation, None where it is gone or has other knobs."""
+    spec, forms = implementations().get(file.implementation), file.forms
     if spec is None:
         return None
     target, resources = placement.target, placement.resources
+    knobs = spec.knobs(workload, target, resources, forms)
+    if {knob.name for knob in knobs} != {knob.name for knob in file.knobs}:
+        return None
     return lambda settings: facts(spec, workload, target, resources, forms, settings)["estimate_s"]
 
 
