@@ -56,7 +56,11 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
                 "core.artifacts.ShapesResult",
                 "core.artifacts.ShapeRow",
             ),
-            "Results about predictions": ("core.predictions.*", "predict.evaluation.Evaluation"),
+            "Results about predictions": (
+                "core.predictions.*",
+                "core.planning.*",
+                "predict.evaluation.Evaluation",
+            ),
             "Cards": ("report.predictor_cards.write_cards",),
             "Progress": ("core.events.*",),
             "Errors": (

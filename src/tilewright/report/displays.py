@@ -8,6 +8,7 @@ from functools import singledispatch
 
 from tilewright.core.artifacts import ShapesResult
 from tilewright.core.display import show_by
+from tilewright.core.planning import PlanningData
 from tilewright.core.predictions import (
     CollectResult,
     EvaluateResult,
@@ -38,6 +39,7 @@ from tilewright.report import (
     graph,
     islands,
     noise,
+    planning,
     shown,
     tasks,
     views,
@@ -270,6 +272,12 @@ def _(result: PredictResult) -> Page:
         summary=forecasts.forecast_summary(result) if network else None,
         notes=() if network or not result.energy_reason else (result.energy_reason,),
     )
+
+
+@page.register
+def _(result: PlanningData) -> Page:
+    more = (planning.transfers_table(result), planning.devices_table(result))
+    return Page(rows=planning.calls_table(result), more=more)
 
 
 @page.register

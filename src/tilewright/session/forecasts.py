@@ -22,6 +22,7 @@ from tilewright.core.arguments import (
 from tilewright.core.budget import parse_budget
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Stage
+from tilewright.core.planning import PlanningData
 from tilewright.core.predictions import (
     CollectResult,
     EvaluateResult,
@@ -38,6 +39,7 @@ from tilewright.measure.targeting import placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
+from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
 from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict import energies, forecasting, modelling, tables
 from tilewright.predict.evaluation import EvaluateRequest, Evaluation, Split
@@ -131,6 +133,26 @@ class ForecastVerbs(Opened):
         forecaster = forecasting.forecaster_of(self.foreseen, self.records, self.events, allowed)
         self.events(Stage(name="import", detail=argument))
         return forecaster.network(prepare(argument, said, self.foreseen), chosen, wanted)
+
+    def planning_data(
+        self,
+        model: Model,
+        devices: Names,
+        *,
+        options: ModelOptions | None = None,
+        settings: str = "default",
+        max_error: float = MAX_ERROR,
+    ) -> PlanningData:
+        """Tell what a planner needs of a network: each call's time on each device, and transfers.
+
+        `devices` are targets, such as "llvm" and "cuda -model=H100"; they need not be here. The
+        other arguments are those of `predict`.
+        """
+        said = options_of(options, self.seed)
+        argument = self._given(model, said).argument
+        asked = PlanningRequest(said, checked_settings(settings), error_of(max_error))
+        places = placements_of(texts_of(devices, "devices"), self._tracker, self._threads)
+        return planning_data(argument, places, asked, self.records, self.events)
 
     def predict_table(
         self,

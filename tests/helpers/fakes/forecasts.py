@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from tilewright.core.planning import (
+    PlanningCall,
+    PlanningData,
+    PlanningDevice,
+    PlanningMode,
+    PlanningTensor,
+    Transfer,
+)
 from tilewright.core.predictions import (
     CollectResult,
     ExplainResult,
@@ -52,6 +60,61 @@ PREDICTED = PredictResult(
             low_s=0.0009,
             high_s=0.0012,
             source="model",
+        ),
+    ),
+)
+PLANNING = PlanningData(
+    model="lstm",
+    settings="default",
+    devices=(
+        PlanningDevice(
+            name="llvm",
+            kind="cpu",
+            device_class="some-cpu-2t",
+            threads=2,
+            network=PREDICTED.network,
+            energy_reason="too few energies",
+        ),
+        PlanningDevice(
+            name="cuda -model=H100",
+            kind="cuda",
+            device_class="h100-132t",
+            threads=132,
+            network=None,
+            refused="nothing computes it",
+        ),
+    ),
+    inputs=("x",),
+    outputs=("y",),
+    calls=(
+        PlanningCall(
+            name="loop",
+            task="lstm-0123",
+            family="lstm",
+            inputs=("x",),
+            output="y",
+            modes=(PlanningMode(device="llvm", implementation="recurrent_loop", latency_s=1e-3),),
+        ),
+    ),
+    tensors=(
+        PlanningTensor(name="x", dtype="float32", shape=(1, 4), bytes=16),
+        PlanningTensor(name="y", dtype="float32", shape=(1, 8), bytes=32),
+    ),
+    conversions=(),
+    transfers=(
+        Transfer(
+            origin="llvm",
+            destination="cuda -model=H100",
+            latency_s=2.5e-6,
+            bytes_per_s=63e9,
+            link="PCIe 5.0 x16",
+        ),
+        Transfer(
+            origin="cuda -model=H100",
+            destination="llvm",
+            latency_s=None,
+            bytes_per_s=None,
+            link="unknown",
         ),
     ),
 )

@@ -12,6 +12,7 @@ import numpy as np
 
 from helpers.fakes import forecasts
 from tilewright.core.events import Event, EventSink, Note, discard
+from tilewright.core.planning import PlanningData
 from tilewright.core.predictions import (
     CollectResult,
     EvaluatePick,
@@ -303,6 +304,10 @@ class FakeSession:
     def predict(self, model: str, **options: Any) -> PredictResult:
         self._answer(model=model, **options)
         return self.predicted
+
+    def planning_data(self, model: str, devices: Sequence[str], **options: Any) -> PlanningData:
+        self._answer(model=model, devices=devices, **options)
+        return forecasts.PLANNING
 
     def predict_table(self, table: str, **options: Any) -> PredictResult:
         self._answer(table=table, **options)

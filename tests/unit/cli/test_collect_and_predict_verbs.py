@@ -36,6 +36,20 @@ def test_a_table_of_operators_or_a_model(tilewright: Command) -> None:
     assert tilewright("predict", "--table", "ops.csv").code == 0
 
 
+def test_several_devices(tilewright: Command) -> None:
+    gpu = "cuda -model=H100"
+    asked = ("predict", "zoo:mlp", "--devices", "llvm", "--devices", gpu)
+    data = json.loads(tilewright(*asked, "--format", "json").out)["data"]
+    assert data["calls"][0]["modes"][0]["implementation"] == "recurrent_loop"
+    assert data["transfers"][0]["bytes_per_s"] == 63e9
+    ran = tilewright(*asked)
+    assert "63 GB/s" in ran.out and "nothing computes it" in ran.out
+    head, row = tilewright(*asked, "--format", "csv").out.splitlines()
+    assert head == f"name,family,result_bytes,llvm,{gpu}" and row == "loop,lstm,32,0.001,"
+    for other in (("--target", "simulated"), ("--metric", "memory"), ("--table", "ops.csv")):
+        assert tilewright(*asked, *other).code == 2
+
+
 def test_values_of_a_study_are_numbers(tilewright: Command) -> None:
     ran = tilewright("study", "padding", "op:conv2d[c=64,pad=1]", "--values", "0,x")
     assert ran.code == 2

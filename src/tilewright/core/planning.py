@@ -1,0 +1,124 @@
+"""What a planner reads of a network and the devices it may run on: fields of the JSON contract, as
+in `predictions`.
+
+    data.calls[3].modes[1].latency_s       the third call on the second device
+    data.transfers[0].bytes_per_s          from one device to the other
+
+Numbers are seconds, joules and bytes. What nobody knows is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewright.core.display import Displayed
+from tilewright.core.predictions import NetworkForecast, Source
+from tilewright.core.records import KnobValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningDevice:
+    """A device that calls may run on. `name` is the target as it was asked for, `threads` are those
+    of a CPU or the multiprocessors of a GPU. `network` is what the whole network takes there, None
+    where `refused` says why it cannot run there as a whole; `energy_reason` says why energies are
+    unknown."""
+
+    name: str
+    kind: str
+    device_class: str
+    threads: int
+    network: NetworkForecast | None
+    refused: str = ""
+    energy_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningMode:
+    """One way to compute a call: on `device`, by an implementation in its settings, which reads and
+    writes these forms (arguments, then the result). Seconds of the call alone with the interval
+    that contains 90 % of such, their source, joules; bytes of the packed weights and of the memory
+    that the kernel needs beside its operands.
+
+    The implementation `in place` is nothing to do: the result lies in its operands' memory, if they
+    are on the same device."""
+
+    device: str
+    implementation: str
+    settings: dict[str, KnobValue] = field(default_factory=dict[str, KnobValue])
+    forms: tuple[str, ...] = ()
+    latency_s: float = 0.0
+    low_s: float = 0.0
+    high_s: float = 0.0
+    source: Source = "exact"
+    energy_j: float | None = None
+    weight_bytes: int = 0
+    workspace_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningCall:
+    """A call of the network, in an order in which calls may run: the key of its task, the tensors
+    that it reads (constants left out) and the one that it writes, and a mode for each device that
+    can compute it."""
+
+    name: str
+    task: str
+    family: str
+    inputs: tuple[str, ...]
+    output: str
+    modes: tuple[PlanningMode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningTensor:
+    """A tensor between calls, or an input or output of the network."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """What it takes on a device to copy a tensor from one form into another."""
+
+    device: str
+    tensor: str
+    before: str
+    after: str
+    latency_s: float
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """The way of a tensor in plain form from one device to another: it takes at least
+    `latency_s` + bytes / `bytes_per_s`. Both are None where no datasheet says how the two are
+    connected; `link` says what they are of."""
+
+    origin: str
+    destination: str
+    latency_s: float | None
+    bytes_per_s: float | None
+    link: str
+    source: Source = "roofline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PlanningData(Displayed):
+    """A network and the devices it may run on, as `tilewright predict --devices` tells them.
+
+    `inputs` and `outputs` are tensors of the network, plain ones. A change of form that is not
+    among the `conversions` costs nothing.
+    """
+
+    model: str
+    settings: str
+    devices: tuple[PlanningDevice, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    calls: tuple[PlanningCall, ...]
+    tensors: tuple[PlanningTensor, ...]
+    conversions: tuple[Conversion, ...]
+    transfers: tuple[Transfer, ...]

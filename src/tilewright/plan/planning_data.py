@@ -1,0 +1,301 @@
+"""What a planner needs of a network and several devices: of every call what it takes on each of
+them, changes of form, and transfers.
+
+    placements = {"llvm": local_placement(), "cuda -model=H100": …}
+    planning_data("zoo:resnet50", placements, request, store, events)
+
+Latencies and energies are those of `predict`, with its sources: a device need not be here, and what
+was measured of it is believed before anything else. Transfers are lower bounds by datasheets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import permutations
+from math import prod
+
+from tilewright.core.element_types import element_type
+from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.events import Event, EventSink, Note, Stage
+from tilewright.core.forms import PLAIN, Form, form_texts
+from tilewright.core.planning import (
+    Conversion,
+    PlanningCall,
+    PlanningData,
+    PlanningDevice,
+    PlanningMode,
+    PlanningTensor,
+    Transfer,
+)
+from tilewright.core.records import Placement
+from tilewright.cost.blocks import LAUNCH_S
+from tilewright.graph.arrange import copying, same_memory
+from tilewright.graph.fuse import FusedNetwork, TaskCall
+from tilewright.graph.network import TensorType
+from tilewright.hardware.gpus import is_cuda
+from tilewright.hardware.links import host_link
+from tilewright.kernels.planned_memory import workspaces_of
+from tilewright.kernels.registry import applicable, implementation
+from tilewright.kernels.spaces import default_candidate
+from tilewright.measure.targeting import describable_placement, placement_of
+from tilewright.models import LoadedModel, ModelOptions, loading
+from tilewright.models.loaded import PreparedNetwork
+from tilewright.plan.preparation import prepare_loaded
+from tilewright.predict.collected import Estimate, family_of
+from tilewright.predict.energies import EnergyPredictors, why_none
+from tilewright.predict.forecasting import Forecaster, forecaster_of
+from tilewright.predict.kernel_features import Kernel
+from tilewright.store.base import Store
+from tilewright.store.known_candidates import SettingsName, choose_plan
+
+IN_PLACE = "in place"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningRequest:
+    """How a model is read, and which settings its kernels have on every device."""
+
+    options: ModelOptions
+    settings: SettingsName
+    max_error: float
+
+
+def placements_of(
+    names: Sequence[str], tracker: str | None, threads: int | None
+) -> dict[str, Placement]:
+    """Where targets would run, by their names, CPUs with so many threads. Raises UsageError for
+    none and for one that is named twice, TargetError for one that is unknown."""
+    twice = [name for number, name in enumerate(names) if name in names[:number]]
+    if not names or twice:
+        what = f"{twice[0]!r} is named twice" if twice else "no device is named"
+        raise UsageError(what, hint="--devices llvm --devices 'cuda -model=H100'")
+    found = {
+        name: placement_of(name, tracker, None if is_cuda(name) else threads) for name in names
+    }
+    return {name: describable_placement(placement) for name, placement in found.items()}
+
+
+def planning_data(
+    argument: str,
+    placements: Mapping[str, Placement],
+    request: PlanningRequest,
+    store: Store,
+    events: EventSink,
+) -> PlanningData:
+    """What a planner needs of a model on at least one device, by the names of `placements`.
+
+    A device on which some calls cannot be computed has no mode for these, and plain forms in the
+    others. Raises ModelError where no device computes the whole network.
+    """
+    events(Stage(name="import", detail=argument))
+    model = loading.load(argument, request.options)
+    devices = [
+        _Device(name=name, placement=at, request=request, model=model, store=store, sink=events)
+        for name, at in placements.items()
+    ]
+    whole = [each.prepared for each in devices if isinstance(each.prepared, PreparedNetwork)]
+    if not whole:
+        raise next(each.prepared for each in devices if isinstance(each.prepared, ModelError))
+    fused = whole[0].fused
+    kernels = [device.kernels(fused.calls) for device in devices]
+    each = list(zip(devices, kernels, strict=True))
+    modes = [device.modes(fused.calls, found) for device, found in each]
+    return PlanningData(
+        model=whole[0].model.name,
+        settings=request.settings,
+        devices=tuple(device.told(found) for device, found in each),
+        inputs=tuple(fused.graph.inputs),
+        outputs=tuple(fused.graph.outputs),
+        calls=tuple(_call(call, fused, modes) for call in fused.calls),
+        tensors=tuple(_tensors(fused)),
+        conversions=tuple(c for device, found in each for c in device.conversions(fused, found)),
+        transfers=tuple(_transfer(*pair) for pair in permutations(devices, 2)),
+    )
+
+
+def _call(
+    call: TaskCall, fused: FusedNetwork, modes: Sequence[Mapping[str, PlanningMode]]
+) -> PlanningCall:
+    known = (of_device.get(call.name) for of_device in modes)
+    return PlanningCall(
+        name=call.name,
+        task=call.workload.key,
+        family=family_of(call.workload),
+        inputs=tuple(dict.fromkeys(t for t in call.inputs if t not in fused.graph.constants)),
+        output=call.output,
+        modes=tuple(mode for mode in known if mode is not None),
+    )
+
+
+def _tensors(fused: FusedNetwork) -> Iterator[PlanningTensor]:
+    graph = fused.graph
+    named = dict.fromkeys((*graph.inputs, *graph.outputs))
+    named |= dict.fromkeys(tensor for call in fused.calls for tensor in (*call.inputs, call.output))
+    for name in named:
+        if name not in graph.constants:
+            kind = graph.types[name]
+            yield PlanningTensor(name=name, dtype=kind.dtype, shape=kind.shape, bytes=kind.bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Device:
+    """A device, and what its predictors say of a model's calls there."""
+
+    name: str
+    placement: Placement
+    request: PlanningRequest
+    model: LoadedModel
+    store: Store
+    sink: EventSink
+
+    @cached_property
+    def prepared(self) -> PreparedNetwork | ModelError:
+        """The network cut into tasks for the device; else why it cannot run there as a whole."""
+        try:
+            return prepare_loaded(self.model, self.request.options, self.placement)
+        except ModelError as error:
+            return error
+
+    @cached_property
+    def _forecaster(self) -> Forecaster:
+        return forecaster_of(self.placement, self.store, self._tell, self.request.max_error)
+
+    def _tell(self, event: Event) -> None:
+        """Notes about a device begin with its name."""
+        named = isinstance(event, Note)
+        self.sink(replace(event, message=f"{self.name}: {event.message}") if named else event)
+
+    def told(self, kernels: Mapping[str, Kernel]) -> PlanningDevice:
+        """The device itself, on which these kernels compute calls."""
+        prepared, settings, whole = self.prepared, self.request.settings, None
+        if isinstance(prepared, PreparedNetwork):
+            whole = self._forecaster.network(prepared, settings).network
+        used = list(dict.fromkeys(kernels.values()))
+        return PlanningDevice(
+            name=self.name,
+            kind=self.placement.target.kind,
+            device_class=str(self.placement.key),
+            threads=self.placement.resources.threads,
+            network=whole,
+            refused=prepared.message if isinstance(prepared, ModelError) else "",
+            energy_reason=why_none(used, self._energies_j(used)),
+        )
+
+    def kernels(self, calls: Sequence[TaskCall]) -> dict[str, Kernel]:
+        """What computes calls, by their names: as the whole network would have it there, else each
+        by itself in default settings and plain forms."""
+        prepared, placement, allowed = self.prepared, self.placement, self.request.max_error
+        if isinstance(prepared, PreparedNetwork):
+            plan = choose_plan(prepared, self.store, placement, self.request.settings, allowed)
+            return {call.name: (call.workload, call.candidate) for call in plan.calls}
+        return {
+            call.name: (call.workload, default_candidate(call.workload, ports, placement)[0])
+            for call in calls
+            if applicable(call.workload, placement.target, placement.resources)
+            for ports in [(PLAIN,) * (len(call.inputs) + 1)]
+        }
+
+    def modes(
+        self, calls: Sequence[TaskCall], kernels: Mapping[str, Kernel]
+    ) -> dict[str, PlanningMode]:
+        """How each call is computed there, by its name; none of those that cannot be."""
+        used = list(dict.fromkeys(kernels.values()))
+        numbers = zip(self._forecaster.kernels(used), self._energies_j(used), strict=True)
+        each = {
+            kernel: self._mode(kernel, estimate, energy_j)
+            for kernel, (estimate, energy_j) in zip(used, numbers, strict=True)
+        }
+        found = {name: each[kernel] for name, kernel in kernels.items()}
+        if isinstance(self.prepared, PreparedNetwork):
+            free = PlanningMode(device=self.name, implementation=IN_PLACE, energy_j=0.0)
+            found |= {call.name: free for call in calls if call.name not in found}
+        return found
+
+    def _mode(self, kernel: Kernel, estimate: Estimate, energy_j: float | None) -> PlanningMode:
+        """A kernel's numbers; constants that it does not repack are counted as they are."""
+        (workload, candidate), target = kernel, self.placement.target
+        packed = implementation(candidate.implementation).packed_shapes(workload, candidate)
+        weights = [
+            element_type(argument.type.dtype).bytes * prod(packed.get(n, argument.type.shape))
+            for n, argument in enumerate(workload.arguments)
+            if argument.role == "constant"
+        ]
+        beside = workspaces_of(workload, candidate, target, self.placement.resources)
+        return PlanningMode(
+            device=self.name,
+            implementation=candidate.implementation,
+            settings=dict(candidate.settings),
+            forms=form_texts(candidate.forms),
+            latency_s=estimate.latency_s,
+            low_s=estimate.low_s,
+            high_s=estimate.high_s,
+            source=estimate.source,
+            energy_j=energy_j,
+            weight_bytes=sum(weights),
+            workspace_bytes=sum(beside.shared) + self.placement.resources.threads * sum(beside.own),
+        )
+
+    def _energies_j(self, kernels: Sequence[Kernel]) -> list[float | None]:
+        return EnergyPredictors(predictors=self._forecaster.predictors).energies_j(kernels)
+
+    def conversions(
+        self, fused: FusedNetwork, kernels: Mapping[str, Kernel]
+    ) -> Iterator[Conversion]:
+        """Copies of the tensors that kernels read or write in other than plain forms, both ways."""
+        wanted = dict.fromkeys(
+            (tensor, form)
+            for call in fused.calls
+            if call.name in kernels
+            for tensor, form in zip(
+                (*call.inputs, call.output), kernels[call.name][1].forms, strict=True
+            )
+            if tensor not in fused.graph.constants
+        )
+        copies = [
+            (tensor, *ends)
+            for tensor, form in wanted
+            if not same_memory(fused.graph.types[tensor], form, PLAIN)
+            for ends in ((form, PLAIN), (PLAIN, form))
+        ]
+        kernels_of = [self._copy(fused.graph.types[tensor], *ends) for tensor, *ends in copies]
+        for (tensor, before, after), estimate in zip(
+            copies, self._forecaster.kernels(kernels_of), strict=True
+        ):
+            yield Conversion(
+                device=self.name,
+                tensor=tensor,
+                before=before.text,
+                after=after.text,
+                latency_s=estimate.latency_s,
+                source=estimate.source,
+            )
+
+    def _copy(self, kind: TensorType, before: Form, after: Form) -> Kernel:
+        workload = copying(kind)
+        return workload, default_candidate(workload, (before, after), self.placement)[0]
+
+
+def _transfer(origin: _Device, destination: _Device) -> Transfer:
+    """Over the links of both to the memory of their host, one after the other; a CPU is the host
+    of the GPUs beside it."""
+    sides = [each.placement.target for each in (origin, destination)]
+    links = [host_link(target) for target in sides]
+    known = [link for link in links if link is not None]
+    unknown = [t for t, link in zip(sides, links, strict=True) if t.launch and not link]
+    if not known or unknown:
+        return Transfer(
+            origin=origin.name,
+            destination=destination.name,
+            latency_s=None,
+            bytes_per_s=None,
+            link="unknown",
+        )
+    return Transfer(
+        origin=origin.name,
+        destination=destination.name,
+        latency_s=len(known) * LAUNCH_S,
+        bytes_per_s=float(round(1 / sum(1 / bytes_per_s for _, bytes_per_s in known))),
+        link=", ".join(name for name, _ in known),
+    )
