@@ -121,7 +121,7 @@ def ship(
 def _new_run(request: OptimizeRequest, network: PreparedNetwork, placement: Placement) -> Run:
     return Run(
         command=request.command,
-        model=network.model.name,
+        model=request.model,
         network_key=network.key,
         device_class=placement.device.class_key,
         resources=placement.resources,

@@ -88,7 +88,7 @@ class Profiler:
                 network_key=network.key,
                 device_class=self.placement.device.class_key,
                 resources=self.placement.resources,
-                model=network.model.name,
+                model=model,
                 latency_s=network_s,
                 planned_bytes=memory.planned_bytes,
                 measured_bytes=memory.measured_bytes,

@@ -94,6 +94,8 @@ def times_of_tasks(
     complete = all(row.latency_s is not None for row in rows)
     rest_s, rest_share = outside_tasks(rows, network_s)
     calls = len(result.plan.calls)
+    between = "the launches" if placement.target.launch is not None else "the virtual machine"
+    why = explain_difference(network_s, tasks_s, calls, rows, between) if complete else ""
     return {
         "model": network.model.name,
         "target": placement.tvm_target,
@@ -105,7 +107,7 @@ def times_of_tasks(
         "peak_bytes_per_s": peaks.bytes_per_s,
         "planned_memory_bytes": result.plan.arena_bytes,
         "weight_bytes": network.weight_bytes,
-        "explanation": explain_difference(network_s, tasks_s, calls, rows) if complete else "",
+        "explanation": why,
         "environment": environment_card(read_environment(), placement),
         "rest_s": rest_s,
         "rest_share": rest_share,

@@ -141,8 +141,9 @@ def _with_shares(rows: Sequence[TaskReport], network_s: float) -> tuple[TaskRepo
 
 
 def outside_tasks(rows: Sequence[TaskReport], network_s: float) -> tuple[float, float]:
-    """Seconds of a network that no task takes, and their share: the virtual machine's own work, and
-    whatever disturbed the runs that were timed as a whole. Nothing where no network was run."""
+    """Seconds of a network that no task takes, and their share: what it takes from one call to the
+    next, and whatever disturbed the runs that were timed as a whole. Nothing where no network was
+    run."""
     whole_s = _whole_s(rows, network_s)
     rest_s = whole_s - _sum_s(rows)
     return (rest_s, rest_s / whole_s) if whole_s > 0 else (0.0, 0.0)
@@ -159,11 +160,16 @@ def _sum_s(rows: Sequence[TaskReport]) -> float:
 
 
 def explain_difference(
-    network_s: float, tasks_s: float, calls: int, rows: Sequence[TaskReport] = ()
+    network_s: float,
+    tasks_s: float,
+    calls: int,
+    rows: Sequence[TaskReport] = (),
+    between: str = "the virtual machine",
 ) -> str:
     """Where the network's time goes beyond the sum of its tasks, in words; empty within 10 %.
 
-    `rows` with times in place name the tasks that are slower, or faster, in the network.
+    `rows` with times in place name the tasks that are slower, or faster, in the network; `between`
+    is what takes time from one call to the next.
     """
     if network_s <= 0 or abs(network_s - tasks_s) <= _ALIKE * network_s:
         return ""
@@ -176,7 +182,7 @@ def explain_difference(
         per_call_s = (network_s - tasks_s) / max(1, calls)
         text = (
             f"The rest is {per_call_s * 1e6:.1f} µs for each of {calls} kernel calls (activations "
-            "that left the cache since they were written, and the virtual machine)."
+            f"that left the cache since they were written, and {between})."
         )
     apart = sorted(_apart(rows, slower=tasks_s < network_s).items(), key=lambda item: -item[1])
     if apart:

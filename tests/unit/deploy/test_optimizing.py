@@ -76,7 +76,7 @@ def test_what_a_run_says_and_keeps(bench: Bench) -> None:
         found.seconds_by_phase
     )
     (run,) = bench.runs
-    assert (run.command, run.state, run.model) == ("tune", "done", found.model)
+    assert (run.command, run.state, run.model) == ("tune", "done", bench.model)
     assert (run.measurements, run.failures) == (found.measurements, found.failures)
     assert 0 < run.spent_s <= found.elapsed_s
     files = {path.name for path in (bench.folder / "out").iterdir()}

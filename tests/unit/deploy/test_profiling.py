@@ -65,7 +65,7 @@ def test_every_task_and_the_network_are_timed(
     assert memory is not None and memory.measured_bytes is None and "--memory" in memory.reason
     assert memory.planned_bytes >= memory.weight_bytes + memory.interface_bytes > 0
     (row,) = rows
-    assert (row.latency_s, row.model) == (found.network_latency_s, found.model)
+    assert (row.latency_s, row.model) == (found.network_latency_s, MODEL)
     assert (row.memory_method, row.measured_bytes, row.energy) == ("", None, None)
     assert row.planned_bytes == memory.planned_bytes and row.versions and row.created_at > 0
     stages = [event.name for event in events if isinstance(event, Stage)]
