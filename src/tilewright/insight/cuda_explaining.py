@@ -4,13 +4,13 @@ their launch and their compiler's report."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log
 
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.predictions import ExplainResult, FactDifference, TurningPoint
-from tilewright.core.records import Placement
+from tilewright.core.records import Candidate, Placement
 from tilewright.cost.floors import Work
 from tilewright.graph.workload import Workload
 from tilewright.hardware.gpus import CudaCode, CudaKernel, Gpu
@@ -25,7 +25,8 @@ from tilewright.insight.cuda_facts import (
     with_report,
 )
 from tilewright.insight.single_operators import along, main_task, numbers_of
-from tilewright.kernels.estimates import estimate_s
+from tilewright.kernels.estimates import estimate_s, facts
+from tilewright.kernels.registry import implementation
 from tilewright.kernels.spaces import ranked_defaults
 from tilewright.measure.cuda_inspector import CudaInspector
 from tilewright.measure.targeting import placement_of
@@ -43,10 +44,10 @@ class _Point:
     """A value along a sweep: the rule that applies, whole waves, and what a FLOP costs in units of
     its sweep."""
 
-    value: int
     rule: str
     waves: int
     cost: float
+    value: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,8 @@ class CudaExplainer:
         """An `op:…` text, and in what it differs from another one.
 
         Turning points are values of the operator's numbers from which on its blocks need a wave
-        more, or another schedule rule applies, as far as the GPU's multiprocessors are known.
+        more, or another implementation or schedule rule applies, as far as the GPU's
+        multiprocessors are known.
         Raises UsageError for other texts, for turning points that are to be confirmed, and for an
         implementation that does not apply; ModelError where TVM makes no code.
         """
@@ -134,7 +136,8 @@ class CudaExplainer:
         self, name: str, kernel: CudaKernel, inspector: CudaInspector
     ) -> tuple[TurningPoint, ...]:
         """Where waves begin or rules change along each number of the operator, from half to twice
-        of it, the largest steps first. Registers are taken to be those of the operator itself."""
+        of it, the largest steps first. Registers are those that an implementation estimates, of one
+        without settings those of the operator itself."""
         if self.gpu.multiprocessors is None:
             self.events(
                 Note(message="waves are not known: the target names no GPU, so its size is unknown")
@@ -151,19 +154,36 @@ class CudaExplainer:
         self, name: str, parameter: str, value: int, kernel: CudaKernel, inspector: CudaInspector
     ) -> Iterator[_Point]:
         """The operator along one number; values of which there is no operator or no code are left
-        out."""
+        out. A launch follows from settings; of kernels without any, code is made."""
 
-        def made(text: str) -> tuple[Workload, CudaCode]:
+        def made(text: str) -> _Point | None:
             workload, candidate = self.kernel(text)
-            return workload, inspector.code(workload, candidate, compiled=False)
-
-        for step, (workload, code) in along(name, parameter, value, made).items():
+            if not workload.flop:
+                return None
+            if candidate.settings:
+                return self._modelled(workload, candidate)
+            code = inspector.code(workload, candidate, compiled=False)
             found = main_kernel(code)
             count = waves(with_report(found, kernel.report), self.gpu)
-            if count is not None and workload.flop:
-                work = ceil(count) * (found.loads + found.stores)
-                cost = work / workload.flop
-                yield _Point(value=step, rule=code.rule, waves=ceil(count), cost=cost)
+            if count is None:
+                return None
+            cost = ceil(count) * (found.loads + found.stores) / workload.flop
+            return _Point(rule=code.rule, waves=ceil(count), cost=cost)
+
+        found = along(name, parameter, value, made)
+        return (replace(point, value=step) for step, point in found.items() if point is not None)
+
+    def _modelled(self, workload: Workload, candidate: Candidate) -> _Point:
+        """A kernel by the facts of its settings."""
+        spec, on = implementation(candidate.implementation), self.placement
+        told = facts(
+            *(spec, workload, on.target, on.resources, candidate.forms), [dict(candidate.settings)]
+        )
+        return _Point(
+            rule=spec.name,
+            waves=ceil(told["waves"][0]),
+            cost=float(told["estimate_s"][0]) / workload.flop,
+        )
 
 
 def cuda_explainer(

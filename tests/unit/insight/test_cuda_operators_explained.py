@@ -7,16 +7,22 @@ holds four blocks, and its 132 multiprocessors 528.
 
 from __future__ import annotations
 
+from math import ceil
+
 import pytest
 
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Note
+from tilewright.core.predictions import TurningPoint
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
 from tilewright.hardware.gpus import CompilerReport, CudaCode, CudaKernel
 from tilewright.hardware.target import parse_gpu
 from tilewright.insight import cuda_explaining
 from tilewright.insight.cuda_explaining import CudaExplainer, cuda_explainer
+from tilewright.insight.single_operators import around
+from tilewright.kernels.estimates import facts
+from tilewright.kernels.registry import implementation
 from tilewright.models import ModelOptions
 
 ROWS = "op:dense[m={},k=64,n=64]"
@@ -30,7 +36,7 @@ class Inspector:
     """A block for each row; fewer than 300 rows are reduced instead of tiled, with more stores.
     Without the compiler no registers are known, and of 264 rows it knows nothing."""
 
-    compiled = 0
+    compiled = made = 0
 
     def __init__(self, placement: object) -> None:
         del placement
@@ -46,6 +52,7 @@ class Inspector:
         known = compiled and rows != WAVE // 2
         tiled = rows >= 300
         Inspector.compiled += compiled
+        Inspector.made += 1
         kernel = CudaKernel(
             name="main_kernel",
             grid=(rows, 1, 1),
@@ -70,6 +77,7 @@ class Inspector:
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
     monkeypatch.setattr(cuda_explaining, "CudaInspector", Inspector)
     monkeypatch.setattr(Inspector, "compiled", 0)
+    monkeypatch.setattr(Inspector, "made", 0)
     return []
 
 
@@ -98,6 +106,31 @@ def test_an_operator_turns_where_a_wave_begins_and_where_the_rule_changes(
     assert Inspector.compiled == 1, "the compiler takes long: it is asked for the operator alone"
     assert (found.ratio, found.differences, found.reason) == (None, (), "")
     assert notes(heard) == []
+
+
+def test_kernels_with_settings_turn_where_their_facts_do_and_no_code_is_made(
+    heard: list[Event],
+) -> None:
+    ours = cuda_explainer("cuda -model=T4", None, heard.append, ModelOptions())
+    found = ours.explain("op:dense[m=1024,k=256,n=512]")
+    assert Inspector.made == 1, "of the operator itself"
+    assert found.turning_points
+
+    def told(point: TurningPoint, value: int) -> tuple[int, float]:
+        sizes = {"m": 1024, "k": 256, "n": 512} | {point.parameter: value}
+        text = "op:dense[{}]".format(",".join(f"{name}={size}" for name, size in sizes.items()))
+        workload, candidate = ours.kernel(text)
+        on, settings = ours.placement, [dict(candidate.settings)]
+        spec = implementation(candidate.implementation)
+        known = facts(spec, workload, on.target, on.resources, candidate.forms, settings)
+        return ceil(known["waves"][0]), float(known["estimate_s"][0]) / workload.flop
+
+    for point in found.turning_points:
+        values = around({"m": 1024, "k": 256, "n": 512}[point.parameter])
+        before = values[values.index(point.value) - 1]
+        (waves, cost), (waves_after, cost_after) = told(point, before), told(point, point.value)
+        assert (point.before, point.after) == (waves, waves_after)
+        assert point.ratio == pytest.approx(cost_after / cost)
 
 
 def test_the_time_is_that_of_the_datasheet(heard: list[Event]) -> None:
