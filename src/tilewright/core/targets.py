@@ -28,9 +28,10 @@ _RESOURCES = re.compile(r"(?P<threads>[1-9]\d*)t(?:(?P<cores>[1-9]\d*)c)?(?::(?P
 class ComputeUnit:
     """Arithmetic that each core has.
 
-    It takes elements of the type `element`, adds up in `accumulator`, and works on granules of
-    `granule`: rows, columns and terms of a product (1, 16, 1 is a vector of sixteen, 16, 16, 32 a
-    tile). `operations_per_cycle` counts multiplications and additions of one core.
+    It takes elements of the type `element` (`tf32` are singles whose mantissas have ten bits), adds
+    up in `accumulator`, and works on granules of `granule`: rows, columns and terms of a product
+    (1, 16, 1 is a vector of sixteen, 16, 16, 32 a tile). `operations_per_cycle` counts
+    multiplications and additions of one core.
     """
 
     name: str
@@ -106,18 +107,23 @@ class Target:
         """Elements of a type in one vector register; raises InternalError for no type."""
         return max(1, self.vector_bytes // element_type(dtype).bytes)
 
+    def unit(self, element: str) -> ComputeUnit | None:
+        """The fastest unit that takes elements of a type; None where there is none."""
+        found = (unit for unit in self.units if unit.element == element)
+        return max(found, key=lambda unit: unit.operations_per_cycle, default=None)
+
     def operations_per_cycle(self, dtype: str) -> int:
         """Multiplications and additions of one core and cycle, by the fastest unit for the type.
 
         A type that no unit takes is converted to the one that kernels compute in; for one that has
         no unit either, a multiplication and an addition per lane and cycle are counted.
         """
-        computed_in = element_type(dtype).computed_in
-        for name in (dtype, computed_in):
-            rates = [unit.operations_per_cycle for unit in self.units if unit.element == name]
-            if rates:
-                return max(rates)
-        return 2 * self.lanes(computed_in)
+        unit = self.unit(dtype)
+        if unit is None:
+            computed_in = element_type(dtype).computed_in
+            unit = self.unit(computed_in)
+            return unit.operations_per_cycle if unit else 2 * self.lanes(computed_in)
+        return unit.operations_per_cycle
 
     @property
     def limits(self) -> LaunchLimits:

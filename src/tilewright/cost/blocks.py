@@ -20,7 +20,6 @@ import numpy as np
 
 from tilewright.core.targets import LaunchLimits, Target
 from tilewright.cost.demand import Blocks, Column, Numbers
-from tilewright.cost.floors import MEASURED
 
 LAUNCH_S = 2.5e-6
 """From one kernel of a stream to the next."""
@@ -126,7 +125,7 @@ def _turn(blocks: Blocks, target: Target, together: Column) -> Column:
     shared, l2 = target.memory[0], target.memory[1]
     of_all = target.cores * target.clock_hz
     shares = (
-        np.asarray(blocks.operations) / target.operations_per_cycle(MEASURED) / busy,
+        np.asarray(blocks.operations) / target.operations_per_cycle(blocks.element) / busy,
         np.asarray(blocks.instructions) / _ISSUED_PER_CYCLE / busy,
         np.asarray(blocks.shared_traffic_bytes) / (shared.bytes_per_s / target.clock_hz),
         np.asarray(blocks.traffic_bytes) / (l2.bytes_per_s / of_all),

@@ -33,11 +33,11 @@ class Blocks:
 
     There are `count` blocks of `threads` threads, each thread with about `registers` registers and
     each block with `shared_bytes` of shared memory. Of one block: `operations` are multiplications
-    and additions in single precision, wasted ones included; `instructions` all that its warps
-    issue; `shared_traffic_bytes` what moves through shared memory, a conflict counted as the time
-    it takes; `traffic_bytes` what it reads and writes outside, from the second-level cache on;
-    `steps` the loads that it waits for one after the other. `memory_bytes` is what all blocks
-    together move to and from device memory.
+    and additions, wasted ones included, by the unit that takes an `element` (of `tf32`, that of
+    matrices); `instructions` all that its warps issue; `shared_traffic_bytes` what moves through
+    shared memory, a conflict counted as the time it takes; `traffic_bytes` what it reads and writes
+    outside, from the second-level cache on; `steps` the loads that it waits for one after the
+    other. `memory_bytes` is what all blocks together move to and from device memory.
     """
 
     count: Numbers
@@ -45,6 +45,7 @@ class Blocks:
     registers: Numbers
     shared_bytes: Numbers = 0.0
     operations: Numbers = 0.0
+    element: str = "float32"
     instructions: Numbers = 0.0
     shared_traffic_bytes: Numbers = 0.0
     traffic_bytes: Numbers = 0.0

@@ -19,6 +19,7 @@ from tilewright.deploy.opening import OpenedArtifact, open_model
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array
 from tilewright.kernels.cuda.base import CUDA
+from tilewright.kernels.spaces import MAX_ERROR
 from tilewright.measure import checking, network_timing, targeting
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import PEERS, Peer, Tensors, make_peer, mode_of
@@ -28,7 +29,7 @@ from tilewright.models.loaded import Precision, PreparedNetwork
 from tilewright.report import islands
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
+from tilewright.store.known_candidates import SettingsName, choose_plan
 
 _OURS = "tilewright"
 _USUAL = {CUDA: ("onnxruntime", "torch", "torch_compiled", "jax", "tensorrt")}

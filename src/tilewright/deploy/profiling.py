@@ -25,6 +25,7 @@ from tilewright.graph.tasks import TaskKey
 from tilewright.hardware import environment
 from tilewright.hardware.meters import Meter, measure_energy
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory
+from tilewright.kernels.spaces import MAX_ERROR
 from tilewright.measure import circumstances, network_timing, targeting
 from tilewright.measure.base import Measurer
 from tilewright.measure.networks import NetworkRunner
@@ -33,7 +34,6 @@ from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import (
-    MAX_ERROR,
     SettingsName,
     choose_plan,
     known_outcomes,

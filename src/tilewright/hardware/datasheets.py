@@ -53,6 +53,31 @@ MODELS = {
 """By model: nvcc's name of its compute capability, multiprocessors, fp32 TFLOP/s, GB/s, MiB of
 second-level cache."""
 
+TF32 = {
+    "A100": 156.0,
+    "A30": 82.0,
+    "A10": 62.5,
+    "A40": 74.8,
+    "A4000": 38.3,
+    "A6000": 77.4,
+    "3090": 35.6,
+    "Orin": 21.2,
+    "L4": 60.0,
+    "L40": 90.5,
+    "4090": 82.6,
+    "H100": 494.7,
+    "H200": 494.7,
+    "B200": 1125.0,
+    "5090": 104.8,
+}
+"""By model: TFLOP/s of its matrix units in tf32, without sparsity (datasheets, for GeForce NVIDIA's
+papers on the architectures; of the Orin half of what is said of halves)."""
+
+WARP_SHARES = {"sm_90": 0.63, "sm_100": 0.31}
+"""Which part of that instructions of single warps (`mma.sync`) reach, where newer ones reach more:
+measured for sm_90 (Luo et al., "Dissecting the NVIDIA Hopper Architecture", 2025); for sm_100 as
+many operations per cycle are assumed."""
+
 
 def known_model(device: str) -> tuple[str, int, float, int, float] | None:
     """The model that a name contains as a word of its own."""

@@ -13,7 +13,14 @@ from typing import Any
 from tilewright.core.codec import canonical_json
 from tilewright.core.errors import TargetError, close_matches
 from tilewright.core.targets import ComputeUnit, LaunchLimits, MemoryLevel, Target
-from tilewright.hardware.datasheets import LIMITS, MODELS, known_model
+from tilewright.hardware.datasheets import (
+    LIMITS,
+    MODELS,
+    TF32,
+    WARP_SHARES,
+    known_model,
+    model_name,
+)
 
 _KIB = 1024
 _GIGA, _TERA = 1e9, 1e12
@@ -191,8 +198,9 @@ def gpu_target(gpu: Gpu) -> Target:
     """
     arch = gpu.arch.rstrip("a")
     _, _, shared_kib, _, multiply_adds = LIMITS[arch]
-    typical = next(model for model in MODELS.values() if model[0] == arch)
-    _, cores, tera_flop, giga_bytes, l2_mib = known_model(gpu.model) or typical
+    typical = next(name for name, model in MODELS.items() if model[0] == arch)
+    named = model_name(gpu.model) or typical
+    _, cores, tera_flop, giga_bytes, l2_mib = MODELS[named]
     clock_hz = tera_flop * _TERA / (2 * multiply_adds * cores)
     levels = {
         "shared": (shared_kib * _KIB, 1, _LINE_BYTES * clock_hz),
@@ -213,7 +221,7 @@ def gpu_target(gpu: Gpu) -> Target:
         features=(),
         vector_bytes=0,
         vector_registers=0,
-        units=(unit,),
+        units=(unit, *_matrix_units(named, arch, cores * clock_hz)),
         memory=tuple(
             MemoryLevel(
                 name=name, bytes=size, cores=shared_by, line_bytes=_LINE_BYTES, bytes_per_s=speed
@@ -225,6 +233,21 @@ def gpu_target(gpu: Gpu) -> Target:
         launch=_launch_limits(arch),
         clock_hz=clock_hz,
     )
+
+
+def _matrix_units(model: str, arch: str, cycles_per_s: float) -> tuple[ComputeUnit, ...]:
+    """What multiplies matrices of a warp, where it takes singles."""
+    if model not in TF32:
+        return ()
+    reached = TF32[model] * _TERA * WARP_SHARES.get(arch, 1.0)
+    unit = ComputeUnit(
+        name="tensor cores",
+        element="tf32",
+        accumulator=_SINGLE,
+        granule=(16, 8, 8),
+        operations_per_cycle=round(reached / cycles_per_s),
+    )
+    return (unit,)
 
 
 def _launch_limits(arch: str) -> LaunchLimits:

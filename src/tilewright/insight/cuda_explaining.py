@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, log
+from math import ceil, inf, log
 
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.events import EventSink, Note, Stage
@@ -27,7 +27,7 @@ from tilewright.insight.cuda_facts import (
 from tilewright.insight.single_operators import along, main_task, numbers_of
 from tilewright.kernels.estimates import estimate_s, facts
 from tilewright.kernels.registry import implementation
-from tilewright.kernels.spaces import ranked_defaults
+from tilewright.kernels.spaces import MAX_ERROR, ranked_defaults
 from tilewright.measure.cuda_inspector import CudaInspector
 from tilewright.measure.targeting import placement_of
 from tilewright.models import ModelOptions
@@ -112,7 +112,9 @@ class CudaExplainer:
                 "'cuda -model=H100'",
             )
         task = main_task(name, self.options, self.placement)
-        found = ranked_defaults(task.workload, task.forms, self.placement)
+        found = ranked_defaults(
+            task.workload, task.forms, self.placement, inf if self.implementation else MAX_ERROR
+        )
         known = {candidate.implementation: candidate for candidate, _ in found}
         wanted = self.implementation or found[0][0].implementation
         if wanted not in known:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from math import inf
 
 import numpy as np
 
@@ -33,7 +32,7 @@ Choose = Callable[[Workload, tuple[Form, ...]], Candidate]
 """(workload, forms of its ports) → what computes it."""
 
 
-def default_settings(placement: Placement, max_error: float = inf) -> Choose:
+def default_settings(placement: Placement, max_error: float | None = None) -> Choose:
     """Our default settings, from facts and device alone, none with an error bound above
     `max_error` where a more exact one is to be had."""
     return lambda workload, forms: default_candidate(workload, forms, placement, max_error)[0]

@@ -43,6 +43,7 @@ _BUILT_IN = (
     "island",
     "metaschedule",
     "cuda.products",
+    "cuda.tf32_products",
     "cuda.attention",
     "cuda.default",
     "cuda.stream",

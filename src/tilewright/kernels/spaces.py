@@ -18,6 +18,12 @@ from tilewright.kernels.estimates import facts
 from tilewright.kernels.registry import allowed_libraries, applicable, precise_enough, takes
 from tilewright.kernels.search_space import Floats, Numbers, Part, SearchSpace, knob_space
 
+MAX_ERRORS = {"float32": 1e-4, "bfloat16": 2e-2}
+"""Allowed error of a network's outputs where nothing else is asked for, relative to the largest
+value of each, by precision; kernels whose error bound is above it compete only where more is
+allowed."""
+MAX_ERROR = MAX_ERRORS["float32"]
+
 _HOPELESS = 6.0
 _BOUNDARY_S = 15e-6
 """What a call of a library takes beside its work."""
@@ -98,11 +104,12 @@ def _all_spaces(
 
 
 def _task_spaces(
-    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float
+    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float | None
 ) -> tuple[TaskSpace, ...]:
-    """Those of all spaces that are exact enough, at least one."""
+    """Those of all spaces that are exact enough, by default for the precision, at least one."""
     found = _all_spaces(workload, forms, placement)
-    return tuple(space for space in found if space.exact_enough(found, max_error))
+    most = MAX_ERRORS[placement.precision] if max_error is None else max_error
+    return tuple(space for space in found if space.exact_enough(found, most))
 
 
 def forget_spaces() -> None:
@@ -111,7 +118,10 @@ def forget_spaces() -> None:
 
 
 def spaces(
-    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float = inf
+    workload: Workload,
+    forms: tuple[Form, ...],
+    placement: Placement,
+    max_error: float | None = None,
 ) -> list[TaskSpace]:
     """The space of every implementation that applies, at least one.
 
@@ -130,21 +140,30 @@ def spaces(
 
 
 def search_space(
-    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float = inf
+    workload: Workload,
+    forms: tuple[Form, ...],
+    placement: Placement,
+    max_error: float | None = None,
 ) -> SearchSpace:
     """What a tuner searches for a task: the united spaces of its implementations."""
     return SearchSpace([space.part for space in spaces(workload, forms, placement, max_error)])
 
 
 def default_candidate(
-    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float = inf
+    workload: Workload,
+    forms: tuple[Form, ...],
+    placement: Placement,
+    max_error: float | None = None,
 ) -> tuple[Candidate, float]:
     """The candidate with the least estimated time over all implementations, and that time."""
     return ranked_defaults(workload, forms, placement, max_error)[0]
 
 
 def ranked_defaults(
-    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float = inf
+    workload: Workload,
+    forms: tuple[Form, ...],
+    placement: Placement,
+    max_error: float | None = None,
 ) -> list[tuple[Candidate, float]]:
     """The best guess of each implementation with its estimated time, fastest first; without
     libraries, whose estimates nobody believes."""
@@ -154,7 +173,10 @@ def ranked_defaults(
 
 
 def library_candidates(
-    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float = inf
+    workload: Workload,
+    forms: tuple[Form, ...],
+    placement: Placement,
+    max_error: float | None = None,
 ) -> list[Candidate]:
     """What each library that is allowed offers for a task: to be measured, not to be guessed at."""
     found = spaces(workload, forms, placement, max_error) if placement.libraries else ()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import exp, inf, sqrt
+from math import exp, sqrt
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.kernels.estimates import estimate_s, work_of
 from tilewright.kernels.planned_memory import planned_memory
-from tilewright.kernels.spaces import spaces
+from tilewright.kernels.spaces import MAX_ERROR, spaces
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.predict.collected import Estimate, family_of
 from tilewright.predict.energies import EnergyPredictors, known_metrics, why_none
@@ -29,7 +29,7 @@ from tilewright.predict.family_models import FamilyModel
 from tilewright.predict.kernel_features import Kernel
 from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
+from tilewright.store.known_candidates import SettingsName, choose_plan
 
 IN_SEQUENCE = 1.04
 """A network's time over the sum of its kernels' times alone; how it was measured is said in
@@ -330,7 +330,7 @@ _GUESSES = 3
 
 
 def best_guesses(
-    predictors: Predictors, max_error: float = inf, *, fitting: bool = True
+    predictors: Predictors, max_error: float = MAX_ERROR, *, fitting: bool = True
 ) -> Callable[[Workload, tuple[Form, ...]], tuple[Candidate, ...]]:
     """What gives the best settings of a workload in layouts by its family's model, a few, the most
     promising first; none where no model knows this class. Models that are not there yet are made

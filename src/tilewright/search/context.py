@@ -15,6 +15,7 @@ from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.kernels.spaces import (
+    MAX_ERROR,
     library_candidates,
     ranked_defaults,
     search_space,
@@ -59,7 +60,7 @@ class SearchContext:
     tuner: str = DEFAULT
     level: Level = "subgraph"
     recall: bool = True
-    max_error: float = inf
+    max_error: float = MAX_ERROR
     guess: Guess = lambda _workload, _forms: ()
     stop: Callable[[], bool] = lambda: False
     checkpoint: Callable[[], None] = lambda: None

@@ -18,7 +18,12 @@ from tilewright.core.records import Candidate, Outcome, Placement
 from tilewright.graph import arrange, network, plan_result
 from tilewright.graph.workload import Workload
 from tilewright.kernels.ports import Ports
-from tilewright.kernels.spaces import default_candidate, ranked_defaults, too_inexact
+from tilewright.kernels.spaces import (
+    MAX_ERROR,
+    default_candidate,
+    ranked_defaults,
+    too_inexact,
+)
 from tilewright.plan.network_problem import Time
 from tilewright.store import base, known_candidates
 
@@ -104,7 +109,7 @@ class LayoutCosts:
     """
 
     placement: Placement
-    max_error: float = inf
+    max_error: float = MAX_ERROR
     in_network: InNetworkFactors = field(default_factory=InNetworkFactors)
     guessing: bool = True
     doubt: float = 1.0

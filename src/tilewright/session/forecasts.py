@@ -35,6 +35,7 @@ from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.gpus import is_cuda
 from tilewright.insight import evaluating, explaining, studies
 from tilewright.insight.cuda_explaining import cuda_explainer
+from tilewright.kernels.spaces import MAX_ERROR
 from tilewright.measure.targeting import placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models

@@ -11,7 +11,6 @@ plan follows once the network is at hand:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf
 from typing import Any, Literal, TypeVar, cast
 
 import msgspec
@@ -28,7 +27,7 @@ from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
 from tilewright.kernels.plans import default_settings, in_sequence, with_candidates
 from tilewright.kernels.registry import is_allowed
-from tilewright.kernels.spaces import too_inexact
+from tilewright.kernels.spaces import MAX_ERROR, MAX_ERRORS, too_inexact
 from tilewright.kernels.stored_settings import refusals
 from tilewright.models.loaded import Precision, PreparedNetwork
 from tilewright.store.base import Store
@@ -36,10 +35,6 @@ from tilewright.store.interchange.lines import IMPORTED
 
 SettingsName = Literal["default", "best", "shipped"]
 SETTINGS: tuple[SettingsName, ...] = ("default", "best", "shipped")
-MAX_ERRORS: Mapping[Precision, float] = {"float32": 1e-4, "bfloat16": 2e-2}
-"""The error that is allowed by default, by precision."""
-MAX_ERROR = MAX_ERRORS["float32"]
-"""Allowed error of a network's outputs, relative to the largest value of each."""
 
 _WRONG = "wrong result"
 _Some = TypeVar("_Some", bound=Outcome | PlannedCall)
@@ -59,7 +54,7 @@ def checked_settings(name: str) -> SettingsName:
 
 
 def defaults(
-    tasks: Mapping[TaskKey, Task], placement: Placement, max_error: float = inf
+    tasks: Mapping[TaskKey, Task], placement: Placement, max_error: float = MAX_ERROR
 ) -> dict[TaskKey, Candidate]:
     """Our default settings for tasks, from facts and device alone, none with an error bound above
     `max_error` where a more exact one is to be had."""
@@ -114,7 +109,7 @@ def choose_plan(
     store: Store,
     placement: Placement,
     settings: SettingsName,
-    max_error: float = inf,
+    max_error: float = MAX_ERROR,
 ) -> NetworkPlan:
     """The plan of a network with these settings: with our defaults, with the best that is known of
     each task (the default where nothing is), or the one that shipped, whose layouts may be others.
@@ -148,7 +143,7 @@ def best_known(
     tasks: Mapping[TaskKey, Task],
     store: Store,
     placement: Placement,
-    max_error: float = inf,
+    max_error: float = MAX_ERROR,
 ) -> dict[TaskKey, Candidate]:
     """The fastest that is known of each task, our default settings where nothing is."""
     chosen = defaults(tasks, placement, max_error)

@@ -220,6 +220,10 @@ def _move(match: re.Match[str], of: Operands, _line: int) -> str:
     return f"{of[0][0]} = {of[1][0]};"
 
 
+def _round(_match: re.Match[str], of: Operands, _line: int) -> str:
+    return f"{of[0][0]} = cuda_tf32({of[1][0]});"
+
+
 def _copy(_match: re.Match[str], of: Operands, _line: int) -> str:
     to, source, size = (it[0] for it in of[:3])
     return f"cuda_copy_async({to}, (const void*)({source}), {size}, {(of[3:] or [of[2]])[0][0]});"
@@ -270,6 +274,7 @@ def _dot(match: re.Match[str], of: Operands, _line: int) -> str:
 
 
 _INSTRUCTIONS: tuple[tuple[str, str, _Made], ...] = (
+    ("cvt.rna.tf32.f32", r"cvt\.rna\.tf32\.f32", _round),
     ("setp", r"setp\.(eq|ne|lt|le|gt|ge)\.(\w+)", _set_predicate),
     ("mov", r"mov\.\w+|cvt\.u32\.u64", _move),
     ("cvta.to.shared", r"cvta\.to\.shared\.u64", _move),

@@ -12,9 +12,9 @@ import tilewright as tw
 from tilewright.collect.design import Design
 from tilewright.core.errors import UsageError
 from tilewright.core.records import PlacementKey
+from tilewright.kernels.spaces import MAX_ERROR
 from tilewright.search.levels import GraphLevel
 from tilewright.session import forecasts, networks, records, studies
-from tilewright.store.known_candidates import MAX_ERROR
 
 OPERATOR = "op:relu[shape=4]"
 RELU = "op:relu[shape=1x16x8x8]"

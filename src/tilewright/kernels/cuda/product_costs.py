@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,11 +20,6 @@ SUMMING_THREADS = 256
 _SUMMING_REGISTERS = 24
 _BANKS = 32
 _SECTOR_BYTES, _LINE_BYTES = 32, 128
-_REGISTERS = (33.0, 0.83, 0.68, 1.16)
-"""Of a thread: always, for a sum, for an element on its way to shared memory, and for one that is
-under way while sums are made. Fitted to what ptxas reports of 44 settings for dense layers, batched
-products and convolutions of all kinds (sm_90): wrong by 16 % on average, by 32 % at the ninth
-decile."""
 _MOST_REGISTERS = 255
 _COPY_INSTRUCTIONS, _COMPARISON_INSTRUCTIONS, _RESULT_INSTRUCTIONS = 6.0, 1.0, 6.0
 """Of an access that copies; of a comparison; of a result, with its epilogue."""
@@ -32,20 +29,62 @@ _LATENCY_CYCLES = 500.0
 """From a load's issue to its use."""
 
 
-def registers(product: Product, tiles: Tiles) -> Column:
-    """Registers of a thread, by a formula that was fitted (see `_REGISTERS`)."""
-    always, of_a_sum, of_an_element, under_way = _REGISTERS
-    sums, fetched = tiles.thread_fast * tiles.thread_slow, sum(tiles.fetched(product))
-    found = always + of_a_sum * sums + (of_an_element + under_way * (tiles.stages - 1)) * fetched
-    return np.minimum(found, _MOST_REGISTERS)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arithmetic:
+    """How tiles in shared memory are multiplied: by the unit that takes an `element`.
+
+    Of a thread's `registers`, there are some always, some for a sum, for an element on its way to
+    shared memory, and for one that is under way while sums are made. Of a step, `lines` of 128
+    bytes are what a warp reads of shared memory, in time, and `issued` its instructions for that
+    and for the sums. An element takes `converting` instructions before it goes there.
+    """
+
+    element: str
+    registers: tuple[float, float, float, float]
+    lines: Callable[[Tiles], Column]
+    issued: Callable[[Tiles], Column]
+    converting: float = 0.0
+
+    def registers_of(self, product: Product, tiles: Tiles) -> Column:
+        """Registers of a thread, by the formula."""
+        always, of_a_sum, of_an_element, under_way = self.registers
+        sums, fetched = tiles.thread_fast * tiles.thread_slow, sum(tiles.fetched(product))
+        moved = (of_an_element + under_way * (tiles.stages - 1)) * fetched
+        return np.minimum(always + of_a_sum * sums + moved, _MOST_REGISTERS)
 
 
-def demand_of(workload: Workload, product: Product, tiles: Tiles, target: Target) -> Demand:
+def _lines_of_vectors(tiles: Tiles) -> Column:
+    lines = np.zeros(len(tiles.depth))
+    own, lanes = (tiles.thread_fast, tiles.thread_slow), (tiles.lanes_fast, tiles.lanes_slow)
+    for count, beside, width in zip(own, lanes, tiles.widths, strict=True):
+        lines = lines + tiles.depth * (count // width) * np.ceil(beside * width / _BANKS)
+    return lines
+
+
+def _issued_by_threads(tiles: Tiles) -> Column:
+    own = (tiles.thread_fast, tiles.thread_slow)
+    return tiles.depth * (own[0] * own[1] + sum(-(-count // VECTOR) for count in own))
+
+
+ORDINARY = Arithmetic(
+    element="float32",
+    registers=(33.0, 0.83, 0.68, 1.16),
+    lines=_lines_of_vectors,
+    issued=_issued_by_threads,
+)
+"""By the units of single precision. Registers are fitted to what ptxas reports of 44 settings for
+dense layers, batched products and convolutions of all kinds (sm_90): wrong by 16 % on average, by
+32 % at the ninth decile."""
+
+
+def demand_of(
+    workload: Workload, product: Product, tiles: Tiles, target: Target, by: Arithmetic = ORDINARY
+) -> Demand:
     """The kernel of the product, and the one that adds up where blocks share a depth."""
     blocks, steps = np.asarray(tiles.blocks(product), np.float64), tiles.steps(product)
     covered = tiles.fast * tiles.slow * tiles.depth * steps * blocks
     useful = float(product.batch * product.rows * product.columns * product.depth)
-    memory = _Accesses(workload, product, tiles)
+    memory = _Accesses(workload, product, tiles, by)
     counted = memory.comparisons
     main = _product_blocks(workload, memory, target)
     return Demand(
@@ -68,8 +107,8 @@ class _Accesses:
     """What the threads of a block read and write, of each setting; pairs are those of the fast and
     the slow operand."""
 
-    def __init__(self, workload: Workload, product: Product, tiles: Tiles) -> None:
-        self.product, self.tiles = product, tiles
+    def __init__(self, workload: Workload, product: Product, tiles: Tiles, by: Arithmetic) -> None:
+        self.product, self.tiles, self.by = product, tiles, by
         self.bytes = [bytes_of(workload.types[each.value].dtype) for each in product.operands]
         self.copied = [np.asarray(each, np.float64) for each in tiles.copied(product)]
         self.vectors = tiles.vectors(product)
@@ -164,24 +203,17 @@ class _Accesses:
     @property
     def shared_bytes(self) -> Column:
         """What a warp moves through shared memory in a step, in time of whole lines."""
-        tiles = self.tiles
-        threads = (tiles.thread_fast, tiles.thread_slow)
-        lanes = (tiles.lanes_fast, tiles.lanes_slow)
-        lines = np.zeros(len(tiles.depth))
-        for own, beside in zip(threads, lanes, strict=True):
-            width = np.minimum(VECTOR, own)
-            lines = lines + tiles.depth * (own // width) * np.ceil(beside * width / _BANKS)
+        lines = self.by.lines(self.tiles)
         for copied, vector, ways in zip(self.copied, self.vectors, self.ways, strict=True):
             lines = lines + copied * vector * ways
         return lines * _LINE_BYTES
 
 
 def _product_blocks(workload: Workload, memory: _Accesses, target: Target) -> Blocks:
-    product, tiles = memory.product, memory.tiles
+    product, tiles, by = memory.product, memory.tiles, memory.by
     steps, threads = tiles.steps(product), np.asarray(tiles.threads, np.float64)
     warps = np.ceil(threads / WARP)
     sums = tiles.thread_fast * tiles.thread_slow
-    reads = sum(-(-own // VECTOR) for own in (tiles.thread_fast, tiles.thread_slow))
     decoding = _DECODING_INSTRUCTIONS * (1 - tiles.by_taps) * (product.taps > 1)
     copies = sum(
         count
@@ -189,14 +221,15 @@ def _product_blocks(workload: Workload, memory: _Accesses, target: Target) -> Bl
             _COPY_INSTRUCTIONS
             + _COMPARISON_INSTRUCTIONS * comparisons
             + decoding * (operand is product.left)
+            + by.converting * vector
         )
-        for operand, count, comparisons in zip(
-            product.operands, memory.copied, memory.comparisons, strict=True
+        for operand, count, comparisons, vector in zip(
+            product.operands, memory.copied, memory.comparisons, memory.vectors, strict=True
         )
     )
-    issued = steps * (tiles.depth * (sums + reads) + copies) + _RESULT_INSTRUCTIONS * sums
+    issued = steps * (by.issued(tiles) + copies) + _RESULT_INSTRUCTIONS * sums
     operations = 2.0 * tiles.fast * tiles.slow * tiles.depth * steps
-    busy = operations / steps / target.operations_per_cycle("float32")
+    busy = operations / steps / target.operations_per_cycle(by.element)
     ahead = (tiles.stages == 2) & (steps > 1)
     waiting = np.where(ahead, np.maximum(0.0, 1.0 - busy / _LATENCY_CYCLES), 1.0)
     written = np.where(tiles.split > 1, memory.parts, memory.result_bytes)
@@ -204,9 +237,10 @@ def _product_blocks(workload: Workload, memory: _Accesses, target: Target) -> Bl
     return Blocks(
         count=np.asarray(blocks, np.float64),
         threads=threads,
-        registers=registers(product, tiles),
+        registers=by.registers_of(product, tiles),
         shared_bytes=np.asarray(tiles.shared_bytes(product), np.float64),
         operations=operations,
+        element=by.element,
         instructions=warps * issued,
         shared_traffic_bytes=warps * steps * memory.shared_bytes,
         traffic_bytes=steps * memory.loaded_bytes + written / blocks,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import gcd, prod
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -289,6 +289,16 @@ class Tiles:
         """Lanes of a warp along the slow axis."""
         return np.minimum(self.threads_slow, WARP // self.lanes_fast)
 
+    @property
+    def whole(self) -> Any:
+        """Whether there are threads along both axes."""
+        return (self.fast >= self.thread_fast) & (self.slow >= self.thread_slow)
+
+    @property
+    def widths(self) -> tuple[Any, Any]:
+        """Neighbouring results that a thread has along either axis."""
+        return np.minimum(VECTOR, self.thread_fast), np.minimum(VECTOR, self.thread_slow)
+
     def pitches(self, product: Product) -> tuple[Any, Any]:
         """Elements from one depth to the next of either tile in shared memory. What comes along the
         depth is written across, and gets some more so that it does not meet in one bank."""
@@ -321,13 +331,13 @@ class Tiles:
         tiles = -(-product.fast // self.fast) * -(-product.slow // self.slow)
         return product.batch * tiles * self.split
 
-    def where(self, chosen: Bools) -> Tiles:
+    def where(self, chosen: Bools) -> Self:
         """The columns with ones in all rows but the chosen ones, so that every number is defined
         there."""
         columns = {
             each.name: np.where(chosen, getattr(self, each.name), 1) for each in fields(self)
         }
-        return Tiles(**columns)
+        return replace(self, **columns)
 
     def vector(self, operand: Operand, extent: Any) -> Any:
         """Elements of an operand that are read at once, of a tile of that extent."""

@@ -14,8 +14,9 @@ a second kernel adds up what they found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob, Workspaces, anchored
 from tilewright.kernels.columns import Bools, Numbers, column
 from tilewright.kernels.cuda.base import CudaKernels
-from tilewright.kernels.cuda.product_costs import demand_of, registers
+from tilewright.kernels.cuda.product_costs import ORDINARY, demand_of
 from tilewright.kernels.cuda.product_tiles import (
     READERS,
     SINGLE_BYTES,
@@ -57,6 +58,8 @@ class CudaProducts(CudaKernels):
 
     name = "cuda_product"
     anchors = frozenset(READERS)
+    arithmetic = ORDINARY
+    most_sums = _MOST_SUMS
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Floats of at most 32 bits, of sizes that 32-bit positions count, with elementwise steps
@@ -80,8 +83,7 @@ class CudaProducts(CudaKernels):
         parts = -(-shape.depth // _DEPTHS[0])
         by_taps = shape.taps > 1 and shape.channels >= _DEPTHS[0]
         return (
-            *_tile_knobs("rows", shape.rows),
-            *_tile_knobs("columns", shape.columns),
+            *self.tile_knobs(shape),
             Knob(name="tile_depth", values=up_to(shape.depth, _DEPTHS), kind="split"),
             Knob(name="stages", values=(1, 2)),
             Knob(name="split", values=up_to(parts, _SPLITS), kind="split"),
@@ -110,13 +112,12 @@ class CudaProducts(CudaKernels):
         """Whole threads, as many as a block may have, with registers and shared memory for all of
         them; every block has a part of the depth, and there are not too many blocks."""
         shape, limits = product(workload), target.limits
-        tiles = _columns(shape, settings)
-        whole = (tiles.fast >= tiles.thread_fast) & (tiles.slow >= tiles.thread_slow)
-        whole &= tiles.thread_fast * tiles.thread_slow <= _MOST_SUMS
+        tiles = self._columns(shape, settings)
+        whole = tiles.whole & (tiles.thread_fast * tiles.thread_slow <= self.most_sums)
         few = min(WARP, prod(_sizes(each)[-1] for each in (shape.rows, shape.columns)))
         fits = whole & (tiles.threads >= few) & (tiles.threads <= _MOST_THREADS)
         safe = tiles.where(fits)
-        steps, used = safe.steps(shape), registers(shape, safe)
+        steps, used = safe.steps(shape), self.arithmetic.registers_of(shape, safe)
         fits &= sum(safe.fetched(shape)) <= _MOST_FETCHED
         fits &= safe.shared_bytes(shape) <= limits.block_shared_bytes
         fits &= used * safe.threads <= limits.registers
@@ -136,8 +137,16 @@ class CudaProducts(CudaKernels):
     ) -> Demand:
         """The blocks of the product, and of the sum of parts where there are several."""
         shape = product(workload)
-        tiles = _columns(shape, settings)
-        return demand_of(workload, shape, tiles, target)
+        tiles = self._columns(shape, settings)
+        return demand_of(workload, shape, tiles, target, self.arithmetic)
+
+    def tile_knobs(self, shape: Product) -> tuple[Knob, ...]:
+        """The tiles of a block and of a thread."""
+        return (*_tile_knobs("rows", shape.rows), *_tile_knobs("columns", shape.columns))
+
+    def tiles(self, shape: Product, setting: Callable[[str], Any]) -> Tiles:
+        """The tiles of a setting; `setting` gives the value, or the column, of a knob."""
+        return tiles_of(shape, setting)
 
     def workspaces(
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
@@ -147,12 +156,11 @@ class CudaProducts(CudaKernels):
         found = split * shape.batch * shape.rows * shape.columns * SINGLE_BYTES
         return Workspaces(shared=(found,) if split > 1 else ())
 
+    def _columns(self, shape: Product, settings: Sequence[Settings]) -> Tiles:
+        def values(name: str) -> Numbers:
+            return column(settings, name).astype(np.int64)
 
-def _columns(shape: Product, settings: Sequence[Settings]) -> Tiles:
-    def values(name: str) -> Numbers:
-        return column(settings, name).astype(np.int64)
-
-    return tiles_of(shape, values)
+        return self.tiles(shape, values)
 
 
 def is_pointwise(workload: Workload) -> bool:

@@ -91,6 +91,11 @@ static inline float __int_as_float(int x) { return cuda_bits<float>(x); }
 static inline float __uint_as_float(uint x) { return cuda_bits<float>(x); }
 static inline int __float_as_int(float x) { return cuda_bits<int>(x); }
 static inline uint __float_as_uint(float x) { return cuda_bits<uint>(x); }
+// cvt.rna.tf32: ten bits behind the point, to the nearest, halves away from zero.
+static inline uint cuda_tf32(float x) {
+  const uint bits = cuda_bits<uint>(x);
+  return (bits >> 23 & 0xff) == 0xff ? bits : (bits + 0x1000) & ~0x1fffu;
+}
 
 struct nv_bfloat16 {
   uint16_t bits;

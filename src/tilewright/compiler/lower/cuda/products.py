@@ -43,12 +43,12 @@ from tilewright.core.targets import Resources, Target
 from tilewright.kernels.cuda.product_costs import SUMMING_THREADS
 from tilewright.kernels.cuda.product_tiles import (
     RUN,
-    VECTOR,
     Operand,
+    Tiles,
     held_behind,
     product,
-    tiles_of,
 )
+from tilewright.kernels.cuda.products import SPEC, CudaProducts
 
 Expr = Any
 Lane = Callable[[Expr], Any]
@@ -57,19 +57,28 @@ Lane = Callable[[Expr], Any]
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build the kernel."""
+    return lowered(ProductKernel, program, SPEC, target)
+
+
+def lowered(
+    kernel: type[ProductKernel], program: Program, spec: CudaProducts, target: Target
+) -> Schedule:
+    """The function of a spec's tiles that a kernel writes."""
+    tiles = spec.tiles(product(program.workload), lambda name: int(program.settings[name]))
     static = target.limits.static_shared_bytes
-    return program.begin(function_of(program, _Kernel(program, static).write))
+    return program.begin(function_of(program, kernel(program, tiles, static).write))
 
 
 @dataclass(frozen=True)
 class _Axis:
     """The fast or the slow axis: its extent in the result, what a block, a thread and an access of
-    a thread have of it, and how its operand is read."""
+    a thread have of it, how many neighbours a thread has, and how its operand is read."""
 
     name: str
     extent: int
     tile: int
     thread: int
+    width: int
     pitch: int
     operand: Operand
     vector: int
@@ -77,23 +86,18 @@ class _Axis:
     read: Callable[[Expr, Expr, Depth], Factor]
 
     @property
-    def width(self) -> int:
-        """Elements that a thread reads at once from shared memory."""
-        return min(VECTOR, self.thread)
-
-    @property
     def threads(self) -> int:
         """Threads of a block along the axis."""
         return self.tile // self.thread
 
 
-class _Kernel:
+class ProductKernel:
     """The statements of one kernel."""
 
-    def __init__(self, program: Program, static_bytes: int) -> None:
+    def __init__(self, program: Program, tiles: Tiles, static_bytes: int) -> None:
         self.program, workload = program, program.workload
         self.product = shape = product(workload)
-        self.tiles = tiles = tiles_of(shape, lambda name: int(program.settings[name]))
+        self.tiles = tiles
         self.static = tiles.shared_bytes(shape) <= static_bytes
         self.reached: Expr = None
         self.steps = tiles.steps(shape)
@@ -145,17 +149,19 @@ class _Kernel:
                 extent=extent,
                 tile=tile,
                 thread=thread,
+                width=int(width),
                 pitch=pitch,
                 operand=operand,
                 vector=int(tiles.vector(operand, tile)),
                 accesses=accesses,
                 read=getattr(self.factors, name),
             )
-            for name, extent, tile, thread, pitch, operand, accesses in zip(
+            for name, extent, tile, thread, width, pitch, operand, accesses in zip(
                 names,
                 (shape.fast, shape.slow),
                 (tiles.fast, tiles.slow),
                 (tiles.thread_fast, tiles.thread_slow),
+                tiles.widths,
                 tiles.pitches(shape),
                 shape.operands,
                 tiles.copied(shape),
@@ -312,8 +318,12 @@ class _Kernel:
                     into[vector * axis.width + lane] = tile[at]
             fast, slow = self.read
             with unrolled(tiles.thread_slow, "j") as j, unrolled(tiles.thread_fast, "i") as i:
-                at = j * tiles.thread_fast + i
+                at = self.place(j, i)
                 self.sums[at] = self.sums[at] + slow[j] * fast[i]
+
+    def place(self, slow: Expr, fast: Expr) -> Expr:
+        """Where a sum lies among those of its thread."""
+        return slow * self.tiles.thread_fast + fast
 
     # ----- results ---------------------------------------------------------------------------
 
@@ -327,15 +337,19 @@ class _Kernel:
         ):
             outer, inner = self.program.simplify.split(j, slow.width)
             at_slow = self.first[1] + self._at(1, outer) + inner
-            outer, inner = tirx.floordiv(vector * together, fast.width), vector * together
-            at_fast = self.first[0] + self._at(0, outer) + tirx.floormod(inner, fast.width)
+            inner_fast = vector * together
+            outer, rest = (
+                tirx.floordiv(inner_fast, fast.width),
+                tirx.floormod(inner_fast, fast.width),
+            )
+            at_fast = self.first[0] + self._at(0, outer) + rest
             inside = (
                 at_slow < slow.extent if slow.extent % slow.tile else None,
                 at_fast < fast.extent if fast.extent % fast.tile else None,
             )
             index = partial(self._index, self.matrix, at_slow)
             beyond = self.factors.beyond(self.matrix, index(at_fast))
-            first = j * fast.thread + vector * together
+            first = self.place(j, inner_fast)
             with where(*inside, *beyond):
                 if self.parts is None:
                     self._results(
