@@ -78,22 +78,25 @@ def test_facts_of_one_setting_by_hand() -> None:
     assert np.asarray(blocks.operations).item() == 2 * 32 * 32 * 64
     assert blocks.element == "tf32"
     tiles = SPEC.tiles(product(task), lambda name: np.array([int(ONE[name])]))
-    assert SPEC.arithmetic.issued(tiles).item() == 2 * (4 + 4 + 8)
-    # four fragments of columns in two registers, one of rows in four
+    assert SPEC.arithmetic.issued(tiles).item() == 2 * (4 + 4 * 2 + 2)
+    # four fragments of columns in two registers, one of rows in four, which are read in pairs
     assert SPEC.arithmetic.lines(tiles).item() == 2 * (4 * 2 + 4)
 
 
 @pytest.mark.parametrize("extent", [8, 16, 32, 64, 128, 256])
-def test_fragments_are_read_without_conflicts(extent: int) -> None:
-    """At either half of a depth of eight, 32 lanes read from 32 banks."""
+@pytest.mark.parametrize("own", [1, 2])
+def test_fragments_are_read_without_conflicts(extent: int, own: int) -> None:
+    """At either half of a depth of eight, lanes that read at the same time, all of them or, in
+    pairs, half of them, read from 32 banks."""
+    task = TASKS["large dense"]
     tiles = SPEC.tiles(
-        product(TASKS["large dense"]),
-        lambda name: np.array([extent if name.startswith("tile") else int(ONE[name])]),
+        product(task), lambda name: extent if name.startswith("tile") else int(ONE[name])
     )
-    (pitch, _), lane = tiles.pitches(product(TASKS["large dense"])), np.arange(32)
+    (pitch, _), lane = tiles.pitches(product(task)), np.arange(32 // own)
     for half in (0, 1):
-        words = (lane % LANES_FAST * 2 + half) * pitch + lane // LANES_FAST
-        assert len(set((words % 32).tolist())) == 32
+        words = (lane % LANES_FAST * 2 + half) * pitch + lane // LANES_FAST * own
+        banks = {int(word + each) % 32 for word in words for each in range(own)}
+        assert len(banks) == 32
 
 
 @pytest.mark.parametrize(("max_error", "taken"), [(1e-4, False), (5e-4, False), (2e-3, True)])

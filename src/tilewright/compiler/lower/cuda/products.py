@@ -318,12 +318,8 @@ class ProductKernel:
                     into[vector * axis.width + lane] = tile[at]
             fast, slow = self.read
             with unrolled(tiles.thread_slow, "j") as j, unrolled(tiles.thread_fast, "i") as i:
-                at = self.place(j, i)
+                at = j * tiles.thread_fast + i
                 self.sums[at] = self.sums[at] + slow[j] * fast[i]
-
-    def place(self, slow: Expr, fast: Expr) -> Expr:
-        """Where a sum lies among those of its thread."""
-        return slow * self.tiles.thread_fast + fast
 
     # ----- results ---------------------------------------------------------------------------
 
@@ -337,19 +333,15 @@ class ProductKernel:
         ):
             outer, inner = self.program.simplify.split(j, slow.width)
             at_slow = self.first[1] + self._at(1, outer) + inner
-            inner_fast = vector * together
-            outer, rest = (
-                tirx.floordiv(inner_fast, fast.width),
-                tirx.floormod(inner_fast, fast.width),
-            )
-            at_fast = self.first[0] + self._at(0, outer) + rest
+            outer, inner = tirx.floordiv(vector * together, fast.width), vector * together
+            at_fast = self.first[0] + self._at(0, outer) + tirx.floormod(inner, fast.width)
             inside = (
                 at_slow < slow.extent if slow.extent % slow.tile else None,
                 at_fast < fast.extent if fast.extent % fast.tile else None,
             )
             index = partial(self._index, self.matrix, at_slow)
             beyond = self.factors.beyond(self.matrix, index(at_fast))
-            first = self.place(j, inner_fast)
+            first = j * fast.thread + vector * together
             with where(*inside, *beyond):
                 if self.parts is None:
                     self._results(

@@ -5,9 +5,11 @@ depth of an instruction within a step
   row of instructions, column of them
     mma.sync                                    # sums of a warp, four in each lane
 
-Which eight depths an instruction gets in which order does not matter as long as both factors agree:
-lane t of four has depths 2t and 2t + 1 of them where the manual of PTX says t and t + 4, so that
-lanes that read at the same time meet in no bank.
+Which depths, rows and columns of a tile an instruction gets in which order does not matter, as long
+as its factors and sums agree. Where the manual of PTX has depths t and t + 4 for lane t of four,
+they are 2t and 2t + 1 here: lanes that read at the same time meet in no bank. Where it has rows g
+and g + 8, they are 2g and 2g + 1: a lane reads both at once. Both of one depth become neighbours in
+registers, as the instruction wants them; of columns, it wants both depths of one side by side.
 """
 
 from __future__ import annotations
@@ -20,15 +22,13 @@ from tvm.s_tir import Schedule
 from tvm.script.ir_builder import tirx as build
 
 from tilewright.compiler.lower.cuda.products import ProductKernel, lowered
-from tilewright.compiler.lower.cuda.statements import SINGLE, buffer, unrolled
+from tilewright.compiler.lower.cuda.statements import SINGLE, buffer, elements, unrolled
 from tilewright.compiler.lower.program import Program
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.cuda.tf32_products import COLUMNS, DEPTH, LANES_FAST, LANES_SLOW, SPEC
+from tilewright.kernels.cuda.product_tiles import WARP
+from tilewright.kernels.cuda.tf32_products import DEPTH, GROUPS, LANES_FAST, LANES_SLOW, SPEC
 
 Expr = Any
-_OF_SLOW, _OF_FAST, _SUMS = 4, 2, 4
-"""Registers of an instruction."""
-
 _ROUND = """
 __device__ __forceinline__ float tf32_rounded(float value) {
   unsigned int bits;
@@ -38,11 +38,12 @@ __device__ __forceinline__ float tf32_rounded(float value) {
 """
 
 _MULTIPLY = """
-__device__ __forceinline__ void tf32_multiplied(float* sums, const float* slow, const float* fast) {
+__device__ __forceinline__ void tf32_multiplied(
+    float* upper, float* lower, const float* slow, const float* fast) {
   asm volatile(
     "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-    : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+    : "+f"(upper[0]), "+f"(upper[1]), "+f"(lower[0]), "+f"(lower[1])
     : "r"(__float_as_uint(slow[0])), "r"(__float_as_uint(slow[1])),
       "r"(__float_as_uint(slow[2])), "r"(__float_as_uint(slow[3])),
       "r"(__float_as_uint(fast[0])), "r"(__float_as_uint(fast[1])));
@@ -75,40 +76,40 @@ class _Kernel(ProductKernel):
 
     def _multiply(self, stage: int) -> None:
         """Add a step to the sums."""
-        fast, slow = self.read
+        fast, slow = self.axes
         with unrolled(self.tiles.depth // DEPTH, "k") as k:
             self._load(stage, k)
             with (
-                unrolled(self.tiles.thread_slow // 2, "j") as j,
-                unrolled(self.tiles.thread_fast // 2, "i") as i,
+                unrolled(slow.thread // 2, "row") as row,
+                unrolled(fast.thread // 2, "column") as column,
             ):
-                at = (
-                    tirx.address_of(self.sums[self.place(2 * j, 2 * i)]),
-                    tirx.address_of(slow[j * _OF_SLOW]),
-                    tirx.address_of(fast[i * _OF_FAST]),
+                upper = 2 * row * fast.thread + 2 * column
+                places = (
+                    *(self.sums[upper], self.sums[upper + fast.thread]),
+                    *(self.read[1][4 * row], self.read[0][2 * column]),
                 )
-                build.evaluate(cuda_func_call("tf32_multiplied", *at, source_code=_MULTIPLY))
+                pointers = map(tirx.address_of, places)
+                build.evaluate(cuda_func_call("tf32_multiplied", *pointers, source_code=_MULTIPLY))
 
     def _load(self, stage: int, k: Expr) -> None:
-        """The fragments of either tile for instructions of one depth."""
+        """The fragments of either tile for instructions of one depth: of each lane, for either half
+        of the depth, what it has of neighbours."""
         simplify = self.program.simplify
-        warp, lane = simplify.split(self.thread, LANES_FAST * LANES_SLOW)
+        warp, lane = simplify.split(self.thread, WARP)
         group, within = simplify.split(lane, LANES_FAST)
         across = self.axes[0].threads // LANES_FAST
         warps = (tirx.floormod(warp, across), tirx.floordiv(warp, across))
-        for number, (axis, tile, into) in enumerate(
-            zip(self.axes, self.shared[stage], self.read, strict=True)
+        lanes = (LANES_FAST, LANES_SLOW)
+        for axis, tile, into, mine, beside in zip(
+            self.axes, self.shared[stage], self.read, warps, lanes, strict=True
         ):
-            tall = axis.threads * axis.width
-            first = warps[number] * COLUMNS + group
-            with unrolled(axis.tile // tall, "vector") as vector, unrolled(2, "half") as half:
+            own = axis.width * beside // GROUPS
+            first = (mine * GROUPS + group) * own
+            with (
+                unrolled(axis.thread // axis.width, "vector") as vector,
+                unrolled(2, "half") as half,
+                elements(own) as each,
+            ):
                 depth = k * DEPTH + within * 2 + half
-                outer, row = (vector // 2, vector % 2) if number else (vector, 0)
-                of_instruction = _OF_SLOW if number else _OF_FAST
-                at = outer * of_instruction + half * (of_instruction // 2) + row
-                into[at] = tile[depth * axis.pitch + vector * tall + first]
-
-    def place(self, slow: Expr, fast: Expr) -> Expr:
-        """Where a sum lies among those of its thread: four of an instruction follow each other."""
-        instruction = slow // 2 * (self.tiles.thread_fast // 2) + fast // 2
-        return instruction * _SUMS + slow % 2 * 2 + fast % 2
+                at = vector * (axis.threads * axis.width) + first + each
+                into[(vector * 2 + half) * own + each] = tile[depth * axis.pitch + at]
