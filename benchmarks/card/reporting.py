@@ -58,18 +58,19 @@ def _defaults(found: Sequence[Line], results: Sequence[Line]) -> Iterator[str]:
         times_s = {(it["task"], _of(it, "setting")): _s(it) for it in own if "samples_s" in it}
         tasks = dict.fromkeys(task for task, _ in times_s)
         ours = {task: times_s.get((task, "default")) for task in tasks}
+        in_tf32 = {task: times_s.get((task, "tf32"), ours[task]) for task in tasks}
         baselines = {task: times_s.get((task, "baseline")) for task in tasks}
         whole = {task: _s(torch[task]) for task in tasks if "samples_s" in torch.get(task, {})}
-        anchors = {
-            task: median(torch[task]["anchor_s"])
-            for task in tasks
-            if "anchor_s" in torch.get(task, {})
-        }
-        ratios = (_ratio(other, ours) for other in (baselines, whole, anchors))
+        anchors, allowed = (
+            {task: median(torch[task][of]) for task in tasks if of in torch.get(task, {})}
+            for of in ("anchor_s", "tf32_s")
+        )
+        ratios = [_ratio(other, ours) for other in (baselines, whole, anchors)]
+        ratios += [_ratio(allowed, in_tf32), _ratio(ours, in_tf32)]
         rows.append([str(network), str(batch), str(len(tasks)), *ratios])
     columns = [
         "network", "batch", "operators", "TVM's schedules ÷ ours", "PyTorch ÷ ours",
-        "its main operator alone ÷ ours",
+        "its main operator alone ÷ ours", "with tf32: PyTorch ÷ ours", "ours without ÷ with tf32",
     ]  # fmt: skip
     yield table(columns, rows)
 

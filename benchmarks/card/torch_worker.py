@@ -1,7 +1,7 @@
 """The child process that times workloads in eager PyTorch: cuDNN and cuBLAS in their best mode.
 
 Calls are put into a graph and timed as our kernels are, by the same code, so that what launches
-cost the CPU counts for nobody. It computes in float32, without tf32.
+cost the CPU counts for nobody. It computes in float32 without tf32; the whole once more with it.
 """
 
 from __future__ import annotations
@@ -74,9 +74,10 @@ def computed(workload: Workload, *, anchor: bool = False) -> Callable[..., Any]:
 
 
 def time(workload_text: str, protocol: Protocol) -> dict[str, Any]:
-    """Seconds of each sample of the whole workload, and of its anchor alone where it has one."""
+    """Seconds of each sample of the whole workload, without tf32 and where it may be used, and of
+    its anchor alone where it has one."""
     torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    _allow_tf32(False)
     workload = parse_workload(workload_text)
     places = range(len(workload.arguments))
     found = {"samples_s": _samples(workload, computed(workload), places, protocol)}
@@ -85,7 +86,13 @@ def time(workload_text: str, protocol: Protocol) -> dict[str, Any]:
         inputs = workload.steps[index].inputs
         call = computed(workload, anchor=True)
         found["anchor_s"] = _samples(workload, call, inputs, protocol)
+        _allow_tf32(True)
+        found["tf32_s"] = _samples(workload, computed(workload), places, protocol)
     return found | {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
+
+
+def _allow_tf32(allowed: bool) -> None:
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = allowed
 
 
 def _samples(

@@ -18,7 +18,7 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.insight.single_operators import main_task
 from tilewright.kernels.registry import applicable
-from tilewright.kernels.spaces import TaskSpace, ranked_defaults, spaces
+from tilewright.kernels.spaces import MAX_ERROR, TaskSpace, ranked_defaults, spaces
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import CONFIGURATIONS, configurations_of, drawn
 from tilewright.plan.preparation import prepare_outline
@@ -27,6 +27,8 @@ Wish = tuple[dict[str, Any], Workload, Candidate]
 
 NETWORKS = ("zoo:resnet50", "zoo:mobilenet_v2", "zoo:bert_base", "zoo:vit_b16")
 BASELINE = "cuda_default"
+TF32_ERROR = 2e-3
+"""Allowed where products may be computed in tf32."""
 _OPTIONS = ModelOptions(seed=0)
 _MOST_CHECKED_FLOP = 4e8
 _CHECKED_SETTINGS, _RANKED, _DRAWN = 3, 12, 3
@@ -84,10 +86,17 @@ def _checked(placement: Placement) -> Iterator[tuple[dict[str, Any], Workload]]:
 
 
 def _defaults(placement: Placement) -> Iterator[Wish]:
-    """Default settings of the networks' operators, and TVM's own schedule of each."""
+    """Default settings of the networks' operators, those where tf32 is allowed if it makes a
+    difference, and TVM's own schedule of each."""
     for batch in (1, 8):
         for labels, workload in _of_networks(placement, batch):
             yield from _against_baseline(labels, workload, placement)
+            usual, allowed = (
+                ranked_defaults(workload, _plain(workload), placement, error)[0][0]
+                for error in (MAX_ERROR, TF32_ERROR)
+            )
+            if allowed != usual:
+                yield labels | {"setting": "tf32"}, workload, allowed
 
 
 def _tuning(placement: Placement) -> Iterator[Wish]:

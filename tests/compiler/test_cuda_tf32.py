@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.kernels.cuda_kernels import check_cuda_kernel, executed
+from helpers.kernels.cuda_settings import listed
 from helpers.kernels.gpu_kernels import a_gpu, gpu_program, space_of
 from helpers.kernels.one_kernel import step, workload
+from tilewright.compiler.cuda.compilers import compiled_source, disassembled, missing_compiler
+from tilewright.core.errors import TargetError
 from tilewright.core.records import Settings
 from tilewright.graph.workload import Workload
 from tilewright.hardware.gpus import CudaProgram
@@ -23,6 +26,7 @@ from tilewright.testing.implementations import single, some_settings
 
 NAME = "cuda_product_tf32"
 executes = pytest.mark.skipif(compiler() is None, reason="no C++ compiler executes CUDA text here")
+compiles = pytest.mark.skipif(bool(missing_compiler()), reason="no compiler of NVIDIA's is here")
 CONV = dict(strides=(1, 1), padding=(0,) * 4, dilation=(1, 1), groups=1)
 DENSE = workload(
     [(3, 37, 53), (53, 71), (71,), (3, 37, 71)],
@@ -164,3 +168,34 @@ def test_lanes_that_do_not_multiply_are_caught() -> None:
     some = faulty(program, "tf32_multiplied((&", "if (threadIdx.x % 8) tf32_multiplied((&")
     with pytest.raises(KernelFault):
         executed(some, PRODUCT, sample_arguments(PRODUCT, 0), 0)
+
+
+LARGE = (
+    single("dense", (512, 768), (768, 3072)),
+    single("conv2d", (1, 64, 56, 56), (64, 64, 3, 3), **{**CONV, "padding": (1,) * 4}),
+)
+
+
+@compiles
+@pytest.mark.parametrize("arch", ["sm_80", "sm_120"])
+@pytest.mark.parametrize("task", LARGE, ids=["dense", "convolution"])
+def test_fragments_and_sums_are_not_spilled(arch: str, task: Workload) -> None:
+    """In the default setting, and in the best one with as many sums as a thread may have."""
+    settings = listed(task, NAME, f"-arch={arch}")
+    most = next(each for each in settings if each["warp_rows"] == each["warp_columns"] == 64)
+    for chosen in (settings[0], most):
+        source = gpu_program(NAME, task, chosen, a_gpu(f"-arch={arch}")).source
+        for report in compiled_source(source, arch).reports.values():
+            assert (report.spill_store_bytes, report.stack_bytes) == (0, 0), chosen
+
+
+@compiles
+def test_the_machine_code_multiplies_in_tf32() -> None:
+    source = gpu_program(NAME, PRODUCT, {**TILES, "stages": 2, "split": 1}).source
+    try:
+        code = disassembled(compiled_source(source, "sm_90").binary)
+    except TargetError as error:
+        pytest.skip(str(error))
+    assert "HMMA.1688.F32.TF32" in code
+    assert "LDS.64" in code
+    assert "LDL" not in code and "STL" not in code

@@ -109,6 +109,16 @@ def test_rows_are_of_many_families_in_several_settings() -> None:
     assert {labels["setting"] for labels, _, _ in found} >= {"default"}
 
 
+def test_defaults_are_also_those_where_tf32_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("card.wishes.NETWORKS", ("zoo:mlp",))
+    placement = placement_of("cuda -model=A100", None, None)
+    found: dict[str, set[str]] = {}
+    for labels, _, candidate in wishes("defaults", placement):
+        found.setdefault(labels["setting"], set()).add(candidate.implementation)
+    assert "cuda_product_tf32" in found["tf32"]
+    assert "cuda_product_tf32" not in found["default"]
+
+
 def line(part: str, task: str, setting: str, samples_s: list[float], **more: Any) -> dict[str, Any]:
     labels = {"network": "zoo:net", "batch": 1, "setting": setting, "rank": more.get("rank", 0)}
     return {"part": part, "task": task, "labels": labels, "samples_s": samples_s, **more}
@@ -122,14 +132,15 @@ def test_ratios_are_geometric_means_over_what_both_have() -> None:
         line("defaults", "b", "default", [1.0]),
         line("defaults", "b", "baseline", [9.0]),
         line("defaults", "c", "default", [1.0]),
-        {"part": "torch", "task": "a", "samples_s": [1.0], "anchor_s": [0.5]},
+        line("defaults", "a", "tf32", [0.5]),
+        {"part": "torch", "task": "a", "samples_s": [1.0], "anchor_s": [0.5], "tf32_s": [0.75]},
         {"part": "torch", "task": "b", "failure": "RemoteError"},
         line("tuning", "a", "", [2.0], wall_s=20.0, rank=0),
         line("tuning", "a", "", [0.5], wall_s=20.0, rank=1),
         line("tuning", "a", "", [0.1], wall_s=30.0, rank=2),
     ]
     said = "\n".join(report(results))
-    assert "| zoo:net | 1 | 3 | 6.00 (2) | 0.50 (1) | 0.25 (1) |" in said
+    assert "| zoo:net | 1 | 3 | 6.00 (2) | 0.50 (1) | 0.25 (1) | 1.50 (1) | 1.59 (3) |" in said
     assert "| zoo:net | 1 | 4.00 (1) | 2.00 (1) |" in said, "sixty seconds end before the third"
 
 
