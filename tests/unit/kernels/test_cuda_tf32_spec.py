@@ -14,7 +14,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.cuda.product_tiles import product
 from tilewright.kernels.cuda.tf32_products import COLUMNS, DEPTH, LANES_FAST, SPEC
 from tilewright.kernels.estimates import facts
-from tilewright.kernels.spaces import default_candidate
+from tilewright.kernels.spaces import default_candidate, spaces
 from tilewright.measure.checking import relative_error, sample_arguments
 from tilewright.testing.implementations import check_spec, plain, single, some_settings
 
@@ -105,6 +105,9 @@ def test_it_competes_where_its_error_is_allowed(max_error: float, taken: bool) -
         task, on = TASKS[name], a_gpu()
         chosen = default_candidate(task, plain(task), on, max_error)[0].implementation
         assert (chosen == SPEC.name) == taken
+        unasked = {space.spec.name for space in spaces(task, plain(task), on)}
+        assert SPEC.name not in unasked
+        assert default_candidate(task, plain(task), on)[0].implementation != SPEC.name
 
 
 @pytest.mark.parametrize("name", ["large dense", "late convolution", "huge"])
