@@ -121,6 +121,9 @@ def _new_form(layout: Layout, dtype: str | None, encoding: Encoding | None) -> F
 PLAIN = Form()
 """Row by row, whatever the shape, in the tensor's own type."""
 
+CHANNELS_LAST = Form(Layout(order=(0, 2, 3, 1)))
+"""Images with their channels, axis 1, innermost: NHWC."""
+
 
 @lru_cache(maxsize=4096)
 def blocked(size: int) -> Form:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from tilewright.core.forms import Form
 from tilewright.core.records import Device, Placement, Settings
 from tilewright.core.targets import threads_alone
 from tilewright.graph.workload import Workload
@@ -22,9 +23,9 @@ def a_gpu(described: str = "-model=H100") -> Placement:
     return Placement(device=device, resources=threads_alone(target.cores))
 
 
-def space_of(name: str, task: Workload, on: Placement) -> KnobSpace:
+def space_of(name: str, task: Workload, on: Placement, forms: tuple[Form, ...] = ()) -> KnobSpace:
     """The settings of an implementation."""
-    return knob_space(implementation(name), task, on.target, on.resources, plain(task))
+    return knob_space(implementation(name), task, on.target, on.resources, forms or plain(task))
 
 
 def gpu_program(

@@ -27,7 +27,7 @@ from tilewright.compiler.lower.values import (
     pointwise,
 )
 from tilewright.core.element_types import element_type
-from tilewright.core.forms import PLAIN, channel_block
+from tilewright.core.forms import PLAIN, channel_block, in_channel_blocks
 from tilewright.graph.network import TensorType
 from tilewright.graph.operators.attention import Heads, heads_of
 
@@ -71,9 +71,13 @@ def storable(value: Value) -> Value:
 
 def staged(program: Program, value: Value, name: str) -> Value:
     """The value computed once, in memory, in the layout of the result where that fits."""
-    block, shape = channel_block(program.result_form), value.type.shape
-    fits = block > 0 and len(shape) >= 2 and shape[1] % block == 0
-    return program.kept(storable(value), program.result_form if fits else PLAIN, name)
+    form, shape = program.result_form, value.type.shape
+    if in_channel_blocks(form):
+        block = channel_block(form)
+        fits = block > 0 and len(shape) >= 2 and shape[1] % block == 0
+    else:
+        fits = len(shape) == len(form.layout.order)
+    return program.kept(storable(value), form if fits else PLAIN, name)
 
 
 def reduce_axes(program: Program, extents: tuple[int, ...], name: str = "k") -> list[Any]:

@@ -13,7 +13,15 @@ from tilewright.core.targets import Target
 from tilewright.cost.demand import Blocks, Column, Demand
 from tilewright.graph.workload import Workload
 from tilewright.kernels.cuda.base import bytes_of
-from tilewright.kernels.cuda.product_tiles import RUN, SINGLE_BYTES, VECTOR, WARP, Product, Tiles
+from tilewright.kernels.cuda.product_tiles import (
+    RUN,
+    SINGLE_BYTES,
+    VECTOR,
+    WARP,
+    Operand,
+    Product,
+    Tiles,
+)
 
 SUMMING_THREADS = 256
 """Of a block that adds up what several blocks found."""
@@ -117,7 +125,7 @@ class _Accesses:
         self.lines = [
             np.minimum(
                 np.minimum(RUN if operand.along_depth else extent, WARP * vector),
-                np.where(tiles.by_taps & (operand is product.right), 1, operand.line),
+                np.where(tiles.by_taps & _goes_through_taps(operand), 1, operand.line),
             )
             for operand, vector, extent in pairs
         ]
@@ -192,13 +200,19 @@ class _Accesses:
         ):
             again = 1.0
             if operand is self.product.left:
-                taps = self.product.taps
-                again = np.where(self.tiles.by_taps, taps, np.minimum(taps, self.tiles.depth))
+                again = np.where(self.tiles.by_taps, self.product.taps, self._taps_of_a_step)
             wasted = np.maximum(1.0, asked * _SECTOR_BYTES / (WARP * vector * size))
             if operand is self.product.right:
                 wasted = np.where(self.tiles.by_taps, 1.0, wasted)
             found = found + extent * self.tiles.depth * size * wasted / again
         return found
+
+    @property
+    def _taps_of_a_step(self) -> Column:
+        """Taps of an element that a step of whole filters has."""
+        product, depth = self.product, self.tiles.depth
+        beside = depth / product.channels if product.taps_outside else depth
+        return np.clip(beside, 1.0, product.taps)
 
     @property
     def shared_bytes(self) -> Column:
@@ -207,6 +221,11 @@ class _Accesses:
         for copied, vector, ways in zip(self.copied, self.vectors, self.ways, strict=True):
             lines = lines + copied * vector * ways
         return lines * _LINE_BYTES
+
+
+def _goes_through_taps(operand: Operand) -> bool:
+    """Whether lines of an operand have all taps of a channel, so that those of one lie apart."""
+    return operand.along_depth and not operand.of_channels
 
 
 def _product_blocks(workload: Workload, memory: _Accesses, target: Target) -> Blocks:

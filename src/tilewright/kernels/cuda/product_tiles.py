@@ -10,12 +10,15 @@ from typing import Any, Self
 
 import numpy as np
 
+from tilewright.core.forms import Form
+from tilewright.core.layouts import Layout
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import anchored
 from tilewright.kernels.columns import Bools
 from tilewright.kernels.conv2d_transposed import transposed_convolution
 from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.cuda.images import channels_last
 
 VECTOR = 4
 """Elements of the widest access."""
@@ -26,17 +29,21 @@ RUN = 8
 lanes go on with the next line, so that what they write across meets in no bank."""
 _SIDES = 4
 """Of an image."""
+FILTERS_LAST = Form(Layout(order=(2, 3, 1, 0)))
+"""Taps, input channels, output channels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
     """A matrix that is multiplied: the value that it is made of, whether its elements lie side by
-    side along the depth, how many of them are read at once, and how many there are in a line."""
+    side along the depth, how many of them are read at once, and how many there are in a line;
+    whether those are channels of one tap, rather than taps of one channel."""
 
     value: int
     along_depth: bool
     vector: int
     line: int
+    of_channels: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +55,8 @@ class Product:
     at once. There are `results`: phases of a transposed convolution may have fewer than rows.
     `comparisons` are those of a place of the left operand with the borders of an image, `taps` how
     many of them the depth has of each of its `channels`, `stride` how far apart in memory what lies
-    side by side along rows is.
+    side by side along rows is. With `taps_outside` a depth has all channels of a tap, then those of
+    the next one.
     """
 
     batch: int
@@ -63,6 +71,7 @@ class Product:
     comparisons: int = 0
     taps: int = 1
     stride: int = 1
+    taps_outside: bool = False
 
     @property
     def channels(self) -> int:
@@ -86,12 +95,13 @@ class Product:
 
 
 @lru_cache(maxsize=4096)
-def product(workload: Workload) -> Product:
-    """Read the extents of a workload whose anchor is a product."""
-    return READERS[anchored(workload)[0].operator](workload)
+def product(workload: Workload, forms: tuple[Form, ...] = ()) -> Product:
+    """Read the extents of a workload whose anchor is a product; without `forms` of its ports all of
+    them are plain."""
+    return READERS[anchored(workload)[0].operator](workload, forms)
 
 
-def _dense(workload: Workload) -> Product:
+def _dense(workload: Workload, _forms: tuple[Form, ...]) -> Product:
     step, (x, w), result = anchored(workload)
     return Product(
         batch=1,
@@ -106,7 +116,7 @@ def _dense(workload: Workload) -> Product:
     )
 
 
-def _batch_matmul(workload: Workload) -> Product:
+def _batch_matmul(workload: Workload, _forms: tuple[Form, ...]) -> Product:
     step, (x, w), result = anchored(workload)
     *leading, rows, columns = result.shape
     turned = bool(step.attribute("transpose_b"))
@@ -123,29 +133,59 @@ def _batch_matmul(workload: Workload) -> Product:
     )
 
 
-def _conv2d(workload: Workload) -> Product:
+def _conv2d(workload: Workload, forms: tuple[Form, ...]) -> Product:
     conv = convolution(workload)
-    direct = conv.taps == 1 and conv.strides == (1, 1) and not conv.padded
+    read_last, written_last = channels_last(workload, forms)
     return Product(
         batch=conv.groups,
         rows=conv.batch * conv.pixels,
         columns=conv.group_out,
         depth=conv.summed,
-        left=_operand(
-            workload,
-            conv.data,
-            conv.pixels if direct else 1,
-            along_depth=False,
-            line=conv.pixels if direct else conv.out_width,
-        ),
-        right=_operand(workload, conv.weight, conv.summed, along_depth=True),
-        along_rows=True,
-        vector=_written(workload, conv.pixels),
+        left=_image(workload, conv, last=read_last),
+        right=_filters(workload, conv, forms, taps_outside=read_last),
+        along_rows=not written_last,
+        vector=_written(workload, conv.group_out if written_last else conv.pixels),
         results=conv.batch * conv.out_channels * conv.pixels,
         comparisons=_borders(conv),
         taps=conv.taps,
-        stride=conv.strides[1],
+        stride=1 if read_last else conv.strides[1],
+        taps_outside=read_last,
     )
+
+
+def _image(workload: Workload, conv: Convolution, *, last: bool) -> Operand:
+    """The image of a convolution: lines of its rows, or with channels `last` of the channels of a
+    tap, which the next tap across goes on with."""
+    if last:
+        together = conv.groups == 1 and conv.dilation[1] == 1
+        line = conv.group_in * (conv.kernel[1] if together else 1)
+        found = _operand(workload, conv.data, conv.group_in, along_depth=True, line=line)
+        return replace(found, of_channels=True)
+    direct = conv.taps == 1 and conv.strides == (1, 1) and not conv.padded
+    extent, line = (conv.pixels, conv.pixels) if direct else (1, conv.out_width)
+    return _operand(workload, conv.data, extent, along_depth=False, line=line)
+
+
+def _filters(
+    workload: Workload, conv: Convolution, forms: tuple[Form, ...], *, taps_outside: bool
+) -> Operand:
+    """The filters: packed, lines of output channels; else lines of a filter."""
+    if conv.weight in packed_forms(workload, forms):
+        return _operand(workload, conv.weight, conv.group_out, along_depth=False)
+    apart = taps_outside and conv.taps > 1
+    extent = 1 if apart else conv.summed
+    return _operand(workload, conv.weight, extent, along_depth=True)
+
+
+def packed_forms(workload: Workload, forms: tuple[Form, ...]) -> dict[int, Form]:
+    """The forms that constants are packed in ahead, by argument: where an image has its channels
+    last, filters are rows of output channels, as dense layers have them."""
+    step = anchored(workload)[0]
+    if step.operator != "conv2d" or True not in channels_last(workload, forms):
+        return {}
+    weight = step.inputs[1]
+    once = sum(each.inputs.count(weight) for each in workload.steps) == 1
+    return {weight: FILTERS_LAST} if once and workload.is_constant(weight) else {}
 
 
 def _borders(conv: Convolution) -> int:
@@ -165,7 +205,7 @@ def _borders(conv: Convolution) -> int:
     return sum(before > 0 for before in conv.padding[:2]) + sum(ends)
 
 
-def _conv2d_transpose(workload: Workload) -> Product:
+def _conv2d_transpose(workload: Workload, _forms: tuple[Form, ...]) -> Product:
     conv, (_, _, result) = transposed_convolution(workload), anchored(workload)
     phases = conv.rows.count * conv.columns.count
     whole = phases == 1
@@ -342,7 +382,8 @@ class Tiles:
     def vector(self, operand: Operand, extent: Any) -> Any:
         """Elements of an operand that are read at once, of a tile of that extent."""
         if operand.along_depth:
-            return np.where(self.by_taps, 1, np.minimum(operand.vector, self.depth))
+            single = self.by_taps & (not operand.of_channels)
+            return np.where(single, 1, np.minimum(operand.vector, self.depth))
         return np.minimum(operand.vector, extent)
 
     def vectors(self, product: Product) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ a second kernel adds up what they found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -24,11 +24,14 @@ from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
+from tilewright.graph.arrays import to_physical
+from tilewright.graph.network import Array
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob, Workspaces, anchored
 from tilewright.kernels.columns import Bools, Numbers, column
 from tilewright.kernels.cuda.base import CudaKernels
+from tilewright.kernels.cuda.images import image_ports
 from tilewright.kernels.cuda.product_costs import ORDINARY, demand_of
 from tilewright.kernels.cuda.product_tiles import (
     READERS,
@@ -38,9 +41,11 @@ from tilewright.kernels.cuda.product_tiles import (
     Tiles,
     behind,
     is_costly,
+    packed_forms,
     product,
     tiles_of,
 )
+from tilewright.kernels.ports import Ports
 
 _TILES, _DEPTHS, _SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256), (8, 16, 32), (1, 2, 4, 8, 16, 32)
 _SMALLEST_TILE = 8
@@ -74,12 +79,20 @@ class CudaProducts(CudaKernels):
             and is_pointwise(workload)
         )
 
+    def port_forms(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[Ports, ...]:
+        """Images of convolutions also with their channels last; all else row-major."""
+        if anchored(workload)[0].operator == "conv2d":
+            return image_ports(workload)
+        return super().port_forms(workload, target, resources)
+
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """The tiles of a block and of a thread, pairs of tiles in shared memory, parts of the
         depth, and its order."""
-        shape = product(workload)
+        shape = product(workload, forms)
         parts = -(-shape.depth // _DEPTHS[0])
         by_taps = shape.taps > 1 and shape.channels >= _DEPTHS[0]
         return (
@@ -111,7 +124,7 @@ class CudaProducts(CudaKernels):
     ) -> Bools:
         """Whole threads, as many as a block may have, with registers and shared memory for all of
         them; every block has a part of the depth, and there are not too many blocks."""
-        shape, limits = product(workload), target.limits
+        shape, limits = product(workload, forms), target.limits
         tiles = self._columns(shape, settings)
         whole = tiles.whole & (tiles.thread_fast * tiles.thread_slow <= self.most_sums)
         few = min(WARP, prod(_sizes(each)[-1] for each in (shape.rows, shape.columns)))
@@ -136,7 +149,7 @@ class CudaProducts(CudaKernels):
         settings: Sequence[Settings],
     ) -> Demand:
         """The blocks of the product, and of the sum of parts where there are several."""
-        shape = product(workload)
+        shape = product(workload, forms)
         tiles = self._columns(shape, settings)
         return demand_of(workload, shape, tiles, target, self.arithmetic)
 
@@ -152,9 +165,27 @@ class CudaProducts(CudaKernels):
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
     ) -> Workspaces:
         """What several blocks find of one sum."""
-        shape, split = product(workload), int(candidate.setting("split"))
+        shape, split = product(workload, candidate.forms), int(candidate.setting("split"))
         found = split * shape.batch * shape.rows * shape.columns * SINGLE_BYTES
         return Workspaces(shared=(found,) if split > 1 else ())
+
+    def packed_shapes(
+        self, workload: Workload, candidate: Candidate
+    ) -> Mapping[int, tuple[int, ...]]:
+        """The filters of images with their channels last, as rows of output channels."""
+        packed = packed_forms(workload, candidate.forms)
+        kinds = [argument.type for argument in workload.arguments]
+        return {index: form.physical_shape(kinds[index].shape) for index, form in packed.items()}
+
+    def pack(
+        self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
+    ) -> Mapping[int, Array]:
+        """Those filters, and all other constants as they are."""
+        packed = packed_forms(workload, candidate.forms)
+        return {
+            index: to_physical(array, packed[index]) if index in packed else array
+            for index, array in constants.items()
+        }
 
     def _columns(self, shape: Product, settings: Sequence[Settings]) -> Tiles:
         def values(name: str) -> Numbers:

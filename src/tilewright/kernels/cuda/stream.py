@@ -27,10 +27,13 @@ from tilewright.kernels.columns import Numbers, column
 from tilewright.kernels.cuda.accesses import SECTOR_BYTES, elements_read, sectors
 from tilewright.kernels.cuda.base import CudaKernels, bytes_of
 from tilewright.kernels.cuda.composing import MOST_ELEMENTS, costly_values
+from tilewright.kernels.cuda.images import in_memory, moving_ports, turns
+from tilewright.kernels.ports import Ports
 
 _WORD_BYTES = 4
 _MOST_OF_A_THREAD = 32
 _WARPS_LOOKED_AT = 12
+_IMAGE_RANK = 4
 _INSTRUCTIONS_OF_A_PLACE = 4.0
 """To find a position along one axis of a tensor that another one is moved to."""
 _INSTRUCTIONS_OF_A_FUNCTION = 12.0
@@ -129,17 +132,24 @@ class Stream(CudaKernels):
             and 0 < workload.result.elements < MOST_ELEMENTS
         )
 
+    def port_forms(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[Ports, ...]:
+        """Images with their channels where they are, or last; a kernel may turn them on the way."""
+        return moving_ports(workload)
+
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """`threads` of a block, lanes of a `vector`, `vectors` of a thread, `tiled` through shared
         memory or not. The first ones are taken where memory limits all of them alike."""
+        there = in_memory(workload, forms)
         lanes = (4, 2, 1) if _takes_vectors(workload) else (1,)
         return (
             Knob(name="threads", values=(128, 256, 512), kind="split"),
             Knob(name="vector", values=lanes, kind="split"),
             Knob(name="vectors", values=(1, 2, 4, 8), kind="split"),
-            Knob(name="tiled", values=(1, 0) if transposed(workload) else (0,)),
+            Knob(name="tiled", values=(1, 0) if transposed(there) else (0,)),
         )
 
     def valid(
@@ -153,7 +163,7 @@ class Stream(CudaKernels):
         """Tiles of single elements that fit into shared memory; few elements of a thread."""
         threads, vector, vectors = (int(settings[n]) for n in ("threads", "vector", "vectors"))
         if settings["tiled"]:
-            tile = tile_of(workload, threads * vectors)
+            tile = tile_of(in_memory(workload, forms), threads * vectors)
             kept = tile.along * tile.pitch * bytes_of(workload.result.dtype) if tile else 0
             return vector == 1 and 0 < kept <= target.limits.static_shared_bytes
         return vector * vectors <= _MOST_OF_A_THREAD
@@ -170,19 +180,22 @@ class Stream(CudaKernels):
         threads, vector, vectors, tiled = (
             column(settings, name) for name in ("threads", "vector", "vectors", "tiled")
         )
+        there = in_memory(workload, forms)
         told = [
-            _requests(workload, int(lanes), bool(t)) for lanes, t in zip(vector, tiled, strict=True)
+            _requests(there, int(lanes), bool(t)) for lanes, t in zip(vector, tiled, strict=True)
         ]
         requests, touched, stored = np.array(told, np.float64).T
         warps, elements = threads / target.limits.warp, workload.result.elements
-        tiles = [tile_of(workload, int(t * v)) for t, v in zip(threads, vectors, strict=True)]
+        tiles = [tile_of(there, int(t * v)) for t, v in zip(threads, vectors, strict=True)]
         shared = np.array([_shared_bytes(workload, tile) for tile in tiles]) * tiled
         count = np.where(
             tiled > 0,
-            [_tiles(workload, tile) for tile in tiles],
+            [_tiles(there, tile) for tile in tiles],
             np.ceil(elements / (threads * vector * vectors)),
         )
-        each = vectors * (requests + 1 + vector * _instructions(workload, target)) + 8
+        placed = _INSTRUCTIONS_OF_A_PLACE * _IMAGE_RANK * turns(workload, forms)
+        computed = _instructions(workload, target) + placed
+        each = vectors * (requests + 1 + vector * computed) + 8
         narrow = max(1.0, bytes_of(workload.result.dtype) / 4)
         under_way = np.minimum(vectors, 2.0) * vector * narrow
         registers = _BASE_REGISTERS + under_way * (1 + len(workload.arguments))

@@ -34,19 +34,25 @@ class Factors(ABC):
 
     def __init__(self, program: Program, tiles: Tiles) -> None:
         step, self.operands, self.kind = anchored(program.workload)
-        self.product, self.tiles = product(program.workload), tiles
+        self.product, self.tiles = product(program.workload, program.candidate.forms), tiles
         self.shape = (self.product.depth,)
         self.named, self.simplify = step.named, program.simplify
         self.first, self.second = (
             in_type(widened(program.operand(value)), "float32") for value in step.inputs[:2]
         )
 
-    def place(self, step: Expr, depth: Expr) -> Depth:
-        """A place in the depth: what lies so deep in a step."""
-        if not self.tiles.by_taps:
-            return self.split(step * self.tiles.depth + depth, self.shape)
-        chunk, tap = self.simplify.split(step, self.product.taps)
-        return [chunk * self.tiles.depth + depth, *self.split(tap, self.shape[1:])]
+    def place(self, step: Expr, depth: Expr, lane: Expr = 0) -> Depth:
+        """A place in the depth: what lies so deep in a step, of a vector from there on that of a
+        lane. Vectors of channels have the tap of their first lane, so that nothing that is asked of
+        a tap is asked of each lane."""
+        if self.tiles.by_taps:
+            chunk, tap = self.simplify.split(step, self.product.taps)
+            return [chunk * self.tiles.depth + depth + lane, *self.split(tap, self.shape[1:])]
+        first = step * self.tiles.depth + depth
+        if not self.product.taps_outside:
+            return self.split(first + lane, self.shape)
+        *tap, channel = self.split(first, (*self.shape[1:], self.shape[0]))
+        return [channel + lane, *tap]
 
     def inside(self, step: Expr, depth: Expr) -> list[Expr]:
         """Conditions under which the depth has such a place."""

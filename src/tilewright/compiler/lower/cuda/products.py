@@ -46,6 +46,7 @@ from tilewright.kernels.cuda.product_tiles import (
     Operand,
     Tiles,
     held_behind,
+    packed_forms,
     product,
 )
 from tilewright.kernels.cuda.products import SPEC, CudaProducts
@@ -64,9 +65,12 @@ def lowered(
     kernel: type[ProductKernel], program: Program, spec: CudaProducts, target: Target
 ) -> Schedule:
     """The function of a spec's tiles that a kernel writes."""
-    tiles = spec.tiles(product(program.workload), lambda name: int(program.settings[name]))
+    tiles = spec.tiles(
+        product(program.workload, program.candidate.forms), lambda name: int(program.settings[name])
+    )
     static = target.limits.static_shared_bytes
-    return program.begin(function_of(program, kernel(program, tiles, static).write))
+    packed = packed_forms(program.workload, program.candidate.forms)
+    return program.begin(function_of(program, kernel(program, tiles, static).write, packed))
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ class ProductKernel:
 
     def __init__(self, program: Program, tiles: Tiles, static_bytes: int) -> None:
         self.program, workload = program, program.workload
-        self.product = shape = product(workload)
+        self.product = shape = product(workload, program.candidate.forms)
         self.tiles = tiles
         self.static = tiles.shared_bytes(shape) <= static_bytes
         self.reached: Expr = None
@@ -277,7 +281,7 @@ class ProductKernel:
                 inside += factors.inside(number, depth) + ([] if there is None else [there])
                 with elements(axis.vector) as lane:
                     along = axis.operand.along_depth
-                    k = factors.place(number, depth + (lane if along else 0))
+                    k = factors.place(number, depth, lane if along else 0)
                     value, conditions = axis.read(self.matrix, at + (0 if along else lane), k)
                     if asked := inside + conditions:
                         zero = tirx.const(0.0, SINGLE)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,9 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import stored
+from tilewright.compiler.lower.values import Simplifier, physical_index, stored
+from tilewright.core.forms import Form, own_layout
+from tilewright.graph.network import TensorType
 
 Expr = Any
 SINGLE = "float32"
@@ -20,28 +23,46 @@ _BY_COMPILER = {"pragma_unroll_explicit": 0}
 """Loops are unrolled by NVIDIA's compiler, not in the text."""
 
 
-def function_of(program: Program, write: Callable[[Any], None]) -> tirx.PrimFunc:
+def function_of(
+    program: Program, write: Callable[[Any], None], packed: Mapping[int, Form] | None = None
+) -> tirx.PrimFunc:
     """The function of a program: `write` gets its result, and says what its kernels do. Arguments
-    are values of the program."""
-    workload = program.workload
+    are values of the program, constants that are `packed` in other forms than their ports' too."""
+    workload, forms = program.workload, dict(enumerate(program.candidate.forms)) | (packed or {})
     with IRBuilder() as builder:
         with build.prim_func(s_tir=True):
             build.func_name("main")
             build.func_attr({"tirx.noalias": True})
             for index, argument in enumerate(workload.arguments):
-                kind, form = argument.type, program.candidate.forms[index]
-                given = build.arg(f"argument{index}", build.buffer(kind.shape, kind.dtype))
+                kind, form = argument.type, forms[index]
+                there = build.buffer(form.physical_shape(kind.shape), kind.dtype)
+                given = build.arg(f"argument{index}", there)
                 read = partial(_element, given)
                 program.values[index] = stored(read, kind, form, program.simplify)
-            kind = workload.result
-            result = build.arg("result", build.buffer(kind.shape, kind.dtype))
+            kind, form = workload.result, program.result_form
+            there = build.buffer(form.physical_shape(kind.shape), kind.dtype)
+            result = build.arg("result", there)
             with build.sblock("root"):
-                write(build.buffer_proxy(result))
+                write(Result(build.buffer_proxy(result), kind, form, program.simplify))
         return builder.get()
 
 
 def _element(array: Any, *at: Expr) -> Expr:
     return array[at]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of a function, written at logical indices: `result[n, c, y, x] = value`."""
+
+    array: Any
+    kind: TensorType
+    form: Form
+    simplify: Simplifier
+
+    def __setitem__(self, at: Sequence[Expr], value: Expr) -> None:
+        layout = own_layout(self.form)
+        self.array[tuple(physical_index(layout, at, self.kind.shape, self.simplify))] = value
 
 
 @contextmanager

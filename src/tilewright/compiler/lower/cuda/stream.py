@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from msgspec import structs
 from tvm import tirx
 from tvm.s_tir import Schedule
 
@@ -20,8 +21,10 @@ from tilewright.compiler.lower.cuda.threads import Writer, integer, kept, read
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, in_type, unravelled
 from tilewright.core.element_types import element_type
+from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.cuda.composing import costly_values
+from tilewright.kernels.cuda.images import in_memory
 from tilewright.kernels.cuda.stream import Tile, stored_value, tile_of
 
 Expr = tirx.Expr
@@ -29,16 +32,26 @@ Expr = tirx.Expr
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build the kernel."""
-    writer, settings = Writer(program), program.settings
+    there = turned(program)
+    writer, settings = Writer(there), program.settings
     with writer.function() as result:
         value = composed(writer)
         if settings["tiled"]:
-            tile = tile_of(program.workload, settings["threads"] * settings["vectors"])
+            tile = tile_of(there.workload, settings["threads"] * settings["vectors"])
             assert tile is not None
             _tiled(writer, value, result, tile)
         else:
             _streamed(writer, value, result)
-    return writer.schedule()
+    made = writer.schedule()
+    program.start = there.start
+    return made
+
+
+def turned(program: Program) -> Program:
+    """The program of the same workload on tensors as they lie in memory."""
+    forms = (PLAIN,) * len(program.candidate.forms)
+    workload = in_memory(program.workload, program.candidate.forms)
+    return Program(workload, structs.replace(program.candidate, forms=forms))
 
 
 def composed(writer: Writer) -> Value:

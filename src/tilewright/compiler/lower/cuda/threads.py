@@ -23,7 +23,8 @@ from tvm.script.ir_builder import tirx as script
 
 from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import Index, Value, stored, unravelled
+from tilewright.compiler.lower.values import Index, Value, physical_index, stored, unravelled
+from tilewright.core.forms import own_layout
 from tilewright.kernels.cuda.composing import costly_values
 
 Expr = tirx.Expr
@@ -41,6 +42,7 @@ class Writer:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.lane: Expr = integer(0)
+        self._result: tirx.Buffer | None = None
         self._builder = IRBuilder()
 
     @contextmanager
@@ -59,7 +61,7 @@ class Writer:
                 program.values[place] = stored(reader(source), kind, form, program.simplify)
             kind = program.workload.result
             given = script.buffer(forms[-1].physical_shape(kind.shape), kind.dtype)
-            result = script.arg("result", given)
+            self._result = result = script.arg("result", given)
             with script.sblock("root"):
                 yield result
 
@@ -95,13 +97,16 @@ class Writer:
         return _named(script.alloc_buffer((elements,), dtype, scope="shared"), name)
 
     def store(self, buffer: tirx.Buffer, value: Expr, at: Index) -> None:
-        """buffer[at] = value"""
+        """buffer[at] = value; the result at the place where its form has those indices."""
+        if buffer is self._result:
+            layout, shape = own_layout(self.program.result_form), self.program.workload.result.shape
+            at = physical_index(layout, at, shape, self.program.simplify)
         script.buffer_store(buffer, value, list(at))
 
     def store_flat(self, buffer: tirx.Buffer, value: Expr, at: Expr) -> None:
-        """Write the element with this number, row by row."""
+        """Write the element with this number, in the order of memory."""
         shape = [int(extent) for extent in buffer.shape]
-        self.store(buffer, value, unravelled(at, shape, self.program.simplify))
+        script.buffer_store(buffer, value, unravelled(at, shape, self.program.simplify))
 
     @contextmanager
     def serial(self, extent: int) -> Generator[Expr]:
