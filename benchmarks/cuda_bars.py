@@ -3,6 +3,7 @@
     python benchmarks/cuda_bars.py shapes [--count 300] [--jobs 2]   right under simulation?
     python benchmarks/cuda_bars.py compile [--count 60] [--jobs 2]   registers and spills
     python benchmarks/cuda_bars.py smooth                            modelled time along sizes
+    python benchmarks/cuda_bars.py layouts                           one convolution, NCHW and NHWC
 
 `shapes` draws odd workloads (`cuda_shapes.py`), lowers each by every implementation that applies,
 in settings that try what no setting before had, executes the text in three orders of blocks, warps
@@ -10,8 +11,9 @@ and lanes and compares it with numpy. It ends with 1 where a result is wrong, a 
 refused, or a value of a knob that can be had was never tried. `compile` asks NVIDIA's compiler
 about the default settings of tasks of four networks for seven architectures, about those where tf32
 is allowed as well if they differ, and ends with 1 where one spills. `smooth` follows the
-convolution of a padding cliff that was reported to us. Tables go to docs/benchmarks-cuda-kernels.md
-where `--page` is given.
+convolution of a padding cliff that was reported to us, and `layouts` tells what its kernels are,
+with its images in either layout. Tables go to docs/benchmarks-cuda-kernels.md where `--page` is
+given.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -31,17 +33,20 @@ import numpy as np
 
 from cuda_shapes import drawn
 from pages import replace_between, table
-from tilewright.core.forms import PLAIN
+from tilewright.core.events import Event, Note
+from tilewright.core.forms import IMAGE_LAYOUTS, PLAIN
 from tilewright.core.records import Candidate, Device, Placement, Settings
 from tilewright.core.targets import threads_alone
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import class_key
 from tilewright.hardware.gpus import CudaProgram, gpu_target
 from tilewright.hardware.target import parse_gpu
+from tilewright.insight.cuda_explaining import cuda_explainer
+from tilewright.insight.cuda_studies import memory_bytes
 from tilewright.insight.single_operators import main_task
 from tilewright.kernels.base import Implementation
 from tilewright.kernels.estimates import facts
-from tilewright.kernels.registry import applicable, implementation
+from tilewright.kernels.registry import applicable, implementation, ports_in
 from tilewright.kernels.search_space import knob_space
 from tilewright.kernels.spaces import MAX_ERROR, default_candidate
 from tilewright.measure.checking import numpy_reference, relative_error, sample_arguments
@@ -274,18 +279,14 @@ class Point:
     name: str
 
 
-def modelled(text: str, on: Placement, name: str = "") -> Point:
-    """The best default, or that of one implementation."""
+def modelled(text: str, on: Placement, layout: str = "NCHW") -> Point:
+    """The best default with images in a layout."""
     workload = main_task(text, ModelOptions(), on).workload
-    if name:
-        spec = implementation(name)
-        candidate = Candidate(implementation=name, settings=(), forms=plain(workload))
-    else:
-        candidate, _ = default_candidate(workload, plain(workload), on)
-        spec = implementation(candidate.implementation)
-    known = facts(
-        *(spec, workload, on.target, on.resources, plain(workload)), [dict(candidate.settings)]
-    )
+    forms = ports_in(IMAGE_LAYOUTS[layout], workload, on.target, on.resources)
+    assert forms is not None
+    candidate, _ = default_candidate(workload, forms, on)
+    spec = implementation(candidate.implementation)
+    known = facts(*(spec, workload, on.target, on.resources, forms), [dict(candidate.settings)])
     return Point(
         float(known["estimate_s"][0]), workload.flop, float(known["most_blocks"][0]), spec.name
     )
@@ -297,7 +298,7 @@ def smooth(args: argparse.Namespace) -> int:
     unexplained = 0
     for model in args.models.split(","):
         on = placement(f"cuda -model={model}")
-        for kernel in (3, 7):
+        for kernel, layout in product((3, 7), IMAGE_LAYOUTS):
             sweeps: dict[str, Sequence[str]] = {
                 "padding 0 to 3": [PADDING.format(h=225, k=kernel, pad=p) for p in range(4)],
                 "height 200 to 260": [
@@ -305,7 +306,7 @@ def smooth(args: argparse.Namespace) -> int:
                 ],
             }
             for name, texts in sweeps.items():
-                points = [modelled(text, on) for text in texts]
+                points = [modelled(text, on, layout) for text in texts]
                 costs = [point.seconds / point.flop for point in points]
                 steps = [max(b / a, a / b) for a, b in pairwise(costs)]
                 odd = [
@@ -317,10 +318,70 @@ def smooth(args: argparse.Namespace) -> int:
                 times = [point.seconds * 1e6 for point in points]
                 span, kernels = f"{min(times):.1f} to {max(times):.1f}", {p.name for p in points}
                 told = [span, f"{max(steps):.3f}", str(len(odd)), ", ".join(sorted(kernels))]
-                rows.append([model, f"{kernel}×{kernel}", name, *told])
-    headings = ["GPU", "kernel", "along", "modelled, µs", "largest step", "unexplained", "kernels"]
+                rows.append([model, f"{kernel}×{kernel}", layout, name, *told])
+    headings = [
+        "GPU",
+        "kernel",
+        "layout",
+        "along",
+        "modelled, µs",
+        "largest step",
+        "unexplained",
+        "kernels",
+    ]
     _tell("smooth", table(headings, rows), page=args.page)
     return int(bool(unexplained))
+
+
+def layouts(args: argparse.Namespace) -> int:
+    """The kernels of the convolution in either layout."""
+    from tilewright.measure.cuda_inspector import CudaInspector
+
+    rows: list[list[str]] = []
+    for kernel, h, pad, layout in product((3, 7), (200, 225, 260), (0, 1), IMAGE_LAYOUTS):
+        explainer = cuda_explainer(
+            f"cuda -model={MODEL}", None, _heard, ModelOptions(), layout=layout
+        )
+        found = explainer.kernel(PADDING.format(h=h, k=kernel, pad=pad))
+        with CudaInspector(explainer.placement) as inspector:
+            told = explainer.facts(found, inspector.code(*found))
+        facts_of_it = [_written(float(told[name])) for name in _TOLD]
+        modelled_us = f"{float(told['modelled_s']) * 1e6:.1f}"
+        size = f"{memory_bytes(found, explainer) / 2**20:.2f}"
+        rows.append(
+            [f"{kernel}×{kernel}", str(h), str(pad), layout, modelled_us, size, *facts_of_it]
+        )
+    headings = [
+        "kernel",
+        "height",
+        "padding",
+        "layout",
+        "modelled, µs",
+        "memory, MiB",
+        *_TOLD.values(),
+    ]
+    _tell("layouts", table(headings, rows), page=args.page)
+    return 0
+
+
+_TOLD = {
+    "grid_blocks": "blocks",
+    "block_threads": "threads",
+    "registers": "registers",
+    "loads": "loads of a thread",
+    "sectors_per_load": "sectors of a load",
+    "comparisons": "comparisons of a thread",
+}
+"""What is told of a kernel, with its heading."""
+
+
+def _written(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:.1f}"
+
+
+def _heard(event: Event) -> None:
+    if isinstance(event, Note):
+        print(event.message, file=sys.stderr)
 
 
 def _tell(name: str, text: str, *, page: bool) -> None:
@@ -337,6 +398,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "shapes": shapes,
         "compile": compile_defaults,
         "smooth": smooth,
+        "layouts": layouts,
     }
     for name, work in commands.items():
         part = parts.add_parser(name)

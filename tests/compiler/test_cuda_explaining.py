@@ -118,3 +118,23 @@ def test_an_operator_along_its_padding_without_a_card() -> None:
     for row, size in zip(found.rows, sizes, strict=True):
         assert row.memory_bytes is not None and size - 32 <= row.memory_bytes
     assert any("Nothing was measured" in note for note in notes)
+
+
+def test_an_operator_with_its_channels_last() -> None:
+    """The same tensors and another kernel; the layout is told, and others are refused."""
+    name = "op:conv2d[c=24,h=29,k=3,pad=1,out=32]"
+    with tilewright.open(target=H100, db=Path("none/there.db")) as session:
+        rows, last = (
+            session.study_padding(name, values=(0, 1), layout=layout) for layout in ("NCHW", "NHWC")
+        )
+        with pytest.raises(UsageError, match="'NHCW'"):
+            session.study_padding(name, layout="NHCW")
+        with pytest.raises(UsageError, match=r"computes op:dense\[.*NHWC"):
+            session.study_padding(ROWS.format(m=8), parameter="m", layout="NHWC")
+    assert (rows.layout, last.layout) == ("NCHW", "NHWC")
+    for first, second in zip(rows.rows, last.rows, strict=True):
+        assert first.memory_bytes == second.memory_bytes
+        assert second.predicted_s < first.predicted_s
+        assert second.facts != first.facts
+    with tilewright.open(db=":memory:") as session, pytest.raises(UsageError, match="for CPUs"):
+        session.study_padding(name, layout="NHWC")

@@ -72,6 +72,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "study padding": (
         "tilewright study padding 'op:conv2d[c=64,h=56,out=64,k=3,pad=1]'",
         "tilewright study padding 'op:conv2d[c=64,h=56,out=64,k=3]' --parameter c --values 64,72",
+        "tilewright study padding 'op:conv2d[c=3,h=225,k=3,out=32]' --layout NHWC "
+        "--target 'cuda -model=H100'",
     ),
     "doctor": ("tilewright doctor", "tilewright doctor --format json"),
     "targets": ("tilewright targets",),

@@ -87,6 +87,9 @@ def padding(
         str,
         Parameter(help="Its values, such as 0,1,2 [default: 0 to 3, or around the given value]."),
     ] = "",
+    layout: Annotated[
+        str, Parameter(help="How images lie on a GPU: NCHW, or NHWC, their channels innermost.")
+    ] = "NCHW",
     model_flags: ModelFlags = ModelFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
@@ -99,7 +102,7 @@ def padding(
         work.tell(
             "study padding",
             work.session.study_padding(
-                operator, parameter=parameter, values=steps, options=options
+                operator, parameter=parameter, values=steps, layout=layout, options=options
             ),
         )
 

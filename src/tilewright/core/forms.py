@@ -124,6 +124,9 @@ PLAIN = Form()
 CHANNELS_LAST = Form(Layout(order=(0, 2, 3, 1)))
 """Images with their channels, axis 1, innermost: NHWC."""
 
+IMAGE_LAYOUTS = {"NCHW": PLAIN, "NHWC": CHANNELS_LAST}
+"""How people write where the channels of images lie."""
+
 
 @lru_cache(maxsize=4096)
 def blocked(size: int) -> Form:

@@ -151,11 +151,13 @@ class SweepRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepResult(Displayed):
-    """`tilewright study padding`."""
+    """`tilewright study padding`. On a GPU `layout` says how images lie: NCHW or NHWC; else it is
+    empty."""
 
     operator: str
     parameter: str
     rows: tuple[SweepRow, ...]
+    layout: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,11 @@ from math import ceil, inf, log
 
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.forms import IMAGE_LAYOUTS, PLAIN, Form
 from tilewright.core.predictions import ExplainResult, FactDifference, TurningPoint
 from tilewright.core.records import Candidate, Placement
 from tilewright.cost.floors import Work
+from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.hardware.gpus import CudaCode, CudaKernel, Gpu
 from tilewright.hardware.target import parse_gpu
@@ -26,7 +28,7 @@ from tilewright.insight.cuda_facts import (
 )
 from tilewright.insight.single_operators import along, main_task, numbers_of
 from tilewright.kernels.estimates import estimate_s, facts
-from tilewright.kernels.registry import implementation
+from tilewright.kernels.registry import implementation, ports_in
 from tilewright.kernels.spaces import MAX_ERROR, ranked_defaults
 from tilewright.measure.cuda_inspector import CudaInspector
 from tilewright.measure.targeting import placement_of
@@ -53,13 +55,14 @@ class _Point:
 @dataclass(frozen=True, kw_only=True)
 class CudaExplainer:
     """Explains operators in the default settings of an implementation for GPUs, the one with the
-    least estimate unless one is named."""
+    least estimate unless one is named, with their images in a `layout`: NCHW or NHWC."""
 
     placement: Placement
     gpu: Gpu
     events: EventSink
     options: ModelOptions
     implementation: str = ""
+    layout: str = "NCHW"
 
     def explain(
         self, name: str, versus: str | None = None, *, confirm: bool = False
@@ -104,7 +107,7 @@ class CudaExplainer:
 
     def kernel(self, name: str) -> Kernel:
         """The fused subgraph of an `op:…` text, and how it is computed; raises UsageError for any
-        other text, and for an implementation that is not there."""
+        other text, for an implementation that is not there, and for a layout that none takes."""
         if not name.startswith("op:"):
             raise UsageError(
                 f"{name!r} is no operator: for a CUDA target only single operators are explained",
@@ -113,7 +116,10 @@ class CudaExplainer:
             )
         task = main_task(name, self.options, self.placement)
         found = ranked_defaults(
-            task.workload, task.forms, self.placement, inf if self.implementation else MAX_ERROR
+            task.workload,
+            self._forms(name, task),
+            self.placement,
+            inf if self.implementation else MAX_ERROR,
         )
         known = {candidate.implementation: candidate for candidate, _ in found}
         wanted = self.implementation or found[0][0].implementation
@@ -123,6 +129,20 @@ class CudaExplainer:
                 hint=close_matches(wanted, known),
             )
         return task.workload, known[wanted]
+
+    def _forms(self, name: str, task: Task) -> tuple[Form, ...]:
+        """The forms of an operator's ports with as many of its images as possible in the layout."""
+        form, on = IMAGE_LAYOUTS[self.layout], self.placement
+        if form == PLAIN:
+            return task.forms
+        found = ports_in(form, task.workload, on.target, on.resources)
+        if found is None:
+            raise UsageError(
+                f"no kernel for GPUs computes {name} in {self.layout}",
+                hint="Convolutions, pooling and elementwise operators are computed so, of images "
+                "of several channels and pixels.",
+            )
+        return found
 
     def facts(self, kernel: Kernel, code: CudaCode) -> Facts:
         """Those of the code, the settings, and the time by which settings are ranked."""
@@ -189,20 +209,31 @@ class CudaExplainer:
 
 
 def cuda_explainer(
-    target: str, tracker: str | None, events: EventSink, options: ModelOptions, name: str = ""
+    target: str,
+    tracker: str | None,
+    events: EventSink,
+    options: ModelOptions,
+    name: str = "",
+    *,
+    layout: str = "NCHW",
 ) -> CudaExplainer:
     """What explains operators for the GPU that a target means, here or described, by the
-    implementation of that name where there is one.
+    implementation of that name where there is one, with images in a layout.
 
     Raises TargetError for a target that is not known, UsageError for a tracker, which goes with
-    other targets.
+    other targets, and for an unknown layout.
     """
+    if layout not in IMAGE_LAYOUTS:
+        raise UsageError(
+            f"no layout of images is called {layout!r}", hint=close_matches(layout, IMAGE_LAYOUTS)
+        )
     return CudaExplainer(
         placement=placement_of(target, tracker, None),
         gpu=parse_gpu(target),
         events=events,
         options=options,
         implementation=name,
+        layout=layout,
     )
 
 

@@ -63,6 +63,7 @@ def swept_on_gpu(
             )
             for step, kernel, told, outcome in zip(steps, kernels, facts, outcomes, strict=True)
         ),
+        layout=explainer.layout,
     )
 
 

@@ -123,6 +123,20 @@ def takes(spec: Implementation, workload: Workload, forms: tuple[Form, ...]) -> 
     return isinstance(spec, TakesHalves) and stored <= spec.half_ports(workload)
 
 
+def ports_in(
+    form: Form, workload: Workload, target: Target, resources: Resources
+) -> tuple[Form, ...] | None:
+    """Of the forms of ports that implementations offer for a workload those with the most in this
+    one; None where no port is."""
+    offered = [
+        ports
+        for spec in applicable(workload, target, resources)
+        for ports in spec.port_forms(workload, target, resources)
+    ]
+    found = max(offered, key=lambda ports: ports.count(form))
+    return found if form in found else None
+
+
 def checked_libraries(names: Iterable[str]) -> tuple[str, ...]:
     """The names of libraries, each once. Raises UsageError for one that is none, TargetError for
     one that is not installed."""

@@ -275,4 +275,5 @@ def sweep_table(found: SweepResult) -> Table:
         }
         for row, record in zip(found.rows, records_of(found.rows), strict=True)
     )
-    return Table(columns=columns, records=records, title=found.operator)
+    title = ", ".join(filter(None, (found.operator, found.layout)))
+    return Table(columns=columns, records=records, title=title)

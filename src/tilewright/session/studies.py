@@ -13,6 +13,7 @@ from tilewright.core.arguments import (
     texts_of,
 )
 from tilewright.core.budget import parse_budget
+from tilewright.core.errors import UsageError
 from tilewright.core.predictions import SweepResult
 from tilewright.core.results import SubgraphStudyResult, TunerStudyResult
 from tilewright.hardware.gpus import is_cuda
@@ -85,23 +86,33 @@ class StudyVerbs(Opened):
         *,
         parameter: str = "pad",
         values: int | Sequence[int] = (),
+        layout: str = "NCHW",
         options: ModelOptions | None = None,
     ) -> SweepResult:
         """Measure and predict an `op:…` at several `values` of one of its parameters.
 
         The operator is in default settings. Without `values` they are 0 to 3, or lie around the
         value that the operator has. On a session with `target="cuda …"` the prediction is that of
-        a model of waves, and nothing is measured where the GPU is not here.
+        a model of waves, nothing is measured where the GPU is not here, and images may lie in the
+        `layout` "NHWC".
         """
         name, steps = text_of(operator, "operator"), counts_of(values, "values")
+        lying = text_of(layout, "layout")
         if is_cuda(self._target):
             said = options_of(options, self.seed)
             return cuda_studies.swept_on_gpu(
                 name,
                 text_of(parameter, "parameter"),
                 steps,
-                explainer=cuda_explainer(self._target, self._tracker, self.events, said),
+                explainer=cuda_explainer(
+                    self._target, self._tracker, self.events, said, layout=lying
+                ),
                 store=lambda: self.store,
+            )
+        if lying != "NCHW":
+            raise UsageError(
+                f"no kernel for CPUs takes images in {lying}",
+                hint="Kernels for GPUs do: --target 'cuda -model=H100' --layout NHWC",
             )
         return sweeping.swept(
             name,
