@@ -139,3 +139,58 @@ def test_the_fallback_in_any_form(name: str) -> None:
         check_image_kernel("cuda_default", task, forms, {})
     convolution = CONVOLUTIONS["four channels"]
     check_image_kernel("cuda_default", convolution, offered("cuda_product", convolution)[1], {})
+
+
+Shape = tuple[int, ...]
+WINDOW = dict(kernel=(3, 2), strides=(2, 2), padding=(1, 1, 1, 0), dilation=(1, 2))
+WHOLE = dict(kernel=(5, 7), strides=(1, 1), padding=(0,) * 4, dilation=(1, 1))
+
+
+def depthwise(x: Shape, out: int, kernel: tuple[int, int], *strides: int, packed: bool = True):
+    """With a bias and a function."""
+    pad = (kernel[0] // 2, kernel[1] // 2) * 2
+    named = dict(strides=strides, padding=pad, dilation=(1, 1), groups=x[1])
+    behind = (step("add", 3, 2), step("gelu", 4))
+    shapes, constants = [x, (out, 1, *kernel), (out, 1, 1)], (1, 2) if packed else (2,)
+    return network_task(shapes, constants, step("conv2d", 0, 1, **named), *behind)
+
+
+def pooling(name: str, x: Shape, **named):
+    """Behind a function, before another one."""
+    counted = {} if name == "max" else {"count_include_pad": False}
+    steps = (step("relu", 0), step(f"{name}_pool2d", 1, **named, **counted), step("abs", 2))
+    return network_task([x], (), *steps)
+
+
+WINDOWS = {
+    "maxima": pooling("max", (2, 8, 9, 11), **WINDOW),
+    "averages of prime channels": pooling("avg", (1, 13, 9, 11), **WINDOW),
+    "averages of an image": pooling("avg", IMAGE, **WHOLE),
+    "of large windows": pooling(
+        "max", (1, 4, 13, 13), kernel=(9, 9), strides=(2, 1), padding=(4,) * 4, dilation=(1, 1)
+    ),
+    "depthwise": depthwise((1, 24, 9, 10), 24, (3, 3), 1, 2),
+    "depthwise of three": depthwise((2, 3, 7, 6), 3, (5, 3), 2, 1),
+    "two filters a channel": depthwise((1, 6, 7, 7), 12, (3, 3), 1, 1),
+    "filters that are computed": depthwise((1, 8, 7, 7), 8, (3, 3), 1, 1, packed=False),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_of_channels(name: str) -> None:
+    task = WINDOWS[name]
+    forms = offered("cuda_window", task)[-1]
+    assert forms[0] == CHANNELS_LAST
+    found = image_settings("cuda_window", task, forms)
+    for place in (0, len(found) // 2, -1):
+        check_image_kernel("cuda_window", task, forms, found[place])
+
+
+def test_windows_read_channels_in_vectors() -> None:
+    task = WINDOWS["depthwise"]
+    forms = offered("cuda_window", task)[-1]
+    setting = dict(threads=64, rows=2, columns=2, channels=4)
+    text = image_program("cuda_window", task, forms, setting).source
+    for place, what in enumerate(("argument0", "argument1", "result")):
+        accesses = [line for line in text.splitlines() if f"{what}_ptr +" in line]
+        assert accesses and all(f"(float4*)({what}_ptr" in line for line in accesses), place

@@ -35,7 +35,6 @@ from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.gpus import is_cuda
 from tilewright.insight import evaluating, explaining, studies
 from tilewright.insight.cuda_explaining import cuda_explainer
-from tilewright.kernels.spaces import MAX_ERROR
 from tilewright.measure.targeting import placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
@@ -142,7 +141,7 @@ class ForecastVerbs(Opened):
         *,
         options: ModelOptions | None = None,
         settings: str = "default",
-        max_error: float = MAX_ERROR,
+        max_error: float | None = None,
     ) -> PlanningData:
         """Tell what a planner needs of a network: each call's time on each device, and transfers.
 
@@ -151,7 +150,7 @@ class ForecastVerbs(Opened):
         """
         said = options_of(options, self.seed)
         argument = self._given(model, said).argument
-        asked = PlanningRequest(said, checked_settings(settings), error_of(max_error))
+        asked = PlanningRequest(said, checked_settings(settings), allowed_error(max_error))
         places = placements_of(texts_of(devices, "devices"), self._tracker, self._threads)
         return planning_data(argument, places, asked, self.records, self.events)
 

@@ -14,7 +14,7 @@ from tilewright.core.forms import CHANNELS_LAST, PLAIN
 from tilewright.cost.blocks import held
 from tilewright.graph.arrays import to_logical, to_physical
 from tilewright.graph.workload import Workload
-from tilewright.kernels.cuda import stream
+from tilewright.kernels.cuda import stream, windows
 from tilewright.kernels.cuda.images import image_ports, in_memory, moving_ports
 from tilewright.kernels.cuda.product_tiles import product
 from tilewright.kernels.cuda.products import SPEC
@@ -240,3 +240,52 @@ def test_a_conversion_is_a_transposition() -> None:
     assert streamed(task, (LAST, PLAIN))["sectors_per_request"] == 32
     tiled = streamed(task, (PLAIN, LAST), tiled=1, vectors=4)
     assert tiled["sectors_per_request"] < 8 and tiled["shared_bytes"] > 0
+
+
+POOL = dict(kernel=(3, 3), strides=(2, 2), padding=(1,) * 4, dilation=(1, 1))
+WINDOWS = {
+    "pooling": single("max_pool2d", (1, 64, 56, 56), **POOL),
+    "an image": single(
+        "avg_pool2d", (8, 512, 7, 7), count_include_pad=False,
+        **{**POOL, "kernel": (7, 7), "padding": (0,) * 4},
+    ),
+    "depthwise": single(
+        "conv2d", (1, 64, 16, 16), (64, 1, 3, 3), constants=(1,),
+        **{**CONV, "groups": 64, "padding": (1,) * 4},
+    ),
+    "two filters a channel": single(
+        "conv2d", (1, 5, 16, 16), (10, 1, 3, 3), **{**CONV, "groups": 5}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_keep_their_contract_in_every_form(name: str) -> None:
+    task = WINDOWS[name]
+    check_promises(windows.SPEC, task, GPUS[1])
+    assert len(offered("cuda_window", task)) == 2
+    for forms in offered("cuda_window", task):
+        check_space(windows.SPEC, task, GPUS[1], forms)
+        check_demand(windows.SPEC, task, GPUS[1], forms)
+        check_packing(windows.SPEC, task, GPUS[1], forms)
+
+
+def test_windows_are_read_and_written_in_one_form() -> None:
+    """Of an image whose result is one pixel, that has no other order, channels may be last."""
+    assert (LAST, PLAIN) in offered("cuda_window", WINDOWS["an image"])
+    pool, on = WINDOWS["pooling"], a_gpu()
+    assert offered("cuda_window", pool) == ((PLAIN, PLAIN), (LAST, LAST))
+    assert not len(space_of("cuda_window", pool, on, (PLAIN, LAST)).listed())
+
+
+def test_facts_of_windows_of_channels_by_hand() -> None:
+    """Rectangles of 2×2 results and four of 64 channels: 8 × 8 × 16 threads; a warp's load is that
+    of two pixels, 256 bytes each, of which a result reads 4 × 4 for its four."""
+    task, on = WINDOWS["depthwise"], a_gpu()
+    forms = offered("cuda_window", task)[-1]
+    setting = dict(threads=64, rows=2, columns=2, channels=4)
+    told = facts(windows.SPEC, task, on.target, on.resources, forms, [setting])
+    assert told["parallel_extent"][0] == 8 * 8 * 16 / 64
+    assert told["lines_per_load"][0] == 4
+    assert told["loads_per_result"][0] == 1
+    assert told["elements_per_thread"][0] == 16

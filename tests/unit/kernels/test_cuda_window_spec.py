@@ -9,7 +9,7 @@ from helpers.kernels.one_kernel import step, workload
 from helpers.kernels.streaming_cases import ADD, POOL
 from tilewright.graph.workload import Workload
 from tilewright.kernels.cuda.windows import SPEC, rectangles_of
-from tilewright.testing.implementations import check_spec
+from tilewright.testing.implementations import check_spec, plain
 
 NAME = "cuda_window"
 
@@ -41,7 +41,7 @@ def test_applies_to_windows_of_single_channels() -> None:
 @pytest.mark.parametrize("task", [POOL, DEPTHWISE, SMALL])
 def test_every_result_has_a_thread(task: Workload) -> None:
     for setting in listed(task, NAME):
-        shape = rectangles_of(task, setting)
+        shape = rectangles_of(task, plain(task), setting)
         window, (planes, down, across) = shape.window, shape.tiles
         assert shape.planes * shape.down * shape.across <= shape.threads
         assert planes * shape.planes >= window.planes

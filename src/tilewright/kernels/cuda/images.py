@@ -11,17 +11,24 @@ A kernel that reads one and writes the other costs no conversion of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
 from tilewright.core.forms import CHANNELS_LAST, PLAIN, Form
-from tilewright.graph.network import TensorType, attributes
+from tilewright.core.layouts import Layout
+from tilewright.core.records import Candidate
+from tilewright.graph.arrays import to_physical
+from tilewright.graph.network import Array, TensorType, attributes
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.base import anchored
+from tilewright.kernels.cuda.base import CudaKernels
 from tilewright.kernels.ports import Ports
 
 _IMAGE_RANK = 4
+FILTERS_LAST = Form(Layout(order=(2, 3, 1, 0)))
+"""Taps, input channels, output channels."""
 _KEEPING = frozenset({"pad", "slice", "concat", "resize_nearest"})
 """Movements after which the channels are still axis 1."""
 
@@ -136,6 +143,13 @@ def _keeps(workload: Workload) -> bool:
     return all(OPERATORS[it.operator].elementwise or it.operator in _KEEPING for it in steps)
 
 
+def alike(workload: Workload, forms: Ports) -> bool:
+    """Whether the anchor's image and the result lie in the same order, where that can be told."""
+    kinds = (anchored(workload)[1][0], workload.result)
+    pairs = zip(kinds, channels_last(workload, forms), strict=True)
+    return len({last for kind, last in pairs if len(image_forms(kind)) > 1}) < 2
+
+
 def channels_last(workload: Workload, forms: Ports) -> tuple[bool, bool]:
     """Whether the channels of the anchor's image lie innermost, and whether those of the result do;
     without `forms` all is plain."""
@@ -143,3 +157,36 @@ def channels_last(workload: Workload, forms: Ports) -> tuple[bool, bool]:
         return False, False
     read = any(forms[index] == CHANNELS_LAST for index in feeding(workload))
     return read, forms[-1] == CHANNELS_LAST
+
+
+def packed_forms(workload: Workload, forms: Ports) -> dict[int, Form]:
+    """The forms that constants are packed in ahead, by argument: where an image has its channels
+    last, filters are rows of output channels, as dense layers have them."""
+    step = anchored(workload)[0]
+    if step.operator != "conv2d" or True not in channels_last(workload, forms):
+        return {}
+    weight = step.inputs[1]
+    once = sum(each.inputs.count(weight) for each in workload.steps) == 1
+    return {weight: FILTERS_LAST} if once and workload.is_constant(weight) else {}
+
+
+class ImageKernels(CudaKernels):
+    """The parts of a spec of kernels that pack the filters of images with their channels last."""
+
+    def packed_shapes(
+        self, workload: Workload, candidate: Candidate
+    ) -> Mapping[int, tuple[int, ...]]:
+        """Rows of output channels."""
+        packed = packed_forms(workload, candidate.forms)
+        kinds = [argument.type for argument in workload.arguments]
+        return {index: form.physical_shape(kinds[index].shape) for index, form in packed.items()}
+
+    def pack(
+        self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
+    ) -> Mapping[int, Array]:
+        """Those filters, and all other constants as they are."""
+        packed = packed_forms(workload, candidate.forms)
+        return {
+            index: to_physical(array, packed[index]) if index in packed else array
+            for index, array in constants.items()
+        }

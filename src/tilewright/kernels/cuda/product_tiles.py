@@ -11,14 +11,13 @@ from typing import Any, Self
 import numpy as np
 
 from tilewright.core.forms import Form
-from tilewright.core.layouts import Layout
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import anchored
 from tilewright.kernels.columns import Bools
 from tilewright.kernels.conv2d_transposed import transposed_convolution
 from tilewright.kernels.convolution import Convolution, convolution
-from tilewright.kernels.cuda.images import channels_last
+from tilewright.kernels.cuda.images import channels_last, packed_forms
 
 VECTOR = 4
 """Elements of the widest access."""
@@ -29,8 +28,6 @@ RUN = 8
 lanes go on with the next line, so that what they write across meets in no bank."""
 _SIDES = 4
 """Of an image."""
-FILTERS_LAST = Form(Layout(order=(2, 3, 1, 0)))
-"""Taps, input channels, output channels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,17 +172,6 @@ def _filters(
     apart = taps_outside and conv.taps > 1
     extent = 1 if apart else conv.summed
     return _operand(workload, conv.weight, extent, along_depth=True)
-
-
-def packed_forms(workload: Workload, forms: tuple[Form, ...]) -> dict[int, Form]:
-    """The forms that constants are packed in ahead, by argument: where an image has its channels
-    last, filters are rows of output channels, as dense layers have them."""
-    step = anchored(workload)[0]
-    if step.operator != "conv2d" or True not in channels_last(workload, forms):
-        return {}
-    weight = step.inputs[1]
-    once = sum(each.inputs.count(weight) for each in workload.steps) == 1
-    return {weight: FILTERS_LAST} if once and workload.is_constant(weight) else {}
 
 
 def _borders(conv: Convolution) -> int:

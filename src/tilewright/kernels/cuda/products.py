@@ -14,7 +14,7 @@ a second kernel adds up what they found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -24,14 +24,11 @@ from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
-from tilewright.graph.arrays import to_physical
-from tilewright.graph.network import Array
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob, Workspaces, anchored
 from tilewright.kernels.columns import Bools, Numbers, column
-from tilewright.kernels.cuda.base import CudaKernels
-from tilewright.kernels.cuda.images import image_ports
+from tilewright.kernels.cuda.images import ImageKernels, image_ports
 from tilewright.kernels.cuda.product_costs import ORDINARY, demand_of
 from tilewright.kernels.cuda.product_tiles import (
     READERS,
@@ -41,7 +38,6 @@ from tilewright.kernels.cuda.product_tiles import (
     Tiles,
     behind,
     is_costly,
-    packed_forms,
     product,
     tiles_of,
 )
@@ -58,7 +54,7 @@ _MOST_COSTLY = 2
 """Functions of a factor: more of them make the compiler very slow."""
 
 
-class CudaProducts(CudaKernels):
+class CudaProducts(ImageKernels):
     """Spec of the kernel."""
 
     name = "cuda_product"
@@ -168,24 +164,6 @@ class CudaProducts(CudaKernels):
         shape, split = product(workload, candidate.forms), int(candidate.setting("split"))
         found = split * shape.batch * shape.rows * shape.columns * SINGLE_BYTES
         return Workspaces(shared=(found,) if split > 1 else ())
-
-    def packed_shapes(
-        self, workload: Workload, candidate: Candidate
-    ) -> Mapping[int, tuple[int, ...]]:
-        """The filters of images with their channels last, as rows of output channels."""
-        packed = packed_forms(workload, candidate.forms)
-        kinds = [argument.type for argument in workload.arguments]
-        return {index: form.physical_shape(kinds[index].shape) for index, form in packed.items()}
-
-    def pack(
-        self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
-    ) -> Mapping[int, Array]:
-        """Those filters, and all other constants as they are."""
-        packed = packed_forms(workload, candidate.forms)
-        return {
-            index: to_physical(array, packed[index]) if index in packed else array
-            for index, array in constants.items()
-        }
 
     def _columns(self, shape: Product, settings: Sequence[Settings]) -> Tiles:
         def values(name: str) -> Numbers:

@@ -2,7 +2,8 @@
 
 A thread computes a small rectangle of results, whose inputs it reads row by row into registers, so
 that neighbouring windows share them. Threads are dealt out over rectangles of all planes; or, with
-the input `staged`, a block copies what its rectangles need into shared memory first.
+the input `staged`, a block copies what its rectangles need into shared memory first. Where channels
+are innermost, neighbouring threads have neighbouring channels, a few of each, of one rectangle.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,9 +24,12 @@ from tilewright.cost.demand import Blocks, Demand
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob, anchored
 from tilewright.kernels.columns import Numbers, column
-from tilewright.kernels.cuda.base import CudaKernels, bytes_of
+from tilewright.kernels.cuda.base import bytes_of
 from tilewright.kernels.cuda.composing import MOST_ELEMENTS, elementwise_after
+from tilewright.kernels.cuda.images import ImageKernels, alike, channels_last, image_ports
+from tilewright.kernels.ports import Ports
 
+N = TypeVar("N", int, float)
 POOLING = frozenset({"max_pool2d", "avg_pool2d"})
 _WARP, _BANKS, _LINE_BYTES, _WORD_BYTES = 32, 32, 128, 4
 _SPELT_OUT = 64
@@ -39,11 +44,13 @@ _STEPS_OF_A_BARRIER = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is computed: `planes` of `height` by `width` results, each from the plane of the input
-    (`in_height` by `in_width`) that `multiplier` of them share. Pairs are (rows, columns); the
-    padding is that above and to the left."""
+    """What is computed: `planes` of `height` by `width` results, `channels` of an image, each from
+    the plane of the input (`in_height` by `in_width`) that `multiplier` of them share. Pairs are
+    (rows, columns); the padding is that above and to the left. Channels may lie `last`."""
 
     planes: int
+    channels: int
+    last: bool
     height: int
     width: int
     multiplier: int
@@ -65,7 +72,7 @@ class Window:
         """Whether the loops over a window are unrolled."""
         return self.taps <= _SPELT_OUT
 
-    def span(self, axis: int, results: int) -> int:
+    def span(self, axis: int, results: N) -> N:
         """Inputs along an axis from the first to the last that so many results read."""
         taps = (self.kernel[axis] - 1) * self.dilation[axis]
         return (results - 1) * self.strides[axis] + taps + 1
@@ -73,13 +80,24 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Rectangles:
-    """Who computes what: a thread `rows` by `columns` results. A block of a staged kernel has
-    `planes` times `down` by `across` of these rectangles, one per thread."""
+    """Who computes what: a thread `rows` by `columns` results, of `lanes` channels where those are
+    last. A block of a staged kernel has `planes` times `down` by `across` of these rectangles, one
+    per thread."""
 
     window: Window
     threads: int
     rows: int
     columns: int
+    lanes: int = 1
+
+    @property
+    def items(self) -> tuple[int, ...]:
+        """What threads are dealt out over, the last axis the fastest."""
+        window = self.window
+        if not window.last:
+            return (window.planes, *self.per_plane)
+        images, groups = window.planes // window.channels, window.channels // self.lanes
+        return (images, *self.per_plane, groups)
 
     @property
     def per_plane(self) -> tuple[int, int]:
@@ -122,8 +140,8 @@ class Rectangles:
 
 
 @lru_cache(maxsize=1024)
-def window_of(workload: Workload) -> Window:
-    """The window of the anchor."""
+def window_of(workload: Workload, *, last: bool = False) -> Window:
+    """The window of the anchor, with its channels before rows and columns, or `last`."""
     step, (data, *others), result = anchored(workload)
     weighted = bool(others)
     kernel = others[0].shape[2:] if weighted else step.integers("kernel")
@@ -132,6 +150,8 @@ def window_of(workload: Workload) -> Window:
     strides, dilation = step.integers("strides"), step.integers("dilation")
     return Window(
         planes=result.shape[0] * channels,
+        channels=channels,
+        last=last,
         height=result.shape[2],
         width=result.shape[3],
         multiplier=channels // in_channels,
@@ -145,13 +165,15 @@ def window_of(workload: Workload) -> Window:
     )
 
 
-def rectangles_of(workload: Workload, settings: Settings) -> Rectangles:
+def rectangles_of(workload: Workload, forms: Ports, settings: Settings) -> Rectangles:
     """The rectangles of a setting."""
     threads, rows, columns = (int(settings[name]) for name in ("threads", "rows", "columns"))
-    return Rectangles(window_of(workload), threads, rows, columns)
+    last = True in channels_last(workload, forms)
+    lanes = int(settings["channels"]) if last else 1
+    return Rectangles(window_of(workload, last=last), threads, rows, columns, lanes)
 
 
-class WindowKernels(CudaKernels):
+class WindowKernels(ImageKernels):
     """Spec of window kernels."""
 
     name = "cuda_window"
@@ -174,16 +196,26 @@ class WindowKernels(CudaKernels):
         fits = 0 < data.elements < MOST_ELEMENTS and 0 < result.elements < MOST_ELEMENTS
         return fits and elementwise_after(workload)
 
+    def port_forms(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[Ports, ...]:
+        """The image and the result row by row, or both with their channels last."""
+        return tuple(forms for forms in image_ports(workload) if alike(workload, forms))
+
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
-        """`threads` of a block, `rows` and `columns` of results of a thread, whether a block's
-        input is `staged` in shared memory."""
+        """`threads` of a block, `rows` and `columns` of results of a thread; whether a block's
+        input is `staged` in shared memory, or where channels are last, how many `channels` a thread
+        has."""
+        last = True in channels_last(workload, forms)
+        staged = Knob(name="staged", values=(0, 1))
+        channels = Knob(name="channels", values=_lanes(workload), kind="split")
         return (
             Knob(name="threads", values=(64, 128, 256), kind="split"),
             Knob(name="rows", values=(1, 2, 4, 7), kind="split"),
             Knob(name="columns", values=(1, 2, 4, 7), kind="split"),
-            Knob(name="staged", values=(0, 1)),
+            channels if last else staged,
         )
 
     def valid(
@@ -195,16 +227,17 @@ class WindowKernels(CudaKernels):
         settings: Settings,
     ) -> bool:
         """Rectangles that are not larger than the result, registers and shared memory that fit, and
-        a text that is not too long; windows that are not spelt out have one result a thread."""
-        shape = rectangles_of(workload, settings)
-        window, results = shape.window, shape.rows * shape.columns
-        if results > 1 and not window.spelt_out:
+        a text that is not too long; windows that are not spelt out have one result a thread. An
+        image that is read in one form and written in the other is left to other kernels."""
+        shape = rectangles_of(workload, forms, settings)
+        window, results = shape.window, shape.rows * shape.columns * shape.lanes
+        if results > 1 and not window.spelt_out or not alike(workload, forms):
             return False
         if shape.rows > window.height or shape.columns > window.width:
             return False
         if results * window.taps > max(_MOST_PRODUCTS, window.taps):
             return False
-        staged = _staged_bytes(workload, shape) if settings["staged"] else 0
+        staged = 0 if window.last or not settings["staged"] else _staged_bytes(workload, shape)
         return (
             _registers(workload, shape) <= _MOST_REGISTERS
             and staged <= target.limits.static_shared_bytes
@@ -220,14 +253,16 @@ class WindowKernels(CudaKernels):
     ) -> Demand:
         """What a thread loads and computes; lines that a warp's loads take, in the first-level
         cache or in banks of shared memory; the input of a block with what neighbours read again."""
-        shapes = [rectangles_of(workload, one) for one in settings]
-        staged = column(settings, "staged")
-        threads = column(settings, "threads")
-        told = [_of_a_block(shape, s > 0) for shape, s in zip(shapes, staged, strict=True)]
+        shapes = [rectangles_of(workload, forms, one) for one in settings]
+        last = shapes[0].window.last
+        staged = np.zeros(len(shapes)) if last else column(settings, "staged")
+        threads, lanes = column(settings, "threads"), np.array([float(it.lanes) for it in shapes])
+        told = [_of_a_block(shape, bool(s > 0)) for shape, s in zip(shapes, staged, strict=True)]
         count, loads, copied, lines, moved = np.array(told, np.float64).T
-        results = column(settings, "rows") * column(settings, "columns")
+        results = column(settings, "rows") * column(settings, "columns") * lanes
         window, size = shapes[0].window, bytes_of(anchored(workload)[1][0].dtype)
         weights = float(window.taps if window.weighted else 0)
+        filters = np.minimum(threads * lanes, window.channels) if last else 1.0
         products = results * window.taps
         issued = loads + weights + _INSTRUCTIONS_OF_A_LOAD * (loads * (1 - staged) + copied)
         warps = threads / _WARP
@@ -242,7 +277,7 @@ class WindowKernels(CudaKernels):
             operations=2.0 * products * threads,
             instructions=warps * (issued + products + results + _INSTRUCTIONS_OF_A_THREAD),
             shared_traffic_bytes=warps * (loads * lines + copied * staged) * _LINE_BYTES,
-            traffic_bytes=moved * size + written + 4.0 * weights,
+            traffic_bytes=moved * size + written + 4.0 * weights * filters,
             steps=1.0 + (1 - staged) * serial + staged * _STEPS_OF_A_BARRIER,
             memory_bytes=float(workload.bytes),
         )
@@ -273,7 +308,16 @@ def _registers(workload: Workload, shape: Rectangles) -> float:
     held = shape.rows * shape.columns
     if window.spelt_out:
         held += window.span(1, shape.columns) + (window.taps if window.weighted else 0)
-    return _BASE_REGISTERS + words * held
+    return _BASE_REGISTERS + words * held * shape.lanes
+
+
+def _lanes(workload: Workload) -> tuple[int, ...]:
+    """Channels that a thread may have, read at once: as many as divide them, in types that TVM
+    prints vectors of, where every channel has one filter."""
+    window = window_of(workload)
+    printed = all(bytes_of(kind.dtype) == _WORD_BYTES for kind in workload.types)
+    several = printed and window.multiplier == 1
+    return (*(n for n in (4, 2) if several and window.channels % n == 0), 1)
 
 
 def _of_a_block(shape: Rectangles, staged: bool) -> tuple[float, float, float, float, float]:
@@ -282,6 +326,8 @@ def _of_a_block(shape: Rectangles, staged: bool) -> tuple[float, float, float, f
     window = shape.window
     spans = window.span(0, shape.rows), window.span(1, shape.columns)
     loads = float(min(prod(spans), shape.rows * shape.columns * window.taps))
+    if window.last:
+        return _of_a_block_of_channels(shape, loads)
     if staged:
         whole = float(prod(shape.staged))
         held, pitch = (shape.planes, shape.down, shape.across), shape.staged
@@ -298,6 +344,31 @@ def _of_a_block(shape: Rectangles, staged: bool) -> tuple[float, float, float, f
     read = planes * window.span(0, 1) + planes * (rows * shape.rows - 1) * window.strides[0]
     inputs = read * min(window.in_width, window.span(1, window.width))
     return float(count), loads, 0.0, float(lines), inputs / min(window.multiplier, planes)
+
+
+def _of_a_block_of_channels(
+    shape: Rectangles, loads: float
+) -> tuple[float, float, float, float, float]:
+    """The same where channels are last: a block has neighbouring channels of rectangles side by
+    side."""
+    window, (_, down, across, groups) = shape.window, shape.items
+    total = prod(shape.items)
+    threads = min(_WARP, total)
+    first = (total - threads) // 2 // _WARP * _WARP if total > shape.threads else 0
+    image, y, x, group = np.unravel_index(np.arange(first, first + threads), shape.items)
+    below, beside = shape.rows * window.strides[0], shape.columns * window.strides[1]
+    pixels = (image * window.in_height + y * below) * window.in_width + x * beside
+    in_channels = window.channels // window.multiplier
+    words = pixels * in_channels + group * shape.lanes // window.multiplier
+    words = words[:, None] + np.arange(shape.lanes)
+    lines = len(np.unique(words * _WORD_BYTES // _LINE_BYTES))
+    held = max(1.0, shape.threads / groups)
+    rows = min(float(down), max(1.0, held / across)) * shape.rows
+    columns = min(float(across), held) * shape.columns
+    spans = window.span(0, rows), min(float(window.in_width), window.span(1, columns))
+    read = max(1.0, held / (across * down)) * prod(spans)
+    channels = min(in_channels, shape.threads * shape.lanes / window.multiplier)
+    return float(-(-total // shape.threads)), loads, 0.0, float(lines), read * channels
 
 
 def _first_inputs(shape: Rectangles, counts: tuple[int, int, int], plane: int, row: int) -> Numbers:

@@ -40,13 +40,13 @@ from tilewright.compiler.lower.cuda.statements import (
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Value, in_type, unravelled
 from tilewright.core.targets import Resources, Target
+from tilewright.kernels.cuda.images import packed_forms
 from tilewright.kernels.cuda.product_costs import SUMMING_THREADS
 from tilewright.kernels.cuda.product_tiles import (
     RUN,
     Operand,
     Tiles,
     held_behind,
-    packed_forms,
     product,
 )
 from tilewright.kernels.cuda.products import SPEC, CudaProducts

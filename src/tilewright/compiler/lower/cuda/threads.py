@@ -12,7 +12,7 @@ every other lowering, so that elementwise steps and movements are composed into 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,7 +24,7 @@ from tvm.script.ir_builder import tirx as script
 from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, physical_index, stored, unravelled
-from tilewright.core.forms import own_layout
+from tilewright.core.forms import Form, own_layout
 from tilewright.kernels.cuda.composing import costly_values
 
 Expr = tirx.Expr
@@ -46,21 +46,21 @@ class Writer:
         self._builder = IRBuilder()
 
     @contextmanager
-    def function(self) -> Generator[tirx.Buffer]:
-        """The body of the function; gives the buffer of the result."""
-        program, forms = self.program, self.program.candidate.forms
+    def function(self, packed: Mapping[int, Form] | None = None) -> Generator[tirx.Buffer]:
+        """The body of the function; gives the buffer of the result. Constants may be `packed` in
+        other forms than their ports'."""
+        program = self.program
+        forms = dict(enumerate(program.candidate.forms)) | (packed or {})
         with self._builder, script.prim_func(s_tir=True):
             script.func_name("main")
             script.func_attr({"tirx.noalias": True})
-            for place, (argument, form) in enumerate(
-                zip(program.workload.arguments, forms, strict=False)
-            ):
-                kind = argument.type
+            for place, argument in enumerate(program.workload.arguments):
+                kind, form = argument.type, forms[place]
                 given = script.buffer(form.physical_shape(kind.shape), kind.dtype)
                 source = script.arg(f"argument{place}", given)
                 program.values[place] = stored(reader(source), kind, form, program.simplify)
             kind = program.workload.result
-            given = script.buffer(forms[-1].physical_shape(kind.shape), kind.dtype)
+            given = script.buffer(program.result_form.physical_shape(kind.shape), kind.dtype)
             self._result = result = script.arg("result", given)
             with script.sblock("root"):
                 yield result

@@ -2,7 +2,7 @@
 
 block: rectangles of results                       (its input copied to shared memory)
   thread: one of them
-    for each row of its input: into registers
+    for each row of its input: into registers         (several channels at once where they are last)
       for each row of results and taps that read it: combine
     results
 """
@@ -22,18 +22,20 @@ from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, in_type, unravelled
 from tilewright.core.element_types import element_type
 from tilewright.core.targets import Resources, Target
+from tilewright.kernels.cuda.images import packed_forms
 from tilewright.kernels.cuda.windows import Rectangles, rectangles_of, staged_type
 
 Expr = tirx.Expr
-_Tap = Callable[[Expr, Expr], Expr]
-"""The input so many rows and columns from the first one that a thread reads."""
+_Tap = Callable[[Expr, Expr, Expr], Expr]
+"""The input so many rows and columns from the first one that a thread reads, of one of its
+channels."""
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build the kernel."""
-    writer = Writer(program)
-    with writer.function() as result:
-        _Window(writer, rectangles_of(program.workload, program.settings)).write(result)
+    writer, workload, forms = Writer(program), program.workload, program.candidate.forms
+    with writer.function(packed_forms(workload, forms)) as result:
+        _Window(writer, rectangles_of(workload, forms, program.settings)).write(result)
     return writer.schedule()
 
 
@@ -53,34 +55,39 @@ class _Window:
         self.source = data.type
         self.data = in_type(data, self.kind)
         self.weights = in_type(weights[0], self.kind) if weights else None
-        self.plane = self.top = self.left = integer(0)
+        self.lanes, self.staged = shape.lanes, bool(self.program.settings.get("staged"))
+        self.image = self.channel = self.top = self.left = integer(0)
 
     def write(self, result: tirx.Buffer) -> None:
         """The kernel, which ends with the result."""
         shape, window, writer = self.shape, self.window, self.writer
         simplify = self.program.simplify
-        if self.program.settings["staged"]:
+        if self.staged:
             with writer.launch(prod(shape.tiles), shape.threads) as (block, thread):
                 planes, down, across = unravelled(block, shape.tiles, simplify)
                 held = (shape.planes, shape.down, shape.across)
                 corner = [planes * shape.planes, down * shape.down, across * shape.across]
                 buffer = self._stage(thread, corner)
                 own = unravelled(thread, held, simplify)
-                self.plane, self.top, self.left = (a + b for a, b in zip(corner, own, strict=True))
+                plane, self.top, self.left = (a + b for a, b in zip(corner, own, strict=True))
+                self.image, self.channel = self._channel(plane)
                 used = prod(held)
                 idle = True if used == shape.threads else thread < used
                 exact = window.planes % shape.planes == 0
-                here = True if exact else self.plane < window.planes
+                here = True if exact else plane < window.planes
                 with writer.when(idle, here):
-                    self._rectangle(result, lambda y, x: self._staged_tap(buffer, own, y, x))
+                    self._rectangle(result, lambda y, x, _: self._staged_tap(buffer, own, y, x))
             return
-        count = (window.planes, *shape.per_plane)
-        total = prod(count)
+        total = prod(shape.items)
         with writer.launch(-(-total // shape.threads), shape.threads) as (block, thread):
             item = block * shape.threads + thread
-            self.plane, self.top, self.left = unravelled(item, count, simplify)
+            first, self.top, self.left, *group = unravelled(item, shape.items, simplify)
+            if window.last:
+                self.image, self.channel = first, group[0] * self.lanes
+            else:
+                self.image, self.channel = self._channel(first)
             with writer.when(True if total % shape.threads == 0 else item < total):
-                self._rectangle(result, lambda y, x: self._tap(self.plane, *self._input(y, x)))
+                self._rectangle(result, self._own_tap)
 
     # ----- input -----------------------------------------------------------------------------
 
@@ -95,10 +102,13 @@ class _Window:
         top, left = window.padding
         return self.top * down + y - top, self.left * across + x - left
 
-    def _tap(self, plane: Expr, row: Expr, column: Expr) -> Expr:
-        """The input at a row and a column, which may lie in the border."""
-        window = self.window
-        image, channel = self._channel(plane)
+    def _own_tap(self, y: Expr, x: Expr, lane: Expr) -> Expr:
+        return self._tap((self.image, self.channel + lane), *self._input(y, x))
+
+    def _tap(self, at: tuple[Expr, Expr], row: Expr, column: Expr) -> Expr:
+        """The input of an image and a channel at a row and a column, which may lie in the
+        border."""
+        window, (image, channel) = self.window, at
         channel = self.program.simplify(tirx.floordiv(channel, window.multiplier))
         inside = tirx.all(row >= 0, row < window.in_height, column >= 0, column < window.in_width)
         return tirx.if_then_else(inside, self.data.read([image, channel, row, column]), self.filler)
@@ -120,7 +130,7 @@ class _Window:
             with writer.when(within, there):
                 row = corner[1] * down + y - window.padding[0]
                 column = corner[2] * across + x - window.padding[1]
-                writer.store(buffer, self._tap(source, row, column), [number])
+                writer.store(buffer, self._tap(self._channel(source), row, column), [number])
         writer.barrier()
         return buffer
 
@@ -136,8 +146,9 @@ class _Window:
     def _rectangle(self, result: tirx.Buffer, tap: _Tap) -> None:
         """Combine the windows of the rectangle and write it."""
         shape, writer = self.shape, self.writer
-        total = writer.local(shape.rows * shape.columns, self.kind, "total")
-        with writer.unrolled(shape.rows * shape.columns) as cell:
+        size = shape.rows * shape.columns * self.lanes
+        total = writer.local(size, self.kind, "total")
+        with writer.unrolled(size) as cell:
             writer.store(total, self.filler, [cell])
         if self.window.spelt_out:
             self._spelt_out(total, tap)
@@ -152,29 +163,34 @@ class _Window:
         after = tirx.max(before, value) if self.largest else before + value
         self.writer.store(total, after, [cell])
 
-    def _weight(self, ky: Expr, kx: Expr) -> Expr | None:
+    def _weight(self, ky: Expr, kx: Expr, lane: Expr) -> Expr | None:
         if self.weights is None:
             return None
-        return self.weights.read([self._channel(self.plane)[1], integer(0), ky, kx])
+        return self.weights.read([self.channel + lane, integer(0), ky, kx])
 
     def _looped(self, total: tirx.Buffer, tap: _Tap) -> None:
         window = self.window
         with self.writer.serial(window.kernel[0]) as ky, self.writer.serial(window.kernel[1]) as kx:
-            value = tap(ky * window.dilation[0], kx * window.dilation[1])
-            self._combine(total, integer(0), value, self._weight(ky, kx))
+            value = tap(ky * window.dilation[0], kx * window.dilation[1], integer(0))
+            self._combine(total, integer(0), value, self._weight(ky, kx, integer(0)))
 
     def _spelt_out(self, total: tirx.Buffer, tap: _Tap) -> None:
         """Row by row of the input, each of which several rows of results read."""
-        shape, window, writer = self.shape, self.window, self.writer
+        shape, window, writer, lanes = self.shape, self.window, self.writer, self.lanes
         (taps_down, taps_across), (apart, aside) = window.kernel, window.dilation
         weights = None
         if self.weights is not None:
-            weights = writer.local(window.taps, self.kind, "weights")
-            with writer.unrolled(taps_down) as ky, writer.unrolled(taps_across) as kx:
-                writer.store(weights, self._weight(ky, kx), [ky * taps_across + kx])
+            weights = writer.local(window.taps * lanes, self.kind, "weights")
+            with (
+                writer.unrolled(taps_down) as ky,
+                writer.unrolled(taps_across) as kx,
+                writer.vector(lanes) as lane,
+            ):
+                weight = self._weight(ky, kx, lane)
+                writer.store(weights, weight, [(ky * taps_across + kx) * lanes + lane])
         columns = range(shape.columns)
         used = {j * window.strides[1] + kx * aside for j in columns for kx in range(taps_across)}
-        line = writer.local(window.span(1, shape.columns), self.kind, "line")
+        line = writer.local(window.span(1, shape.columns) * lanes, self.kind, "line")
         for y in range(window.span(0, shape.rows)):
             readers = [
                 (row, ky)
@@ -183,12 +199,19 @@ class _Window:
                 if row * window.strides[0] + ky * apart == y
             ]
             for x in sorted(used) if readers else ():
-                writer.store(line, tap(integer(y), integer(x)), [integer(x)])
+                with writer.vector(lanes) as lane:
+                    value = tap(integer(y), integer(x), lane)
+                    writer.store(line, value, [integer(x) * lanes + lane])
             for row, ky in readers:
-                with writer.unrolled(taps_across) as kx, writer.unrolled(shape.columns) as j:
-                    weight = None if weights is None else read(weights, ky * taps_across + kx)
-                    value = read(line, j * window.strides[1] + kx * aside)
-                    self._combine(total, row * shape.columns + j, value, weight)
+                with (
+                    writer.unrolled(taps_across) as kx,
+                    writer.unrolled(shape.columns) as j,
+                    writer.unrolled(lanes) as lane,
+                ):
+                    of_tap = (ky * taps_across + kx) * lanes + lane
+                    weight = None if weights is None else read(weights, of_tap)
+                    value = read(line, (j * window.strides[1] + kx * aside) * lanes + lane)
+                    self._combine(total, (row * shape.columns + j) * lanes + lane, value, weight)
 
     def _finish(self, result: tirx.Buffer, total: tirx.Buffer) -> None:
         """Write what the steps after the anchor make of the rectangle, in vectors where its rows
@@ -205,11 +228,10 @@ class _Window:
             return mathematics.converted(found, kind)
 
         program.set_anchor(value)
-        staged = bool(program.settings["staged"])
-        lanes = shape.columns if shape.columns in (2, 4) and self._takes_vectors() else 1
-        keep_after_anchor(writer, lanes)
+        staged, beside = self.staged, shape.columns in (2, 4) and not window.last
+        lanes = shape.columns if beside and self._takes_vectors() else 1
+        keep_after_anchor(writer, max(lanes, self.lanes))
         final = program.operand(len(workload.types) - 1)
-        image, channel = self._channel(self.plane)
         with writer.unrolled(shape.rows) as row:
             y = self.top * shape.rows + row
             whole = window.height % (shape.rows * (shape.down if staged else 1)) == 0
@@ -218,9 +240,10 @@ class _Window:
                 first = self.left * shape.columns + group * lanes
                 whole = window.width % (shape.columns * (shape.across if staged else 1)) == 0
                 inside = writer.when(True if whole else first < window.width)
-                with inside, writer.vector(lanes) as lane:
-                    cell[0] = row * shape.columns + group * lanes + lane
-                    at = [image, channel, y, first + lane]
+                with inside, writer.vector(max(lanes, self.lanes)) as lane:
+                    x, c = (integer(0), lane) if window.last else (lane, integer(0))
+                    cell[0] = (row * shape.columns + group * lanes + x) * self.lanes + c
+                    at = [self.image, self.channel + c, y, first + x]
                     writer.store(result, final.read(at), at)
 
     def _takes_vectors(self) -> bool:
