@@ -194,3 +194,37 @@ def test_windows_read_channels_in_vectors() -> None:
     for place, what in enumerate(("argument0", "argument1", "result")):
         accesses = [line for line in text.splitlines() if f"{what}_ptr +" in line]
         assert accesses and all(f"(float4*)({what}_ptr" in line for line in accesses), place
+
+
+ROWS = {
+    "a mean of each channel": network_task(
+        [(2, 24, 5, 7)],
+        (),
+        step("reduce_mean", 0, axes=(2, 3), keepdims=False),
+        step("sigmoid", 1),
+    ),
+    "a mean with its axes, of a function": network_task(
+        [(1, 13, 6, 6), (13, 1, 1)],
+        (1,),
+        step("relu", 0),
+        step("reduce_mean", 2, axes=(2, 3), keepdims=True),
+        step("add", 3, 1),
+    ),
+    "largest along rows": network_task(
+        [(2, 6, 5, 7)], (), step("reduce_max", 0, axes=(2,), keepdims=True)
+    ),
+    "across channels": network_task([(2, 12, 5, 3)], (), step("softmax", 0, axis=1)),
+    "instances": network_task(
+        [(2, 8, 5, 6), (8,), (8,)], (1, 2), step("instance_norm", 0, 1, 2, epsilon=1e-5)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_images_with_channels_last(name: str) -> None:
+    task = ROWS[name]
+    forms = offered("cuda_rows", task)[-1]
+    assert forms[0] == CHANNELS_LAST
+    found = image_settings("cuda_rows", task, forms)
+    for place in (0, len(found) // 2, -1):
+        check_image_kernel("cuda_rows", task, forms, found[place])

@@ -79,6 +79,10 @@ class Frame:
         """Whether the innermost axis is reduced."""
         return self.axes[self.fast][0] in self.reduced
 
+    def logical(self, places: tuple[int, ...]) -> tuple[int, ...]:
+        """The logical axes at these places."""
+        return tuple(self.axes[i][0] for i in places)
+
     def extents(self, places: tuple[int, ...]) -> tuple[int, ...]:
         """Extents of the axes at these places."""
         return tuple(self.axes[i][1] for i in places)

@@ -14,7 +14,7 @@ from tilewright.core.forms import CHANNELS_LAST, PLAIN
 from tilewright.cost.blocks import held
 from tilewright.graph.arrays import to_logical, to_physical
 from tilewright.graph.workload import Workload
-from tilewright.kernels.cuda import stream, windows
+from tilewright.kernels.cuda import rows, stream, windows
 from tilewright.kernels.cuda.images import image_ports, in_memory, moving_ports
 from tilewright.kernels.cuda.product_tiles import product
 from tilewright.kernels.cuda.products import SPEC
@@ -289,3 +289,36 @@ def test_facts_of_windows_of_channels_by_hand() -> None:
     assert told["lines_per_load"][0] == 4
     assert told["loads_per_result"][0] == 1
     assert told["elements_per_thread"][0] == 16
+
+
+ROWS = {
+    "a mean": single("reduce_mean", (8, 512, 7, 7), axes=(2, 3), keepdims=False),
+    "a softmax": single("softmax", (1, 21, 33, 33), axis=1),
+    "instances": single("instance_norm", (1, 32, 28, 28), (32,), (32,), epsilon=1e-5),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_images_keep_their_contract_in_every_form(name: str) -> None:
+    task = ROWS[name]
+    check_promises(rows.SPEC, task, GPUS[1])
+    assert offered("cuda_rows", task)[-1][0] == LAST
+    for forms in offered("cuda_rows", task):
+        check_space(rows.SPEC, task, GPUS[1], forms)
+        check_demand(rows.SPEC, task, GPUS[1], forms)
+
+
+def test_rows_lie_side_by_side_where_channels_are_last() -> None:
+    """The mean of each channel: neighbouring threads have neighbouring channels, whole sectors of
+    them; row by row they read neighbours of a plane. Of a softmax over channels it is the other way
+    round."""
+    known = {
+        name: [rows.rows_of(ROWS[name], forms).across for forms in offered("cuda_rows", ROWS[name])]
+        for name in ("a mean", "a softmax")
+    }
+    assert known == {"a mean": [True, False], "a softmax": [False, True]}
+    setting = dict(threads=64, row_threads=2, vector=4, split=1, kept=0)
+    on, task = a_gpu(), ROWS["a mean"]
+    last = offered("cuda_rows", task)[-1]
+    told = facts(rows.SPEC, task, on.target, on.resources, last, [setting])
+    assert told["sectors_per_request"][0] < 17

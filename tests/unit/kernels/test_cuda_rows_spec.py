@@ -41,7 +41,7 @@ def test_applies_to_rows_with_elementwise_steps_after_them() -> None:
 @pytest.mark.parametrize("task", [MEAN, SOFTMAX, COLUMNS, NORM, LARGE_MEAN])
 def test_every_element_has_a_thread(task) -> None:
     for setting in listed(task, NAME):
-        shares = shares_of(task, setting)
+        shares = shares_of(task, plain(task), setting)
         assert shares.row_blocks * shares.block_rows >= shares.of.count
         assert shares.part * shares.split >= shares.of.length
         assert shares.turns * shares.step >= shares.part

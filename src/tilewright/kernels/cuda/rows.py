@@ -17,7 +17,7 @@ from math import prod
 import numpy as np
 
 from tilewright.core.element_types import element_type
-from tilewright.core.forms import PLAIN, Form
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Blocks, Column, Demand
@@ -27,11 +27,14 @@ from tilewright.kernels.columns import column
 from tilewright.kernels.cuda.accesses import SECTOR_BYTES, elements_read, sectors
 from tilewright.kernels.cuda.base import CudaKernels, bytes_of
 from tilewright.kernels.cuda.composing import MOST_ELEMENTS, elementwise_after
+from tilewright.kernels.cuda.images import alike, image_ports, in_memory
+from tilewright.kernels.ports import Ports
 from tilewright.kernels.rows import NORMALISING, REDUCTIONS, Frame, operand_frame, reduced_axes
 
 _WARP = 32
 _MOST_IN_REGISTERS = 32
 _VECTOR_BYTES, _SMALL_BLOCK = 16, 256
+_OF_IMAGES = REDUCTIONS | {"softmax", "log_softmax", "instance_norm"}
 _FOLDS = {"softmax": 2, "log_softmax": 2, "layer_norm": 2, "instance_norm": 2, "rms_norm": 1}
 _LOADS_TOGETHER = 4.0
 """Of one loop, which the compiler unrolls."""
@@ -114,16 +117,16 @@ def reduces(workload: Workload) -> bool:
     return workload.anchor_name in REDUCTIONS
 
 
-def shares_of(workload: Workload, settings: Settings) -> Shares:
+def shares_of(workload: Workload, forms: Ports, settings: Settings) -> Shares:
     """The shares of a setting."""
     sizes = (int(settings[name]) for name in ("threads", "row_threads", "vector", "split"))
-    return Shares(rows_of(workload), *sizes)
+    return Shares(rows_of(workload, forms), *sizes)
 
 
 @lru_cache(maxsize=1024)
-def rows_of(workload: Workload) -> Rows:
-    """The rows of the anchor's operand."""
-    return Rows.of(operand_frame(workload, (PLAIN,) * (len(workload.arguments) + 1)))
+def rows_of(workload: Workload, forms: Ports) -> Rows:
+    """The rows of the anchor's operand as it lies in memory."""
+    return Rows.of(operand_frame(workload, forms))
 
 
 class RowKernels(CudaKernels):
@@ -141,12 +144,20 @@ class RowKernels(CudaKernels):
         fits = 0 < data.elements < MOST_ELEMENTS and data.dtype in self.element_types
         return fits and elementwise_after(workload) and bool(reduced_axes(workload))
 
+    def port_forms(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[Ports, ...]:
+        """Of images that are reduced, or normalised by themselves, also with channels last."""
+        if workload.anchor_name not in _OF_IMAGES:
+            return super().port_forms(workload, target, resources)
+        return tuple(forms for forms in image_ports(workload) if alike(workload, forms))
+
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """`threads` of a block, `row_threads` of a row, lanes of a `vector`, `split` blocks for a
         row, and whether a row is `kept` in registers."""
-        across = rows_of(workload).across
+        across = rows_of(workload, forms).across
         row_threads = (4, 8, 16, 32, 64, 128, 256, 512, 1024) if across else (1, 2, 4, 8, 16, 32)
         return (
             Knob(name="threads", values=(64, 128, 256, 512, 1024), kind="split"),
@@ -169,7 +180,7 @@ class RowKernels(CudaKernels):
         threads, members, vector = (int(settings[n]) for n in ("threads", "row_threads", "vector"))
         split, rows, kind = (
             int(settings["split"]),
-            rows_of(workload),
+            rows_of(workload, forms),
             anchored(workload)[1][0].dtype,
         )
         if (
@@ -180,7 +191,7 @@ class RowKernels(CudaKernels):
             return False
         if members > threads or (rows.across and threads > max(members, _SMALL_BLOCK)):
             return False
-        shares = shares_of(workload, settings)
+        shares = shares_of(workload, forms, settings)
         least = (4 if rows.across else 1) * vector
         if shares.step * split > max(2 * rows.length - 1, least):
             return False
@@ -202,7 +213,7 @@ class RowKernels(CudaKernels):
         """Sectors that warps touch, passes over a row, loads one after the other, and what
         combining takes. A split row takes a kernel for each combination and one at the end; where
         it is not split, these have no blocks."""
-        work = _Work(workload, target, settings)
+        work = _Work(workload, forms, target, settings)
         count, maps = folds(workload), 0 if reduces(workload) else 1
         split, kept = work.split > 1, column(settings, "kept") > 0
         passes = np.where(split | kept, 1.0, count + maps)
@@ -230,7 +241,7 @@ class RowKernels(CudaKernels):
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
     ) -> Workspaces:
         """A partial result of each block for each combination, where rows are split."""
-        shares = shares_of(workload, dict(candidate.settings))
+        shares = shares_of(workload, candidate.forms, dict(candidate.settings))
         if shares.split == 1:
             return Workspaces()
         size = shares.of.count * shares.split * bytes_of(_accumulator(workload))
@@ -259,9 +270,11 @@ def _registers(workload: Workload, shares: Shares, kept: bool) -> float:
 class _Work:
     """What kernels of many settings do."""
 
-    def __init__(self, workload: Workload, target: Target, settings: Sequence[Settings]) -> None:
+    def __init__(
+        self, workload: Workload, forms: Ports, target: Target, settings: Sequence[Settings]
+    ) -> None:
         self.workload, self.target = workload, target
-        self.every = [shares_of(workload, one) for one in settings]
+        self.every = [shares_of(workload, forms, one) for one in settings]
         self.threads, self.row_threads, self.vector, self.split = (
             column(settings, name) for name in ("threads", "row_threads", "vector", "split")
         )
@@ -279,7 +292,7 @@ class _Work:
             ]
         )
         self.requests, self.sectors = np.array(
-            [_requests(workload, *_in_a_warp(it), it.vector) for it in self.every]
+            [_requests(workload, forms, *_in_a_warp(it), it.vector) for it in self.every]
         ).T
 
     def kernel(
@@ -331,10 +344,12 @@ def _in_a_warp(shares: Shares) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=4096)
-def _requests(workload: Workload, members: int, side: int, vector: int) -> tuple[float, float]:
+def _requests(
+    workload: Workload, forms: Ports, members: int, side: int, vector: int
+) -> tuple[float, float]:
     """Of a warp that reads once, a vector for each thread: loads it issues, sectors they touch."""
-    anchor, frame = workload.anchor, rows_of(workload).frame
-    assert anchor is not None
+    there, frame = in_memory(workload, forms), rows_of(workload, forms).frame
+    anchor = anchored(there)[0]
     lane, thread = np.arange(vector), np.arange(_WARP)[:, None]
     if frame.across:
         row, place = thread // members + 0 * lane, thread % members * vector + lane
@@ -345,13 +360,13 @@ def _requests(workload: Workload, members: int, side: int, vector: int) -> tuple
     begins = np.linspace(0, max(0, rows - 1 - int(row.max())), _WARPS_LOOKED_AT).astype(np.int64)
     row = np.minimum(begins[:, None, None] // vector * vector + row, rows - 1)
     place = np.broadcast_to(np.minimum(place, length - 1), row.shape)
-    at = dict(zip(frame.kept, np.unravel_index(row, kept or (1,)), strict=False))
-    at |= dict(zip(frame.gone, np.unravel_index(place, gone or (1,)), strict=False))
+    at = dict(zip(frame.logical(frame.kept), np.unravel_index(row, kept or (1,)), strict=False))
+    at |= zip(frame.logical(frame.gone), np.unravel_index(place, gone or (1,)), strict=False)
     flat = np.asarray(
         np.ravel_multi_index(tuple(at[i] for i in range(len(frame.shape))), frame.shape), np.int64
     )
     loads = touched = 0.0
-    for argument, elements in elements_read(workload, flat.reshape(-1), anchor.inputs[0]):
+    for argument, elements in elements_read(there, flat.reshape(-1), anchor.inputs[0]):
         parts = elements.reshape(flat.shape)
         touched += sectors(parts.reshape(len(parts), -1), bytes_of(workload.types[argument].dtype))
         beside = (np.diff(parts, axis=2) == 1).all() and not (parts[:, :, 0] % vector).any()

@@ -94,7 +94,8 @@ class RowThreads:
         place = self.start + turn * shares.step + member + along
         kept = self.row_at(aside)
         gone = unravelled(place, frame.extents(frame.gone), self.program.simplify)
-        found = dict(zip((*frame.kept, *frame.gone), (*kept, *gone), strict=True))
+        axes = frame.logical((*frame.kept, *frame.gone))
+        found = dict(zip(axes, (*kept, *gone), strict=True))
         return [found[axis] for axis in range(len(found))]
 
     def row_at(self, aside: Expr) -> list[Expr]:

@@ -37,7 +37,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build the kernels."""
     writer = Writer(program)
     with writer.function() as result:
-        shares = shares_of(program.workload, program.settings)
+        shares = shares_of(program.workload, program.candidate.forms, program.settings)
         data = program.workload.types[program.workload.anchor.inputs[0]]
         kind = element_type(data.dtype).accumulator
         partial = [
@@ -117,8 +117,9 @@ class _Kernel(RowThreads):
             return
         with self.alone(), writer.vector(shares.side_by_side) as lane:
             row = self.row_at(integer(0) if self.across else lane)
-            kept = dict(zip(shares.of.frame.kept, row, strict=True))
-            dims = range(len(shares.of.frame.shape))
+            frame = shares.of.frame
+            kept = dict(zip(frame.logical(frame.kept), row, strict=True))
+            dims = range(len(frame.shape))
             dropped = len(workload.result.shape) < len(dims)
             at = [kept.get(i, integer(0)) for i in dims if i in kept or not dropped]
             writer.store(result, final.read(at), at)
