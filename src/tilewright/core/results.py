@@ -134,11 +134,10 @@ class ProfileResult(TimedNetwork, Displayed):
 class CompareRow:
     """One model against one peer at one precision, timed in turn.
 
-    `precision` is fp32, tf32, bf16, fp16 or int8, `own_precision` that of our network, the coarsest
-    in it, `mode` the way that the peer took, in words. The
-    bounds of the speed-up (`core.timings`) are None where it was not timed in several rounds.
-    Errors, ours and the peer's, are against ONNX Runtime on a CPU in fp32, `…_rel_…` relative to
-    the largest value of the output.
+    `precision` is fp32, tf32, bf16, fp16 or int8, `own_precision` the coarsest in our network,
+    `mode` the way that the peer took, in words. The bounds of the speed-up (`core.timings`) are
+    None where it was not timed in several rounds. Errors, ours and the peer's, are against ONNX
+    Runtime on a CPU in fp32, `…_rel_…` relative to the largest value of the output.
     """
 
     model: str

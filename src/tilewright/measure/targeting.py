@@ -14,7 +14,7 @@ from tilewright.cost.floors import Peaks
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.meters import KernelEnergy, Meter
 from tilewright.kernels import registry
-from tilewright.kernels.base import CPU, HALF
+from tilewright.kernels.base import CPU
 from tilewright.kernels.halves import half_lanes
 from tilewright.measure import base, kernels, networks
 from tilewright.measure.accesses import cuda
@@ -72,16 +72,14 @@ def allowing(placement: Placement, options: ModelOptions) -> Placement:
     installed, or not where kernels run, and for a precision in which the processor does not
     multiply."""
     allowed = _with_libraries(placement, texts_of(options.libraries, "libraries"))
-    return replace(allowed, precision=_computed_in(placement, options))
-
-
-def _computed_in(placement: Placement, options: ModelOptions) -> str:
-    if options.precision == HALF and not half_lanes(placement.target):
+    if options.precision == "float32":
+        return allowed
+    if not half_lanes(placement.target):
         raise errors.TargetError(
-            f"{placement.target.model} has no products of {HALF} that kernels use",
+            f"{placement.target.model} has no products of {options.precision} that kernels use",
             hint="It takes a CPU with AVX512-BF16. Leave out --precision.",
         )
-    return options.precision
+    return replace(allowed, precision=options.precision)
 
 
 def _with_libraries(placement: Placement, libraries: Iterable[str]) -> Placement:

@@ -251,9 +251,9 @@ COMPARED = Heading(
     columns=(
         Column(field="model", label="model"),
         Column(field="peer", label="peer", show_record=_peer),
-        Column(field="own_precision", label="our precision"),
         Column(field="precision", label="precision"),
         Column(field="default_precision", label="peer's default"),
+        Column(field="own_precision", label="our precision"),
         Column(field="threads", label="threads", number=True),
         Column(field="latency_s", label="ours", show=shown.seconds, number=True),
         Column(field="peer_latency_s", label="theirs", show=shown.seconds, number=True),

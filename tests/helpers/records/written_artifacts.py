@@ -71,6 +71,7 @@ def manifest_content(**changed: Any) -> dict[str, Any]:
             "shapes": {"x": [1, 3]},
             "seed": 0,
             "given": "",
+            "precision": "float32",
         },
         "network_key": "net-1",
         "plan": deepcopy(PLAN),

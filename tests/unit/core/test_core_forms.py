@@ -19,9 +19,11 @@ from tilewright.core.forms import (
     blocked,
     channel_block,
     form_texts,
+    number_layout,
     own_layout,
     parse_form,
     parse_forms,
+    stored_in,
 )
 from tilewright.core.layouts import ROW_MAJOR, Layout, blocked_layout
 from tilewright.graph.arrays import to_logical, to_physical
@@ -118,14 +120,23 @@ def test_what_follows_from_a_form() -> None:
 
 @pytest.mark.parametrize("text", ["plain:bfloat16", "blocked8:int8*", "plain:float32"])
 def test_what_knows_the_own_type_alone_refuses_others(text: str) -> None:
+    with pytest.raises(InternalError, match="not in the tensor's own element type"):
+        own_layout(parse_form(text))
+
+
+def test_codes_are_no_numbers() -> None:
+    halves, codes = parse_form("blocked8:bfloat16"), parse_form("blocked8:int8*")
+    assert number_layout(halves) == blocked(8).layout and channel_block(halves) == 8
+    assert stored_in(halves, None) == blocked(8) and stored_in(blocked(8), "bfloat16") == halves
+    for asked in (number_layout, channel_block):
+        with pytest.raises(InternalError, match="has codes"):
+            asked(codes)
+
+
+@pytest.mark.parametrize("text", ["plain:float16", "blocked8:int8*", "plain:float32"])
+def test_a_spec_takes_no_type_that_it_neither_offers_nor_converts(text: str) -> None:
     form, on, task = parse_form(text), made_up_placement(), single("relu", (1, 16, 8, 8))
     spec = implementation("injective")
-    for asked in (
-        lambda: own_layout(form),
-        lambda: channel_block(form),
-    ):
-        with pytest.raises(InternalError, match="not in the tensor's own element type"):
-            asked()
     with pytest.raises(InternalError, match="injective does not take form .* at port 1"):
         knob_space(spec, task, on.target, on.resources, (PLAIN, form))
 

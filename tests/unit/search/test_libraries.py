@@ -22,6 +22,7 @@ from tilewright.kernels.island import NAME, SPEC
 from tilewright.kernels.spaces import default_candidate, library_candidates, spaces
 from tilewright.measure import targeting
 from tilewright.measure.base import Measurer
+from tilewright.models import ModelOptions
 from tilewright.search.context import SearchContext
 from tilewright.search.layout_costs import LayoutCosts, stored_by_forms
 from tilewright.search.tuning import NetworkTuner
@@ -118,10 +119,10 @@ def test_what_is_known_of_a_library_is_believed_only_where_it_is_allowed(
 def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
     here = type("Access", (), {"here": True})
     monkeypatch.setattr(targeting, "access_to", lambda _device: here)
-    assert targeting.allowing(PLACEMENT, (NAME, NAME)) == ALLOWED
-    assert targeting.allowing(PLACEMENT, ()) == PLACEMENT
+    assert targeting.allowing(PLACEMENT, ModelOptions(libraries=(NAME, NAME))) == ALLOWED
+    assert targeting.allowing(PLACEMENT, ModelOptions()) == PLACEMENT
     with pytest.raises(UsageError, match="no library is called 'onnxrutime'") as caught:
-        targeting.allowing(PLACEMENT, "onnxrutime")
+        targeting.allowing(PLACEMENT, ModelOptions(libraries="onnxrutime"))
     assert NAME in str(caught.value.hint)
     monkeypatch.setattr("tilewright.kernels.island.find_spec", lambda _name: None)
     with pytest.raises(TargetError, match="not installed") as missing:
@@ -133,4 +134,4 @@ def test_a_device_elsewhere_has_no_library(monkeypatch: pytest.MonkeyPatch) -> N
     there = type("Access", (), {"here": False, "name": "rpc"})
     monkeypatch.setattr(targeting, "access_to", lambda _device: there)
     with pytest.raises(TargetError, match="libraries are on this machine's CPU only"):
-        targeting.allowing(PLACEMENT, NAME)
+        targeting.allowing(PLACEMENT, ModelOptions(libraries=NAME))
