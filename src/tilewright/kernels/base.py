@@ -274,7 +274,12 @@ class ToldAsColumns(ABC):
 
 @runtime_checkable
 class OtherAlgorithm(Protocol):
-    """An implementation whose algorithm needs another amount of work than the definition."""
+    """An implementation whose algorithm needs another amount of work than the definition, or units
+    of another speed."""
+
+    def error_bound(self, workload: Workload) -> float:
+        """Largest error relative to sum |w||x|."""
+        ...
 
     def least_work(self, workload: Workload, target: Target) -> Work:
         """The least that the algorithm must do."""

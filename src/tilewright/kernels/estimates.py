@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -95,12 +96,19 @@ def work_of(workload: Workload, implementation_name: str, target: Target) -> Wor
     return least_work(workload, target)
 
 
-def task_floor_s(workload: Workload, target: Target, resources: Resources, peaks: Peaks) -> float:
-    """The time below which no algorithm that applies can compute a workload."""
+def task_floor_s(
+    workload: Workload,
+    target: Target,
+    resources: Resources,
+    peaks: Peaks,
+    max_error: float = inf,
+) -> float:
+    """The time below which no algorithm that applies, with an error bound of at most `max_error`,
+    can compute a workload."""
     works = {least_work(workload, target)} | {
         spec.least_work(workload, target)
         for spec in applicable(workload, target, resources)
-        if isinstance(spec, OtherAlgorithm)
+        if isinstance(spec, OtherAlgorithm) and spec.error_bound(workload) <= max_error
     }
     return min(float(floor_s(work, peaks)) for work in works)
 

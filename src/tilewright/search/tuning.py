@@ -190,6 +190,7 @@ class NetworkTuner:
                 context.placement.target,
                 context.placement.resources,
                 context.peaks,
+                context.max_error,
             ),
             estimate_s=estimates[default],
             group=anchor_group(task) if context.level == "subgraph" else "",

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from helpers.kernels.gpu_kernels import a_gpu, space_of
 from tilewright.cost.blocks import held
+from tilewright.cost.floors import datasheet_peaks, floor_s, least_work
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.cuda.product_tiles import product
 from tilewright.kernels.cuda.tf32_products import COLUMNS, DEPTH, LANES_FAST, SPEC
-from tilewright.kernels.estimates import facts
+from tilewright.kernels.estimates import facts, task_floor_s, work_of
 from tilewright.kernels.spaces import default_candidate, spaces
 from tilewright.measure.checking import relative_error, sample_arguments
 from tilewright.testing.implementations import check_spec, plain, single, some_settings
@@ -118,6 +119,20 @@ def test_the_matrix_units_are_expected_to_be_faster(name: str) -> None:
             default_candidate(task, plain(task), on, limit)[1] for limit in (1e-4, 2e-3)
         ]  # fmt: skip
         assert times[1] < times[0]
+
+
+def test_its_floor_is_that_of_the_matrix_units() -> None:
+    """As a floor of the task it counts where its error is allowed."""
+    task, on = TASKS["large dense"], a_gpu("-model=A100")
+    peaks, place = datasheet_peaks(on.target), (on.target, on.resources)
+    plain_s = float(floor_s(least_work(task, on.target), peaks))
+    own_s = float(floor_s(work_of(task, SPEC.name, on.target), peaks))
+    assert plain_s == pytest.approx(own_s * 1024 / 128)
+    assert task_floor_s(task, *place, peaks, 1e-4) == plain_s
+    assert task_floor_s(task, *place, peaks, 2e-3) == own_s
+    assert default_candidate(task, plain(task), on, 2e-3)[1] > own_s
+    turing = a_gpu("-model=T4").target
+    assert work_of(task, SPEC.name, turing) == least_work(task, turing)
 
 
 def test_facts_follow_the_setting() -> None:

@@ -13,10 +13,12 @@ only where an error as large as that is allowed (`--max-error`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Column
+from tilewright.cost.floors import Work, least_work
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob, anchored
 from tilewright.kernels.cuda.product_costs import Arithmetic
@@ -114,6 +116,15 @@ class CudaTf32Products(CudaProducts):
         follows."""
         sums = -(-product(workload).depth // DEPTH) * _CUT_OFF
         return 2 * _ROUNDED + _ROUNDED**2 + sums + super().error_bound(workload)
+
+    def least_work(self, workload: Workload, target: Target) -> Work:
+        """What the definition demands, at the speed of the matrix units."""
+        work, unit = least_work(workload, target), target.unit(_TF32)
+        if unit is None:
+            return work
+        return replace(
+            work, speed=unit.operations_per_cycle / target.operations_per_cycle("float32")
+        )
 
     def tile_knobs(self, shape: Product) -> tuple[Knob, ...]:
         """The tiles of a block and of a warp."""
