@@ -4,6 +4,7 @@
     python benchmarks/cuda_bars.py compile [--count 60] [--jobs 2]   registers and spills
     python benchmarks/cuda_bars.py smooth                            modelled time along sizes
     python benchmarks/cuda_bars.py layouts                           one convolution, NCHW and NHWC
+    python benchmarks/cuda_bars.py chosen                            layouts of whole networks
 
 `shapes` draws odd workloads (`cuda_shapes.py`), lowers each by every implementation that applies,
 in settings that try what no setting before had, executes the text in three orders of blocks, warps
@@ -12,8 +13,8 @@ refused, or a value of a knob that can be had was never tried. `compile` asks NV
 about the default settings of tasks of four networks for seven architectures, about those where tf32
 is allowed as well if they differ, and ends with 1 where one spills. `smooth` follows the
 convolution of a padding cliff that was reported to us, and `layouts` tells what its kernels are,
-with its images in either layout. Tables go to docs/benchmarks-cuda-kernels.md where `--page` is
-given.
+with its images in either layout. `chosen` solves the problem of layouts of networks by the facts'
+estimates. Tables go to docs/benchmarks-cuda-kernels.md where `--page` is given.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ import numpy as np
 
 from cuda_shapes import drawn
 from pages import replace_between, table
+from tilewright.compiler.operands import physical_operands
 from tilewright.core.events import Event, Note
-from tilewright.core.forms import IMAGE_LAYOUTS, PLAIN
+from tilewright.core.forms import CHANNELS_LAST, IMAGE_LAYOUTS, PLAIN, Form
 from tilewright.core.records import Candidate, Device, Placement, Settings
 from tilewright.core.targets import threads_alone
+from tilewright.graph.arrays import to_logical
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import class_key
 from tilewright.hardware.gpus import CudaProgram, gpu_target
@@ -45,13 +48,18 @@ from tilewright.insight.cuda_explaining import cuda_explainer
 from tilewright.insight.cuda_studies import memory_bytes
 from tilewright.insight.single_operators import main_task
 from tilewright.kernels.base import Implementation
-from tilewright.kernels.estimates import facts
+from tilewright.kernels.cuda.images import image_forms
+from tilewright.kernels.estimates import estimate_s, facts
 from tilewright.kernels.registry import applicable, implementation, ports_in
 from tilewright.kernels.search_space import knob_space
 from tilewright.kernels.spaces import MAX_ERROR, default_candidate
 from tilewright.measure.checking import numpy_reference, relative_error, sample_arguments
 from tilewright.models import ModelOptions
+from tilewright.plan.assignment.solving import DEFAULT as SOLVER
+from tilewright.plan.network_problem import NetworkProblem
+from tilewright.plan.planners import plan_with
 from tilewright.plan.preparation import prepare_outline
+from tilewright.search.layout_costs import LayoutCosts
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks-cuda-kernels.md"
 UNTUNED = "cuda_default"
@@ -59,10 +67,12 @@ TF32_ERROR = 2e-3
 """Allowed where products may be computed in tf32."""
 MODEL = "H100"
 ORDERS = (0, 1, 2)
+ORDERS_OF_IMAGES = ("row by row", "channels last")
 TRIES = 3
 """Settings of an implementation that a workload is executed in, at most."""
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 NETWORKS = ("resnet50", "mobilenet_v2", "bert_base", "vit_b16")
+IMAGE_NETWORKS = ("resnet18", "resnet50", "mobilenet_v2", "squeezenet1_1")
 BATCHES = (1, 8, 32)
 PADDING = "op:conv2d[c=3,h={h},k={k},pad={pad},out=32]"
 STEP = 1.15
@@ -96,11 +106,17 @@ class Covered:
     offered: set[tuple[str, str, Any]] = field(default_factory=set[tuple[str, str, Any]])
 
     def pick(
-        self, spec: Implementation, workload: Workload, on: Placement, rng: np.random.Generator
+        self,
+        spec: Implementation,
+        workload: Workload,
+        on: Placement,
+        rng: np.random.Generator,
+        forms: tuple[Form, ...] = (),
     ) -> Iterator[Settings]:
         """The setting of a space with the most values that were never tried, then others as long as
         they have any."""
-        space = knob_space(spec, workload, on.target, on.resources, plain(workload))
+        ports = forms or plain(workload)
+        space = knob_space(spec, workload, on.target, on.resources, ports)
         numbers = np.unique(rng.integers(space.range_length, size=400))
         settings = [space.settings(int(n)) for n in numbers[space.accepted(numbers)]]
         for each in settings:
@@ -125,33 +141,56 @@ def fault(workload: Workload, candidate: Candidate, on: Placement) -> str:
     """What is wrong with a kernel; empty where it gives numpy's numbers in every order."""
     from tilewright.testing.cuda_execution import KernelFault, LaunchRefused, cuda_executable
 
-    arrays = sample_arguments(workload, 0)
+    arrays, form = sample_arguments(workload, 0), candidate.forms[-1]
     expected, scale = numpy_reference(workload, arrays)
     bound = implementation(candidate.implementation).error_bound(workload)
     made = program(workload, candidate, on)
     executable = cuda_executable(made.source, on.target.architecture)
-    given = {f"argument{place}": array for place, array in enumerate(arrays)}
+    physical = physical_operands(workload, candidate, arrays)
+    given = {f"argument{place}": array for place, array in enumerate(physical)}
     for array in given.values():
         array.flags.writeable = False
     for seed in ORDERS:
-        result = np.full(workload.result.shape, np.nan, workload.result.dtype)
+        shape = form.physical_shape(workload.result.shape)
+        result = np.full(shape, np.nan, workload.result.dtype)
         kept = {n: np.full(size, np.nan, kind) for n, (size, kind) in made.workspaces.items()}
         try:
             executable.run(made.launches, given | kept | {"result": result}, seed=seed)
         except (KernelFault, LaunchRefused) as error:
             return f"{type(error).__name__}: {error}"
-        error = relative_error(result, expected, scale)
+        logical = to_logical(result, form, workload.result.shape)
+        error = relative_error(logical, expected, scale)
         if not error <= bound:
             return f"error {error:.3g} above {bound:.3g} in order {seed}"
     return ""
 
 
-def _shapes_part(
-    part: int, parts: int, count: int, seed: int
-) -> tuple[Covered, Counter[tuple[str, str]], list[str]]:
+def candidates(
+    covered: Covered,
+    spec: Implementation,
+    workload: Workload,
+    on: Placement,
+    rng: np.random.Generator,
+) -> Iterator[Candidate]:
+    """Settings with images row by row, then with channels last on either side, or on both, as far
+    as that makes a difference."""
+    ports = spec.port_forms(workload, on.target, on.resources)
+    others = [forms for forms in ports if CHANNELS_LAST in forms]
+    chosen = others[int(rng.integers(len(others)))] if others else ()
+    for forms in filter(None, (plain(workload), chosen)):
+        for settings in covered.pick(spec, workload, on, rng, forms):
+            known = tuple(sorted(settings.items()))
+            yield Candidate(implementation=spec.name, settings=known, forms=forms)
+
+
+Ran = Counter[tuple[str, str, str]]
+"""Kernels by kind, implementation and layout."""
+
+
+def _shapes_part(part: int, parts: int, count: int, seed: int) -> tuple[Covered, Ran, list[str]]:
     on, covered = placement(f"cuda -model={MODEL}"), Covered()
     wrong: list[str] = []
-    ran: Counter[tuple[str, str]] = Counter()
+    ran: Ran = Counter()
     rng = np.random.default_rng(seed)
     for number, (kind, workload) in enumerate(drawn(count, seed)):
         if number % parts != part:
@@ -159,16 +198,12 @@ def _shapes_part(
         for spec in applicable(workload, on.target, on.resources):
             if spec.name == UNTUNED:
                 continue
-            for settings in covered.pick(spec, workload, on, rng):
-                candidate = Candidate(
-                    implementation=spec.name,
-                    settings=tuple(sorted(settings.items())),
-                    forms=plain(workload),
-                )
-                ran[kind, spec.name] += 1
+            for candidate in candidates(covered, spec, workload, on, rng):
+                layout = ORDERS_OF_IMAGES[CHANNELS_LAST in candidate.forms]
+                ran[kind, spec.name, layout] += 1
                 found = fault(workload, candidate, on)
                 if found:
-                    wrong.append(f"{kind} {workload.key} {spec.name} {settings}: {found}")
+                    wrong.append(f"{kind} {workload.key} {candidate}: {found}")
                     print(wrong[-1], file=sys.stderr, flush=True)
         if number % 20 == part:
             print(f"{number} of {count}, {len(wrong)} wrong", file=sys.stderr, flush=True)
@@ -180,14 +215,14 @@ def shapes(args: argparse.Namespace) -> int:
     work = partial(_shapes_part, parts=args.jobs, count=args.count, seed=args.seed)
     with get_context("spawn").Pool(args.jobs) as pool:
         found = pool.map(work, range(args.jobs))
-    covered, ran = Covered(), Counter[tuple[str, str]]()
+    covered, ran = Covered(), Counter[tuple[str, str, str]]()
     for each, counts, _ in found:
         covered.tried.update(each.tried)
         covered.offered |= each.offered
         ran.update(counts)
     wrong, missing = [text for _, _, some in found for text in some], covered.missing()
-    rows = [[name, kind, str(count)] for (kind, name), count in sorted(ran.items())]
-    text = table(["implementation", "workloads", "kernels"], rows)
+    rows = [[name, kind, layout, str(count)] for (kind, name, layout), count in sorted(ran.items())]
+    text = table(["implementation", "workloads", "images", "kernels"], rows)
     summary = (
         f"{args.count} workloads, {sum(ran.values())} kernels in {len(ORDERS)} orders each, "
         f"{len(covered.tried)} values of knobs: {len(wrong)} wrong, {len(missing)} never tried."
@@ -224,11 +259,15 @@ def _compiled(item: tuple[str, Workload]) -> list[tuple[Any, ...]]:
 
     name, workload = item
     rows: list[tuple[Any, ...]] = []
-    for arch in ARCHITECTURES:
+    for arch, (layout, form) in product(
+        ARCHITECTURES, zip(ORDERS_OF_IMAGES, IMAGE_LAYOUTS.values(), strict=True)
+    ):
         on = placement(f"cuda -arch={arch}")
+        forms = ports_in(form, workload, on.target, on.resources)
+        if forms is None:
+            continue
         chosen = (
-            default_candidate(workload, plain(workload), on, error)[0]
-            for error in (MAX_ERROR, TF32_ERROR)
+            default_candidate(workload, forms, on, error)[0] for error in (MAX_ERROR, TF32_ERROR)
         )
         for candidate in dict.fromkeys(chosen):
             made = program(workload, candidate, on)
@@ -238,7 +277,8 @@ def _compiled(item: tuple[str, Workload]) -> list[tuple[Any, ...]]:
             reports = done.reports.values()
             rows.append(
                 (
-                    *(name, workload.key, candidate.implementation, dict(candidate.settings), arch),
+                    *(name, workload.key, candidate.implementation, layout, arch),
+                    dict(candidate.settings),
                     max(report.registers for report in reports),
                     sum(it.spill_store_bytes + it.spill_load_bytes for it in reports),
                     sum(report.stack_bytes for report in reports),
@@ -251,19 +291,20 @@ def compile_defaults(args: argparse.Namespace) -> int:
     """Compile the default settings of real tasks for every architecture."""
     with get_context("spawn").Pool(args.jobs) as pool:
         rows = [row for rows in pool.imap(_compiled, tasks(args.count)) for row in rows]
-    wrong = [row for row in rows if row[6] or row[7]]
+    wrong = [row for row in rows if row[7] or row[8]]
     for row in wrong:
         print(f"spills: {row}")
     summary: list[list[str]] = []
-    for name in sorted({row[2] for row in rows}):
-        for arch in ARCHITECTURES:
-            mine = [row for row in rows if row[2] == name and row[4] == arch]
-            if mine:
-                registers = [row[5] for row in mine]
-                spills = sum(1 for row in mine if row[6] or row[7])
-                ends = f"{min(registers)} to {max(registers)}"
-                summary.append([name, arch, str(len(mine)), ends, str(spills)])
-    text = table(["implementation", "architecture", "kernels", "registers", "spilling"], summary)
+    kinds = product(sorted({row[2] for row in rows}), ORDERS_OF_IMAGES, ARCHITECTURES)
+    for name, layout, arch in kinds:
+        mine = [row for row in rows if row[2:5] == (name, layout, arch)]
+        if mine:
+            registers = [row[6] for row in mine]
+            spills = sum(1 for row in mine if row[7] or row[8])
+            ends = f"{min(registers)} to {max(registers)}"
+            summary.append([name, layout, arch, str(len(mine)), ends, str(spills)])
+    headings = ["implementation", "images", "architecture", "kernels", "registers", "spilling"]
+    text = table(headings, summary)
     _tell("compiled", f"{text}\n\n{len(rows)} kernels, {len(wrong)} spill.", page=args.page)
     return int(bool(wrong))
 
@@ -384,6 +425,33 @@ def _heard(event: Event) -> None:
         print(event.message, file=sys.stderr)
 
 
+def chosen(args: argparse.Namespace) -> int:
+    """Networks with their images row by row, and in the layouts that a solver chooses."""
+    on = placement(f"cuda -model={MODEL}")
+    rows: list[list[str]] = []
+    for name, batch in product(IMAGE_NETWORKS, BATCHES):
+        network = prepare_outline(f"zoo:{name}", ModelOptions(batch=batch), on)
+        times = LayoutCosts(placement=on)
+        problem = NetworkProblem(
+            network=network.fused, usual=network.forms, placement=on, times=times
+        )
+        found = plan_with(SOLVER, problem, name)
+        seconds = [
+            sum(estimate_s(it.workload, it.candidate, on.target, on.resources) for it in plan.calls)
+            for plan in (network.plan, found.plan)
+        ]
+        images = [it for it in found.plan.tensors.values() if len(image_forms(it.type)) > 1]
+        last = sum(it.form == CHANNELS_LAST for it in images)
+        conversions = sum(call.kind == "conversion" for call in found.plan.calls)
+        told = [f"{1e6 * each:,.0f}" for each in seconds]
+        told += [f"{seconds[0] / seconds[1]:.2f}", f"{last} of {len(images)}", str(conversions)]
+        rows.append([name, str(batch), *told])
+    headings = ["network", "batch", "row by row, µs", "chosen, µs", "ratio"]
+    text = table([*headings, "images with channels last", "conversions"], rows)
+    _tell("chosen", text, page=args.page)
+    return 0
+
+
 def _tell(name: str, text: str, *, page: bool) -> None:
     print(text)
     if page:
@@ -399,6 +467,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "compile": compile_defaults,
         "smooth": smooth,
         "layouts": layouts,
+        "chosen": chosen,
     }
     for name, work in commands.items():
         part = parts.add_parser(name)

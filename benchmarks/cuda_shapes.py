@@ -21,9 +21,15 @@ def step(operator: str, *inputs: int, **named: object) -> Step:
     return Step(operator=operator, inputs=inputs, attributes=attributes(**named))  # type: ignore[arg-type]
 
 
-def workload(shapes: list[tuple[int, ...]], *steps: Step) -> Workload:
-    """A workload of single precision."""
-    return Workload(arguments=tuple(Argument(type=TensorType(s)) for s in shapes), steps=steps)
+def workload(
+    shapes: list[tuple[int, ...]], *steps: Step, constants: tuple[int, ...] = ()
+) -> Workload:
+    """A workload of single precision; the arguments at `constants` are known ahead."""
+    arguments = (
+        Argument(type=TensorType(shape), role="constant" if place in constants else "data")
+        for place, shape in enumerate(shapes)
+    )
+    return Workload(arguments=tuple(arguments), steps=steps)
 
 
 def _one(rng: Draw, values: tuple[int, ...]) -> int:
@@ -49,6 +55,7 @@ def _convolution(rng: Draw) -> Workload:
         step("conv2d", 0, 1, **named),
         step("add", 3, 2),
         step("relu", 4),
+        constants=(1, 2) if result % 2 else (),
     )
 
 
@@ -68,6 +75,7 @@ def _depthwise(rng: Draw) -> Workload:
         step("conv2d", 0, 1, **named),
         step("add", 3, 2),
         step("clip", 4, minimum=0.0, maximum=6.0),
+        constants=(1, 2),
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import cuda_bars
 from cuda_shapes import FAMILIES, drawn, step, workload
+from tilewright.core.forms import CHANNELS_LAST
 from tilewright.core.records import Candidate
 from tilewright.kernels.registry import applicable
 from tilewright.testing.cuda_execution import compiler
@@ -31,6 +32,22 @@ def test_odd_shapes_are_right(kind: str) -> None:
             settings=tuple(sorted(settings.items())),
             forms=cuda_bars.plain(task),
         )
+        assert not cuda_bars.fault(task, candidate, H100)
+
+
+@pytest.mark.parametrize("kind", ["convolution", "depthwise", "windows", "stream"])
+def test_images_of_odd_shapes_are_right_with_channels_last(kind: str) -> None:
+    task = FAMILIES[kind](np.random.default_rng(7))
+    covered, rng = cuda_bars.Covered(), np.random.default_rng(1)
+    found = [
+        candidate
+        for spec in applicable(task, H100.target, H100.resources)
+        if spec.name != cuda_bars.UNTUNED
+        for candidate in cuda_bars.candidates(covered, spec, task, H100, rng)
+        if CHANNELS_LAST in candidate.forms
+    ]
+    assert found
+    for candidate in found[:2]:
         assert not cuda_bars.fault(task, candidate, H100)
 
 
