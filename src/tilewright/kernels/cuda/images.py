@@ -162,8 +162,8 @@ def channels_last(workload: Workload, forms: Ports) -> tuple[bool, bool]:
 def packed_forms(workload: Workload, forms: Ports) -> dict[int, Form]:
     """The forms that constants are packed in ahead, by argument: where an image has its channels
     last, filters are rows of output channels, as dense layers have them."""
-    step = anchored(workload)[0]
-    if step.operator != "conv2d" or True not in channels_last(workload, forms):
+    step = workload.anchor
+    if step is None or step.operator != "conv2d" or True not in channels_last(workload, forms):
         return {}
     weight = step.inputs[1]
     once = sum(each.inputs.count(weight) for each in workload.steps) == 1

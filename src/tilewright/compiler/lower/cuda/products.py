@@ -40,7 +40,6 @@ from tilewright.compiler.lower.cuda.statements import (
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Value, in_type, unravelled
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.cuda.images import packed_forms
 from tilewright.kernels.cuda.product_costs import SUMMING_THREADS
 from tilewright.kernels.cuda.product_tiles import (
     RUN,
@@ -69,8 +68,7 @@ def lowered(
         product(program.workload, program.candidate.forms), lambda name: int(program.settings[name])
     )
     static = target.limits.static_shared_bytes
-    packed = packed_forms(program.workload, program.candidate.forms)
-    return program.begin(function_of(program, kernel(program, tiles, static).write, packed))
+    return program.begin(function_of(program, kernel(program, tiles, static).write))
 
 
 @dataclass(frozen=True)

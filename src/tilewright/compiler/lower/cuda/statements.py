@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Simplifier, physical_index, stored
 from tilewright.core.forms import Form, own_layout
 from tilewright.graph.network import TensorType
+from tilewright.kernels.cuda.images import packed_forms
 
 Expr = Any
 SINGLE = "float32"
@@ -23,12 +24,11 @@ _BY_COMPILER = {"pragma_unroll_explicit": 0}
 """Loops are unrolled by NVIDIA's compiler, not in the text."""
 
 
-def function_of(
-    program: Program, write: Callable[[Any], None], packed: Mapping[int, Form] | None = None
-) -> tirx.PrimFunc:
+def function_of(program: Program, write: Callable[[Any], None]) -> tirx.PrimFunc:
     """The function of a program: `write` gets its result, and says what its kernels do. Arguments
-    are values of the program, constants that are `packed` in other forms than their ports' too."""
-    workload, forms = program.workload, dict(enumerate(program.candidate.forms)) | (packed or {})
+    are values of the program, packed filters too."""
+    workload, ports = program.workload, program.candidate.forms
+    forms = dict(enumerate(ports)) | packed_forms(workload, ports)
     with IRBuilder() as builder:
         with build.prim_func(s_tir=True):
             build.func_name("main")

@@ -12,7 +12,7 @@ every other lowering, so that elementwise steps and movements are composed into 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,8 +24,9 @@ from tvm.script.ir_builder import tirx as script
 from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, physical_index, stored, unravelled
-from tilewright.core.forms import Form, own_layout
+from tilewright.core.forms import own_layout
 from tilewright.kernels.cuda.composing import costly_values
+from tilewright.kernels.cuda.images import packed_forms
 
 Expr = tirx.Expr
 _EVERY_LANE = 0xFFFFFFFF
@@ -46,11 +47,10 @@ class Writer:
         self._builder = IRBuilder()
 
     @contextmanager
-    def function(self, packed: Mapping[int, Form] | None = None) -> Generator[tirx.Buffer]:
-        """The body of the function; gives the buffer of the result. Constants may be `packed` in
-        other forms than their ports'."""
-        program = self.program
-        forms = dict(enumerate(program.candidate.forms)) | (packed or {})
+    def function(self) -> Generator[tirx.Buffer]:
+        """The body of the function; gives the buffer of the result."""
+        program, ports = self.program, self.program.candidate.forms
+        forms = dict(enumerate(ports)) | packed_forms(program.workload, ports)
         with self._builder, script.prim_func(s_tir=True):
             script.func_name("main")
             script.func_attr({"tirx.noalias": True})

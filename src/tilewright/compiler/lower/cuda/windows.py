@@ -22,7 +22,6 @@ from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, in_type, unravelled
 from tilewright.core.element_types import element_type
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.cuda.images import packed_forms
 from tilewright.kernels.cuda.windows import Rectangles, rectangles_of, staged_type
 
 Expr = tirx.Expr
@@ -34,7 +33,7 @@ channels."""
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build the kernel."""
     writer, workload, forms = Writer(program), program.workload, program.candidate.forms
-    with writer.function(packed_forms(workload, forms)) as result:
+    with writer.function() as result:
         _Window(writer, rectangles_of(workload, forms, program.settings)).write(result)
     return writer.schedule()
 
