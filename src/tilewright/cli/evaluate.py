@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from tilewright.cli.flags import SharedFlags
+from tilewright.cli.flags import SharedFlags, TargetFlag
 from tilewright.cli.work import working
+from tilewright.core.errors import UsageError
 
 FAMILIES = "conv2d, linear, bmm, softmax, layer_norm, gemm_power, knobs, energy"
 
@@ -64,16 +65,20 @@ def evaluate(
         ),
     ] = None,
     split_flags: SplitFlags = SplitFlags(),
+    target_flag: TargetFlag = TargetFlag(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
     """Judge a predictor on measurements that it was not fitted to.
 
-    Without --table, the measurements are the known kernels of this machine's class. With --out, a
+    Without --table, the measurements are the known kernels of this machine's class, or of that of
+    --target, which need not be here. With --out, a
     card for each predictor (data, split, errors, limits, a plot of predicted against measured) is
     written to predictors.html and predictors.md. With --table, --threads is the number of threads
     that fit the predictor.
     """
-    with working(flags) as work:
+    if table is not None and target_flag != TargetFlag():
+        raise UsageError("--target goes without --table: a table names its own devices.")
+    with working(flags, target_flag) as work:
         from tilewright.predict.evaluation import EvaluateRequest
 
         found = work.session.judge(

@@ -28,6 +28,7 @@ from tilewright.deploy.opening import OpenedArtifact, open_artifact, open_member
 from tilewright.deploy.shape_set import Choice, Member, ShapeSet, read_shape_set
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
+from tilewright.kernels.base import LLVM
 from tilewright.kernels.cuda.base import CUDA
 from tilewright.measure.targeting import in_this_process, open_networks
 from tilewright.report import shown
@@ -286,6 +287,11 @@ def refuse_other_machine(
     machine: Machine, target: targets.Target, where: str = "this machine"
 ) -> None:
     """Raise TargetError where what was compiled for a machine does not run on a processor."""
+    if where == "this machine" and machine.kind != LLVM:
+        raise TargetError(
+            f"compiled for {machine.kind} ({machine.model}), not for {target.model}",
+            hint=f"Give the target it was made for: --target {machine.kind}.",
+        )
     hint = f"Run `tilewright optimize` for {where}."
     if where == "this machine":
         hint = (

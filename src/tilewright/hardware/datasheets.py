@@ -78,6 +78,13 @@ WARP_SHARES = {"sm_90": 0.63, "sm_100": 0.31}
 measured for sm_90 (Luo et al., "Dissecting the NVIDIA Hopper Architecture", 2025); for sm_100 as
 many operations per cycle are assumed."""
 
+OLD_MODELS = {
+    **dict.fromkeys(("K20", "K40", "TITAN"), "sm_35"),
+    **dict.fromkeys(("K80",), "sm_37"),
+    **dict.fromkeys(("M4", "M40", "M60", "980", "980 Ti", "TITAN X"), "sm_52"),
+}
+"""Models before those, of which no limits are kept: no compiler of today makes code for them."""
+
 
 def known_model(device: str) -> tuple[str, int, float, int, float] | None:
     """The model that a name contains as a word of its own."""

@@ -16,6 +16,7 @@ from tilewright.core.targets import ComputeUnit, LaunchLimits, MemoryLevel, Targ
 from tilewright.hardware.datasheets import (
     LIMITS,
     MODELS,
+    OLD_MODELS,
     TF32,
     WARP_SHARES,
     known_model,
@@ -175,6 +176,7 @@ def gpu_of(target: Mapping[str, Any], library: Any = None) -> Gpu:
         return _here(library)
     model = given.get("model", "")
     known = known_model(model)
+    _refuse_old(OLD_MODELS.get(model, given.get("arch", "")), model)
     if model and known is None:
         raise TargetError(
             f"no datasheet of the GPU {model!r} is known",
@@ -188,6 +190,21 @@ def gpu_of(target: Mapping[str, Any], library: Any = None) -> Gpu:
             hint="Give only the model, or only its architecture.",
         )
     return _described(model, arch)
+
+
+def _refuse_old(arch: str, model: str) -> None:
+    """Raise TargetError for a GPU before the first one whose limits are known."""
+    first = next(iter(LIMITS))
+    prefix, _, number = arch.rstrip("a").partition("_")
+    if prefix == "sm" and number.isdecimal() and int(number) < int(first.removeprefix("sm_")):
+        which = (
+            f"the {model} is too old: its architecture is {arch}" if model else f"{arch} is too old"
+        )
+        raise TargetError(
+            f"{which}, and GPUs are known here from {first} on",
+            hint="Kernels are compiled and run for sm_75 and newer, those of older ones are "
+            "predicted.",
+        )
 
 
 def gpu_target(gpu: Gpu) -> Target:

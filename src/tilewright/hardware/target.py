@@ -90,7 +90,7 @@ def read_target(text: str) -> dict[str, Any]:
 
 def _way_out(kind: str) -> str:
     """What helps who asked for another kind; the names of all targets are not known here."""
-    if kind == "cuda":
+    if kind.lower().startswith("cuda"):
         return "GPUs are targets of their own: --target cuda, --target 'cuda -model=H100'."
     listing = "`tilewright targets` lists what can be used here."
     return "Did you mean llvm?" if near_names(kind, ["llvm"]) else listing
@@ -135,10 +135,13 @@ def _from_words(text: str) -> dict[str, Any]:
     for word in words[1:]:
         key, separator, value = word.lstrip("-").partition("=")
         if not word.startswith("-") or not separator or not key or not value:
+            gpu = target["kind"] == "cuda"
             raise TargetError(
                 f"target option {word!r} cannot be read",
-                hint="Options look like -mcpu=NAME.",
+                hint=f"Options look like {'-model=H100' if gpu else '-mcpu=NAME'}.",
             )
+        if key in target:
+            raise TargetError(f"target {text!r} has the option {key!r} twice")
         target[key] = value.split(",") if key == "mattr" else value
     cores = str(target.get("num-cores", ""))
     return {**target, "num-cores": int(cores)} if cores.isdecimal() else target

@@ -100,7 +100,7 @@ class ForecastVerbs(Opened):
         default both. `predict` fits by itself what is missing.
         """
         return energies.fit_metrics(
-            self.placement,
+            self.foreseen,
             self.store,
             self.events,
             texts_of(families, "families"),
@@ -274,7 +274,7 @@ class ForecastVerbs(Opened):
                 one_of(request, "request", EvaluateRequest, "an EvaluateRequest(table=…)"),
                 seed=self.seed,
             ),
-            lambda: modelling.predictors_of(self.placement, self.records, self.events),
+            lambda: modelling.predictors_of(self.foreseen, self.records, self.events),
             self.events,
             local_placement(self._threads).resources.threads,
         )

@@ -228,6 +228,11 @@ def machine(**fields: Any) -> Machine:
 def test_a_machine_without_what_it_needs_is_refused(placement: Placement) -> None:
     target = replace(placement.target, architecture="a64", features=("g", "f", "h"))
     artifacts.refuse_other_machine(machine(), target)
+    with pytest.raises(TargetError, match=r"compiled for cuda \(H100\), not for") as caught:
+        card = {"kind": "cuda", "arch": "sm_90"}
+        gpu = machine(architecture="sm_90", model="H100", target=card, features=())
+        artifacts.refuse_other_machine(gpu, target)
+    assert caught.value.hint == "Give the target it was made for: --target cuda."
     with pytest.raises(TargetError, match="^compiled for a box; this CPU lacks e, i") as caught:
         artifacts.refuse_other_machine(machine(features=("i", "f", "e")), target)
     assert "on this machine" in caught.value.hint and "--tracker" in caught.value.hint

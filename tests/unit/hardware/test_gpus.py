@@ -82,7 +82,7 @@ def test_without_a_gpu_the_error_says_how_to_describe_one() -> None:
     ("text", "said"),
     [
         ("cuda -model=H1000", "no datasheet"),
-        ("cuda -arch=sm_13", "not known"),
+        ("cuda -arch=sm_13", "too old"),
         ("cuda -model=A100 -arch=sm_90", "the A100 is sm_80, not sm_90"),
         ("cuda -libs=cudnn", "'libs'"),
     ],

@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
+import tilewright
+from helpers.fakes.measuring import measured
 from helpers.plugins.offer import offering
 from helpers.plugins.simulated_gpu import POINTS, h100
+from tilewright.core.errors import TargetError
 from tilewright.core.events import Event, Note
 from tilewright.cost.floors import datasheet_peaks
 from tilewright.kernels.estimates import estimate_s
+from tilewright.kernels.spaces import spaces
 from tilewright.models import ModelOptions
-from tilewright.plan.preparation import prepare
+from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict.forecasting import forecaster_of
 from tilewright.store import open_store
 from tilewright.testing.implementations import made_up_placement
@@ -47,3 +51,27 @@ def test_only_a_gpu_has_peaks_by_its_datasheet() -> None:
     assert peaks.flop_per_s == pytest.approx(66.9e12, rel=1e-6)
     assert peaks.bytes_per_s == 3350e9
     assert datasheet_peaks(made_up_placement().target) is None
+
+
+def test_predictors_of_a_gpu_are_fitted_and_judged_without_it(tmp_path: Path) -> None:
+    """Rows came from the card's machine by `db merge`; only what is measured needs the card."""
+    placement = h100()
+    where = {"device_class": placement.device.class_key, "resources": placement.resources}
+    with open_store(tmp_path / "t.db") as store:
+        store.add_device(placement.device)
+        for k in range(1, 11):
+            operator = f"op:dense[k={64 * k},n=128]"
+            (task,) = prepare_outline(operator, ModelOptions(), placement).tasks.values()
+            (space, *_) = spaces(task.workload, task.forms, placement)
+            store.add_workload(task.workload)
+            for number in space.numbers[:5]:
+                store.add(
+                    [measured(task.workload, space.part.candidate(int(number)), 1e-6 * k, **where)]
+                )
+    with tilewright.Session(db=tmp_path / "t.db", target="cuda -model=H100") as session:
+        (fitted,) = session.fit("dense").families
+        assert (fitted.error, fitted.rows) == ("", 50)
+        judged = session.evaluate(family="dense")
+        assert {row.n for row in judged.rows if row.group == "all"} == {50}
+        with pytest.raises(TargetError, match="cannot run on this machine"):
+            session.collect("dense", budget=3)

@@ -62,7 +62,7 @@ def bindings() -> Any:
     if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
         raise TargetError(
             "NVIDIA's driver cannot be called: the Python package cuda-bindings is not installed",
-            hint="pip install 'tilewright[cuda]' adds it.",
+            hint="pip install 'tilewright[cuda]' adds it; a GPU and its driver must be here, too.",
         )
     return started(import_module("cuda.bindings.driver"))
 
