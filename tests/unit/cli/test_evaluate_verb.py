@@ -184,6 +184,11 @@ def test_bad_flags(tilewright: Command, tmp_path: Path) -> None:
         assert (ran.code, says in ran.err) == (code, True), (tokens, ran.err)
 
 
+def test_a_table_names_its_own_devices(tilewright: Command) -> None:
+    ran = tilewright("evaluate", "--table", "t.csv", "--target", "cuda -model=H100")
+    assert ran.code == 2 and "--target goes without --table" in ran.err
+
+
 def test_rows_that_cannot_be_used_are_counted(tilewright: Command, tmp_path: Path) -> None:
     table = power_table(12)
     bad = table[:4].with_columns(
