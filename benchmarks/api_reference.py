@@ -53,6 +53,7 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
             ),
             "Results": (
                 "core.results.*",
+                "core.comparisons.*",
                 "core.artifacts.ShapesResult",
                 "core.artifacts.ShapeRow",
             ),

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tilewright.core.comparisons import CompareResult, CompareRow
     from tilewright.core.errors import (
         InputError,
         InternalError,
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
         UsageError,
     )
     from tilewright.core.results import (
-        CompareResult,
-        CompareRow,
         DoctorResult,
         OptimizeResult,
         ProfileResult,
@@ -85,8 +84,6 @@ _ERRORS = (
     "UsageError",
 )
 _RESULTS = (
-    "CompareResult",
-    "CompareRow",
     "DoctorResult",
     "OptimizeResult",
     "ProfileResult",
@@ -96,6 +93,7 @@ _RESULTS = (
 _HOMES = {
     **dict.fromkeys(_ERRORS, "tilewright.core.errors"),
     **dict.fromkeys(_RESULTS, "tilewright.core.results"),
+    **dict.fromkeys(("CompareResult", "CompareRow"), "tilewright.core.comparisons"),
     "ModelOptions": "tilewright.models.loaded",
     "Session": "tilewright.session",
     "ShapeGrid": "tilewright.models.shape_grid",

@@ -19,9 +19,9 @@ from tilewright.cli.flags import (
     names_in,
 )
 from tilewright.cli.work import Work, working
+from tilewright.core.comparisons import CompareResult, CompareRow
 from tilewright.core.errors import ModelError, NegativeVerdict, UsageError
 from tilewright.core.input_files import readable
-from tilewright.core.results import CompareResult, CompareRow
 from tilewright.report.comparison import AgainstBaseline, against_baseline
 from tilewright.report.escape import visible
 

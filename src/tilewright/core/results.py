@@ -131,51 +131,6 @@ class ProfileResult(TimedNetwork, Displayed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompareRow:
-    """One model against one peer at one precision, timed in turn.
-
-    `precision` is fp32, tf32, bf16, fp16 or int8, `own_precision` the coarsest in our network,
-    `mode` the way that the peer took, in words. The bounds of the speed-up (`core.timings`) are
-    None where it was not timed in several rounds. Errors, ours and the peer's, are against ONNX
-    Runtime on a CPU in fp32, `…_rel_…` relative to the largest value of the output.
-    """
-
-    model: str
-    peer: str
-    precision: str
-    threads: int
-    latency_s: float
-    peer_latency_s: float
-    speedup: float
-    max_abs_error: float | None
-    max_rel_error: float | None
-    latency_spread: float = 0.0
-    peer_spread: float = 0.0
-    default_precision: bool = False
-    mode: str = ""
-    peer_rel_error: float | None = None
-    own_precision: str = "fp32"
-    speedup_low: float | None = None
-    speedup_high: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class CompareResult(Displayed):
-    """The result of `compare`, with a row for each model and peer.
-
-    `geomean_speedup` is the geometric mean over the models, each against its fastest peer of our
-    precision; its bounds are the means of the bounds. `skipped` are missing peers, and why.
-    """
-
-    rows: tuple[CompareRow, ...]
-    geomean_speedup: float | None
-    skipped: dict[str, str] = field(default_factory=dict[str, str])
-    baseline_geomean: float | None = None
-    geomean_speedup_low: float | None = None
-    geomean_speedup_high: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
     """The state of a search after so many measurements (failures included) and seconds.
 

@@ -6,11 +6,11 @@ from collections.abc import Container, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
+from tilewright.core.comparisons import CompareResult, CompareRow
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.grouping import grouped
 from tilewright.core.records import NetworkCheck, Placement
-from tilewright.core.results import CompareResult, CompareRow
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.targets import Target
 from tilewright.core.timings import Timing

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from tilewright.core.results import CompareRow
+from tilewright.core.comparisons import CompareRow
 from tilewright.core.timings import Speedup
 
 OUR_PRECISION = "fp32"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from tilewright.core.artifacts import ShapesResult
+from tilewright.core.comparisons import CompareResult
 from tilewright.core.display import show_by
 from tilewright.core.planning import PlanningData
 from tilewright.core.predictions import (
@@ -19,7 +20,6 @@ from tilewright.core.predictions import (
     ThreadsResult,
 )
 from tilewright.core.results import (
-    CompareResult,
     DatabaseInfo,
     DoctorResult,
     GraphTuneResult,

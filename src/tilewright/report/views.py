@@ -8,8 +8,8 @@ from typing import Any
 
 from tilewright.core import predictions, timings
 from tilewright.core.accounts import LastRun
+from tilewright.core.comparisons import CompareResult
 from tilewright.core.results import (
-    CompareResult,
     EnergyUse,
     ImportResult,
     MemoryUse,

@@ -18,8 +18,9 @@ from tilewright.core.arguments import (
     truth_of,
 )
 from tilewright.core.budget import parse_budget
+from tilewright.core.comparisons import CompareResult
 from tilewright.core.errors import UsageError, close_matches
-from tilewright.core.results import CompareResult, ProfileResult, SolveResult
+from tilewright.core.results import ProfileResult, SolveResult
 from tilewright.core.settings import read_settings
 from tilewright.deploy import artifact as artifacts
 from tilewright.deploy import (

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from helpers.fakes import forecasts
+from tilewright.core.comparisons import CompareResult, CompareRow
 from tilewright.core.events import Event, EventSink, Note, discard
 from tilewright.core.planning import PlanningData
 from tilewright.core.predictions import (
@@ -27,8 +28,6 @@ from tilewright.core.predictions import (
 from tilewright.core.results import (
     Check,
     CleanUp,
-    CompareResult,
-    CompareRow,
     DatabaseInfo,
     DoctorResult,
     ImportResult,

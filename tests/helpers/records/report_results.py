@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.core.accounts import CallReport
+from tilewright.core.comparisons import CompareResult, CompareRow
 from tilewright.core.results import (
-    CompareResult,
-    CompareRow,
     CurvePoint,
     OptimizeResult,
     TaskReport,

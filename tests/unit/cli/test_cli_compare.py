@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from helpers.fakes.session import FakeSession, compare_row
-from tilewright.core.results import CompareResult, CompareRow
+from tilewright.core.comparisons import CompareResult, CompareRow
 from tilewright.report.comparison import geomean_speedup
 
 Command = Callable[..., Any]

@@ -12,9 +12,9 @@ import pytest
 
 import tilewright as tw
 from helpers.fakes.engines import NumpyReference
+from tilewright.core.comparisons import CompareResult, CompareRow
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import Event, Note
-from tilewright.core.results import CompareResult, CompareRow
 from tilewright.deploy import comparing
 from tilewright.deploy.comparing import Comparer, checked_peers
 from tilewright.models import ModelOptions
