@@ -108,6 +108,15 @@ def test_an_operator_along_its_padding_without_a_card() -> None:
         found = session.study_padding("op:conv2d[c=3,h=29,k=3,pad=1,out=8]", values=(0, 1, 2))
         with pytest.raises(UsageError, match="is no single operator"):
             session.study_padding("zoo:mlp")
+        theirs = session.study_padding(
+            "op:conv2d[c=3,h=29,k=3,pad=1,out=8]", values=(1,), implementation="cuda_default"
+        )
+    assert {row.implementation for row in theirs.rows} == {"cuda_default"}
+    with (
+        tilewright.open(db="memory:") as session,
+        pytest.raises(UsageError, match="--implementation is for GPUs"),
+    ):
+        session.study_padding("op:relu[shape=4]", implementation="cuda_default")
     assert [row.value for row in found.rows] == [0, 1, 2]
     assert {row.latency_s for row in found.rows} == {None}
     predicted = [row.predicted_s for row in found.rows]

@@ -90,6 +90,14 @@ def padding(
     layout: Annotated[
         str, Parameter(help="How images lie on a GPU: NCHW, or NHWC, their channels innermost.")
     ] = "NCHW",
+    implementation: Annotated[
+        str,
+        Parameter(
+            help="On a GPU: the implementation, such as cuda_default, TVM's own schedules "
+            "[default: the one with the least estimate at each value].",
+            show_default=False,
+        ),
+    ] = "",
     model_flags: ModelFlags = ModelFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
@@ -102,7 +110,12 @@ def padding(
         work.tell(
             "study padding",
             work.session.study_padding(
-                operator, parameter=parameter, values=steps, layout=layout, options=options
+                operator,
+                parameter=parameter,
+                values=steps,
+                layout=layout,
+                implementation=implementation,
+                options=options,
             ),
         )
 

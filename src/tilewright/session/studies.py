@@ -87,28 +87,31 @@ class StudyVerbs(Opened):
         parameter: str = "pad",
         values: int | Sequence[int] = (),
         layout: str = "NCHW",
+        implementation: str = "",
         options: ModelOptions | None = None,
     ) -> SweepResult:
         """Measure and predict an `op:…` at several `values` of one of its parameters.
 
         The operator is in default settings. Without `values` they are 0 to 3, or lie around the
-        value that the operator has. On a session with `target="cuda …"` the prediction is that of
-        a model of waves, nothing is measured where the GPU is not here, and images may lie in the
-        `layout` "NHWC".
+        value that the operator has. On a session with `target="cuda …"` the prediction is that of a
+        model of waves, kernels are those of one `implementation` where that is named, images may
+        lie in the `layout` "NHWC", and nothing is measured where the GPU is not here.
         """
         name, steps = text_of(operator, "operator"), counts_of(values, "values")
+        said, kernels = options_of(options, self.seed), text_of(implementation, "implementation")
         lying = text_of(layout, "layout")
         if is_cuda(self._target):
-            said = options_of(options, self.seed)
             return cuda_studies.swept_on_gpu(
                 name,
                 text_of(parameter, "parameter"),
                 steps,
                 explainer=cuda_explainer(
-                    self._target, self._tracker, self.events, said, layout=lying
+                    self._target, self._tracker, self.events, said, kernels, layout=lying
                 ),
                 store=lambda: self.store,
             )
+        if kernels:
+            raise UsageError("--implementation is for GPUs.")
         if lying != "NCHW":
             raise UsageError(
                 f"no kernel for CPUs takes images in {lying}",
@@ -119,5 +122,5 @@ class StudyVerbs(Opened):
             text_of(parameter, "parameter"),
             steps,
             predictors=predictors_of(self.placement, self.store, self.events),
-            options=options_of(options, self.seed),
+            options=said,
         )
