@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -77,6 +78,24 @@ def subgraph(
         )
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFlags:
+    """Which kernels of a GPU are studied."""
+
+    layout: Annotated[
+        str, Parameter(help="How images lie on a GPU: NCHW, or NHWC, their channels innermost.")
+    ] = "NCHW"
+    implementation: Annotated[
+        str,
+        Parameter(
+            help="On a GPU: the implementation, such as cuda_default, TVM's own schedules "
+            "[default: the one with the least estimate at each value].",
+            show_default=False,
+        ),
+    ] = ""
+
+
 @study.command(help_epilogue=help_pages.examples("study padding"))
 def padding(
     operator: Annotated[str, Parameter(help="op:conv2d[...] or any other single operator.")],
@@ -87,17 +106,7 @@ def padding(
         str,
         Parameter(help="Its values, such as 0,1,2 [default: 0 to 3, or around the given value]."),
     ] = "",
-    layout: Annotated[
-        str, Parameter(help="How images lie on a GPU: NCHW, or NHWC, their channels innermost.")
-    ] = "NCHW",
-    implementation: Annotated[
-        str,
-        Parameter(
-            help="On a GPU: the implementation, such as cuda_default, TVM's own schedules "
-            "[default: the one with the least estimate at each value].",
-            show_default=False,
-        ),
-    ] = "",
+    kernels: KernelFlags = KernelFlags(),
     model_flags: ModelFlags = ModelFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
@@ -113,8 +122,8 @@ def padding(
                 operator,
                 parameter=parameter,
                 values=steps,
-                layout=layout,
-                implementation=implementation,
+                layout=kernels.layout,
+                implementation=kernels.implementation,
                 options=options,
             ),
         )
