@@ -11,7 +11,7 @@ from tilewright.core.codec import canonical_json
 from tilewright.core.errors import TargetError, near_names
 from tilewright.core.targets import Target
 from tilewright.hardware.features import AVX512, X86_V2, X86_V3, X86_V4, cpu_target, is_arm, is_x86
-from tilewright.hardware.gpus import Gpu, gpu_of
+from tilewright.hardware.gpus import Gpu, gpu_of, is_cuda
 from tilewright.hardware.probe import (
     FALLBACK_L1_BYTES,
     FALLBACK_L2_BYTES,
@@ -135,10 +135,9 @@ def _from_words(text: str) -> dict[str, Any]:
     for word in words[1:]:
         key, separator, value = word.lstrip("-").partition("=")
         if not word.startswith("-") or not separator or not key or not value:
-            gpu = target["kind"] == "cuda"
             raise TargetError(
                 f"target option {word!r} cannot be read",
-                hint=f"Options look like {'-model=H100' if gpu else '-mcpu=NAME'}.",
+                hint=f"Options look like {'-model=H100' if is_cuda(text) else '-mcpu=NAME'}.",
             )
         if key in target:
             raise TargetError(f"target {text!r} has the option {key!r} twice")
