@@ -101,9 +101,14 @@ def _study(found: Sequence[Line], _results: Sequence[Line]) -> Iterator[str]:
                 at = rows.setdefault((_of(line, "parameter"), _of(line, "value")), {})
                 at[_of(line, "setting")] = f"{_s(line) * 1e6:.1f}"
         yield f"{operator}, µs\n"
-        columns = ["parameter", "value", "default settings", "TVM's schedule"]
+        shown = {
+            "default": "default settings",
+            "channels last": "with channels last",
+            "baseline": "TVM's schedule",
+        }
+        columns = ["parameter", "value", *shown.values()]
         cells = (
-            [name, str(value), times.get("default", ""), times.get("baseline", "")]
+            [name, str(value), *(times.get(setting, "") for setting in shown)]
             for (name, value), times in rows.items()
         )
         yield table(columns, list(cells))

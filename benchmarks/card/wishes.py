@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.core.forms import PLAIN
+from tilewright.core.forms import CHANNELS_LAST, PLAIN
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.insight.single_operators import main_task
-from tilewright.kernels.registry import applicable
+from tilewright.kernels.registry import applicable, ports_in
 from tilewright.kernels.spaces import MAX_ERROR, TaskSpace, ranked_defaults, spaces
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import CONFIGURATIONS, configurations_of, drawn
@@ -66,7 +66,8 @@ def wishes(part: str, placement: Placement) -> Iterator[Wish]:
 
 
 def _checks(placement: Placement) -> Iterator[Wish]:
-    """Every implementation that applies: its best guess, and other settings that are valid."""
+    """Every implementation that applies: its best guess, and other settings that are valid; the
+    best guess with the channels of images last."""
     for labels, workload in _checked(placement):
         if workload.flop > _MOST_CHECKED_FLOP:
             continue
@@ -77,6 +78,8 @@ def _checks(placement: Placement) -> Iterator[Wish]:
             chosen += [space.part.candidate(int(number)) for number in numbers]
             for candidate in dict.fromkeys(chosen):
                 yield labels, workload, candidate
+        for candidate in _channels_last(workload, placement):
+            yield labels, workload, candidate
 
 
 def _checked(placement: Placement) -> Iterator[tuple[dict[str, Any], Workload]]:
@@ -125,14 +128,25 @@ def _rows(placement: Placement) -> Iterator[Wish]:
 
 
 def _study(placement: Placement) -> Iterator[Wish]:
-    """Seed 000's convolution along padding and height, in default settings and in TVM's."""
+    """Seed 000's convolution along padding and height, in default settings, in those with channels
+    last, and in TVM's."""
     for operator in STUDIED:
         texts = [("pad", pad, operator.replace("]", f",pad={pad}]")) for pad in range(4)]
         heights = range(200, 261)
         texts += [("h", h, operator.replace("h=225", f"h={h}")) for h in heights]
         for parameter, value, text in texts:
             labels = {"operator": operator, "parameter": parameter, "value": value}
-            yield from _against_baseline(labels, _operator(text, placement), placement)
+            workload = _operator(text, placement)
+            yield from _against_baseline(labels, workload, placement)
+            for candidate in _channels_last(workload, placement):
+                yield labels | {"setting": "channels last"}, workload, candidate
+
+
+def _channels_last(workload: Workload, placement: Placement) -> Iterator[Candidate]:
+    """The default with the channels of images last, where that makes a difference."""
+    forms = ports_in(CHANNELS_LAST, workload, placement.target, placement.resources)
+    if forms is not None:
+        yield ranked_defaults(workload, forms, placement)[0][0]
 
 
 PARTS: dict[str, Callable[[Placement], Iterator[Wish]]] = {

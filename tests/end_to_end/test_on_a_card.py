@@ -17,7 +17,7 @@ from card.reporting import report
 from card.wishes import wishes
 from helpers.kernels.one_kernel import step, workload
 from on_a_card import main, require_cubins
-from tilewright.core.forms import PLAIN
+from tilewright.core.forms import CHANNELS_LAST, PLAIN
 from tilewright.core.records import Candidate
 from tilewright.measure.targeting import placement_of
 from tilewright.store import open_store
@@ -117,6 +117,15 @@ def test_defaults_are_also_those_where_tf32_is_allowed(monkeypatch: pytest.Monke
         found.setdefault(labels["setting"], set()).add(candidate.implementation)
     assert "cuda_product_tf32" in found["tf32"]
     assert "cuda_product_tf32" not in found["default"]
+
+
+def test_the_convolution_of_the_study_is_in_both_layouts() -> None:
+    made = wishes("study", placement_of("cuda -model=H100", None, None))
+    found = [next(made) for _ in range(6)]
+    settings = [labels["setting"] for labels, _, _ in found]
+    assert settings == ["default", "baseline", "channels last"] * 2
+    forms = {candidate.forms[-1] for _, _, candidate in found[2::3]}
+    assert forms == {CHANNELS_LAST}
 
 
 def line(part: str, task: str, setting: str, samples_s: list[float], **more: Any) -> dict[str, Any]:
