@@ -11,7 +11,7 @@ import pytest
 
 from helpers.fakes import forecasts
 from helpers.records.report_results import COMPARED, OPTIMIZED, SEARCH
-from tilewright.core import predictions, results
+from tilewright.core import comparisons, predictions, results
 from tilewright.core.display import Displayed
 from tilewright.core.predictions import EvaluatePick, EvaluateResult
 from tilewright.core.results import (
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.regression
 
 KINDS = {
     kind
-    for module in (predictions, results)
+    for module in (comparisons, predictions, results)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, Displayed) and kind is not Displayed
 }
