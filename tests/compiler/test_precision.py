@@ -12,6 +12,7 @@ import pytest
 from helpers.fakes.measuring import failed
 from helpers.kernels.every_anchor import CASES
 from helpers.kernels.one_kernel import run_kernel, step, workload
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure, FailureKind, KernelCheck
 from tilewright.graph.network import Array, TensorType
 from tilewright.graph.workload import Workload
@@ -19,7 +20,6 @@ from tilewright.kernels.registry import implementation
 from tilewright.measure.base import Measurer
 from tilewright.measure.checking import check_kernel
 
-GENERIC = Candidate(implementation="generic", settings=(), forms=())
 DTYPES = ["bfloat16", "float16", "float64"]
 CONV = dict(strides=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1), groups=1)
 CHAINS = {
@@ -84,7 +84,9 @@ class Builds:
 
 
 def check(work: Workload, builds: Builds) -> KernelCheck:
-    return check_kernel(cast(Measurer, builds), work, GENERIC, seed=1)
+    plain = (PLAIN,) * (len(work.arguments) + 1)
+    candidate = Candidate(implementation="generic", settings=(), forms=plain)
+    return check_kernel(cast(Measurer, builds), work, candidate, seed=1)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -16,7 +16,6 @@ from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower import elementwise, mathematics, movement
 from tilewright.compiler.lower.values import (
-    HALF_BITS,
     Index,
     Read,
     Simplifier,
@@ -30,6 +29,7 @@ from tilewright.core.forms import Form, number_layout, stored_in
 from tilewright.core.records import Candidate
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
+from tilewright.kernels.base import HALF
 from tilewright.kernels.registry import packed_type
 
 
@@ -133,7 +133,7 @@ class Program:
     def stage(self, value: Value, form: Form, name: str) -> te.Tensor:
         """A value in memory, in a layout, as a stage called `name`."""
         layout, logical = number_layout(form), value.type.shape
-        halves = bits(form, value.type.dtype) == HALF_BITS
+        halves = form.dtype == HALF
 
         def read(*index):
             found = value.read(logical_index(layout, index, logical))

@@ -16,6 +16,7 @@ from tilewright.compiler.lower import mathematics
 from tilewright.core.forms import Form, number_layout
 from tilewright.core.layouts import Layout
 from tilewright.graph.network import TensorType
+from tilewright.kernels.base import HALF
 
 Index = Sequence[tirx.Expr]
 Read = Callable[[Index], tirx.Expr]
@@ -93,7 +94,7 @@ HALF_BITS = "uint16"
 
 def bits(form: Form, own: str) -> str:
     """The element type in memory, as kernels declare it, of a tensor whose own type is `own`."""
-    return HALF_BITS if form.dtype == "bfloat16" else form.element(own)
+    return HALF_BITS if form.dtype == HALF else form.element(own)
 
 
 def stored(tensor: te.Tensor, kind: TensorType, form: Form, simplify: Simplifier) -> Value:
@@ -102,7 +103,7 @@ def stored(tensor: te.Tensor, kind: TensorType, form: Form, simplify: Simplifier
 
     def read(index: Index) -> tirx.Expr:
         found = tensor(*physical_index(layout, index, kind.shape, simplify))
-        return mathematics.of_upper_half(found) if form.dtype == "bfloat16" else found
+        return mathematics.of_upper_half(found) if form.dtype == HALF else found
 
     return Value(kind, read)
 
