@@ -213,16 +213,18 @@ def test_a_change_of_layout_keeps_the_bits_of_halves() -> None:
     assert "float32" not in text
 
 
-def test_rounding_is_to_the_nearest_ties_to_even_and_nan_stays_nan() -> None:
+def test_rounding_is_to_the_nearest_ties_to_even_and_finite_where_numbers_are() -> None:
     values = np.array(
-        [1.0, 1.0 + 2**-8, 1.0 + 3 * 2**-8, 3.4e38, np.inf, -np.inf, np.nan, -0.0, 1e-40],
+        [1.0, 1.0 + 2**-8, 1.0 + 3 * 2**-8, np.inf, -np.inf, np.nan, -0.0, 1e-40, 3.4e38, -3.4e38],
         np.float32,
     )
     task = workload([values.shape], step("identity", 0))
     forms = (PLAIN, stored_in(PLAIN, HALF))
     candidate, _ = default_candidate(task, forms, replace(PLACEMENT, precision=HALF))
     kernel = build_kernel(task, candidate, PLACEMENT.target, PLACEMENT.resources)
-    np.testing.assert_array_equal(kernel.run([values]), stored_as(values, forms[1]))
+    found = kernel.run([values])
+    np.testing.assert_array_equal(found, stored_as(values, forms[1]))
+    assert list(found[1:3]) == [1.0, 1.015625] and np.isfinite(found[-2:]).all()
 
 
 def test_halves_are_timed_on_normal_numbers() -> None:

@@ -12,6 +12,8 @@ import pytest
 import tilewright
 from helpers.commands.command_line import call, reference, succeed
 from tilewright.core.errors import NegativeVerdict, TargetError, UsageError
+from tilewright.core.events import Event, Note
+from tilewright.deploy import optimizing
 from tilewright.deploy.opening import open_artifact
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.halves import half_lanes
@@ -93,14 +95,69 @@ def test_it_is_compiled_in_python(model: Path) -> None:
     assert 0 < np.abs(halves - own).max() < 2e-2 * np.abs(own).max()
 
 
-def test_an_error_that_is_too_large_ships_nothing(model: Path, tmp_path: Path) -> None:
+def test_an_error_below_one_rounding_leaves_single_precision(model: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def listen(event: Event) -> None:
+        said.extend([event.message] if isinstance(event, Note) else [])
+
+    with tilewright.open(db="memory:", events=listen) as session:
+        made = session.optimize(model, budget=0, out=tmp_path, options=HALVES, max_error=1e-3)
+    assert made.result.max_rel_error < 1e-5
+    assert any("the network stays in float32" in each for each in said)
+    assert open_artifact(tmp_path).manifest.source.precision == "float32"
+
+
+def test_an_error_that_is_too_large_ships_nothing(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optimizing, "_fine_enough", lambda placement, *_: placement)
     with (
         tilewright.open(db="memory:") as session,
         pytest.raises(NegativeVerdict, match="rounding in bfloat16 can cause this") as told,
     ):
         session.optimize(model, budget=0, out=tmp_path / "out", options=HALVES, max_error=1e-6)
-    assert "another --precision" in told.value.hint
+    assert "leave --precision out" in told.value.hint
     assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_what_was_made_is_profiled_and_taken_again(model: Path, folder: Path) -> None:
+    for words in (
+        ("profile", folder / "halves"),
+        ("profile", model, "--precision", "bfloat16", "--settings", "shipped"),
+    ):
+        tasks = succeed(folder, *words)["tasks"]
+        assert "dense_bfloat16" in {task["implementation"] for task in tasks}
+        assert all(task["latency_s"] > 0 for task in tasks)
+    done = call(folder, "profile", folder / "own", "--precision", "bfloat16")
+    assert done.code == 2 and "was compiled in float32" in done.err
+
+
+MASKED = """<ir_version: 8, opset_import: ["" : 17]>
+masked (float[16, 64] x, float[16, 64] mask) => (float[16, 8] y, int64[16] best)
+<float[64, 64] a, float[64, 8] b, float lowest = {-3.4028234663852886e38}, float one = {1.0}> {
+  s = MatMul(x, a)
+  off = Sub(one, mask)
+  bias = Mul(off, lowest)
+  t = Add(s, bias)
+  p = Softmax(t)
+  best = ArgMax <axis = 1, keepdims = 0> (t)
+  y = MatMul(p, b)
+}"""
+
+
+def test_masks_of_the_lowest_number_and_islands(tmp_path: Path) -> None:
+    made, rng = onnx.parser.parse_model(MASKED), np.random.default_rng(0)
+    for name, shape in (("a", (64, 64)), ("b", (64, 8))):
+        values = rng.standard_normal(shape).astype(np.float32) / 8
+        made.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    onnx.save(made, tmp_path / "masked.onnx")
+    mask = np.ones((16, 64), np.float32)
+    mask[0], mask[1, 32:] = 0.0, 0.0
+    given = {"x": rng.standard_normal((16, 64)).astype(np.float32), "mask": mask}
+    found = tilewright.compile(tmp_path / "masked.onnx", options=HALVES).run(given)
+    expected = reference(tmp_path / "masked.onnx", given)
+    np.testing.assert_allclose(found["y"], expected["y"], atol=2e-2 * np.abs(expected["y"]).max())
 
 
 def test_what_cannot_be_asked_for(model: Path, tmp_path: Path) -> None:

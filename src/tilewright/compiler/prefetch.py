@@ -59,14 +59,15 @@ class Panel:
     distance: int
     run: int
     tiles: Sequence[Tile]
+    element_bytes: int = 4
 
 
 def mark_ahead(schedule: Schedule, target: Target, panel: Panel, sums: Sequence[Any]) -> None:
     """Mark the loops of a reduction, outermost first, to fetch the next panel ahead, if it pays."""
     tiles = prod(count for _, count in panel.tiles)
-    if tiles < 2 or 4 * panel.size < target.cache_bytes(2) // _FAR:
+    if tiles < 2 or panel.element_bytes * panel.size < target.cache_bytes(2) // _FAR:
         return
-    lines = 4 * panel.run / _LINE_BYTES
+    lines = panel.element_bytes * panel.run / _LINE_BYTES
     at = None
     for loop in reversed(sums):
         if tirx.ForKind(schedule.get(loop).kind) == tirx.ForKind.SERIAL:

@@ -20,6 +20,9 @@ KnobValue = int | str | bool
 Settings = Mapping[str, KnobValue]
 """A value for every knob of an implementation, by knob name."""
 
+Precision = Literal["float32", "bfloat16"]
+"""The coarsest element type in which singles are multiplied and stored."""
+
 FailureKind = Literal["build", "timeout", "crash", "wrong result", "out of memory", "device lost"]
 
 
@@ -66,7 +69,7 @@ class Placement:
     resources: Resources
     binding: Binding = Binding()
     libraries: tuple[str, ...] = ()
-    precision: str = "float32"
+    precision: Precision = "float32"
 
     @property
     def key(self) -> PlacementKey:

@@ -10,7 +10,7 @@ from tilewright.core.comparisons import CompareResult, CompareRow
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.grouping import grouped
-from tilewright.core.records import NetworkCheck, Placement
+from tilewright.core.records import NetworkCheck, Placement, Precision
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.targets import Target
 from tilewright.core.timings import Timing
@@ -25,7 +25,7 @@ from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import PEERS, Peer, Tensors, make_peer, mode_of
 from tilewright.measure.reference import REFERENCE, checking_placement, peer_beside
 from tilewright.models import ModelOptions
-from tilewright.models.loaded import Precision, PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.report import islands
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
 from tilewright.store.base import Store

@@ -13,6 +13,7 @@ from tilewright.deploy.engines import on_cpu
 from tilewright.deploy.network_calls import CallableNetwork
 from tilewright.deploy.publishing import input_ports, output_ports
 from tilewright.hardware.device import local_placement
+from tilewright.measure.targeting import allowing
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, given_model
 from tilewright.models.loaded import PreparedNetwork, options_of
@@ -61,11 +62,12 @@ def compile(
     that stay. `model` is a path or a name such as "zoo:resnet50", an onnx.ModelProto, a
     torch.nn.Module with its shapes in `options`, or a pair of a module and its example inputs;
     `threads` defaults to the physical cores allotted to this process. Raises UsageError for what is
-    no model, ModelError for one that cannot be compiled.
+    no model, ModelError for one that cannot be compiled, TargetError for a precision in which the
+    processor does not multiply.
     """
     count = None if threads is None else arguments.count_of(threads, "threads", 1)
-    placement = local_placement(count)
     wanted = options_of(options, arguments.count_of(seed, "seed", 0))
+    placement = allowing(local_placement(count), wanted)
     with scratch_folder() as folder:
         given = given_model(model, wanted, folder)
         network = prepare(given.argument, wanted, placement)

@@ -11,6 +11,7 @@ import msgspec
 from tilewright.compiler.cuda import network as cuda_network
 from tilewright.core import codec, element_types, input_files, records
 from tilewright.core.errors import DamagedArtifact, ModelError
+from tilewright.core.records import Precision
 from tilewright.core.weights import WEIGHTS, reference_in
 from tilewright.deploy.hashes import file_sha256, is_sealed
 from tilewright.graph.inputs import IndexRange
@@ -19,7 +20,6 @@ from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import read_plan
 from tilewright.kernels.cuda.base import CUDA
 from tilewright.models import ModelOptions
-from tilewright.models.loaded import Precision
 from tilewright.store.known_candidates import PlanOfBefore, plan_of_before, read_shipped
 
 LIBRARY = "model.so"

@@ -28,6 +28,7 @@ from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.tasks import Task
 from tilewright.kernels import registry, search_space
 from tilewright.kernels.island import SPEC
+from tilewright.measure import targeting
 from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare
@@ -69,7 +70,8 @@ class OpenedArtifact:
         Raises ModelError when that is another network by now.
         """
         source, manifest = self.manifest.source, self.manifest
-        network = prepare(source.model, source.options, placement)
+        allowed = targeting.allowing(placement, source.options)
+        network = prepare(source.model, source.options, allowed)
         types = network.model.graph.types
         inputs = [(name, types[name].shape, types[name].dtype) for name in network.graph.inputs]
         known = [(port.name, port.shape, port.dtype) for port in manifest.inputs]
@@ -164,6 +166,7 @@ def open_model(
         shapes = read_shape_set(folder, verify=verify)
         member = shapes.asked_for(options.batch, options.shapes)
         artifact = open_member(folder, member, verify=verify)
+        _require_precision(model, options, artifact)
         return artifact.network(placement), artifact
     if options.batch is not None or options.shapes:
         raise errors.UsageError(
@@ -171,7 +174,18 @@ def open_model(
             hint="Leave --batch and --shape out, or give the model it was made from.",
         )
     artifact = open_artifact(folder, verify=verify)
+    _require_precision(model, options, artifact)
     return artifact.network(placement), artifact
+
+
+def _require_precision(model: str, options: ModelOptions, artifact: OpenedArtifact) -> None:
+    """Raise UsageError where an artifact is to be in another precision than it is."""
+    own = artifact.manifest.source.precision
+    if options.precision not in (own, ModelOptions().precision):
+        raise errors.UsageError(
+            f"{model!r} was compiled in {own}, which --precision cannot change",
+            hint="Leave --precision out, or give the model it was made from.",
+        )
 
 
 def shipped_already(folder: Path, fingerprint: str) -> bool:

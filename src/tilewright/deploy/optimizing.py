@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.core.budget import Budget
+from tilewright.core.element_types import element_type
 from tilewright.core.errors import TargetError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.output_files import check_place
@@ -80,6 +81,7 @@ def ship(
             hint="Kernels can be looked at: `tilewright show op:... --asm --target ...`.",
         )
     placement = targeting.allowing(placement, request.options)
+    placement = _fine_enough(placement, request.max_error, events)
     _check_places(request)
     events(Stage(name="import", detail=request.model))
     with budget.phase("import"):
@@ -116,6 +118,20 @@ def ship(
     except BaseException:
         work.close_run("interrupted")
         raise
+
+
+def _fine_enough(placement: Placement, max_error: float, events: EventSink) -> Placement:
+    """The placement, in single precision where not even one rounding of another is allowed."""
+    rounding = element_type(placement.precision).unit_roundoff or 0.0
+    if placement.precision == "float32" or max_error >= rounding:
+        return placement
+    events(
+        Note(
+            message=f"Numbers in {placement.precision} are rounded by up to {rounding:.2g}, more "
+            f"than the error of {max_error:g} that is allowed: the network stays in float32."
+        )
+    )
+    return replace(placement, precision="float32")
 
 
 def _new_run(request: OptimizeRequest, network: PreparedNetwork, placement: Placement) -> Run:

@@ -65,7 +65,8 @@ class Profiler:
         if self.meter is not None:
             targeting.require_here(self.placement)
         self.events(Stage(name="import", detail=model))
-        network, artifact = opening.open_model(model, options, self.placement, verify=self.verify)
+        network, artifact = opening.open_model(model, options, placement, verify=self.verify)
+        placement = replace(placement, precision=network.precision)
         if network.model.remark:
             self.events(Note(message=network.model.remark))
         if artifact is not None:

@@ -153,7 +153,7 @@ def write_manifest(race: Race, result: OptimizeResult) -> None:
             shapes=dict(request.options.shapes),
             seed=request.options.seed,
             given=request.origin,
-            precision=request.options.precision,
+            precision=network.precision,
         ),
         plan=plan_fields(plan),
         network_key=network.key,

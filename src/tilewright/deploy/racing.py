@@ -267,9 +267,11 @@ class Race:
         )
         precision = self.placement.precision
         if check.max_rel_error <= bisecting.ROUNDING[precision]:
+            hint = "Raise --max-error."
+            if precision != "float32":
+                hint = "Raise --max-error, or leave --precision out."
             return NegativeVerdict(
-                f"{off}; rounding in {precision} can cause this. Nothing was shipped.",
-                hint="Raise --max-error, or ask for another --precision.",
+                f"{off}; rounding in {precision} can cause this. Nothing was shipped.", hint=hint
             )
         self.events(Stage(name="bisect", detail="looking for the task that is wrong"))
         constants = self.network.graph.constants

@@ -79,10 +79,13 @@ class _Call(_Struct, frozen=True):
 
 
 class _Constant(_Struct, frozen=True):
+    """`dtype` is empty where it is that of the argument."""
+
     name: str
     shape: tuple[_Index, ...]
     call: str
     index: _Index
+    dtype: str = ""
 
 
 class _Plan(_Struct, frozen=True):
@@ -187,7 +190,7 @@ def _read(written: _Plan) -> NetworkPlan:
             PackedConstant(
                 name=constant.name,
                 shape=constant.shape,
-                dtype=call.workload.arguments[constant.index].type.dtype,
+                dtype=constant.dtype or call.workload.arguments[constant.index].type.dtype,
                 workload=call.workload,
                 candidate=call.candidate,
                 index=constant.index,
@@ -231,6 +234,12 @@ def _constants(plan: NetworkPlan) -> tuple[_Constant, ...]:
         for index, name in call.constants.items():
             takers.setdefault(name, (call.name, index))
     return tuple(
-        _Constant(name=c.name, shape=c.shape, call=takers[c.name][0], index=takers[c.name][1])
+        _Constant(
+            name=c.name,
+            shape=c.shape,
+            call=takers[c.name][0],
+            index=takers[c.name][1],
+            dtype="" if c.dtype == c.workload.arguments[c.index].type.dtype else c.dtype,
+        )
         for c in plan.constants
     )

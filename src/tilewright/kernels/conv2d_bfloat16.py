@@ -15,13 +15,14 @@ from tilewright.core.element_types import element_type
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.floors import Work
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import HALF, Knob
 from tilewright.kernels.columns import Floats
 from tilewright.kernels.conv2d_dots import FEW, DotConvolution
 from tilewright.kernels.convolution import Convolution, convolution
-from tilewright.kernels.halves import PAIR, half_lanes, rounding_error
+from tilewright.kernels.halves import PAIR, half_lanes, multiplied_work, rounding_error
 from tilewright.kernels.ports import single_ports, usual_lanes
 
 
@@ -67,6 +68,10 @@ class Bfloat16Convolution(DotConvolution):
     def error_bound(self, workload: Workload) -> float:
         """See `rounding_error`."""
         return rounding_error(convolution(workload).summed)
+
+    def least_work(self, workload: Workload, target: Target) -> Work:
+        """At the rate of dot products."""
+        return multiplied_work(workload, target, convolution(workload).weight)
 
     def packed_types(self, workload: Workload, candidate: Candidate) -> Mapping[int, str]:
         """Weights are rounded ahead, and kept as bits: TVM makes singles of bfloat16."""

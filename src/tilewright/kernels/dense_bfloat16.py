@@ -17,10 +17,11 @@ from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
+from tilewright.cost.floors import Work
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import HALF
-from tilewright.kernels.halves import PAIR, half_lanes, rounding_error
+from tilewright.kernels.halves import PAIR, half_lanes, multiplied_work, rounding_error
 from tilewright.kernels.matrix_products import PackedDense, product
 from tilewright.kernels.ports import single_ports
 
@@ -72,6 +73,10 @@ class Bfloat16Dense(PackedDense):
     def error_bound(self, workload: Workload) -> float:
         """See `rounding_error`."""
         return rounding_error(product(workload).depth)
+
+    def least_work(self, workload: Workload, target: Target) -> Work:
+        """At the rate of dot products."""
+        return multiplied_work(workload, target, product(workload).weight)
 
     def packed_types(self, workload: Workload, candidate: Candidate) -> Mapping[int, str]:
         """Weights are rounded ahead, and kept as bits: TVM makes singles of bfloat16."""

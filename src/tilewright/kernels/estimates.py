@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.core.element_types import element_type
 from tilewright.core.forms import Form
@@ -33,7 +34,7 @@ def facts(
     """Of each setting: `estimate_s`, a rough time; `parallel_extent`, its independent pieces of
     work; and what the implementation tells besides."""
     demand = spec.demand(workload, target, resources, forms, settings)
-    demand = _lighter(demand, saved_bytes(workload, forms))
+    demand = _lighter(demand, np.array(saved_bytes(workload, forms)))
     return _columns(demand, target, resources, len(settings))
 
 
@@ -47,9 +48,9 @@ def saved_bytes(workload: Workload, forms: tuple[Form, ...]) -> int:
     )
 
 
-def _lighter(demand: Demand, saved: int) -> Demand:
+def _lighter(demand: Demand, saved: npt.NDArray[np.int64]) -> Demand:
     """A demand that moves fewer bytes: of the level that most come from."""
-    if not saved or not demand.traffic:
+    if not saved.any() or not demand.traffic:
         return demand
     most = max(demand.traffic, key=lambda level: float(np.max(demand.traffic[level])))
     less = np.maximum(demand.traffic[most] - saved, 0.0)
@@ -67,6 +68,7 @@ def facts_of_many(
     """`facts` of each workload in the setting of its place."""
     if isinstance(spec, DemandsOfMany):
         demand = spec.demand_of_many(workloads, target, resources, forms, settings)
+        demand = _lighter(demand, np.array([saved_bytes(each, forms) for each in workloads]))
         return _columns(demand, target, resources, len(settings))
     same = grouped([(workload.text, row) for row, workload in enumerate(workloads)])
     found: dict[str, Column] = {}

@@ -11,12 +11,14 @@ estimate.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from tilewright.core.forms import PLAIN, Form, stored_in
 from tilewright.core.records import Placement
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.kernels.base import HALF
 from tilewright.kernels.ports import Ports
+from tilewright.kernels.registry import applicable, precise_enough, takes
 from tilewright.kernels.spaces import ranked_defaults
 
 _SLOWER = 1.1
@@ -64,4 +66,7 @@ def _refused(
 
 
 def _fastest_s(call: TaskCall, ports: Ports, placement: Placement) -> float:
-    return ranked_defaults(call.workload, ports, placement)[0][1]
+    """The least estimate, infinite where nothing takes these forms."""
+    specs = applicable(call.workload, placement.target, placement.resources)
+    able = (precise_enough(s, placement) and takes(s, call.workload, ports) for s in specs)
+    return ranked_defaults(call.workload, ports, placement)[0][1] if any(able) else inf

@@ -6,8 +6,12 @@ lane: twice the rate of single precision, at an error of two roundings in each p
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.core.element_types import element_type
 from tilewright.core.targets import Target
+from tilewright.cost.floors import MEASURED, Work, least_work
+from tilewright.graph.workload import Workload
 from tilewright.kernels.base import HALF
 from tilewright.kernels.conv2d_dots import dot_units, lanes_of
 
@@ -22,6 +26,16 @@ _DEVIATIONS = 6.0
 def half_lanes(target: Target) -> tuple[int, ...]:
     """Lanes of singles for which the device has dot products of bfloat16."""
     return lanes_of(dot_units(target, _UNITS))
+
+
+def multiplied_work(workload: Workload, target: Target, weight: int) -> Work:
+    """The least work at the rate of dot products, with the weights in halves."""
+    whole = least_work(workload, target)
+    return replace(
+        whole,
+        speed=target.operations_per_cycle(HALF) / target.operations_per_cycle(MEASURED),
+        memory_bytes=whole.memory_bytes - workload.types[weight].bytes // 2,
+    )
 
 
 def rounding_error(length: int) -> float:

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 from tilewright.core.arguments import count_of, counts_of, named_of, one_of, texts_of
 from tilewright.core.errors import InternalError, UsageError, quoted
 from tilewright.core.forms import Form
+from tilewright.core.records import Precision
 from tilewright.core.scratch import FolderInUse, PrivateFolder
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.inputs import random_inputs
@@ -20,8 +21,6 @@ from tilewright.graph.tasks import Task, TaskKey
 
 Islands = Literal["run", "refuse"]
 """What becomes of nodes that cannot be compiled."""
-Precision = Literal["float32", "bfloat16"]
-"""The coarsest element type in which singles are multiplied and stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,9 +32,8 @@ def prepare_loaded(
     model: LoadedModel, options: ModelOptions, placement: records.Placement
 ) -> PreparedNetwork:
     """The same of a model that is loaded."""
-    allowed = replace(placement, precision=options.precision)
-    network = _cut(supported(model, options, placement), allowed)
-    return replace(network, precision=options.precision)
+    network = _cut(supported(model, options, placement), placement)
+    return replace(network, precision=placement.precision)
 
 
 def prepare_outline(

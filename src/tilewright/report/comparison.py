@@ -44,7 +44,7 @@ def fastest_peers(rows: Iterable[CompareRow]) -> dict[str, CompareRow]:
     speed-up."""
     fastest: dict[str, CompareRow] = {}
     for row in rows:
-        if not _counts(row):
+        if not counts(row):
             continue
         known = fastest.get(row.model)
         if known is None or row.speedup < known.speedup:
@@ -76,25 +76,29 @@ def against_baseline(
 ) -> AgainstBaseline | None:
     """Compare two runs on what both hold, a (model, peer) at a time; None when that is nothing."""
     pairs = _pairs(rows) & _pairs(earlier)
-    now = [row for row in rows if (row.model, row.peer) in pairs]
-    then = [row for row in earlier if (row.model, row.peer) in pairs]
+    now = [row for row in rows if _identity(row) in pairs]
+    then = [row for row in earlier if _identity(row) in pairs]
     now_mean = geomean_speedup(now)
     then_mean = geomean_speedup(then)
     if now_mean is None or then_mean is None:
         return None
     return AgainstBaseline(
-        models=tuple(dict.fromkeys(row.model for row in now if _counts(row))),
+        models=tuple(dict.fromkeys(row.model for row in now if counts(row))),
         now=now_mean,
         then=then_mean,
         other_threads={row.threads for row in now} != {row.threads for row in then},
     )
 
 
-def _pairs(rows: Iterable[CompareRow]) -> set[tuple[str, str]]:
-    return {(row.model, row.peer) for row in rows if _counts(row)}
+def _pairs(rows: Iterable[CompareRow]) -> set[tuple[str, str, str]]:
+    return {_identity(row) for row in rows if counts(row)}
 
 
-def _counts(row: CompareRow) -> bool:
+def _identity(row: CompareRow) -> tuple[str, str, str]:
+    return row.model, row.peer, row.own_precision
+
+
+def counts(row: CompareRow) -> bool:
     """Whether a peer ran in our network's precision, and was timed."""
     return row.precision == row.own_precision and _positive(row.speedup)
 

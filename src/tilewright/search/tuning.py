@@ -333,6 +333,7 @@ def neighbours_in_store(
             for similar in near
             for workload in similar[:_STORED]
             for outcome in store.outcomes(workload.key, placement.key)
+            if all(form.dtype in (None, placement.precision) for form in outcome.candidate.forms)
         ]
     )
     return {

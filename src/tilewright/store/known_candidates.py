@@ -19,7 +19,14 @@ from tilewright.core.arguments import error_of, text_of
 from tilewright.core.codec import FILE_NAMES, convert
 from tilewright.core.errors import StoreError, UsageError, close_matches
 from tilewright.core.forms import Form, form_texts
-from tilewright.core.records import Candidate, Measurement, Outcome, Placement, ShippedPlan
+from tilewright.core.records import (
+    Candidate,
+    Measurement,
+    Outcome,
+    Placement,
+    Precision,
+    ShippedPlan,
+)
 from tilewright.graph.arrange import arrange
 from tilewright.graph.plan import NetworkPlan, PlannedCall, lane_of
 from tilewright.graph.plan_fields import read_plan
@@ -29,7 +36,7 @@ from tilewright.kernels.plans import default_settings, in_sequence, with_candida
 from tilewright.kernels.registry import is_allowed
 from tilewright.kernels.spaces import MAX_ERROR, MAX_ERRORS, too_inexact
 from tilewright.kernels.stored_settings import refusals
-from tilewright.models.loaded import Precision, PreparedNetwork
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.store.base import Store
 from tilewright.store.interchange.lines import IMPORTED
 

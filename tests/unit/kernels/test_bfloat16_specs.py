@@ -16,12 +16,14 @@ from helpers.networks.graph_builder import Builder
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN, blocked, stored_in
 from tilewright.core.records import Candidate, Placement
-from tilewright.graph.network import Array
+from tilewright.cost.floors import least_work
+from tilewright.graph.network import Array, TensorType
+from tilewright.graph.operators import results_text
 from tilewright.graph.workload import Workload
 from tilewright.hardware.features import units_of
 from tilewright.kernels.conv2d_bfloat16 import SPEC as CONVOLUTION
 from tilewright.kernels.dense_bfloat16 import SPEC as DENSE
-from tilewright.kernels.estimates import facts, saved_bytes
+from tilewright.kernels.estimates import facts, facts_of_many, saved_bytes
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.half_forms import in_halves
 from tilewright.kernels.halves import half_lanes, rounding_error
@@ -151,6 +153,35 @@ def test_fewer_bytes_and_no_copy_take_less_time() -> None:
     assert saved_bytes(task, halves) == 2 * 256 * 28 * 28
     times = [default_candidate(task, forms, ON)[1] for forms in (single_, halves)]
     assert times[1] < 0.9 * times[0]
+
+
+@pytest.mark.parametrize("name", ["conv2d_winograd", "conv2d_bfloat16", "dense_bfloat16"])
+def test_facts_of_many_are_those_of_each(name: str) -> None:
+    spec = implementation(name)
+    task = dense(8, 64, 48) if name.startswith("dense") else conv(64, 64, extent=28)
+    form = stored_in(PLAIN if name.startswith("dense") else blocked(16), HALF)
+    forms = (form, PLAIN, form)
+    space = knob_space(spec, task, ON.target, ON.resources, forms)
+    found = [space.settings(number) for number in [*space][:5]]
+    each = facts(spec, task, ON.target, ON.resources, forms, found)["estimate_s"]
+    many = facts_of_many(spec, [task] * len(found), ON.target, ON.resources, forms, found)
+    np.testing.assert_allclose(many["estimate_s"], each)
+
+
+def test_the_least_work_is_at_the_rate_of_dot_products() -> None:
+    task = dense(8, 64, 48)
+    exact, halves = least_work(task, ON.target), DENSE.least_work(task, ON.target)
+    assert halves.speed == 2 * exact.speed and halves.flop == exact.flop
+    assert exact.memory_bytes - halves.memory_bytes == 2 * 64 * 48
+
+
+def test_what_no_kernel_takes_in_halves_is_left_in_single_precision() -> None:
+    b = Builder()
+    made = b.add("relu", b.input(4, 64))
+    last = b.add("opaque", made, model="AA==", results=results_text((TensorType((4, 64)),)))
+    network = fused(b, last)
+    forms = in_halves(network, choose_forms(network, ON.target, ON.resources), ON)
+    assert forms[made].dtype is None
 
 
 def test_errors_of_long_sums_cancel_out() -> None:

@@ -1,6 +1,6 @@
 """Schedule of the dense layer by dot products of bfloat16.
 
-    [the data rounded]
+    [the data rounded, where it is not there in halves]
     parallel (row tile, column chunk)     # `order` decides which is outside
       pairs along the depth
         row, vector of the block          # register tile, unrolled
@@ -24,6 +24,7 @@ from tilewright.compiler.lower.loops import finish_tile, spread
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.prefetch import Panel, mark_ahead
 from tilewright.core.targets import Resources, Target
+from tilewright.kernels.dense_bfloat16 import copied
 from tilewright.kernels.halves import PAIR
 from tilewright.kernels.matrix_products import MatrixProduct, product
 
@@ -33,7 +34,8 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     dense, settings = product(program.workload), program.settings
     block, lanes = settings["block"], target.lanes(program.workload.computed_in)
     schedule = program.schedule(program.in_blocks(_accumulator(program, dense, block), -1, block))
-    spread(schedule, schedule.get_sblock("copy"), lanes, resources.threads)
+    if copied(program.workload, program.candidate.forms):
+        spread(schedule, schedule.get_sblock("copy"), lanes, resources.threads)
     anchor = schedule.get_sblock("accumulator")
     *outer, chunk, lane, pair, term = schedule.get_loops(anchor)
     pieces, tile = [*outer, chunk], []
@@ -71,10 +73,11 @@ def _ahead(
     count = -(-dense.depth // PAIR)
     panel = Panel(
         argument=dense.weight,
-        size=dense.columns * count,
+        size=dense.columns * count * PAIR,
         distance=count * block * PAIR,
-        run=block,
+        run=block * PAIR,
         tiles=[tiles],
+        element_bytes=2,
     )
     step = next((step for step in STEPS if count % step == 0), 1)
     pairs = schedule.split(pair, [None, step]) if tiles[1] > 1 and step > 1 else [pair]
@@ -94,7 +97,9 @@ def _accumulator(program: Program, dense: MatrixProduct, block: int) -> te.Tenso
         value = mathematics.half(data.read([*leading, tirx.min(at, dense.depth - 1)]))
         return tirx.Select(at < dense.depth, value, tirx.const(0, value.ty.dtype))
 
-    copy = program.compute((*rows, PAIR * pairs), rounded, "copy")
+    source: Any = rounded
+    if copied(program.workload, program.candidate.forms):
+        source = program.compute((*rows, PAIR * pairs), rounded, "copy")
     axes = program.reduce_axes(pair=pairs, term=PAIR)
     pair, term = (axis.var for axis in axes)
     covered, axis = list(rows), dense.row_axis
@@ -106,7 +111,7 @@ def _accumulator(program: Program, dense: MatrixProduct, block: int) -> te.Tenso
         *leading, chunk, lane = position
         if axis is not None and covered[axis] > dense.rows:
             leading[axis] = tirx.min(leading[axis], dense.rows - 1)
-        value = copy(*leading, pair * PAIR + term)
+        value = source(*leading, pair * PAIR + term)
         return te.sum(half_product(value, weights(chunk, pair, lane, term)), axis=axes)
 
     return program.compute((*covered, -(-dense.columns // block), block), compute, "accumulator")

@@ -104,24 +104,34 @@ def converted(x: tirx.Expr, kind: str) -> tirx.Expr:
 
 
 def _to_bfloat16(x: tirx.Expr) -> tirx.Expr:
-    return tirx.reinterpret("bfloat16", upper_half(x))
+    return tirx.reinterpret("bfloat16", tirx.Cast("uint16", _upper_half(x)))
 
 
-def upper_half(x: tirx.Expr) -> tirx.Expr:
+def _upper_half(x: tirx.Expr) -> tirx.Expr:
     """The bits of a single rounded to bfloat16, ties to even; a NaN stays one."""
     bits = tirx.reinterpret("uint32", x)
     last = (bits >> _bits(16)) & _bits(1)
     nearest = (bits + _bits(0x7FFF) + last) >> _bits(16)
-    return tirx.Cast("uint16", tirx.Select(tirx.isnan(x), _bits(0x7FC0), nearest))
+    return tirx.Select(tirx.isnan(x), _bits(0x7FC0), nearest)
+
+
+def _finite_half(x: tirx.Expr) -> tirx.Expr:
+    """The same, and what is finite stays so: the lowest single, which masks are made of, is the
+    lowest half."""
+    bits = tirx.reinterpret("uint32", x)
+    size = bits & _bits(0x7FFFFFFF)
+    beyond = tirx.all(size >= _bits(0x7F7F8000), size < _bits(0x7F800000))
+    return tirx.Cast("uint16", tirx.Select(beyond, bits >> _bits(16), _upper_half(x)))
 
 
 def half(x: tirx.Expr) -> tirx.Expr:
-    """The upper half of a single, rounded; of a single that was widened it is what was there."""
+    """The upper half of a single, rounded, finite where the single is; of a single that was widened
+    it is what was there."""
     if isinstance(x, Call) and x.op == _REINTERPRET and isinstance(x.args[0], tirx.LShift):
         widened = x.args[0].a
         if isinstance(widened, tirx.Cast) and dtype(widened.value) == "uint16":
             return widened.value
-    return shared(x, upper_half)
+    return shared(x, _finite_half)
 
 
 def of_upper_half(upper: tirx.Expr) -> tirx.Expr:
