@@ -101,7 +101,7 @@ def fitting(block: int, channels: int) -> Form:
 
 
 @needs_halves
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(
     channels=st.sampled_from([3, 4, 8, 10, 16, 32]),
     filters=st.sampled_from([8, 16, 20, 48]),

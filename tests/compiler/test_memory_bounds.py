@@ -39,6 +39,8 @@ def conv(
     )
 
 
+_MORE = frozenset({"5x5", "1x7 and 7x1", "max pool"})
+"""Much like others."""
 CASES: dict[str, list[tuple[Workload, tuple[Form, ...]]]] = {
     "average pool": [
         (single("avg_pool2d", (1, 32, 8, 8), count_include_pad=include, **named), forms)
@@ -75,7 +77,10 @@ CASES: dict[str, list[tuple[Workload, tuple[Form, ...]]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.on_request if name in _MORE else ()) for name in CASES],
+)
 def test_operands_may_lie_at_the_edge_of_memory(name: str) -> None:
     cases = json.dumps([[task.text, form_texts(forms)] for task, forms in CASES[name]])
     done = subprocess.run(

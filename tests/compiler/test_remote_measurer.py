@@ -97,6 +97,7 @@ def test_results_come_from_the_device_and_are_checked(
     assert check.failure.instance.startswith("rpc:box@127.0.0.1:")
 
 
+@pytest.mark.on_request
 def test_sessions_are_renewed_before_the_server_ends_them(
     pair: Farm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +194,7 @@ def test_a_server_killed_in_the_middle_costs_nothing_while_another_is_there(tmp_
             assert isinstance(again, Measurement)
 
 
+@pytest.mark.on_request
 def test_the_only_server_killed_costs_one_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "RECONNECT_S", 1.0)
     with farm(1) as alone, measurer(alone, placement(alone)) as opened:

@@ -32,6 +32,7 @@ def test_an_interrupted_sweep_ends_with_130_and_leaves_no_process(tmp_path: Path
     assert not psutil.wait_procs(children, timeout=5)[1]
 
 
+@pytest.mark.on_request
 def test_two_at_once_say_the_same(tmp_path: Path) -> None:
     asked = [*COMMAND, *SWEEP, "--values", "0,1", "--format", "csv"]
     both = [

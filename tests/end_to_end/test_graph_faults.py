@@ -71,6 +71,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
     return folder
 
 
+@pytest.mark.on_request
 def test_interrupted_it_goes_on(interrupted: Path) -> None:
     assert not any(interrupted.glob("out/*"))
     kept = rows(interrupted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,8 @@ def test_single_precision_beside_it_knows_nothing_of_it(model: Path, folder: Pat
     assert all(":" not in form for form in stored(folder / "own"))
     used = {task["implementation"] for task in data["tasks"]}
     assert not any("bfloat16" in name for name in used)
+    done = call(folder, "profile", folder / "own", "--precision", "bfloat16")
+    assert done.code == 2 and "was compiled in float32" in done.err
 
 
 def test_a_comparison_names_both_precisions(folder: Path) -> None:
@@ -95,17 +98,13 @@ def test_it_is_compiled_in_python(model: Path) -> None:
     assert 0 < np.abs(halves - own).max() < 2e-2 * np.abs(own).max()
 
 
-def test_an_error_below_one_rounding_leaves_single_precision(model: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-
-    def listen(event: Event) -> None:
-        said.extend([event.message] if isinstance(event, Note) else [])
-
-    with tilewright.open(db="memory:", events=listen) as session:
-        made = session.optimize(model, budget=0, out=tmp_path, options=HALVES, max_error=1e-3)
-    assert made.result.max_rel_error < 1e-5
-    assert any("the network stays in float32" in each for each in said)
-    assert open_artifact(tmp_path).manifest.source.precision == "float32"
+def test_an_error_below_one_rounding_leaves_single_precision() -> None:
+    said: list[Event] = []
+    on = replace(local_placement(), precision="bfloat16")
+    assert optimizing._fine_enough(on, 4e-3, said.append) is on  # pyright: ignore[reportPrivateUsage]
+    fine = optimizing._fine_enough(on, 1e-3, said.append)  # pyright: ignore[reportPrivateUsage]
+    assert fine.precision == "float32"
+    assert [event.message for event in said if isinstance(event, Note)][0].endswith("in float32.")
 
 
 def test_an_error_that_is_too_large_ships_nothing(
@@ -129,8 +128,6 @@ def test_what_was_made_is_profiled_and_taken_again(model: Path, folder: Path) ->
         tasks = succeed(folder, *words)["tasks"]
         assert "dense_bfloat16" in {task["implementation"] for task in tasks}
         assert all(task["latency_s"] > 0 for task in tasks)
-    done = call(folder, "profile", folder / "own", "--precision", "bfloat16")
-    assert done.code == 2 and "was compiled in float32" in done.err
 
 
 MASKED = """<ir_version: 8, opset_import: ["" : 17]>

@@ -21,6 +21,7 @@ def profile(folder: Path, model: object, script: str) -> dict[str, Any]:
     return succeed(folder, "profile", model, *words)
 
 
+@pytest.mark.on_request
 @pytest.mark.slow
 def test_a_machine_of_one_watt(tmp_path: Path) -> None:
     data = profile(tmp_path, small_model(tmp_path / "small.onnx", filters=(8,)), ONE_WATT)

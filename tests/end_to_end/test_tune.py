@@ -76,7 +76,7 @@ def tune(folder: Path, *words: object, model: str = "net.onnx") -> dict[str, Any
 @pytest.mark.parametrize(
     ("level", "tuner"),
     [
-        ("op", "genetic"),
+        pytest.param("op", "genetic", marks=pytest.mark.on_request),
         pytest.param("subgraph", "droplet", marks=pytest.mark.slow),
     ],
 )
@@ -136,6 +136,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> tuple[Pa
     return folder, tune(folder, "--budget", 6)
 
 
+@pytest.mark.on_request
 @pytest.mark.slow
 def test_a_second_tuning_measures_nothing(tuned: tuple[Path, dict[str, Any]]) -> None:
     folder, first = tuned

@@ -43,6 +43,7 @@ def test_network_computes_something_sensible(name: str) -> None:
         assert output.std() > 1e-3
 
 
+@pytest.mark.on_request
 @pytest.mark.parametrize("name", ["nasnet_mobile", "vit_b16"])
 def test_second_item_of_a_batch_stands_alone(name: str) -> None:
     pair = load(name, batch=2)
@@ -53,6 +54,7 @@ def test_second_item_of_a_batch_stands_alone(name: str) -> None:
         np.testing.assert_allclose(batched[1:], alone, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.on_request
 @pytest.mark.parametrize("name", ["nasnet_mobile", "bert_base"])
 def test_items_of_a_batch_change_places(name: str) -> None:
     """Neither looks at the other, nor at where in the batch it stands."""
