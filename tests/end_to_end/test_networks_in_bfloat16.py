@@ -167,3 +167,21 @@ def test_what_cannot_be_asked_for(model: Path, tmp_path: Path) -> None:
         pytest.raises(TargetError, match="no products of bfloat16"),
     ):
         session.optimize(model, budget=0, out=tmp_path, options=HALVES)
+
+
+def test_its_time_is_predicted(model: Path, tmp_path: Path) -> None:
+    singles = succeed(tmp_path, "predict", model)
+    halves = succeed(tmp_path, "predict", model, "--precision", "bfloat16")
+    assert [singles["precision"], halves["precision"]] == ["float32", "bfloat16"]
+    kinds = {each["implementation"] for each in halves["operators"]}
+    assert {"conv2d_bfloat16", "dense_bfloat16"} <= kinds
+    assert not any("bfloat16" in each["implementation"] for each in singles["operators"])
+    half, single = (each["network"]["latency_s"] for each in (halves, singles))
+    assert 0.2 * single < half < single
+    refused = call(tmp_path, "predict", model, "--precision", "bfloat16", "--devices", "llvm")
+    assert refused.code == 2 and "devices are compared in float32" in refused.err
+    with (
+        tilewright.open(target="llvm -mcpu=haswell", db="memory:") as session,
+        pytest.raises(TargetError, match="no products of bfloat16"),
+    ):
+        session.predict("zoo:mlp", options=HALVES)

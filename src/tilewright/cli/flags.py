@@ -264,7 +264,32 @@ class ModelFlags(AnyShapesFlags):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ComputingFlags:
+class PrecisionFlag:
+    """In which precision a MODEL may be computed."""
+
+    precision: Annotated[
+        Precision,
+        Parameter(
+            group=_MODEL,
+            help="The coarsest type in which float32 may be multiplied and stored; sums stay in "
+            "float32.",
+        ),
+    ] = "float32"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PredictedModelFlags(PrecisionFlag, ModelFlags):
+    """What can be said about a MODEL whose time is predicted."""
+
+    def options(self, seed: int) -> ModelOptions:
+        """See `ModelFlags.options`."""
+        return replace(super().options(seed), precision=self.precision)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ComputingFlags(PrecisionFlag):
     """Which libraries may compute tasks beside our kernels, and in which precision."""
 
     libraries: Annotated[
@@ -276,14 +301,6 @@ class ComputingFlags:
             show_default=False,
         ),
     ] = ""
-    precision: Annotated[
-        Precision,
-        Parameter(
-            group=_MODEL,
-            help="The coarsest type in which float32 may be multiplied and stored; sums stay in "
-            "float32.",
-        ),
-    ] = "float32"
 
 
 @Parameter(name="*")

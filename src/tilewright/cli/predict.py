@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import ForecastChoiceFlags, ModelFlags, SharedFlags, TargetFlag
+from tilewright.cli.flags import ForecastChoiceFlags, PredictedModelFlags, SharedFlags, TargetFlag
 from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
@@ -52,7 +52,7 @@ def predict(
     *,
     asked: AskedFlags = AskedFlags(),
     choice: ForecastChoiceFlags = ForecastChoiceFlags(),
-    model_flags: ModelFlags = ModelFlags(),
+    model_flags: PredictedModelFlags = PredictedModelFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
     """Predict a network's time, power, energy and memory without compiling it.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tilewright.core.display import Displayed
+from tilewright.core.records import Precision
 from tilewright.core.results import NetworkResult
 
 METRICS = ("latency", "power", "energy", "memory")
@@ -122,13 +123,15 @@ class NetworkForecast:
 class PredictResult(NetworkResult, Displayed):
     """`tilewright predict`; `network` is None for a table of operators. `metrics` are those that
     were asked for; without latency a network has no `operators`. `energy_reason` says why there is
-    neither power nor energy, where one of them was asked for."""
+    neither power nor energy, where one of them was asked for. `precision` is the coarsest type that
+    was allowed."""
 
     settings: str
     network: NetworkForecast | None
     operators: tuple[OperatorForecast, ...]
     metrics: tuple[str, ...] = METRICS
     energy_reason: str = ""
+    precision: Precision = "float32"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

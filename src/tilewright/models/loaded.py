@@ -33,8 +33,9 @@ class ModelOptions:
     cannot be compiled are left to ONNX Runtime, or with `islands="refuse"` the model is refused.
     `libraries` names those that may compute other tasks, too, where they were measured to be
     faster: "onnxruntime". With `precision="bfloat16"` singles may be multiplied and stored in that
-    type, while sums stay in single precision. `optimize`, `tune`, `compare` and `profile` heed
-    both. Lists and numpy's numbers are accepted too. Raises `UsageError` for other kinds.
+    type, while sums stay in single precision. `optimize`, `tune`, `compare`, `profile` and
+    `predict` heed both. Lists and numpy's numbers are accepted too. Raises `UsageError` for other
+    kinds.
     """
 
     batch: int | None = None

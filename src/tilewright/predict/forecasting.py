@@ -143,6 +143,7 @@ class Forecaster:
             operators=tuple(operators),
             metrics=tuple(metrics),
             energy_reason=reason,
+            precision=placement.precision,
         )
 
     def _energies(

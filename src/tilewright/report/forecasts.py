@@ -146,6 +146,8 @@ def forecast_summary(result: PredictResult) -> Table:
     if "energy" in result.metrics:
         energy = unknown if network.energy_j is None else shown.joules(network.energy_j)
         rows.append(("energy", network.energy_j, energy))
+    if result.precision != "float32":
+        rows.append(("precision", None, result.precision))
     return facts_table(result.model, rows)
 
 

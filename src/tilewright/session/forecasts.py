@@ -35,7 +35,7 @@ from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.gpus import is_cuda
 from tilewright.insight import evaluating, explaining, studies
 from tilewright.insight.cuda_explaining import cuda_explainer
-from tilewright.measure.targeting import placement_of, usable_placement
+from tilewright.measure.targeting import allowing, placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
@@ -120,19 +120,20 @@ class ForecastVerbs(Opened):
 
         `settings` is "default", "best" or "shipped"; `metrics` are among "latency", "power",
         "energy" and "memory", by default all. Implementations whose error bound is above
-        `max_error` are not used. Each kernel's time has a source: exact (this kernel was measured),
-        interpolated (kernels of similar sizes were measured), model (a fitted model), facts (the
-        kernel's facts and a GPU's datasheet), or roofline (a lower bound).
+        `max_error` are not used. With a precision in `options` the network is predicted in that.
+        Each kernel's time has a source: exact (this kernel was measured), interpolated (kernels of
+        similar sizes were measured), model (a fitted model), facts (the kernel's facts and a GPU's
+        datasheet), or roofline (a lower bound).
         """
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = (
-            allowed_error(max_error),
+            allowed_error(max_error, said.precision),
             energies.known_metrics(texts_of(metrics, "metrics")),
         )
-        argument = self._given(model, said).argument
-        forecaster = forecasting.forecaster_of(self.foreseen, self.records, self.events, allowed)
+        argument, placement = self._given(model, said).argument, allowing(self.foreseen, said)
+        forecaster = forecasting.forecaster_of(placement, self.records, self.events, allowed)
         self.events(Stage(name="import", detail=argument))
-        return forecaster.network(prepare(argument, said, self.foreseen), chosen, wanted)
+        return forecaster.network(prepare(argument, said, placement), chosen, wanted)
 
     def planning_data(
         self,
@@ -149,6 +150,11 @@ class ForecastVerbs(Opened):
         other arguments are those of `predict`.
         """
         said = options_of(options, self.seed)
+        if said.precision != "float32":
+            raise UsageError(
+                f"devices are compared in float32, not in {said.precision}",
+                hint="Leave the precision out.",
+            )
         argument = self._given(model, said).argument
         asked = PlanningRequest(said, checked_settings(settings), allowed_error(max_error))
         places = placements_of(texts_of(devices, "devices"), self._tracker, self._threads)
@@ -169,12 +175,13 @@ class ForecastVerbs(Opened):
         table.
         """
         said, chosen = options_of(options, self.seed), checked_settings(settings)
-        allowed, wanted = allowed_error(max_error), texts_of(metrics, "metrics")
+        allowed = allowed_error(max_error, said.precision)
+        placement, wanted = allowing(self.foreseen, said), texts_of(metrics, "metrics")
         texts = tables.read_texts(path_of(table, "table"), "operator")
-        networks = ((text, prepare_outline(text, said, self.foreseen)) for text in texts)
-        return forecasting.forecaster_of(
-            self.foreseen, self.records, self.events, allowed
-        ).operators(networks, chosen, wanted)
+        networks = ((text, prepare_outline(text, said, placement)) for text in texts)
+        return forecasting.forecaster_of(placement, self.records, self.events, allowed).operators(
+            networks, chosen, wanted
+        )
 
     def explain(
         self,
