@@ -19,6 +19,7 @@ from tilewright.deploy import graph_account, publishing, sharing, shipment
 from tilewright.deploy.manifest import MANIFEST
 from tilewright.deploy.racing import Race
 from tilewright.deploy.reserve import FEW, PLAIN, LineUp, Reserve
+from tilewright.deploy.sharing import ALONE, OtherShapes
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import PlanResult
 from tilewright.hardware.device import is_local
@@ -68,10 +69,9 @@ def ship(
     placement: Placement,
     store: Store,
     events: EventSink,
-    earlier: Sequence[NetworkPlan] = (),
+    others: OtherShapes = ALONE,
 ) -> Shipped:
-    """The same; weights are packed as in `earlier` plans, those of other shapes, where that costs
-    little."""
+    """The same; weights are packed as in plans of other shapes where that costs little."""
     budget = Budget(request.budget)
     tuner_factory(request.tuner)
     access = access_to(placement.device)
@@ -110,7 +110,7 @@ def ship(
         budget=budget,
         run=run,
         states=frozenset(r.state for r in runs),
-        earlier=earlier,
+        others=others,
     )
     try:
         with publishing.staging(request.folder) as made:
@@ -157,7 +157,7 @@ class _Work:
     budget: Budget
     run: Run
     states: frozenset[str]
-    earlier: Sequence[NetworkPlan]
+    others: OtherShapes
     search: NetworkSearch = field(init=False)
     reserve: Reserve = field(init=False)
     with_graph: bool = field(init=False)
@@ -297,9 +297,9 @@ class _Work:
         if challenger is not None:
             measurer.rest()
             race.challenge(challenger)
-        if self.earlier:
+        if self.others != ALONE:
             measurer.rest()
-            sharing.agree(race, self.earlier, self.store, self.request.max_error)
+            sharing.agree(race, self.others, self.store, self.request.max_error)
         return race
 
     def _with_graph(

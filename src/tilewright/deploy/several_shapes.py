@@ -37,10 +37,12 @@ from tilewright.deploy.shape_set import (
     varied_axes,
     write_shape_set,
 )
+from tilewright.deploy.sharing import OtherShapes
 from tilewright.graph.inputs import input_ranges, random_inputs
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.measure import checking, targeting
+from tilewright.plan.preparation import prepare
 from tilewright.report import displays
 from tilewright.search.levels import OptimizeRequest
 from tilewright.store.base import Store
@@ -122,13 +124,18 @@ def ship_each(
     events: EventSink,
 ) -> list[MadeShape]:
     """An artifact for each shape, below `folder`, made one after the other; each packs its weights
-    as those before it where that costs little."""
+    as those before it, the first one as those after it would, where that costs little."""
     made: list[MadeShape] = []
+    later = [
+        prepare(request.model, request.options, targeting.allowing(placement, request.options)).plan
+        for _, request in shapes[1:]
+    ]
     for number, (sizes, request) in enumerate(shapes, 1):
         events(Stage(name="shape", detail=f"{described(sizes)} ({number} of {len(shapes)})"))
         name = folder_name(sizes)
         request = replace(request, folder=folder / name)
-        shipped = ship(request, placement, store, events, [each.plan for each in made])
+        others = OtherShapes([each.plan for each in made], later[number - 1 :])
+        shipped = ship(request, placement, store, events, others)
         fingerprint = read_manifest(request.folder).fingerprint
         member = Member(folder=name, sizes=dict(sizes), fingerprint=fingerprint)
         made.append(_made(member, shipped))

@@ -3,17 +3,23 @@
     batch 1: conv2d_direct, weights 4x16x3x3x16x16
     batch 4: conv2d_direct, weights 2x16x3x3x16x32  →  4x16x3x3x16x16, where that costs little
 
-The plan of a shape raced already. It races once more against one in which every task packs its
+The plan of a shape raced already. It races once more against one in which every call packs its
 weights as an earlier shape does, with the best settings that do so. Where that is too slow, the
-tasks that lose most time per byte keep weights of their own. How slow is told by the tasks that
+calls that lose most time per byte keep weights of their own. How slow is told by the calls that
 changed, in their places: whole networks of equal kernels differ by more than sharing may cost.
+
+    batch 16: conv2d_winograd, weights 36x32x512x16  →  conv2d_winograd2, 16x32x512x16, as batch 1
+
+Later shapes may lose more by an earlier one's packing than that one would by theirs: in estimated
+time, relative to the network, and in size. Then the earlier one races a plan that packs as they
+would.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
@@ -22,10 +28,9 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.deploy.racing import Race, timing_of
 from tilewright.graph.plan import NetworkPlan, PlannedCall
 from tilewright.graph.plan_result import PlanResult
-from tilewright.graph.tasks import TaskKey
-from tilewright.kernels.plans import with_candidates
+from tilewright.kernels.plans import with_each
 from tilewright.kernels.registry import implementation
-from tilewright.kernels.spaces import TaskSpace, spaces
+from tilewright.kernels.spaces import ranked_defaults, spaces
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import known_outcomes, own, ranked
 
@@ -40,11 +45,23 @@ Packing = tuple[str, tuple[tuple[int, tuple[int, ...]], ...]]
 """Implementation, and by argument the physical shape of each constant."""
 
 
-def agree(race: Race, earlier: Sequence[NetworkPlan], store: Store, max_error: float) -> None:
-    """Race the winner against plans that share weights with `earlier` ones; one of them goes to the
+@dataclass(frozen=True, slots=True)
+class OtherShapes:
+    """Plans of other shapes of a network: those that were made, and the default ones of those that
+    will be."""
+
+    earlier: Sequence[NetworkPlan] = ()
+    later: Sequence[NetworkPlan] = ()
+
+
+ALONE = OtherShapes()
+
+
+def agree(race: Race, others: OtherShapes, store: Store, max_error: float) -> None:
+    """Race the winner against plans that share weights with `others`; one of them goes to the
     front where it is nearly as fast."""
     best = race.winner
-    change = _Agreement(best.plan, earlier, race.placement, store, max_error).changes()
+    change = Agreement(best.plan, others, race.placement, store, max_error).changes()
     if not change:
         return
     found = _raced(race, best, change, SHARED)
@@ -58,33 +75,33 @@ def agree(race: Race, earlier: Sequence[NetworkPlan], store: Store, max_error: f
 
 
 def _raced(
-    race: Race, best: PlanResult, change: Mapping[TaskKey, Candidate], name: str
+    race: Race, best: PlanResult, change: Mapping[str, Candidate], name: str
 ) -> PlanResult | None:
     """The winner with some candidates changed, after a race; None where it gave wrong results or
     lost before."""
-    plan = with_candidates(best.plan, change)
-    kept = {call.name: best.call(call.name) for call in plan.calls if call.task not in change}
+    plan = with_each(best.plan, change)
+    kept = {call.name: best.call(call.name) for call in plan.calls if call.name not in change}
     race.challenge(PlanResult(name=name, plan=plan, calls=kept))
     return next((each for each in race.finished if each.name == name), None)
 
 
 def _losses_s(
-    found: PlanResult, before: PlanResult, change: Mapping[TaskKey, Candidate]
-) -> dict[TaskKey, float | None]:
-    """Time that all calls of each changed task lose in their places; None where it is unknown."""
-    losses: dict[TaskKey, float | None] = dict.fromkeys(change)
-    for key in change:
-        own_s, now_s = before.task(key).in_place_s, found.task(key).in_place_s
+    found: PlanResult, before: PlanResult, change: Mapping[str, Candidate]
+) -> dict[str, float | None]:
+    """Time that each changed call loses in its place; None where it is unknown."""
+    losses: dict[str, float | None] = dict.fromkeys(change)
+    for name in change:
+        own_s, now_s = before.call(name).in_place_s, found.call(name).in_place_s
         if own_s is not None and now_s is not None:
-            losses[key] = before.plan.tasks[key].count * (now_s - own_s)
+            losses[name] = now_s - own_s
     return losses
 
 
 def _slower(
-    found: PlanResult, own_plan: NetworkPlan, change: Mapping[TaskKey, Candidate], race: Race
+    found: PlanResult, own_plan: NetworkPlan, change: Mapping[str, Candidate], race: Race
 ) -> float:
-    """How many times as slow as before a plan is with some tasks changed: by these tasks alone,
-    where all were timed in their places."""
+    """How many times as slow as before a plan is with some calls changed: by these alone, where all
+    were timed in their places."""
     before = _before(own_plan, race)
     losses = [*_losses_s(found, before, change).values()]
     known = [loss for loss in losses if loss is not None]
@@ -94,18 +111,18 @@ def _slower(
 
 
 def _affordable(
-    found: PlanResult, own_plan: NetworkPlan, change: Mapping[TaskKey, Candidate], race: Race
-) -> dict[TaskKey, Candidate]:
+    found: PlanResult, own_plan: NetworkPlan, change: Mapping[str, Candidate], race: Race
+) -> dict[str, Candidate]:
     """Of the changes those that together lose no more time than aimed at, what saves most bytes per
     second first."""
     before, sizes = _before(own_plan, race), _weight_bytes(own_plan)
-    losses = {key: loss or 0.0 for key, loss in _losses_s(found, before, change).items()}
+    losses = {name: loss or 0.0 for name, loss in _losses_s(found, before, change).items()}
     left_s = (_AIM - 1) * timing_of(before).latency_s
-    kept: dict[TaskKey, Candidate] = {}
-    for key in sorted(change, key=lambda key: losses[key] / max(1, sizes[key])):
-        if losses[key] <= left_s:
-            kept[key] = change[key]
-            left_s -= max(0.0, losses[key])
+    kept: dict[str, Candidate] = {}
+    for name in sorted(change, key=lambda name: losses[name] / max(1, sizes[name])):
+        if losses[name] <= left_s:
+            kept[name] = change[name]
+            left_s -= max(0.0, losses[name])
     return kept
 
 
@@ -114,69 +131,101 @@ def _before(own_plan: NetworkPlan, race: Race) -> PlanResult:
     return next(each for each in race.finished if each.plan == own_plan)
 
 
-def _weight_bytes(plan: NetworkPlan) -> dict[TaskKey, int]:
-    """Bytes of the packed constants of all calls of each task."""
+def _weight_bytes(plan: NetworkPlan) -> dict[str, int]:
+    """Bytes of the packed constants of each call."""
     sizes = {c.name: prod(c.shape) * element_type(c.dtype).bytes for c in plan.constants}
-    found = dict.fromkeys(plan.tasks, 0)
-    for call in plan.calls:
-        found[call.task] += sum(sizes[name] for name in call.constants.values())
-    return found
+    return {call.name: sum(map(sizes.__getitem__, call.constants.values())) for call in plan.calls}
 
 
 @dataclass(frozen=True, slots=True)
-class _Agreement:
-    """What a plan would have to change to pack its weights as earlier ones do."""
+class Agreement:
+    """What a plan would have to change to pack its weights as others do."""
 
     plan: NetworkPlan
-    earlier: Sequence[NetworkPlan]
+    others: OtherShapes
     placement: Placement
     store: Store
     max_error: float
 
-    def changes(self) -> dict[TaskKey, Candidate]:
-        """Other candidates for the tasks whose packing no earlier plan has, where there are any."""
-        known = [{call.name: call for call in plan.calls} for plan in self.earlier]
-        found: dict[TaskKey, Candidate] = {}
+    def changes(self) -> dict[str, Candidate]:
+        """Other candidates for the calls whose packing no earlier plan has, or, where there is no
+        earlier one, for those that suit later ones better, where there are any."""
+        found: dict[str, Candidate] = {}
         for call in self.plan.calls:
-            theirs = [calls[call.name] for calls in known if call.name in calls]
-            wanted = [_packing(each, each.candidate) for each in theirs]
-            packs = _packing(call, call.candidate)
-            if call.task in found or not packs[1] or not wanted or packs in wanted:
+            packs = packing_of(call, call.candidate)
+            theirs = _calls_named(call.name, self.others.earlier)
+            wanted = [packing_of(each, each.candidate) for _, each in theirs]
+            if not packs[1] or packs in wanted:
                 continue
-            candidate = self._best_of(call, wanted)
+            candidate = self._best_of(call, wanted or self._suiting_later(call))
             if candidate is not None:
-                found[call.task] = candidate
+                found[call.name] = candidate
         return found
+
+    def _suiting_later(self, call: PlannedCall) -> list[Packing]:
+        """Packings of later plans that cost this one less than its own costs them: in time,
+        relative to the whole network, times values that are stored."""
+        packs = packing_of(call, call.candidate)
+        found: list[Packing] = []
+        for plan, theirs in _calls_named(call.name, self.others.later):
+            wanted = packing_of(theirs, theirs.candidate)
+            if wanted[1] and wanted != packs:
+                ours = self.loss(self.plan, call, wanted) * _values(wanted)
+                if ours < self.loss(plan, theirs, packs) * _values(packs):
+                    found.append(wanted)
+        return found
+
+    def loss(self, plan: NetworkPlan, call: PlannedCall, wanted: Packing) -> float:
+        """By which part of a plan's time a call is estimated to be slower with another packing than
+        with its own, infinite where it cannot have it."""
+        own_s, other_s = (
+            next((seconds for _, seconds in self._estimated(call, [packing])), inf)
+            for packing in (packing_of(call, call.candidate), wanted)
+        )
+        return (other_s - own_s) / self._estimate_s(plan) if own_s < inf else inf
+
+    def _estimate_s(self, plan: NetworkPlan) -> float:
+        return sum(
+            task.count * ranked_defaults(task.workload, task.forms, self.placement)[0][1]
+            for task in plan.tasks.values()
+        )
 
     def _best_of(self, call: PlannedCall, wanted: Sequence[Packing]) -> Candidate | None:
         """The fastest that is known to pack in one of some ways, else the one that is estimated to
         be."""
-        for candidate in (*self._measured(call), *self._estimated(call, wanted)):
-            if _packing(call, candidate) in wanted:
+        for candidate in self._measured(call):
+            if packing_of(call, candidate) in wanted:
                 return candidate
-        return None
+        return next((candidate for candidate, _ in self._estimated(call, wanted)), None)
 
     def _measured(self, call: PlannedCall) -> list[Candidate]:
         task = self.plan.tasks[call.task]
         known = ranked(own(known_outcomes(task, self.store, self.placement)))
         return [measurement.candidate for measurement in known]
 
-    def _estimated(self, call: PlannedCall, wanted: Sequence[Packing]) -> Iterator[Candidate]:
-        """Candidates of the implementations that are wanted, by estimate."""
+    def _estimated(
+        self, call: PlannedCall, wanted: Sequence[Packing]
+    ) -> Iterator[tuple[Candidate, float]]:
+        """Candidates that pack in one of the ways that are wanted and their estimates, space after
+        space, the fastest of each first."""
         names = {name for name, _ in wanted}
-        forms = call.candidate.forms
-        offered = spaces(call.workload, forms, self.placement, self.max_error)
-        for space in offered:
+        for space in spaces(call.workload, call.candidate.forms, self.placement, self.max_error):
             if space.spec.name in names:
-                yield from _by_estimate(space)
+                for place in np.argsort(space.estimates_s)[:_TRIED]:
+                    candidate = space.part.candidate(int(space.numbers[place]))
+                    if packing_of(call, candidate) in wanted:
+                        yield candidate, float(space.estimates_s[place])
 
 
-def _by_estimate(space: TaskSpace) -> Iterator[Candidate]:
-    for place in np.argsort(space.estimates_s)[:_TRIED]:
-        yield space.part.candidate(int(space.numbers[place]))
+def _calls_named(name: str, plans: Sequence[NetworkPlan]) -> list[tuple[NetworkPlan, PlannedCall]]:
+    return [(plan, call) for plan in plans for call in plan.calls if call.name == name]
 
 
-def _packing(call: PlannedCall, candidate: Candidate) -> Packing:
+def _values(packing: Packing) -> int:
+    return sum(prod(shape) for _, shape in packing[1])
+
+
+def packing_of(call: PlannedCall, candidate: Candidate) -> Packing:
     """How a candidate packs the constants of a call; those that it takes as they are left out."""
     shapes = implementation(candidate.implementation).packed_shapes(call.workload, candidate)
     kept = ((index, tuple(shape)) for index, shape in shapes.items() if index in call.constants)

@@ -85,13 +85,18 @@ def in_sequence(
 
 
 def with_candidates(plan: NetworkPlan, chosen: Mapping[TaskKey, Candidate]) -> NetworkPlan:
-    """The plan with other candidates for some of its tasks; weights are packed as they want.
+    """The plan with other candidates for some of its tasks, see `with_each`."""
+    return with_each(plan, {c.name: chosen[c.task] for c in plan.calls if c.task in chosen})
+
+
+def with_each(plan: NetworkPlan, chosen: Mapping[str, Candidate]) -> NetworkPlan:
+    """The plan with other candidates for the calls that are named; weights are packed as they want.
 
     Raises InternalError for a candidate in other forms than its task's.
     """
     calls: list[PlannedCall] = []
     for call in plan.calls:
-        candidate = chosen.get(call.task, call.candidate)
+        candidate = chosen.get(call.name, call.candidate)
         if candidate.forms != call.candidate.forms:
             raise InternalError(f"a candidate in other forms for call {call.name!r}: {candidate}")
         calls.append(replace(call, candidate=candidate))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -58,7 +59,8 @@ def timing(seconds: float) -> Timing:
 
 
 def agreed(networks: tuple[PreparedNetwork, PreparedNetwork], race: FakeRace) -> PlanResult:
-    sharing.agree(cast(Race, race), [networks[1].plan], NOTHING_KNOWN, 1e-4)
+    others = sharing.OtherShapes(earlier=[networks[1].plan])
+    sharing.agree(cast(Race, race), others, NOTHING_KNOWN, 1e-4)
     return race.winner
 
 
@@ -114,3 +116,36 @@ def test_none_are_where_each_costs_too_much(
 def test_nothing_to_agree_on(networks: tuple[PreparedNetwork, PreparedNetwork]) -> None:
     race = FakeRace([own(networks[1])], {})
     assert agreed(networks, race).name == "tuned" and not race.came
+
+
+def test_the_first_shape_packs_as_suits_those_after_it(
+    networks: tuple[PreparedNetwork, PreparedNetwork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, four = networks
+    losses = {id(one.plan): 0.01, id(four.plan): 0.001}
+
+    def loss(_agreement: object, plan: object, *_call_and_packing: object) -> float:
+        return losses[id(plan)]
+
+    monkeypatch.setattr(sharing.Agreement, "loss", loss)
+    race = FakeRace([own(one)], {sharing.SHARED: 1.0})
+    others = sharing.OtherShapes(later=[four.plan])
+    sharing.agree(cast(Race, race), others, NOTHING_KNOWN, 1e-4)
+    assert not race.came, "it would lose more than the later one"
+    losses[id(one.plan)] = 0.0001
+    sharing.agree(cast(Race, race), others, NOTHING_KNOWN, 1e-4)
+    assert race.came == [sharing.SHARED]
+    assert contents(one, race.winner) == contents(four, own(four))
+
+
+def test_the_loss_by_another_packing() -> None:
+    many, one = (
+        prepare("op:conv2d[c=512,h=7,out=512,k=3,pad=1]", ModelOptions(batch=batch), PLACE).plan
+        for batch in (16, 1)
+    )
+    agreement = sharing.Agreement(many, sharing.OtherShapes(), PLACE, NOTHING_KNOWN, 1e-4)
+    (call,), (other,) = many.calls, one.calls
+    packs, theirs = (sharing.packing_of(each, each.candidate) for each in (call, other))
+    assert agreement.loss(many, call, packs) == 0
+    assert packs == theirs or 0 < agreement.loss(many, call, theirs) < 10
+    assert agreement.loss(many, call, ("conv2d_direct", ((1, (3, 5, 7)),))) == inf
