@@ -213,18 +213,32 @@ def test_a_change_of_layout_keeps_the_bits_of_halves() -> None:
     assert "float32" not in text
 
 
-def test_rounding_is_to_the_nearest_ties_to_even_and_finite_where_numbers_are() -> None:
-    values = np.array(
-        [1.0, 1.0 + 2**-8, 1.0 + 3 * 2**-8, np.inf, -np.inf, np.nan, -0.0, 1e-40, 3.4e38, -3.4e38],
-        np.float32,
-    )
+@pytest.mark.parametrize(
+    "on", [PLACEMENT, pytest.param(HERE, marks=needs_halves)], ids=["integers", "instruction"]
+)
+@pytest.mark.parametrize("size", [7, 1024])
+def test_rounding_is_to_the_nearest_and_finite_where_numbers_are(on: Placement, size: int) -> None:
+    values = np.random.default_rng(size).integers(0, 2**32, size, np.uint32).view(np.float32)
+    values[~(np.abs(values) > 1.2e-38)] = 1.0 + 2**-8  # ties to even
+    values[:7] = [1.0 + 3 * 2**-8, np.inf, -np.inf, np.nan, -0.0, 3.4e38, -3.4e38]
     task = workload([values.shape], step("identity", 0))
     forms = (PLAIN, stored_in(PLAIN, HALF))
-    candidate, _ = default_candidate(task, forms, replace(PLACEMENT, precision=HALF))
-    kernel = build_kernel(task, candidate, PLACEMENT.target, PLACEMENT.resources)
-    found = kernel.run([values])
-    np.testing.assert_array_equal(found, stored_as(values, forms[1]))
-    assert list(found[1:3]) == [1.0, 1.015625] and np.isfinite(found[-2:]).all()
+    candidate, _ = default_candidate(task, forms, replace(on, precision=HALF))
+    found = build_kernel(task, candidate, on.target, on.resources).run([values])
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(found, stored_as(values, forms[1]))
+    assert found[0] == 1.015625 and np.isfinite(found[5:7]).all()
+    text = rendered(task, candidate, on.target, on.resources, "asm")
+    assert ("vcvtneps2bf16" in text) == (on is HERE)
+
+
+@needs_halves
+def test_what_is_too_small_for_a_normal_number_becomes_less() -> None:
+    values = np.array([1e-40, -9e-39, 1.1e-38], np.float32)
+    task = workload([values.shape], step("identity", 0))
+    candidate, _ = default_candidate(task, (PLAIN, stored_in(PLAIN, HALF)), HERE)
+    found = build_kernel(task, candidate, HERE.target, HERE.resources).run([values])
+    assert (np.abs(found) <= 1.2e-38).all()
 
 
 def test_halves_are_timed_on_normal_numbers() -> None:

@@ -13,6 +13,8 @@ from functools import wraps
 from tvm import tirx
 from tvm.ir import Call, Op
 
+from tilewright.compiler.lower import rounding
+
 Unary = Callable[[tirx.Expr], tirx.Expr]
 Bindings = list[tuple[tirx.Var, tirx.Expr]]
 _BINDINGS: ContextVar[Bindings | None] = ContextVar("_BINDINGS", default=None)
@@ -115,15 +117,6 @@ def _upper_half(x: tirx.Expr) -> tirx.Expr:
     return tirx.Select(tirx.isnan(x), _bits(0x7FC0), nearest)
 
 
-def _finite_half(x: tirx.Expr) -> tirx.Expr:
-    """The same, and what is finite stays so: the lowest single, which masks are made of, is the
-    lowest half."""
-    bits = tirx.reinterpret("uint32", x)
-    size = bits & _bits(0x7FFFFFFF)
-    beyond = tirx.all(size >= _bits(0x7F7F8000), size < _bits(0x7F800000))
-    return tirx.Cast("uint16", tirx.Select(beyond, bits >> _bits(16), _upper_half(x)))
-
-
 def half(x: tirx.Expr) -> tirx.Expr:
     """The upper half of a single, rounded, finite where the single is; of a single that was widened
     it is what was there."""
@@ -131,7 +124,7 @@ def half(x: tirx.Expr) -> tirx.Expr:
         widened = x.args[0].a
         if isinstance(widened, tirx.Cast) and dtype(widened.value) == "uint16":
             return widened.value
-    return shared(x, _finite_half)
+    return rounding.rounded(x)
 
 
 def of_upper_half(upper: tirx.Expr) -> tirx.Expr:
