@@ -15,7 +15,7 @@ whenever a block of keys has a larger one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil, prod
+from math import ceil
 
 import numpy as np
 
@@ -23,11 +23,12 @@ from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
+from tilewright.graph.network import TensorType
 from tilewright.graph.operators.attention import Heads, heads_of, visible_keys
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob, Workspaces, anchored
 from tilewright.kernels.columns import Bools, column
-from tilewright.kernels.ports import Ports, plain_ports
+from tilewright.kernels.ports import Ports, Widening, plain_ports
 from tilewright.kernels.register_tile import (
     RegisterTile,
     TiledSums,
@@ -49,7 +50,7 @@ def extents(workload: Workload) -> Heads:
     return heads_of(operands, **step.named)  # pyright: ignore[reportArgumentType]
 
 
-class Attention(TiledSums, Unpacked):
+class Attention(Widening, TiledSums, Unpacked):
     """Spec of the kernel."""
 
     name = "attention_rows"
@@ -57,21 +58,29 @@ class Attention(TiledSums, Unpacked):
 
     def buffers(
         self, workload: Workload, settings: Settings, lanes: int
-    ) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of what a piece of work keeps: keys as columns and values in lines, both in
+    ) -> Mapping[str, TensorType]:
+        """What a piece of work keeps: keys as columns and values in lines, both in
         chunks of vectors; of a tile of queries, these, their scores, sums in registers, the largest
         score in each lane, and what results are divided by."""
         heads = extents(workload)
         rows, (keys, values) = int(settings["tile_rows"]), (int(settings[n]) for n in _VECTORS)
         return {
-            "columns": (ceil(heads.keys / (keys * lanes)), heads.depth, keys * lanes),
-            "lines": (ceil(heads.width / (values * lanes)), heads.keys, values * lanes),
-            "scaled": (rows, heads.depth),
-            "scores": (rows, ceil(heads.keys / lanes) * lanes),
-            "sums": (rows, max(keys, values), lanes),
-            "largest": (rows, lanes),
-            "total": (lanes,),
-            "factor": (rows,),
+            "columns": TensorType((ceil(heads.keys / (keys * lanes)), heads.depth, keys * lanes)),
+            "lines": TensorType((ceil(heads.width / (values * lanes)), heads.keys, values * lanes)),
+            "scaled": TensorType((rows, heads.depth)),
+            **self.tile_buffers(workload, rows, max(keys, values), lanes),
+        }
+
+    def tile_buffers(
+        self, workload: Workload, rows: int, vectors: int, lanes: int
+    ) -> Mapping[str, TensorType]:
+        """Of those, what a tile of rows needs behind its queries, with so many vectors of sums."""
+        return {
+            "scores": TensorType((rows, ceil(extents(workload).keys / lanes) * lanes)),
+            "sums": TensorType((rows, vectors, lanes)),
+            "largest": TensorType((rows, lanes)),
+            "total": TensorType((lanes,)),
+            "factor": TensorType((rows,)),
         }
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
@@ -144,11 +153,15 @@ class Attention(TiledSums, Unpacked):
         return Demand(
             pieces=pieces,
             operations=products[0] * slow[0] + products[1] * slow[1],
-            per_cycle=target.operations_per_cycle(workload.computed_in),
+            per_cycle=target.operations_per_cycle(self.multiplied_in(workload)),
             cycles=powers + copied,
             traffic={"L3": workload.bytes},
             details=RegisterTile(rows, keys).details(covered / heads.queries),
         )
+
+    def multiplied_in(self, workload: Workload) -> str:
+        """The element type of the factors."""
+        return workload.computed_in
 
     def error_bound(self, workload: Workload) -> float:
         """Sums in single precision over the depth, then over the keys."""
@@ -160,8 +173,8 @@ class Attention(TiledSums, Unpacked):
     ) -> Workspaces:
         """A thread's keys, values and scores."""
         lanes = target.lanes(workload.computed_in)
-        shapes = self.buffers(workload, dict(candidate.settings), lanes)
-        return Workspaces(own=tuple(4 * prod(shape) for shape in shapes.values()))
+        kept = self.buffers(workload, dict(candidate.settings), lanes)
+        return Workspaces(own=tuple(kind.bytes for kind in kept.values()))
 
 
 SPEC = Attention()

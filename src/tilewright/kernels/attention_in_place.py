@@ -17,6 +17,7 @@ from tilewright.core.forms import Form
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.attention import CYCLES_OF_A_POWER, Attention, extents
 from tilewright.kernels.base import Knob, anchored
@@ -53,18 +54,14 @@ class AttentionInPlace(Attention):
 
     def buffers(
         self, workload: Workload, settings: Settings, lanes: int
-    ) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of what a tile of rows keeps: its scaled queries, the lanes of a product, and
+    ) -> Mapping[str, TensorType]:
+        """What a tile of rows keeps: its scaled queries, the lanes of a product, and
         what `attention_rows` keeps beside the copies."""
         heads, rows = extents(workload), int(settings["tile_rows"])
         return {
-            "scaled": (rows, heads.depth),
-            "lanes": (rows, lanes),
-            "scores": (rows, ceil(heads.keys / lanes) * lanes),
-            "sums": (rows, int(settings["value_vectors"]), lanes),
-            "largest": (rows, lanes),
-            "total": (lanes,),
-            "factor": (rows,),
+            "scaled": TensorType((rows, heads.depth)),
+            "lanes": TensorType((rows, lanes)),
+            **self.tile_buffers(workload, rows, int(settings["value_vectors"]), lanes),
         }
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:

@@ -28,13 +28,14 @@ def half_lanes(target: Target) -> tuple[int, ...]:
     return lanes_of(dot_units(target, _UNITS))
 
 
-def multiplied_work(workload: Workload, target: Target, weight: int) -> Work:
-    """The least work at the rate of dot products, with the weights in halves."""
+def multiplied_work(workload: Workload, target: Target, weight: int | None = None) -> Work:
+    """The least work at the rate of dot products, with constant weights in halves."""
     whole = least_work(workload, target)
+    saved = 0 if weight is None else workload.types[weight].bytes // 2
     return replace(
         whole,
         speed=target.operations_per_cycle(HALF) / target.operations_per_cycle(MEASURED),
-        memory_bytes=whole.memory_bytes - workload.types[weight].bytes // 2,
+        memory_bytes=whole.memory_bytes - saved,
     )
 
 

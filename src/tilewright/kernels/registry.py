@@ -38,6 +38,7 @@ _BUILT_IN = (
     "recurrent",
     "attention",
     "attention_in_place",
+    "attention_bfloat16",
     "rows",
     "generic",
     "island",

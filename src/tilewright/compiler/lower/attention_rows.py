@@ -34,9 +34,11 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.anchors import masked_score
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import broadcast_index, stored, unravelled
+from tilewright.compiler.lower.values import bits, broadcast_index, stored, unravelled
 from tilewright.core.targets import Resources, Target
+from tilewright.graph.network import TensorType
 from tilewright.kernels.attention import SPEC, extents
+from tilewright.kernels.base import HALF
 
 Expr = Any
 Body = Callable[..., Any]
@@ -56,7 +58,7 @@ def _float(value: float) -> Expr:
     return tirx.const(value, "float32")
 
 
-def _one_after_another(statements: Sequence[Any]) -> Any:
+def one_after_another(statements: Sequence[Any]) -> Any:
     return statements[0] if len(statements) == 1 else tirx.SeqStmt([*statements])
 
 
@@ -69,9 +71,13 @@ _NEVER = _float(-inf)
 
 
 class AttentionRows:
-    """The statements of one kernel, with buffers of these shapes."""
+    """The statements of one kernel, with these buffers. Products are added up `terms` at a time, by
+    instructions of the LLVM text that is `imported`."""
 
-    def __init__(self, program: Program, lanes: int, kept: Mapping[str, tuple[int, ...]]) -> None:
+    terms = 1
+    imported = ""
+
+    def __init__(self, program: Program, lanes: int, kept: Mapping[str, TensorType]) -> None:
         workload = program.workload
         self.program, self.lanes = program, lanes
         self.heads, self.step = extents(workload), workload.anchor
@@ -82,7 +88,8 @@ class AttentionRows:
             tirx.decl_buffer(tensor.shape, tensor.dtype, f"argument{index}")
             for index, tensor in enumerate(program.tensors)
         ]
-        self.result = tirx.decl_buffer(workload.result.shape, workload.result.dtype, "result")
+        written = bits(program.candidate.forms[-1], workload.result.dtype)
+        self.result = tirx.decl_buffer(workload.result.shape, written, "result")
         for index, (buffer, form) in enumerate(
             zip(self.arguments, program.candidate.forms, strict=False)
         ):
@@ -92,16 +99,19 @@ class AttentionRows:
         self.queries, self.keys, self.values, *self.mask = map(program.operand, self.step.inputs)
         program.set_anchor(lambda _: self.reached)
         self.reached: Expr = None
-        self.own = {name: tirx.decl_buffer(shape, "float32", name) for name, shape in kept.items()}
+        self.own = {n: tirx.decl_buffer(kind.shape, kind.dtype, n) for n, kind in kept.items()}
+        self.scale = _float(self.step.number("scale"))
 
     # ----- loops -----------------------------------------------------------------------------
 
-    def loop(self, extent: int, body: Body, kind: Any = _SERIAL) -> Any:
+    def loop(
+        self, extent: int, body: Body, kind: Any = _SERIAL, marks: Mapping[str, str] | None = None
+    ) -> Any:
         """`body` of a variable from zero to below the extent."""
         variable = tirx.Var("i", "int32")
         self.program.simplify.announce([variable], [extent])
-        zero = tirx.const(0, "int32")
-        return tirx.For(variable, zero, tirx.const(extent, "int32"), kind, body(variable))
+        limits = tirx.const(0, "int32"), tirx.const(extent, "int32")
+        return tirx.For(variable, *limits, kind, body(variable), annotations=marks)
 
     def tile(self, vectors: int, body: Body, width: int = 0, where: Body | None = None) -> Any:
         """`body` of each query of a tile and of the place of each vector of it, spelled out, and of
@@ -112,7 +122,7 @@ class AttentionRows:
             vector = self.loop(lanes, lambda lane, r=r, v=v: body(r, v, lane), _VECTOR)
             condition = None if where is None else where(r)
             found.append(vector if condition is None else tirx.IfThenElse(condition, vector, None))
-        return _one_after_another(found)
+        return one_after_another(found)
 
     def chunks(self, extent: int, vectors: int, body: Body) -> Any:
         """`body` of each chunk of an axis: of its number, its vectors, and the elements of the last
@@ -123,7 +133,7 @@ class AttentionRows:
             number = ceil(rest / self.lanes)
             last = rest - (number - 1) * self.lanes
             found.append(body(tirx.const(whole, "int32"), number, last))
-        return _one_after_another(found)
+        return one_after_another(found)
 
     def seen(self, body: Body) -> Any:
         """`body` of the chunks of keys that a query of the tile sees."""
@@ -155,7 +165,8 @@ class AttentionRows:
     def function(self, threads: int) -> tirx.PrimFunc:
         """The whole kernel."""
         kind = _PARALLEL if threads > 1 else _SERIAL
-        body = self.loop(prod(self.pieces), self.piece, kind)
+        marks = {"pragma_import_llvm": self.imported} if self.imported else {}
+        body = self.loop(prod(self.pieces), self.piece, kind, marks)
         root = SBlock([], [], [], "root", body)
         function = tirx.PrimFunc(
             [*self.arguments, self.result], SBlockRealize([], tirx.const(True, "bool"), root)
@@ -170,7 +181,7 @@ class AttentionRows:
     def piece(self, number: Expr) -> Any:
         """The work on a part of the queries that read a head of keys and values."""
         self.image, self.source, part = unravelled(number, self.pieces, self.program.simplify)
-        body = _one_after_another([*self.work(part)])
+        body = one_after_another([*self.work(part)])
         block = SBlock([], [], [], "piece", body, alloc_buffers=[*self.own.values()])
         return SBlockRealize([], tirx.const(True, "bool"), block)
 
@@ -183,7 +194,7 @@ class AttentionRows:
         def one(head: Expr, tile: Expr) -> Any:
             self.head = self.source * (heads.heads // heads.key_heads) + head
             self.first = (part * each + tile) * self.rows
-            body = _one_after_another([*self.attend()])
+            body = one_after_another([*self.attend()])
             spare = each * self.parts > tiles
             return tirx.IfThenElse(part * each + tile < tiles, body, None) if spare else body
 
@@ -225,13 +236,12 @@ class AttentionRows:
     def attend(self) -> Iterator[Any]:
         """A tile: its queries, scores, exponentials and results."""
         largest, scaled = self.own["largest"], self.own["scaled"]
-        factor = self.step.number("scale")
 
         def query(row: Expr) -> Any:
             def element(k: Expr) -> Any:
                 head, number = self.place(row)
                 at = [self.image, number, head * self.heads.depth + k]
-                return tirx.BufferStore(scaled, self.queries.read(at) * _float(factor), [row, k])
+                return tirx.BufferStore(scaled, self.query(self.queries.read(at)), [row, k])
 
             return self.strips(self.heads.depth, element)
 
@@ -240,6 +250,10 @@ class AttentionRows:
         yield self.seen(self.scored)
         yield self.loop(self.rows, self.powers)
         yield self.chunks(self.heads.width, self.value_vectors, self.summed)
+
+    def query(self, value: Expr) -> Expr:
+        """What products are taken of, of an element of a query."""
+        return value * self.scale
 
     def within(self, row: Any, rows: int) -> Expr:
         """The number of a row of the tile among so many: past the last one, that again."""
@@ -250,29 +264,32 @@ class AttentionRows:
         """The head of a row of the tile, and its query."""
         return self.head, self.within(row, self.heads.queries)
 
-    def product(self, vectors: int, over: Any, left: Body, right: Body) -> list[Any]:
-        """Sums of products for a tile; `over` gives the loop around its steps."""
+    def product(self, vectors: int, over: Any, left: str, right: Body) -> list[Any]:
+        """Sums of products for a tile, of what lies in the buffer `left` of its rows; `over` gives
+        the loop around its steps."""
         sums = self.own["sums"]
-
-        def step(*at: Expr) -> Any:
-            def element(r: int, v: int, lane: Expr) -> Any:
-                value = left(r, *at) * right(*at, v * self.lanes + lane)
-                return accumulate(sums, [r, v, lane], value, lambda a, b: a + b)
-
-            return self.tile(vectors, element)
-
         start = self.tile(
             vectors, lambda r, v, lane: tirx.BufferStore(sums, _float(0), [r, v, lane])
         )
-        return [start, over(step)]
+        return [start, over(lambda *at: self.multiplied(vectors, left, right, at))]
+
+    def multiplied(self, vectors: int, left: str, right: Body, at: Sequence[Expr]) -> Any:
+        """A step of a product."""
+        sums = self.own["sums"]
+
+        def element(r: int, v: int, lane: Expr) -> Any:
+            value = self.own[left][(r, *at)] * right(*at, v * self.lanes + lane)
+            return accumulate(sums, [r, v, lane], value, lambda a, b: a + b)
+
+        return self.tile(vectors, element)
 
     def compared(self, chunk: Expr, vectors: int, _last: int) -> list[Any]:
         """Products of the tile's queries with a chunk of keys, into the sums."""
         own = self.own
         return self.product(
             vectors,
-            lambda step: self.loop(self.heads.depth, step),
-            lambda r, k: own["scaled"][r, k],
+            lambda step: self.loop(ceil(self.heads.depth / self.terms), step),
+            "scaled",
             lambda k, column: own["columns"][chunk, k, column],
         )
 
@@ -301,7 +318,7 @@ class AttentionRows:
             )
             for r in range(self.rows if last < self.lanes else 0)
         ]  # fmt: skip
-        return _one_after_another(
+        return one_after_another(
             [*sums, self.tile(vectors, kept, last), *beyond, self.tile(vectors, larger, last)]
         )
 
@@ -326,7 +343,7 @@ class AttentionRows:
                     _VECTOR,
                 )
             )
-        return _one_after_another(found)
+        return one_after_another(found)
 
     def powers(self, row: Expr) -> Any:
         """Exponentials of the scores of a query, and one by their sum."""
@@ -336,10 +353,11 @@ class AttentionRows:
             def element(v: Expr, lane: Expr) -> Any:
                 at = [row, number * (self.key_vectors * self.lanes) + v * self.lanes + lane]
                 power = mathematics.exp_below_one(scores[tuple(at)] - largest[row, 0])
-                return _one_after_another(
+                return one_after_another(
                     [
                         tirx.BufferStore(scores, power, at),
                         accumulate(total, [lane], scores[tuple(at)], lambda a, b: a + b),
+                        *self.weights(at),
                     ]
                 )
 
@@ -347,7 +365,7 @@ class AttentionRows:
                 vectors, lambda v: self.loop(self.lanes, lambda lane: element(v, lane), _VECTOR)
             )
 
-        return _one_after_another(
+        return one_after_another(
             [
                 self.folded([row], largest, tirx.max),
                 self.loop(
@@ -359,21 +377,26 @@ class AttentionRows:
             ]
         )
 
+    def weights(self, at: list[Any]) -> Sequence[Any]:
+        """What else makes a weight of the exponential of a score."""
+        return ()
+
     def summed(self, chunk: Expr, vectors: int, last: int) -> Any:
         """The results of a tile in a chunk of columns."""
         own = self.own
 
         def over(step: Body) -> Any:
             def keys(number: Expr, found: int, rest: int) -> Any:
-                first = number * (self.key_vectors * self.lanes)
-                return self.loop((found - 1) * self.lanes + rest, lambda key: step(first + key))
+                first = number * (self.key_vectors * self.lanes // self.terms)
+                steps = ceil(((found - 1) * self.lanes + rest) / self.terms)
+                return self.loop(steps, lambda key: step(first + key))
 
             return self.seen(keys)
 
         sums = self.product(
             vectors,
             over,
-            lambda r, key: own["scores"][r, key],
+            "scores",
             lambda key, column: self.value(chunk, key, column),
         )
         final = self.program.operand(len(self.program.workload.types) - 1)
@@ -383,9 +406,11 @@ class AttentionRows:
             head, query = self.kept(r)
             at = [self.image, query, head * self.heads.width + column]
             self.reached = own["sums"][r, v, lane] * own["factor"][r]
-            return tirx.BufferStore(self.result, final.read(at), at)
+            found = final.read(at)
+            halves = self.program.candidate.forms[-1].dtype == HALF
+            return tirx.BufferStore(self.result, mathematics.half(found) if halves else found, at)
 
-        return _one_after_another([*sums, self.tile(vectors, written, last, self.inside)])
+        return one_after_another([*sums, self.tile(vectors, written, last, self.inside)])
 
     def kept(self, row: Any) -> tuple[Expr, Expr]:
         """The head and the query of a row that is `inside`."""

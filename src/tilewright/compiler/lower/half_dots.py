@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import tvm
 from tvm import tirx
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
@@ -91,6 +92,20 @@ def _instruction(lanes: int):
             )
 
     return dot
+
+
+def added_dots(sums: tirx.Expr, word: tirx.Expr, words: tirx.Expr) -> tirx.Expr:
+    """A vector of sums and, in each lane, the products of both halves of a word with those of the
+    lane's word: one instruction."""
+    lanes = int(tvm.DataType(str(words.ty.dtype)).lanes)
+    halves = tirx.reinterpret(f"uint16x{2 * lanes}", words)
+    return tirx.call_pure_extern(f"float32x{lanes}", _function(lanes), sums, word, halves)
+
+
+def word_of(low: tirx.Expr, high: tirx.Expr) -> tirx.Expr:
+    """Two halves as one word."""
+    wide = [tirx.Cast("uint32", half) for half in (low, high)]
+    return (wide[1] << tirx.const(16, "uint32")) | wide[0]
 
 
 def half_product(value: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
