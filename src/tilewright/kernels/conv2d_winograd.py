@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import gcd, prod
+from math import gcd
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from tilewright.cost.floors import Work, least_work
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob, ToldAsColumns, Workspaces
-from tilewright.kernels.columns import Bools, Numbers, by_type, chosen, column
+from tilewright.kernels.columns import Bools, Floats, Numbers, by_type, chosen, column
 from tilewright.kernels.convolution import (
     Convolution,
     Convolutions,
@@ -67,7 +67,7 @@ class Transforms:
 
 
 def strip_sizes(
-    form: Transforms, conv: Convolution, target: Target, resources: Resources
+    down: int, weight_bytes: int, target: Target, resources: Resources
 ) -> tuple[int, ...]:
     """Values of the knob `strip`: 0, and rows of tiles that the threads share evenly.
 
@@ -75,8 +75,6 @@ def strip_sizes(
     between them stays in its caches; but each strip reads all weights, which must not be many.
     With 0 every stage goes over the whole plane first.
     """
-    down, _ = form.tiles(conv)
-    weight_bytes = 4 * form.positions * conv.in_channels * conv.out_channels
     if weight_bytes > 2 * target.cache_bytes(2):
         return (0,)
     sizes = [size for size in range(1, down // 2 + 1) if down % size == 0]
@@ -86,12 +84,6 @@ def strip_sizes(
 def _even(pieces: int, threads: int) -> bool:
     """Whether threads that share pieces of work idle for a tenth of the time at most."""
     return pieces >= 0.9 * threads * -(-pieces // threads)
-
-
-def input_lanes(conv: Convolution, forms: tuple[Form, ...], device_lanes: int) -> int:
-    """Channel block of the transformed input: the block the data comes in, where it divides."""
-    whole = dividing_block(forms, conv.data, conv.in_channels)
-    return whole or gcd(conv.in_channels, device_lanes)
 
 
 def _sees_data(conv: Convolution) -> bool:
@@ -118,6 +110,12 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
     """
 
     tile_rows = ("tile_rows",)
+    coarse = False
+    """Whether factors of products are rounded to halves."""
+    multiplied_bytes = 4
+    """Of one factor in memory."""
+    tails = True
+    """Whether the last register tile may reach beyond the last tile of the plane."""
 
     def __init__(self, name: str, *, outputs: Mapping[Pair, Pair], bound: Mapping[Pair, float]):
         self.name = name
@@ -128,10 +126,18 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
         """The transforms for a convolution. Raises InternalError for a kernel it has none for."""
         if conv.kernel not in self.outputs:
             raise InternalError(f"{self.name} has no transforms for kernels of {conv.kernel}")
-        down, across = self.outputs[conv.kernel]
-        return Transforms(
-            vertical=transform(down, conv.kernel[0]), horizontal=transform(across, conv.kernel[1])
-        )
+        ways = zip(self.outputs[conv.kernel], conv.kernel, strict=True)
+        vertical, horizontal = (transform(m, r, coarse=self.coarse) for m, r in ways)
+        return Transforms(vertical=vertical, horizontal=horizontal)
+
+    def input_lanes(self, conv: Convolution, forms: tuple[Form, ...], target: Target) -> int:
+        """Channel block of the transformed input: the block the data comes in, where it divides."""
+        whole = dividing_block(forms, conv.data, conv.in_channels)
+        return whole or gcd(conv.in_channels, target.lanes(conv.computed_in))
+
+    def peak(self, conv: Convolutions, target: Target) -> Floats:
+        """Multiplications and additions in a cycle, by convolution."""
+        return by_type(conv.computed_in, target.operations_per_cycle)
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Enough channels that the products outweigh the transforms."""
@@ -160,9 +166,10 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
         lanes = lane_counts(conv.out_channels, forms[-1], target.lanes(conv.computed_in))
         chunks = [chunk_count(conv.out_channels, count) for count in lanes]
         form = self.form(conv)
-        strips = strip_sizes(form, conv, target, resources)
+        weight_bytes = self.multiplied_bytes * form.positions * conv.in_channels * conv.out_channels
+        strips = strip_sizes(form.tiles(conv)[0], weight_bytes, target, resources)
         counts = {_tiles_together(conv, form.tiles(conv), strip) for strip in strips}
-        rows = {size for count in counts for size in tile_sizes(count, largest=28)}
+        rows = {size for count in counts for size in self._row_tiles(count)}
         return (
             Knob(name="lanes", values=lanes),
             Knob(name="tile_rows", values=tuple(sorted(rows))),
@@ -188,7 +195,7 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
         strips, thrifty = column(settings, "strip"), np.zeros(len(settings), dtype=np.bool_)
         for strip in np.unique(strips):
             together = _tiles_together(conv, self.form(conv).tiles(conv), int(strip))
-            thrifty |= (strips == strip) & np.isin(tile.rows, tile_sizes(together, largest=28))
+            thrifty |= (strips == strip) & np.isin(tile.rows, self._row_tiles(together))
         return accepted & thrifty
 
     def demand_of_many(
@@ -214,8 +221,9 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
         chunks = np.ceil(conv.out_channels / lanes)
         fill = conv.out_channels / (chunks * vectors * register)
         flop = 2.0 * positions * count * conv.in_channels * conv.out_channels
-        weight_bytes = 4.0 * positions * conv.in_channels * conv.out_channels
-        between = 4.0 * positions * count * (conv.in_channels + conv.out_channels)
+        weight_bytes = self.multiplied_bytes * flop / (2.0 * count)
+        pair_bytes = self.multiplied_bytes * conv.in_channels + 4.0 * conv.out_channels
+        between = positions * count * pair_bytes
         by_tiles = chosen(settings, "order", "tiles")
         again = np.where(by_tiles, 0.3 * weight_bytes * np.ceil(together / rows) / 8, 0.0)
         pieces = np.where(strip > 0, conv.batch * down / np.maximum(strip, 1.0), 0.0)
@@ -228,7 +236,7 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
             pieces=np.where(strip > 0, pieces, positions * chunks / out),
             even=True,
             operations=flop * waste,
-            per_cycle=by_type(conv.computed_in, target.operations_per_cycle) * fill / tile.slowdown,
+            per_cycle=self.peak(conv, target) * fill / tile.slowdown,
             traffic={"L3": _FROM_L3 * moved},
             launches=_STAGES,
             details=tile.details(
@@ -242,13 +250,16 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
         form = self.form(conv)
         down, across = form.tiles(conv)
         products = form.positions * conv.in_channels * conv.out_channels
-        weights = workload.types[conv.weight]
-        more_bytes = weights.bytes * form.positions / prod(conv.kernel) - weights.bytes
+        more_bytes = self.multiplied_bytes * products - workload.types[conv.weight].bytes
         return replace(
             whole,
             flop=2 * conv.batch * down * across * products,
             memory_bytes=whole.memory_bytes + more_bytes,
         )
+
+    def _row_tiles(self, together: int) -> tuple[int, ...]:
+        """Rows of a register tile, for products that go over so many tiles."""
+        return tile_sizes(together, largest=28, tails=self.tails)
 
     def _tiles(self, conv: Convolutions) -> tuple[Numbers, Numbers, Numbers]:
         """Output tiles down and across, and multiplications of a tile, as `Transforms` has them
@@ -279,7 +290,8 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
         form, strip, lanes = self.form(conv), int(settings["strip"]), int(settings["lanes"])
         tiles = _tiles_together(conv, form.tiles(conv), strip)
         sums = chunk_count(conv.out_channels, lanes) * lanes
-        both = tuple(4 * form.positions * tiles * count for count in (conv.in_channels, sums))
+        channel_bytes = (self.multiplied_bytes * conv.in_channels, 4 * sums)
+        both = tuple(form.positions * tiles * count for count in channel_bytes)
         return Workspaces(own=both) if strip else Workspaces(shared=both)
 
     def packed_shapes(
@@ -297,10 +309,10 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
         """[O, I, kh, kw] → G w Gᵀ, as [positions, ⌈O/bo⌉, I, bo], zeros beyond the last channel."""
         conv = convolution(workload)
         form = self.form(conv)
-        shape = self.packed_shapes(workload, candidate)[conv.weight]
-        weights = whole_chunks(constants[conv.weight], shape[3]).astype(np.float64)
+        bo = int(candidate.setting("lanes"))
+        weights = whole_chunks(constants[conv.weight], bo).astype(np.float64)
         transformed = double(form.vertical.weight) @ weights @ double(form.horizontal.weight).T
-        blocks = transformed.reshape(shape[1], shape[3], conv.in_channels, form.positions)
+        blocks = transformed.reshape(-1, bo, conv.in_channels, form.positions)
         packed = np.ascontiguousarray(blocks.transpose(3, 0, 2, 1), dtype=np.float32)
         return {**constants, conv.weight: packed}
 

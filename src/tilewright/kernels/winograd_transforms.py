@@ -41,13 +41,18 @@ that is normal, positive, cut off at zero, and of channels between 1/30 and 30 t
 root mean square of the error relative to sum |w||x| is least, or within three hundredths of it.
 """
 
+_COARSE_MAGNITUDES = {**_MAGNITUDES, 5: ("3/5", "3/2")}
+"""The same where products are rounded to so few digits that the matrices' own rounding is nothing
+beside it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
     """F(outputs, taps) along one axis.
 
     `input` is B^T (positions × positions), `weight` is G (positions × taps), `output` is A^T
-    (outputs × positions). Entries of `input` and `output` are exact in single precision.
+    (outputs × positions). Entries of `input` and `output` are exact in single precision with the
+    usual points.
     """
 
     outputs: int
@@ -66,17 +71,31 @@ class Transform:
         """Whether values pass as they are: one output, one tap."""
         return self.positions == 1
 
+    @property
+    def amplification(self) -> float:
+        """How many times as large the error of a result is as that of the sum of products that it
+        stands for, where factors are rounded, independently of each other.
+
+        With normal values a product at position p is of the size |G_p| |B_p| (norms of rows), and
+        the results add up products by A: sqrt(sum over p of (A_ip |G_p| |B_p|)^2 / taps), of the
+        worst result i. The factors of two axes are multiplied.
+        """
+        sizes = [(double(matrix) ** 2).sum(axis=1) for matrix in (self.weight, self.input)]
+        worst = (double(self.output) ** 2 @ (sizes[0] * sizes[1])).max()
+        return float(worst / self.taps) ** 0.5
+
 
 @cache
-def transform(outputs: int, taps: int) -> Transform:
-    """F(outputs, taps) with the points known to be good for its size.
+def transform(outputs: int, taps: int, *, coarse: bool = False) -> Transform:
+    """F(outputs, taps) with the points known to be good for its size, for `coarse` products those
+    that are for them.
 
     Raises InternalError for a size without such points.
     """
-    finite = outputs + taps - 2
-    if min(outputs, taps) < 1 or finite not in _MAGNITUDES:
+    finite, known = outputs + taps - 2, _COARSE_MAGNITUDES if coarse else _MAGNITUDES
+    if min(outputs, taps) < 1 or finite not in known:
         raise InternalError(f"no interpolation points for F({outputs}, {taps})")
-    signed = [sign * Fraction(text) for text in _MAGNITUDES[finite] for sign in (1, -1)]
+    signed = [sign * Fraction(text) for text in known[finite] for sign in (1, -1)]
     return from_points(outputs, taps, (Fraction(0), *signed)[:finite])
 
 

@@ -22,6 +22,9 @@ from tilewright.graph.operators import results_text
 from tilewright.graph.workload import Workload
 from tilewright.hardware.features import units_of
 from tilewright.kernels.conv2d_bfloat16 import SPEC as CONVOLUTION
+from tilewright.kernels.conv2d_winograd_bfloat16 import SPECS as WINOGRAD
+from tilewright.kernels.conv2d_winograd_bfloat16 import Bfloat16Winograd
+from tilewright.kernels.convolution import convolution
 from tilewright.kernels.dense_bfloat16 import SPEC as DENSE
 from tilewright.kernels.estimates import facts, facts_of_many, saved_bytes
 from tilewright.kernels.forms import choose_forms
@@ -30,6 +33,7 @@ from tilewright.kernels.halves import half_lanes, rounding_error
 from tilewright.kernels.registry import implementation, is_allowed, packed_type, takes
 from tilewright.kernels.search_space import knob_space
 from tilewright.kernels.spaces import default_candidate, spaces
+from tilewright.kernels.winograd_transforms import double, transform
 from tilewright.measure.checking import sample_arguments
 from tilewright.testing.implementations import candidate_of, made_up_placement, single
 
@@ -112,13 +116,33 @@ def test_a_dense_layer_packs_pairs_along_its_depth(depth: int) -> None:
     assert not back[depth:].any() and not back[:, 40:].any()
 
 
+@pytest.mark.parametrize("spec", WINOGRAD)
+def test_winograds_weights_are_transformed_in_pairs_and_halves(spec: Bfloat16Winograd) -> None:
+    task = conv(36, 21)
+    forms = (PLAIN,) * 3
+    candidate = chosen(spec, task, forms)
+    weights = sample_arguments(task, 0)[1].astype(np.float64)
+    packed = spec.pack(task, candidate, {1: weights})[1]
+    assert packed.shape == spec.packed_shapes(task, candidate)[1]
+    assert packed.dtype == packed_type(task, candidate, 1) == "uint16"
+    way = spec.form(convolution(task)).vertical
+    moved = double(way.weight) @ weights @ double(way.weight).T
+    expected = rounded(moved.reshape(21, 36, -1).transpose(2, 1, 0))
+    positions, chunks, pairs, lanes, _ = packed.shape
+    back = packed.transpose(0, 2, 4, 1, 3).reshape(positions, 2 * pairs, chunks * lanes)
+    np.testing.assert_array_equal(back[:, :, :21], expected)
+    assert not back[:, :, 21:].any()
+
+
 def test_it_takes_a_processor_with_the_instruction() -> None:
     assert half_lanes(ON.target) == (16, 8, 4)
     plain = made_up_placement(64)
-    for spec, task in ((CONVOLUTION, conv(16, 16)), (DENSE, dense(4, 16, 16))):
+    halves = [(CONVOLUTION, conv(16, 16)), (DENSE, dense(4, 16, 16))]
+    for spec, task in [*halves, *((spec, conv(32, 16)) for spec in WINOGRAD)]:
         assert spec.applies(task, ON.target, ON.resources)
         assert not spec.applies(task, plain.target, plain.resources)
     assert not CONVOLUTION.applies(conv(12, 12, groups=2), ON.target, ON.resources)
+    assert not WINOGRAD[0].applies(conv(34, 16), ON.target, ON.resources), "no pairs of lanes"
 
 
 def test_single_precision_stays_unless_halves_are_asked_for() -> None:
@@ -155,7 +179,10 @@ def test_fewer_bytes_and_no_copy_take_less_time() -> None:
     assert times[1] < 0.9 * times[0]
 
 
-@pytest.mark.parametrize("name", ["conv2d_winograd", "conv2d_bfloat16", "dense_bfloat16"])
+@pytest.mark.parametrize(
+    "name",
+    ["conv2d_winograd", "conv2d_winograd_bfloat16", "conv2d_bfloat16", "dense_bfloat16"],
+)
 def test_facts_of_many_are_those_of_each(name: str) -> None:
     spec = implementation(name)
     task = dense(8, 64, 48) if name.startswith("dense") else conv(64, 64, extent=28)
@@ -173,6 +200,10 @@ def test_the_least_work_is_at_the_rate_of_dot_products() -> None:
     exact, halves = least_work(task, ON.target), DENSE.least_work(task, ON.target)
     assert halves.speed == 2 * exact.speed and halves.flop == exact.flop
     assert exact.memory_bytes - halves.memory_bytes == 2 * 64 * 48
+    convolved = conv(64, 48, extent=8)
+    exact, halves = least_work(convolved, ON.target), WINOGRAD[0].least_work(convolved, ON.target)
+    assert halves.speed == 2 * exact.speed
+    assert halves.memory_bytes == 2 * 36 * 64 * 48
 
 
 def test_what_no_kernel_takes_in_halves_is_left_in_single_precision() -> None:
@@ -187,6 +218,13 @@ def test_what_no_kernel_takes_in_halves_is_left_in_single_precision() -> None:
 def test_errors_of_long_sums_cancel_out() -> None:
     assert rounding_error(1) == rounding_error(30) == 2.0**-7
     assert rounding_error(3600) == pytest.approx(2.0**-7 / 10)
+
+
+def test_transforms_amplify_errors_by_their_norms() -> None:
+    bounds = {spec.name: spec.error_bound(conv(64, 64)) for spec in (CONVOLUTION, *WINOGRAD)}
+    direct = bounds.pop(CONVOLUTION.name)
+    assert [bound / direct for bound in bounds.values()] == pytest.approx([9.0, 5 / 3], rel=0.01)
+    assert transform(4, 3, coarse=True).amplification == pytest.approx(3.0, rel=0.01)
 
 
 def test_tensors_between_products_are_halves_and_the_ends_are_not() -> None:

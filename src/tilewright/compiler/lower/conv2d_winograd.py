@@ -17,24 +17,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from math import prod
+from math import gcd, prod
 
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tilewright.compiler.lower import mathematics
+from tilewright.compiler.lower.half_dots import (
+    half_dot,
+    half_dot_text,
+    half_product,
+    half_rounding,
+    rounding_text,
+)
 from tilewright.compiler.lower.loops import register_tile, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, selected
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
 from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.conv2d_winograd import WinogradConvolution, input_lanes
+from tilewright.kernels.conv2d_winograd import WinogradConvolution
 from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.halves import PAIR
 from tilewright.kernels.ports import chunk_count
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.winograd_transforms import Matrix, Transform
+
+_WIDEST = 16
+"""Lanes of the widest dot product of halves, and of the widest rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +53,7 @@ class _Plan:
     """What the stages are made from: the transforms down the columns and along the rows, and output
     tiles down and across; `chunks` of `lanes` are the result's channels, what the last one has
     beyond them is dropped; `block` are channels of the data, `strip` the rows of tiles that are
-    done together, 0 for all."""
+    done together, 0 for all. With `halves` factors are rounded and multiplied in pairs."""
 
     conv: Convolution
     vertical: Transform
@@ -53,6 +64,22 @@ class _Plan:
     chunks: int
     block: int
     strip: int
+    halves: bool
+
+    @property
+    def dots(self) -> int:
+        """Lanes of a dot product."""
+        return gcd(self.lanes, _WIDEST)
+
+    @property
+    def rounded(self) -> int:
+        """Singles that are rounded together."""
+        return gcd(self.block, _WIDEST)
+
+    @property
+    def imported(self) -> str:
+        """LLVM's text of the instructions."""
+        return half_dot_text(self.dots) + rounding_text(self.rounded)
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
@@ -71,13 +98,13 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
 
     schedule = program.schedule(read)
     if plan.strip:
-        _schedule_strips(schedule, program, plan)
-        return schedule
-    # every stage over the whole plane, each with a parallel loop of its own
-    share_out(schedule, _schedule_input(schedule, plan))
-    inputs, tiles = _schedule_product(schedule, program, parallel=True)
-    mark_ahead(schedule, target, _panel(program, plan, tiles), inputs)
-    share_out(schedule, _schedule_result(schedule, program, plan))
+        first = _schedule_strips(schedule, program, plan)
+    else:
+        first = _schedule_planes(schedule, program, plan, target)
+    if plan.halves:
+        schedule.annotate(first, "pragma_import_llvm", plan.imported)
+        lane = schedule.get_loops(schedule.get_sblock("product_update"))[-2]
+        schedule.tensorize(lane, half_dot(plan.dots))
     return schedule
 
 
@@ -94,8 +121,9 @@ def _planned(program: Program, target: Target) -> _Plan:
         across=across,
         lanes=lanes,
         chunks=chunk_count(conv.out_channels, lanes),
-        block=input_lanes(conv, candidate.forms, target.lanes(conv.computed_in)),
+        block=spec.input_lanes(conv, candidate.forms, target),
         strip=program.settings["strip"],
+        halves=spec.coarse,
     )
 
 
@@ -140,19 +168,29 @@ def _input_stages(program: Program, plan: _Plan) -> te.Tensor:
 
     count = conv.batch * plan.down * plan.across
     tiled = (vertical.positions, horizontal.positions, chunks, count, block)
-    return te.compute(tiled, rows, name="input_tiles")
+    if not plan.halves:
+        return te.compute(tiled, rows, name="input_tiles")
+    singles = te.compute(tiled, rows, name="input_rows")
+    return te.compute(tiled, lambda *at: mathematics.nearest_half(singles(*at)), name="input_tiles")
 
 
 def _product_stage(program: Program, plan: _Plan, transformed: te.Tensor) -> te.Tensor:
     conv, block = plan.conv, plan.block
     down, across = plan.vertical.positions, plan.horizontal.positions
     weights = program.tensors[conv.weight]
-    axes = program.reduce_axes(in_chunk=conv.in_channels // block, in_lane=block)
-    chunk, inner = axes
+    terms = PAIR if plan.halves else 1
+    extents = {"in_chunk": conv.in_channels // block, "in_lane": block // terms}
+    if plan.halves:
+        extents["term"] = terms
+    axes = program.reduce_axes(**extents)
+    chunk, inner = axes[:2]
 
     def product(e, v, o, tile, lane):
-        weight = weights(e * across + v, o, chunk * block + inner, lane)
-        return te.sum(transformed(e, v, chunk, tile, inner) * weight, axis=axes)
+        place = (e * across + v, o, chunk * (block // terms) + inner, lane)
+        if not plan.halves:
+            return te.sum(transformed(e, v, chunk, tile, inner) * weights(*place), axis=axes)
+        value = transformed(e, v, chunk, tile, inner * terms + axes[2])
+        return te.sum(half_product(value, weights(*place, axes[2])), axis=axes)
 
     count = conv.batch * plan.down * plan.across
     return te.compute((down, across, plan.chunks, count, plan.lanes), product, name="product")
@@ -172,14 +210,24 @@ def _back_stage(plan: _Plan, product: te.Tensor) -> te.Tensor:
     return te.compute(shape, columns, name="output_columns")
 
 
-def _schedule_strips(schedule: Schedule, program: Program, plan: _Plan) -> None:
-    """One parallel loop over strips of rows of tiles, with all stages inside."""
+def _schedule_planes(schedule: Schedule, program: Program, plan: _Plan, target: Target) -> LoopRV:
+    """Every stage over the whole plane, each with a parallel loop of its own; the first one."""
+    first = share_out(schedule, _schedule_input(schedule, plan))
+    inputs, tiles = _schedule_product(schedule, program, plan, parallel=True)
+    mark_ahead(schedule, target, _panel(program, plan, tiles), inputs)
+    share_out(schedule, _schedule_result(schedule, program, plan))
+    return first
+
+
+def _schedule_strips(schedule: Schedule, program: Program, plan: _Plan) -> LoopRV:
+    """One parallel loop over strips of rows of tiles, with all stages inside; that loop."""
     _, strip, _, _ = _schedule_result(schedule, program, plan)
     schedule.parallel(strip)
     schedule.compute_at(schedule.get_sblock("product"), strip, preserve_unit_loops=True)
-    _schedule_product(schedule, program, parallel=False)
+    _schedule_product(schedule, program, plan, parallel=False)
     schedule.compute_at(schedule.get_sblock("input_tiles"), strip, preserve_unit_loops=True)
     _schedule_input(schedule, plan)
+    return strip
 
 
 def _schedule_input(schedule: Schedule, plan: _Plan) -> tuple[LoopRV, LoopRV]:
@@ -188,7 +236,10 @@ def _schedule_input(schedule: Schedule, plan: _Plan) -> tuple[LoopRV, LoopRV]:
     e, v, chunk, tile, lane = schedule.get_loops(schedule.get_sblock("input_tiles"))[-5:]
     tile_row, tx = schedule.split(tile, [None, plan.across])
     schedule.reorder(chunk, tile_row, tx, e, v, lane)
-    register_tile(schedule, [v], lane)
+    if plan.halves:
+        _round_tiles(schedule, plan, e, v, lane)
+    else:
+        register_tile(schedule, [v], lane)
     if plan.horizontal.trivial:
         schedule.unroll(e)
         schedule.compute_inline(half)
@@ -200,6 +251,16 @@ def _schedule_input(schedule: Schedule, plan: _Plan) -> tuple[LoopRV, LoopRV]:
     return chunk, tile_row
 
 
+def _round_tiles(schedule: Schedule, plan: _Plan, e: LoopRV, v: LoopRV, lane: LoopRV) -> None:
+    """The input transform's last half in registers, and its rounding."""
+    singles = schedule.get_sblock("input_rows")
+    schedule.compute_at(singles, e, preserve_unit_loops=True)
+    schedule.set_scope(singles, 0, "local")
+    register_tile(schedule, [schedule.get_loops(singles)[-4]], schedule.get_loops(singles)[-1])
+    schedule.unroll(v)
+    schedule.tensorize(schedule.split(lane, [None, plan.rounded])[1], half_rounding(plan.rounded))
+
+
 def _panel(program: Program, plan: _Plan, tiles: list[Tile]) -> Panel:
     """The transformed weights of a register tile's channels at one position."""
     weights = [int(extent) for extent in program.tensors[plan.conv.weight].shape]
@@ -208,13 +269,14 @@ def _panel(program: Program, plan: _Plan, tiles: list[Tile]) -> Panel:
         argument=plan.conv.weight,
         size=prod(weights),
         distance=wide * prod(weights[2:]),
-        run=wide * weights[-1],
+        run=wide * prod(weights[3:]),
         tiles=tiles,
+        element_bytes=2 if plan.halves else 4,
     )
 
 
 def _schedule_product(
-    schedule: Schedule, program: Program, *, parallel: bool
+    schedule: Schedule, program: Program, plan: _Plan, *, parallel: bool
 ) -> tuple[list[LoopRV], list[Tile]]:
     """The product's register tile; its outer loops, all but one, are shared out if `parallel`.
 
@@ -222,18 +284,29 @@ def _schedule_product(
     """
     settings = program.settings
     block = schedule.get_sblock("product")
-    e, v, o, tile, lane, chunk, inner = schedule.get_loops(block)[-7:]
+    pair = [schedule.get_loops(block)[-1]] if plan.halves else []
+    e, v, o, tile, lane, chunk, inner = schedule.get_loops(block)[-7 - len(pair) :][:7]
     o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
     t_outer, t_inner = schedule.split(tile, [None, settings["tile_rows"]])
     local = schedule.cache_write(block, 0, "local")
     outer, serial = (o_outer, t_outer) if settings["order"] == "channels" else (t_outer, o_outer)
-    schedule.reorder(e, v, outer, serial, chunk, inner, t_inner, o_inner, lane)
+    vectors = []
+    if plan.halves:
+        vector, lane = schedule.split(lane, [None, plan.dots])
+        vectors = [vector]
+    tile_loops = (t_inner, o_inner, *vectors)
+    schedule.reorder(e, v, outer, serial, chunk, inner, *tile_loops, lane, *pair)
     if parallel:
         share_out(schedule, [e, v, outer])
-    register_tile(schedule, [o_inner, t_inner], lane)
+    for loop in tile_loops:
+        schedule.unroll(loop)
     schedule.reverse_compute_at(local, serial, preserve_unit_loops=True)
     schedule.vectorize(schedule.get_loops(local)[-1])
-    schedule.decompose_reduction(block, chunk)
+    if not plan.halves:
+        schedule.vectorize(lane)
+    start = schedule.decompose_reduction(block, chunk)
+    if plan.halves:
+        schedule.vectorize(schedule.get_loops(start)[-1])
     same = int(schedule.get(serial).extent) if settings["order"] == "channels" else 1
     return [chunk, inner], [(serial, same)]
 

@@ -34,6 +34,15 @@ define <{lanes} x float> @{name}(<{lanes} x float> %sums, i32 %data, <{pairs} x 
 """
 
 
+_ROUNDING = """
+define <{lanes} x i16> @{name}(<{lanes} x float> %values) alwaysinline {{
+  %rounded = fptrunc <{lanes} x float> %values to <{lanes} x bfloat>
+  %bits = bitcast <{lanes} x bfloat> %rounded to <{lanes} x i16>
+  ret <{lanes} x i16> %bits
+}}
+"""
+
+
 def half_dot_text(lanes: int) -> str:
     """LLVM's text of the function that the instruction for so many lanes calls."""
     return _TEXT.format(lanes=lanes, pairs=2 * lanes, bits=32 * lanes, name=_function(lanes))
@@ -111,3 +120,52 @@ def word_of(low: tirx.Expr, high: tirx.Expr) -> tirx.Expr:
 def half_product(value: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
     """The product of two upper halves of singles, in single precision."""
     return mathematics.of_upper_half(value) * mathematics.of_upper_half(weight)
+
+
+def rounding_text(lanes: int) -> str:
+    """LLVM's text of the function that `half_rounding` calls."""
+    return _ROUNDING.format(lanes=lanes, name=f"tilewright_halves_{lanes}")
+
+
+@cache
+def half_rounding(lanes: int) -> str:
+    """The registered intrinsic that rounds so many singles in registers: C[lane] = A[lane], by the
+    processor's own conversion."""
+    name = f"tilewright_half_rounding_{lanes}"
+    TensorIntrin.register(name, _rounded_each(lanes), _rounded_together(lanes))
+    return name
+
+
+def _rounded_each(lanes: int):
+    @T.prim_func(s_tir=True)
+    def each(
+        A: T.Buffer((lanes,), "float32", offset_factor=1, scope="local"),
+        C: T.Buffer((lanes,), "uint16", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(A[0:lanes])
+            T.writes(C[0:lanes])
+            for i in T.serial(0, lanes):
+                with T.sblock("update"):
+                    vi = T.axis.remap("S", [i])
+                    C[vi] = mathematics.nearest_half(A[vi])
+
+    return each
+
+
+def _rounded_together(lanes: int):
+    function, singles, halves = f"tilewright_halves_{lanes}", f"float32x{lanes}", f"uint16x{lanes}"
+
+    @T.prim_func(s_tir=True)
+    def together(
+        A: T.Buffer((lanes,), "float32", offset_factor=1, scope="local"),
+        C: T.Buffer((lanes,), "uint16", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(A[0:lanes])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = T.call_extern(
+                halves, function, A.vload([0], dtype=singles)
+            )
+
+    return together

@@ -117,6 +117,12 @@ def _upper_half(x: tirx.Expr) -> tirx.Expr:
     return tirx.Select(tirx.isnan(x), _bits(0x7FC0), nearest)
 
 
+def nearest_half(x: tirx.Expr) -> tirx.Expr:
+    """The upper half of a single, rounded as the processor does: what is beyond the largest half
+    becomes infinite. `x` is mentioned several times."""
+    return tirx.Cast("uint16", _upper_half(x))
+
+
 def half(x: tirx.Expr) -> tirx.Expr:
     """The upper half of a single, rounded, finite where the single is; of a single that was widened
     it is what was there."""

@@ -19,6 +19,8 @@ Lowering = Callable[[Program, Target, Resources], Schedule]
 _ELSEWHERE = {
     "conv2d_winograd1d": "conv2d_winograd",
     "conv2d_winograd2": "conv2d_winograd",
+    "conv2d_winograd2_bfloat16": "conv2d_winograd",
+    "conv2d_winograd_bfloat16": "conv2d_winograd",
     "cuda_attention": "cuda.attention",
     "cuda_default": "cuda.default",
     "cuda_rows": "cuda.rows",

@@ -1,0 +1,132 @@
+"""Winograd convolutions with products of bfloat16, against numpy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.kernels.convolutions import conv, forms_for
+from tilewright.compiler.build import rendered
+from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.core.forms import PLAIN, Form, blocked, stored_in
+from tilewright.core.records import Candidate
+from tilewright.graph.network import Array
+from tilewright.graph.workload import Workload
+from tilewright.hardware.device import local_placement
+from tilewright.kernels.conv2d_bfloat16 import SPEC as DIRECT
+from tilewright.kernels.conv2d_winograd_bfloat16 import SPECS, Bfloat16Winograd
+from tilewright.kernels.halves import half_lanes
+from tilewright.kernels.search_space import knob_space
+from tilewright.measure.checking import (
+    numpy_reference,
+    relative_error,
+    rounding_of,
+    sample_arguments,
+    stored_as,
+)
+
+HALF = "bfloat16"
+HERE = replace(local_placement(2), precision=HALF)
+TILES_OF_4, TILES_OF_2 = SPECS
+CASES = [(spec, kernel) for spec in SPECS for kernel in spec.outputs]
+pytestmark = pytest.mark.skipif(not half_lanes(HERE.target), reason="no products of bfloat16 here")
+
+
+def candidate(spec, task: Workload, forms: tuple[Form, ...], choice: int = 0, **fixed) -> Candidate:
+    """The setting that a number picks, of those with fixed values of some knobs."""
+    space = knob_space(spec, task, HERE.target, HERE.resources, forms)
+    every = [space.settings(number) for number in space]
+    found = [one for one in every if fixed.items() <= one.items()]
+    chosen = found[choice % len(found)]
+    return Candidate(implementation=spec.name, settings=tuple(sorted(chosen.items())), forms=forms)
+
+
+def errors(task: Workload, made: Candidate, arrays: list[Array]) -> tuple[float, float]:
+    """The largest error relative to sum |w||x|, and the ratio of signal and noise in dB."""
+    arrays = [stored_as(array, form) for array, form in zip(arrays, made.forms, strict=False)]
+    result = build_kernel(task, made, HERE.target, HERE.resources).run(arrays)
+    exact, scale = numpy_reference(task, arrays)
+    noise = np.square(result.astype(np.float64) - exact).sum()
+    power = np.square(exact.astype(np.float64)).sum()
+    return relative_error(result, exact, scale), 10 * float(np.log10(power / noise))
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(
+    case=st.sampled_from(CASES),
+    batch=st.integers(1, 2),
+    extents=st.tuples(st.integers(6, 15), st.integers(6, 15)),
+    channels=st.sampled_from([(32, 16), (32, 48), (36, 21), (48, 32), (64, 24)]),
+    padding=st.tuples(*[st.integers(0, 2)] * 4),
+    blocks=st.tuples(st.sampled_from([0, 4, 16, 32]), st.sampled_from([0, 8, 16, 32])),
+    halves=st.tuples(st.booleans(), st.booleans()),
+    epilogue=st.sampled_from(["", "b", "bru"]),
+    choice=st.integers(0, 10_000),
+)
+def test_any_shape(
+    case, batch, extents, channels, padding, blocks, halves, epilogue, choice
+) -> None:
+    (spec, kernel), (inside, outside) = case, channels
+    task = conv((batch, inside, *extents), outside, kernel, epilogue, padding=padding)
+    assert spec.applies(task, HERE.target, HERE.resources)
+    data, result = (
+        blocked(block) if block and count % block == 0 else PLAIN
+        for block, count in zip(blocks, channels, strict=True)
+    )
+    data, result = (
+        stored_in(form, HALF) if yes else form
+        for form, yes in zip((data, result), halves, strict=True)
+    )
+    forms = forms_for(task, data, result)
+    if len([*knob_space(spec, task, HERE.target, HERE.resources, forms)]):
+        made = candidate(spec, task, forms, choice)
+        error, _ = errors(task, made, sample_arguments(task, choice))
+        assert error <= spec.error_bound(task) + rounding_of(forms[-1]), str(made)
+
+
+@pytest.mark.parametrize(("spec", "kernel"), CASES)
+def test_the_bound_holds_and_is_not_loose(spec: Bfloat16Winograd, kernel: tuple[int, int]) -> None:
+    task = conv((1, 64, 16, 16), 32, kernel)
+    normal = [array.astype(np.float32) for array in sample_arguments(task, 3)]
+    signs = np.where(np.indices((16, 16)).sum(axis=0) % 2, -1, 1).astype(np.float32)
+    data, weights = normal
+    cases = {
+        "normal": normal,
+        "cut off": [np.maximum(data, 0), weights],
+        "positive": [np.abs(data), np.abs(weights)],
+        "alternating": [np.abs(data) * signs, weights],
+    }
+    made = candidate(spec, task, (PLAIN,) * 3)
+    worst = {name: errors(task, made, arrays)[0] for name, arrays in cases.items()}
+    assert max(worst.values()) <= spec.error_bound(task) <= 6 * max(worst.values()), worst
+
+
+@pytest.mark.parametrize(
+    ("spec", "ratio_db"), [(DIRECT, 55.1), (TILES_OF_2, 49.5), (TILES_OF_4, 39.9)]
+)
+def test_signal_and_noise_are_as_the_concept_says(spec, ratio_db: float) -> None:
+    """Rectified inputs stored in halves, 128 channels; see docs/concepts/precision.md."""
+    task = conv((1, 128, 16, 16), 64, padding=(1, 1, 1, 1))
+    data, weights = sample_arguments(task, 0)
+    form = stored_in(blocked(16), HALF)
+    made = candidate(spec, task, (form, PLAIN, blocked(16)))
+    assert errors(task, made, [np.maximum(data, 0), weights])[1] == pytest.approx(ratio_db, abs=0.5)
+
+
+@pytest.mark.parametrize("strip", [0, 1])
+@pytest.mark.parametrize("spec", SPECS)
+def test_products_and_rounding_are_the_processors_instructions(
+    spec: Bfloat16Winograd, strip: int
+) -> None:
+    task = conv((1, 32, 16, 16), 32, padding=(1, 1, 1, 1), epilogue="bu")
+    form = stored_in(blocked(16), HALF)
+    forms = forms_for(task, form, form)
+    made = candidate(spec, task, forms, strip=strip, tile_out=2, order="tiles")
+    error, _ = errors(task, made, sample_arguments(task, 0))
+    assert error <= spec.error_bound(task) + rounding_of(form)
+    text = rendered(task, made, HERE.target, HERE.resources, "asm")
+    assert text.count("vdpbf16ps") >= 8 and text.count("vcvtneps2bf16") >= 4
