@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.kernels.one_kernel import step
-from helpers.kernels.packed_kernel import check_kernel, constants_workload
+from helpers.kernels.packed_kernel import (
+    check_kernel,
+    choose,
+    constants_workload,
+    kernel_error,
+)
 from tilewright.core.forms import PLAIN, blocked
-from tilewright.graph.workload import Workload
+from tilewright.graph.network import TensorType
+from tilewright.graph.workload import Argument, Workload
 from tilewright.kernels.conv2d_depthwise import SPEC
+from tilewright.measure.checking import sample_arguments
 
 Pair = tuple[int, int]
 
@@ -72,7 +80,6 @@ def test_random_geometries(
 @pytest.mark.parametrize("multiplier", [2, 3])
 def test_channel_multiplier(multiplier: int, padding: str):
     from helpers.kernels.one_kernel import all_settings
-    from helpers.kernels.packed_kernel import kernel_error
 
     task = depthwise((2, 4, 6, 7), multiplier, (3, 3), padding=(1, 1, 1, 1))
     forms = (PLAIN, PLAIN, PLAIN, blocked(4))
@@ -82,7 +89,6 @@ def test_channel_multiplier(multiplier: int, padding: str):
 
 def test_a_tile_that_overhangs_an_unpadded_input_reads_no_further():
     from helpers.kernels.one_kernel import all_settings
-    from helpers.kernels.packed_kernel import kernel_error
 
     task = depthwise((1, 8, 9, 13), 1, (3, 3))
     forms = (blocked(8), PLAIN, PLAIN, blocked(8))
@@ -103,3 +109,36 @@ def test_residual_in_another_layout():
         ],
     )
     check_kernel(task, SPEC, (blocked(8), PLAIN, PLAIN, blocked(4), blocked(8)))
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(
+    st.sampled_from(["int8", "uint8"]),
+    st.sampled_from([(3, 3), (5, 5), (1, 1)]),
+    st.sampled_from([(1, 1), (2, 2)]),
+    st.sampled_from([(0, 0, 0, 0), (1, 1, 1, 1), (2, 0, 1, 2)]),
+    st.booleans(),
+    st.integers(0, 10_000),
+)
+def test_codes_are_summed_exactly(dtype, kernel, strides, padding, bare, choice):
+    """Whatever the codes are, the largest ones among them."""
+    channels = 32
+    kinds = [TensorType((1, channels, 11, 9), dtype), TensorType((channels, 1, *kernel), "int8")]
+    named = {"strides": strides, "padding": padding, "dilation": (1, 1), "groups": channels}
+    steps = [step("conv2d", 0, 1, **named)]
+    if not bare:
+        kinds += [TensorType((channels, 1, 1), "int32"), TensorType((channels, 1, 1))]
+        steps += [
+            step("add", 4, 2), step("cast", 5, dtype="float32"), step("multiply", 6, 3),
+            step("round", 7), step("clip", 8, minimum=0.0, maximum=255.0),
+            step("cast", 9, dtype="uint8"),
+        ]  # fmt: skip
+    arguments = [Argument(type=k, role="constant" if i else "data") for i, k in enumerate(kinds)]
+    task = Workload(arguments=tuple(arguments), steps=tuple(steps))
+    arrays = sample_arguments(task, choice)
+    arrays[0][:, :8] = np.iinfo(dtype).max
+    arrays[1][:8] = -128
+    forms = (blocked(16), *(PLAIN,) * (len(kinds) - 1), blocked(16))
+    found = choose(task, SPEC, forms, choice)
+    assert kernel_error(task, SPEC, forms, found, arrays=arrays) <= 1e-10
+    assert SPEC.error_bound(task) <= 1e-10

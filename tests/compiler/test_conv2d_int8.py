@@ -23,7 +23,8 @@ from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.tasks import fused_network
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import local_placement
-from tilewright.kernels.conv2d_int8 import SPEC, dot_lanes
+from tilewright.kernels.codes import dot_lanes
+from tilewright.kernels.conv2d_int8 import SPEC
 from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.int8_case import int8_case, int8_forms

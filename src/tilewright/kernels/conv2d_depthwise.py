@@ -4,6 +4,9 @@ Lanes run over channels. Weights are repacked to [out/b, kh, kw, b]. A register 
 `tile_height` rows × `tile_width` columns is held in registers over all taps. `padding` says where
 zeros around the input come from: `inline` tests each load that may fall outside, `tile` copies
 the rows a piece of work needs into a scratch buffer with a border, in the lanes' layout.
+
+Codes of eight bits are multiplied in single precision, in which sums of so few products are exact:
+data is widened where it is read, in `tile` once, and weights ahead.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import Knob, ToldAsColumns
+from tilewright.kernels.base import SINGLE, Knob, ToldAsColumns
+from tilewright.kernels.codes import CODES, code_error
 from tilewright.kernels.columns import Bools, by_type, chosen, column
 from tilewright.kernels.convolution import (
     TiledConvolution,
@@ -38,17 +42,26 @@ from tilewright.kernels.ports import (
 
 _LARGEST_WIDTH = 14
 _LARGEST_CODE = 160
+_EXACT_TAPS = 2**24 // (255 * 128)
+"""Products of two codes whose sum single precision holds, whatever they are."""
+_WIDENING = 2.0
+"""Instructions that make singles of a vector of codes."""
 
 
 class DepthwiseConvolution(Widening, TiledConvolution, ToldAsColumns):
     """Spec of the depthwise convolution, with any channel multiplier."""
 
     name = "conv2d_depthwise"
+    element_types = SINGLE | CODES
     tile_vectors = ()
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
-        """Single precision, constant weights, one input channel per group."""
-        alone = convolution(workload).group_in == 1
+        """Single precision or codes, constant weights of the same kind, one input channel per
+        group."""
+        conv = convolution(workload)
+        whole = in_codes(workload)
+        exact = workload.types[conv.weight].dtype == "int8" and conv.taps <= _EXACT_TAPS
+        alone = conv.group_in == 1 and (exact or not whole)
         return alone and super().applies(workload, target, resources)
 
     def port_forms(
@@ -64,6 +77,7 @@ class DepthwiseConvolution(Widening, TiledConvolution, ToldAsColumns):
         conv = convolution(workload)
         lanes = usual_lanes(conv.out_channels, forms[-1], target.lanes(conv.computed_in))
         ready = arriving_block(forms, conv.data) == lanes and not conv.padded
+        ready = ready and not in_codes(workload)
         return (
             Knob(name="lanes", values=(lanes,)),
             Knob(name="tile_width", values=tile_sizes(conv.out_width, largest=_LARGEST_WIDTH)),
@@ -112,6 +126,8 @@ class DepthwiseConvolution(Widening, TiledConvolution, ToldAsColumns):
         # rows of one tile branch apart at the upper and lower border
         tests += np.where(th > 1, np.where(copied, 0.1, 0.7) * taps, 0.0)
         tests += np.where((waste > 1.0) & ~copied, 0.1 * taps, 0.0)
+        widened = np.array([_WIDENING if in_codes(w) else 0.0 for w in workloads])
+        tests += np.where(copied, 0.0, widened * loads / 2.0)
         latency = 4.0 * taps / (tw * th * vectors)
         work = np.maximum(np.maximum(taps, loads) / 2.0, latency)
         odd = np.where(np.log2(lanes) % 1.0 > 0, 2.0, 1.0)
@@ -130,6 +146,14 @@ class DepthwiseConvolution(Widening, TiledConvolution, ToldAsColumns):
             },
         )
 
+    def error_bound(self, workload: Workload) -> float:
+        """Sums of codes are exact."""
+        return code_error(workload) if in_codes(workload) else super().error_bound(workload)
+
+    def packed_types(self, workload: Workload, candidate: Candidate) -> Mapping[int, str]:
+        """Weights of either kind are singles."""
+        return {convolution(workload).weight: "float32"}
+
     def packed_shapes(
         self, workload: Workload, candidate: Candidate
     ) -> Mapping[int, tuple[int, ...]]:
@@ -144,8 +168,14 @@ class DepthwiseConvolution(Widening, TiledConvolution, ToldAsColumns):
         """[O, 1, kh, kw] → [O/b, kh, kw, b]."""
         conv = convolution(workload)
         chunks, kh, kw, block = self.packed_shapes(workload, candidate)[conv.weight]
-        weights = constants[conv.weight].reshape(chunks, block, kh, kw)
-        return {**constants, conv.weight: np.ascontiguousarray(weights.transpose(0, 2, 3, 1))}
+        weights = constants[conv.weight].astype(np.float32, copy=False)
+        weights = weights.reshape(chunks, block, kh, kw).transpose(0, 2, 3, 1)
+        return {**constants, conv.weight: np.ascontiguousarray(weights)}
+
+
+def in_codes(workload: Workload) -> bool:
+    """Whether data and weights are codes."""
+    return workload.types[convolution(workload).data].dtype in CODES
 
 
 SPEC = DepthwiseConvolution()

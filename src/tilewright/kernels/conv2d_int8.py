@@ -19,31 +19,19 @@ from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import SINGLE, Knob
+from tilewright.kernels.base import Knob
+from tilewright.kernels.codes import CODES, OFFSET, QUAD, UNITS, code_error, dot_lanes
 from tilewright.kernels.columns import Floats, chosen
-from tilewright.kernels.conv2d_dots import DotConvolution, dot_units, lanes_of
+from tilewright.kernels.conv2d_dots import DotConvolution, dot_units
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.ports import usual_lanes
-
-QUAD = 4
-"""Products that one dot-product instruction adds to a lane."""
-OFFSET = 128
-"""What is added to signed data to make it unsigned."""
-_UNITS = frozenset({"avx512vnni", "avxvnni"})
-"""Those with the instruction `vpdpbusd`."""
-_ONE_QUANTUM = 1.01 / 127
-
-
-def dot_lanes(target: Target) -> tuple[int, ...]:
-    """Lanes of 32 bits for which the device has dot products of bytes."""
-    return lanes_of(dot_units(target, _UNITS))
 
 
 class Int8Convolution(DotConvolution):
     """Spec of the integer convolution; any stride, padding, dilation and groups."""
 
     name = "conv2d_int8"
-    element_types = frozenset({"int8", "uint8"})
+    element_types = CODES
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Bytes times constant signed bytes, and more than one channel per group."""
@@ -74,27 +62,13 @@ class Int8Convolution(DotConvolution):
         instructions where a dot product takes one."""
         plain = target.operations_per_cycle(conv.computed_in)
         lanes = target.lanes(conv.computed_in)
-        units = dot_units(target, _UNITS)
+        units = dot_units(target, UNITS)
         dots = [unit.operations_per_cycle // unit.granule[1] * lanes for unit in units]
         return np.where(chosen(settings, "dot", "vnni"), max(dots, default=plain), plain / 3)
 
     def error_bound(self, workload: Workload) -> float:
-        """Sums are exact: nothing may differ. A sum behind a product in single precision may be
-        contracted with it, so that a result rounds to its neighbour."""
-        if workload.result.dtype in SINGLE:
-            return 2e-6
-        contracted = any(
-            step.operator in ("add", "subtract")
-            and any(self._is_product(workload, value) for value in step.inputs)
-            for step in workload.steps
-        )
-        return _ONE_QUANTUM if contracted else 1e-10
-
-    @staticmethod
-    def _is_product(workload: Workload, value: int) -> bool:
-        step = value - len(workload.arguments)
-        floats = workload.types[value].dtype in SINGLE
-        return step >= 0 and floats and workload.steps[step].operator == "multiply"
+        """Sums are exact."""
+        return code_error(workload)
 
     def packed_shapes(
         self, workload: Workload, candidate: Candidate

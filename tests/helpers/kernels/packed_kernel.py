@@ -12,7 +12,7 @@ from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement, Settings
 from tilewright.graph.arrays import to_logical, to_physical
 from tilewright.graph.evaluate import magnitude, run_workload
-from tilewright.graph.network import TensorType
+from tilewright.graph.network import Array, TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.base import Implementation
 from tilewright.kernels.estimates import facts as facts_of
@@ -56,13 +56,15 @@ def kernel_error(
     forms: tuple[Form, ...],
     settings: Settings,
     placement: Placement = PLACEMENT,
+    arrays: Sequence[Array] = (),
 ) -> float:
-    """Largest error relative to the magnitude of the sums; infinite where a NaN stays."""
+    """Largest error relative to the magnitude of the sums; infinite where a NaN stays. Arguments
+    are random unless given."""
     import tvm
 
     candidate = Candidate(implementation=spec.name, settings=tuple(settings.items()), forms=forms)
     kernel = build_kernel(task, candidate, placement.target, placement.resources)
-    arrays = random_arrays(task)
+    arrays = arrays or random_arrays(task)
     constants = {i: arrays[i] for i, a in enumerate(task.arguments) if a.role == "constant"}
     packed = spec.pack(task, candidate, constants)
     tensors = [
@@ -71,9 +73,9 @@ def kernel_error(
     ]
     assert [t.shape for t in tensors] == [shape for shape, _ in kernel.argument_types[:-1]]
     shape, dtype = kernel.argument_types[-1]
-    result = tvm.runtime.tensor(np.full(shape, np.nan, dtype))
+    result = tvm.runtime.tensor(np.full(shape, np.nan if "float" in dtype else 1, dtype))
     kernel.call(*[tvm.runtime.tensor(t) for t in tensors], result)
     found = to_logical(result.numpy(), forms[-1], task.result.shape)
-    difference = np.abs(found - run_workload(task, arrays))
+    difference = np.abs(found.astype(np.float64) - run_workload(task, arrays))
     relative = difference / magnitude(task, arrays)
     return float("inf") if np.isnan(relative).any() else float(relative.max())

@@ -15,7 +15,8 @@ from tilewright.graph.evaluate import magnitude, run_workload
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Workload, parse_workload
 from tilewright.hardware.features import units_of
-from tilewright.kernels.conv2d_int8 import SPEC, dot_lanes
+from tilewright.kernels.codes import dot_lanes
+from tilewright.kernels.conv2d_int8 import SPEC
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.registry import applicable
 from tilewright.measure.checking import relative_error, sample_arguments

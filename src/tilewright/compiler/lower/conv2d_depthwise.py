@@ -17,8 +17,10 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.lower.conv2d_windows import with_border
 from tilewright.compiler.lower.loops import finish_tile, register_tile, share_out
 from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.values import in_type
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.targets import Resources, Target
+from tilewright.kernels.conv2d_depthwise import in_codes
 from tilewright.kernels.convolution import Convolution, convolution, reach, whole_tiles
 from tilewright.kernels.ports import output_block
 
@@ -27,7 +29,9 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     conv, settings = convolution(program.workload), program.settings
     lanes = output_block(program.candidate.forms, settings)
-    schedule = program.schedule(program.in_blocks(_accumulator(program, conv, lanes), 1, lanes))
+    total = program.in_blocks(_accumulator(program, conv, lanes), 1, lanes)
+    codes = in_codes(program.workload)
+    schedule = program.schedule(lambda at: tirx.Cast("int32", total(at)) if codes else total(at))
     anchor = schedule.get_sblock("accumulator")
     n, chunk, y, x, lane, ky, kx = schedule.get_loops(anchor)
     y_group, y_outer, y_inner = schedule.split(y, [None, settings["rows"], settings["tile_height"]])
@@ -50,6 +54,7 @@ def _accumulator(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
     data, (rows, columns) = program.operand(conv.data), reach(conv, plane)
     if any(conv.padding[:2]) or rows > conv.in_height or columns > conv.in_width:
         data = with_border(program, conv, plane)
+    data = in_type(data, "float32")
     if program.settings["padding"] == "tile":
         data = program.kept(data, blocked(lanes if conv.group_out == 1 else 1), "padded")
     weights = program.tensors[conv.weight]

@@ -19,7 +19,8 @@ from tilewright.compiler.lower.dot_convolution import Dots, accumulated, schedul
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.conv2d_int8 import OFFSET, SPEC, compensated
+from tilewright.kernels.codes import OFFSET
+from tilewright.kernels.conv2d_int8 import SPEC, compensated
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.ports import output_block
 
