@@ -153,8 +153,8 @@ def _step_size(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], valu
             at = 2 if name == "cache_write" else 1
             operands = (*sizes[:at], inputs[at], *sizes[at + 1 :])
             return OPERATORS[name].reference(operands, named)
-        case "cast" if real:
-            return sizes[0]
+        case "cast":
+            return _cast_size(inputs[0], sizes[0], value)
         case "attention":
             # an error of a score grows with what is summed up to it, and changes every share
             apart = {**named, "scale": abs(step.number("scale"))}
@@ -167,6 +167,14 @@ def _step_size(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], valu
         case _:
             sway = _sway(step, inputs, sizes) if real and OPERATORS[name].elementwise else 0.0
             return np.fmax(_largest(_absolute(value)), sway)
+
+
+def _cast_size(x: Any, size: Any, value: Any) -> Any:
+    """A number keeps its size; a whole number of one that was rounded may have jumped with it."""
+    if value.dtype.kind == "f":
+        return size
+    whole = _largest(_absolute(value))
+    return np.fmax(whole, size) if x.dtype.kind == "f" else whole
 
 
 def _sway(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...]) -> Any:

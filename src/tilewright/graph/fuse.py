@@ -226,8 +226,8 @@ class _Grouping:
         """Take readers along that are elementwise and keep shape and type, as long as others see
         one result only.
 
-        Behind a sum of integers the type may change, for requantizing goes along, and behind a
-        reduction to bytes.
+        Behind a sum of integers the type may change, for requantizing goes along, and behind every
+        anchor to bytes.
         """
         longer = chain
         while longer:
@@ -260,12 +260,11 @@ class _Grouping:
         types, node = self.graph.types, longer[-1]
         kind, result = types[longer[0].output], types[node.outputs[0]]
         whole = kind.dtype == "int32"
-        reduced = longer[0].operator.startswith("reduce_")
         return (
             OPERATORS[node.operator].elementwise
             and self._free(node)
             and result.shape == kind.shape
-            and (result == types[last] or whole or (reduced and result.dtype in _BYTES))
+            and (result == types[last] or whole or result.dtype in _BYTES)
             and (_INTEGER if whole else _USUAL).allow(longer)
             and sum(map(_costly, longer)) <= _MOST_COSTLY
         )

@@ -2,12 +2,16 @@
 
 With dot-product instructions (`vpdpbusd`: four products of an unsigned and a signed byte added to
 each 32-bit lane) signed data is taken as x + 128, which is a flip of one bit; -128 Σw of every
-column is added to the sums again.
+column is added to the sums again and lies in one more slot behind its weights: the lowest bytes of
+all lanes, then the next ones.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilewright.core.targets import Target
+from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE
 from tilewright.kernels.conv2d_dots import dot_units, lanes_of
@@ -26,6 +30,25 @@ _ONE_QUANTUM = 1.01 / 127
 def dot_lanes(target: Target) -> tuple[int, ...]:
     """Lanes of 32 bits for which the device has dot products of bytes."""
     return lanes_of(dot_units(target, UNITS))
+
+
+def rate(target: Target, computed_in: str, *, dots: bool) -> float:
+    """Operations per cycle and core: by dot products where there are any, else by widened products,
+    which take three instructions where a dot product takes one."""
+    plain, lanes = target.operations_per_cycle(computed_in), target.lanes(computed_in)
+    found = [
+        unit.operations_per_cycle // unit.granule[1] * lanes for unit in dot_units(target, UNITS)
+    ]
+    return max(found, default=plain) if dots else plain / 3
+
+
+def with_offsets(packed: Array, sums: Array) -> Array:
+    """Packed weights [chunks, slots, lanes, width] with -128 Σw behind the others; `sums` are those
+    of all columns."""
+    chunks, _, lanes, width = packed.shape
+    planes = (-OFFSET * sums).astype("<i4").view(np.int8).reshape(chunks, lanes, QUAD)
+    last = planes.swapaxes(1, 2).reshape(chunks, 1, lanes, width)
+    return np.concatenate([packed, last], axis=1)
 
 
 def code_error(workload: Workload) -> float:

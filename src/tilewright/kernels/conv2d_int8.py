@@ -1,11 +1,8 @@
 """Convolution of 8-bit integers with sums of 32 bits, on channel-blocked tensors.
 
-The loops are those of `conv2d_direct`. With dot-product instructions (`vpdpbusd`: four products of
-an unsigned and a signed byte added to each 32-bit lane) weights lie as [out/bo, slot, bo, 4]: a
-slot for every four input channels of every tap. Signed data is taken as x + 128, which is a flip of
-one bit; -128 Σw of every output channel is added to the sums again and lies in one more slot behind
-the others: the lowest bytes of all lanes, then the next ones. Without such instructions bytes are
-widened and weights lie as [out/bo, tap and channel, bo, 1]. Both are exact.
+The loops are those of `conv2d_direct`. With dot-product instructions (see `codes`) weights lie as
+[out/bo, slot, bo, 4]: a slot for every four input channels of every tap. Without such instructions
+bytes are widened and weights lie as [out/bo, tap and channel, bo, 1]. Both are exact.
 """
 
 from __future__ import annotations
@@ -20,9 +17,16 @@ from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob
-from tilewright.kernels.codes import CODES, OFFSET, QUAD, UNITS, code_error, dot_lanes
+from tilewright.kernels.codes import (
+    CODES,
+    QUAD,
+    code_error,
+    dot_lanes,
+    rate,
+    with_offsets,
+)
 from tilewright.kernels.columns import Floats, chosen
-from tilewright.kernels.conv2d_dots import DotConvolution, dot_units
+from tilewright.kernels.conv2d_dots import DotConvolution
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.ports import usual_lanes
 
@@ -58,13 +62,9 @@ class Int8Convolution(DotConvolution):
         return QUAD if settings["dot"] == "vnni" else 1
 
     def per_cycle(self, conv: Convolution, target: Target, settings: Sequence[Settings]) -> Floats:
-        """By dot products, where there are any, and by widened products. Those take three
-        instructions where a dot product takes one."""
-        plain = target.operations_per_cycle(conv.computed_in)
-        lanes = target.lanes(conv.computed_in)
-        units = dot_units(target, UNITS)
-        dots = [unit.operations_per_cycle // unit.granule[1] * lanes for unit in units]
-        return np.where(chosen(settings, "dot", "vnni"), max(dots, default=plain), plain / 3)
+        """By dot products, where there are any, and by widened products."""
+        fast, slow = (rate(target, conv.computed_in, dots=dots) for dots in (True, False))
+        return np.where(chosen(settings, "dot", "vnni"), fast, slow)
 
     def error_bound(self, workload: Workload) -> float:
         """Sums are exact."""
@@ -85,10 +85,7 @@ class Int8Convolution(DotConvolution):
         conv, weights = convolution(workload), constants[convolution(workload).weight]
         packed = self.in_slots(workload, candidate, weights, np.int8)
         if compensated(workload, dict(candidate.settings)):
-            chunks, _, lanes, width = packed.shape
-            sums = -OFFSET * weights.astype(np.int32).sum(axis=(1, 2, 3), dtype=np.int32)
-            planes = sums.astype("<i4").view(np.int8).reshape(chunks, lanes, QUAD).swapaxes(1, 2)
-            packed = np.concatenate([packed, planes.reshape(chunks, 1, lanes, width)], axis=1)
+            packed = with_offsets(packed, weights.sum(axis=(1, 2, 3), dtype=np.int32))
         return {**constants, conv.weight: np.ascontiguousarray(packed)}
 
 

@@ -138,7 +138,7 @@ def _conv2d_transpose(
 
 
 def _dense(program: Program, operands: list[Value], _: Any, result: TensorType) -> Value:
-    data, weight = map(widened, operands)
+    data, weight = (widened(operand, result.dtype) for operand in operands)
     (axis,) = reduce_axes(program, weight.type.shape[:1])
 
     def read(index: Index) -> Expr:
@@ -149,7 +149,7 @@ def _dense(program: Program, operands: list[Value], _: Any, result: TensorType) 
 
 
 def _batch_matmul(program: Program, operands: list[Value], named: Any, result: TensorType) -> Value:
-    left, right = map(widened, operands)
+    left, right = (widened(operand, result.dtype) for operand in operands)
     (axis,) = reduce_axes(program, left.type.shape[-1:])
 
     def read(index: Index) -> Expr:

@@ -97,6 +97,30 @@ def common_dtype(types: Types) -> str:
     return dtypes[0]
 
 
+def are_codes(*dtypes: Any) -> bool:
+    """Whether factors are bytes times signed bytes, whose products are summed in 32 bits."""
+    left, right = map(str, dtypes)
+    return left in ("int8", "uint8") and right == "int8"
+
+
+def product_dtype(types: Types) -> str:
+    """The type of sums of products: of codes 32 bits, of everything else its own."""
+    return "int32" if are_codes(types[0].dtype, types[1].dtype) else common_dtype(types)
+
+
+def exact_sums(multiply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A product of matrices that is exact for codes: in double precision, which is far beyond 32
+    bits, and in numpy much faster than integers."""
+
+    def product(x: Any, w: Any) -> Any:
+        if not are_codes(x.dtype, w.dtype):
+            return multiply(x, w)
+        sums = multiply(x.astype(np.float64), w.astype(np.float64))
+        return sums.astype(np.int64).astype(np.int32)
+
+    return product
+
+
 def broadcast(shapes: Sequence[Shape]) -> Shape:
     """The shape numpy's broadcasting rules give."""
     backward = zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1)

@@ -16,12 +16,14 @@ from tilewright.graph.operators.base import (
     broadcast,
     check_axis,
     common_dtype,
+    exact_sums,
     expect,
+    product_dtype,
 )
 
 
 def _dense_type(types: Types) -> TensorType:
-    dtype, x, w = common_dtype(types), types[0].shape, types[1].shape
+    dtype, x, w = product_dtype(types), types[0].shape, types[1].shape
     fits = len(x) >= 1 and len(w) == 2 and x[-1] == w[0]
     expect(fits, f"data {types[0]} does not fit weight {types[1]}")
     return TensorType((*x[:-1], w[1]), dtype)
@@ -32,7 +34,7 @@ def _dense(x: Any, w: Any) -> Any:
 
 
 def _batch_matmul_type(types: Types, transpose_b: bool) -> TensorType:
-    dtype, a, b = common_dtype(types), types[0].shape, types[1].shape
+    dtype, a, b = product_dtype(types), types[0].shape, types[1].shape
     expect(len(a) >= 2 and len(b) >= 2, f"{types[0]} or {types[1]} is no matrix")
     (*many, rows, depth), (*fewer, fore, last) = [*a], [*b]
     inner, columns = (last, fore) if transpose_b else (fore, last)
@@ -41,7 +43,7 @@ def _batch_matmul_type(types: Types, transpose_b: bool) -> TensorType:
 
 
 def _batch_matmul(a: Any, b: Any, transpose_b: bool) -> Any:
-    return np.matmul(a, b.swapaxes(-1, -2) if transpose_b else b)
+    return exact_sums(np.matmul)(a, b.swapaxes(-1, -2) if transpose_b else b)
 
 
 def _product_work(types: Types, result: TensorType, **_named: object) -> int:
@@ -161,7 +163,7 @@ REDUCTION = (
             anchor=True,
         )
         for name, result_type, compute in (
-            ("dense", _dense_type, _dense),
+            ("dense", _dense_type, exact_sums(_dense)),
             ("batch_matmul", _batch_matmul_type, _batch_matmul),
         )
     ),

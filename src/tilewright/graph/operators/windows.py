@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph.network import TensorType
-from tilewright.graph.operators.base import Operator, Shape, Types, common_dtype, expect
+from tilewright.graph.operators.base import (
+    Operator,
+    Shape,
+    Types,
+    are_codes,
+    common_dtype,
+    expect,
+    product_dtype,
+)
 
 _COLUMN_BYTES = 32 << 20
 
@@ -38,8 +46,7 @@ def _conv2d_type(
     types: Types, strides: Shape, padding: Shape, dilation: Shape, groups: int
 ) -> TensorType:
     """Bytes give sums of 32 bits, everything else keeps its type."""
-    whole = types[0].dtype in ("int8", "uint8") and types[1].dtype == "int8"
-    dtype = "int32" if whole else common_dtype(types)
+    dtype = product_dtype(types)
     x, w = types[0].shape, types[1].shape
     expect(len(x) == 4 and len(w) == 4, f"data {types[0]} and weight {types[1]}")
     fits = f"{x[1]} input channels do not fit weight {list(w)} with {groups} groups"
@@ -55,7 +62,7 @@ def _conv2d_work(types: Types, result: TensorType, **_named: object) -> int:
 
 
 def _conv2d(x: Any, w: Any, strides: Shape, padding: Shape, dilation: Shape, groups: int) -> Any:
-    whole = x.dtype.itemsize == 1 and w.dtype == np.int8
+    whole = are_codes(x.dtype, w.dtype)
     # double precision is exact far beyond 32 bits, and much faster in numpy than integers
     kind = np.dtype(np.float64) if whole else x.dtype
     view = _windows(x.astype(kind, copy=False), w.shape[2:], strides, padding, dilation)

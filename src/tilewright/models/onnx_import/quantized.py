@@ -8,7 +8,10 @@ before: DequantizeLinear (x, w, bias) → Conv → (Relu) → QuantizeLinear
 after:  QLinearConv
 
 before: DequantizeLinear (x, w, bias) → Gemm → (Relu) → QuantizeLinear
-after:  Reshape → QLinearConv (1×1) → Reshape
+after:  QGemm
+
+before: DequantizeLinear (x, y) → MatMul → QuantizeLinear
+after:  QLinearMatMul
 
 before: DequantizeLinear → MaxPool → QuantizeLinear, with one scale and zero point
 after:  MaxPool
@@ -26,7 +29,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -74,7 +76,8 @@ def integer_convolution(node: OnnxNode) -> Translated:
 
 @translates("MatMulInteger")
 def integer_product(node: OnnxNode) -> Translated:
-    """MatMulInteger → sums of 32 bits of products of bytes less their zero points."""
+    """MatMulInteger → dense or batch_matmul of bytes with sums of 32 bits, and what their zero
+    points add to those."""
     return _products(node, node.several(2), (node.given(2), node.given(3)))
 
 
@@ -90,19 +93,79 @@ def requantized_product(node: OnnxNode) -> Translated:
     return _saturated(node, (sums.cast("float32") * factor).emit("round"), zero, zero.dtype)
 
 
+@translates("com.microsoft.QGemm")
+def requantized_layer(node: OnnxNode) -> Translated:
+    """QGemm → sums of 32 bits, add (bias), cast, multiply; then as QLinearMatMul where the result
+    has a scale."""
+    (a, a_scale, a_zero, b, b_scale, b_zero), bias = node.several(6), node.given(6)
+    only_if(node.number("alpha", 1.0) == 1)
+    only_if(max(a_scale.type.elements, a_zero.type.elements) == 1 and b_scale.rank <= 1)
+    if node.integer("transA", 0):
+        a = a.transpose((1, 0))
+    if node.integer("transB", 0):
+        b = b.transpose((1, 0))
+    sums = _products(node, (a, b), (a_zero, b_zero))
+    if bias is not None:
+        sums = sums + bias.plain(sums)
+    factor = _spread(a_scale, 1) * _spread(b_scale, 1)
+    if node.given(7) is None:
+        return sums.cast("float32") * factor
+    scale, zero = node.input(7), node.input(8)
+    only_if(zero.dtype in _CODES and zero.type.elements == scale.type.elements == 1)
+    codes = (sums.cast("float32") * (factor / _spread(scale, 1))).emit("round")
+    return _saturated(node, codes, zero, zero.dtype)
+
+
+@translates("DynamicQuantizeLinear")
+def quantize_by_range(node: OnnxNode) -> Translated:
+    """DynamicQuantizeLinear → the range of the data and of zero, the scale and zero point that
+    spread it over a byte, and what QuantizeLinear is with them."""
+    x = node.input(0)
+    only_if(x.dtype == "float32" and x.rank > 0)
+    axes, zero = tuple(range(x.rank)), x.filled(0)
+    low, high = (
+        x.emit(f"reduce_{name}", axes=axes, keepdims=False).emit(f"{name}imum", zero)
+        for name in ("min", "max")
+    )
+    scale = (high - low) / x.filled(255)
+    # data of zeros alone has no range: its scale is 1
+    scale = scale.emit("equal", 0).emit("where", x.filled(1), scale)
+    point = (zero - low) / scale
+    point = point.emit("clip", minimum=0.0, maximum=255.0).emit("round")
+    codes = (x / scale).emit("round") + point
+    codes = codes.emit("clip", minimum=0.0, maximum=255.0).cast("uint8")
+    return codes, scale, point.cast("uint8")
+
+
 def _products(
     node: OnnxNode, operands: tuple[Tensor, ...], zeros: tuple[Tensor | None, Tensor | None]
 ) -> Tensor:
-    """Sums of (a - a_zero) (b - b_zero) in 32 bits; a constant matrix as filters of 1×1."""
-    a, b = operands
+    """Sums of (a - a_zero) (b - b_zero) in 32 bits."""
+    (a, b), (a_zero, b_zero) = operands, zeros
     only_if(min(a.rank, b.rank) >= 2 and all(zero is None or zero.rank <= 1 for zero in zeros))
-    if b.value is None or b.rank > 2 or (zeros[0] and zeros[0].type.elements > 1):
-        b = _shifted(b, zeros[1], 1)
-        return _shifted(a, zeros[0], 2).emit("batch_matmul", b, transpose_b=False)
-    depth, columns = b.shape
-    filters = b.transpose((1, 0)).reshape((columns, depth, 1, 1))
-    image = a.reshape((prod(a.shape[:-1]), depth, 1, 1))
-    return _sums(node, (image, filters), zeros, None).reshape((*a.shape[:-1], columns))
+    point: Any = b_zero.value if b_zero else np.zeros((), np.int32)
+    if b.rank > 2 or b.value is None or point is None or a.dtype not in _BYTES:
+        b = _shifted(b, b_zero, 1)
+        return _shifted(a, a_zero, 2).emit("batch_matmul", b, transpose_b=False)
+    weights, rest = _signed_matrix(b.value, point.astype(np.int32))
+    sums = a.emit("dense", node.constant(weights))
+    if a_zero and not _all_zero(a_zero):
+        columns = node.constant(weights.sum(axis=0, dtype=np.int32))
+        sums = sums - _spread(a_zero.cast("int32"), 2) * columns
+    if not rest.any():
+        return sums
+    rows = _shifted(a, a_zero, 2).emit("reduce_sum", axes=(a.rank - 1,), keepdims=True)
+    return sums - rows * node.constant(rest)
+
+
+def _signed_matrix(matrix: Any, point: Any) -> tuple[Array, Any]:
+    """A constant matrix less its zero point where that fits signed bytes, else less 128; and what
+    is still to be subtracted from it."""
+    middle = _MIDDLE if matrix.dtype == np.uint8 else 0
+    moved = matrix.astype(np.int32) - point
+    if moved.min(initial=0) >= _SIGNED.min and moved.max(initial=0) <= _SIGNED.max:
+        return moved.astype(np.int8), np.zeros_like(point)
+    return (matrix.astype(np.int32) - middle).astype(np.int8), point - middle
 
 
 @translates("QLinearConv")
@@ -211,6 +274,8 @@ _INDIFFERENT = ("MaxPool", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transp
 """Operators that only pick or move values of their first input."""
 _BIAS_TOLERANCE = 1e-5
 _MIDDLE = 128
+_CONTRIBUTED = "com.microsoft"
+"""The domain of ONNX Runtime's own operators, one of which is the layer on codes."""
 
 
 def on_codes(
@@ -252,7 +317,11 @@ class _Rewrite:
 
     def rewritten(self) -> list[NodeProto]:
         """Replace what is between pairs; drop the DequantizeLinear that nobody reads then."""
-        makers = {"Conv": self._convolution, "Gemm": self._product}
+        makers = {
+            "Conv": self._convolution,
+            "Gemm": self._layer,
+            "MatMul": self._product,
+        }
         makers |= dict.fromkeys(_INDIFFERENT, self._moved)
         replaced: dict[str, list[NodeProto]] = {}
         gone: set[str] = set()
@@ -375,30 +444,32 @@ class _Rewrite:
         new.attribute.extend(node.attribute)
         return [new]
 
-    def _product(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
+    def _layer(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
+        """Gemm with constant weights."""
         named = _attributes(node)
-        transposed = bool(named.get("transB", 0))
         plain = named.get("alpha", 1.0) == named.get("beta", 1.0) == 1 and not named.get("transA")
         only_if(plain)
-        operands = self._operands(node, 0 if transposed else 1)
-        kind = found(self.types.get(node.input[0]))
-        only_if(len(kind.shape) == 2)
-        codes, matrix, (rows, columns) = operands[0], self.weights[operands[3]], kind.shape
-        matrix = np.ascontiguousarray(matrix if transposed else matrix.T)
-        image, result = f"{node.output[0]}/image", f"{node.output[0]}/result"
-        operands[0] = image
-        operands[3] = self._new("filters", node, matrix.reshape(*matrix.shape, 1, 1))
-        apart = self._new("apart", node, np.asarray([rows, columns, 1, 1], np.int64))
-        joined = self._new("joined", node, np.asarray([rows, len(matrix)], np.int64))
-        inner = _linear_convolution(node, operands, quantize)
-        inner.output[0] = result
-        return [
-            helper.make_node("Reshape", [codes, apart], [image], name=f"{node.name}/image"),
-            inner,
-            helper.make_node(
-                "Reshape", [result, joined], [quantize.output[0]], name=f"{node.name}/result"
-            ),
-        ]
+        axis = 0 if named.get("transB") else 1
+        operands = self._operands(node, axis)
+        inputs = [*operands[:6], *(operands[6:] or [""]), *quantize.input[1:3]]
+        new = helper.make_node(
+            "QGemm", inputs, [quantize.output[0]], name=node.name, domain=_CONTRIBUTED
+        )
+        new.attribute.append(helper.make_attribute("transB", 1 - axis))
+        return [new]
+
+    def _product(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
+        """MatMul of two tensors of codes, or of one and constant weights."""
+        a, b = (found(self._read(name)) for name in node.input)
+        known = self.weights.get(b.input[0])
+        if known is None:
+            found(self._bytes(a))
+            operands = [*a.input[:3], *found(self._bytes(b)).input[:3]]
+        else:
+            only_if(known.ndim == 2)
+            operands = self._operands(node, 1)
+        inputs = [*operands, *quantize.input[1:3]]
+        return [helper.make_node("QLinearMatMul", inputs, [quantize.output[0]], name=node.name)]
 
     def _moved(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
         read = found(self._bytes(self._read(node.input[0])))

@@ -1,0 +1,39 @@
+"""The dense layer of 8-bit integers, see `dot_dense` and `byte_dots`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tvm import tirx
+from tvm.s_tir import Schedule
+
+from tilewright.compiler.lower.byte_dots import byte_dot, byte_product, compensation
+from tilewright.compiler.lower.dot_dense import DenseDots, accumulated, scheduled
+from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.values import Index
+from tilewright.core.targets import Resources, Target
+from tilewright.kernels.dense_int8 import compensated, copied, terms
+from tilewright.kernels.matrix_products import product
+
+
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
+    """Build and schedule the kernel."""
+    workload, settings, dense = program.workload, program.settings, product(program.workload)
+    lanes, block = target.lanes(workload.computed_in), settings["block"]
+    offset = compensated(workload, settings)
+    kind = program.operand(dense.data).type.dtype
+    dots = DenseDots(
+        terms=terms(settings),
+        product=partial(byte_product, offset=offset),
+        instruction=byte_dot(lanes, kind) if terms(settings) > 1 else "",
+        copied=copied(workload, settings),
+        weight_bytes=1,
+    )
+    total = program.in_blocks(accumulated(program, dots), -1, block)
+
+    def compensating(position: Index) -> tirx.Expr:
+        at = program.simplify.split(position[-1], block)
+        return total(position) + compensation(program, program.tensors[dense.weight], *at)
+
+    program.set_anchor(compensating if offset else total)
+    return scheduled(program, dots, target, resources)

@@ -1,0 +1,152 @@
+"""Schedule of dense layers by dot products.
+
+    [the data copied, rounded or filled up]
+    parallel (row tile, column chunk)     # `order` decides which is outside
+      slots along the depth
+        row, vector of the block          # register tile, unrolled
+          column, value of the slot       # one dot-product instruction, or vectorised
+      epilogue of the tile
+
+Rows beyond the last one are computed as in `dense_packed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te, tirx
+from tvm.s_tir import Schedule
+
+from tilewright.compiler.lower.dense_packed import STEPS, vectorize_columns
+from tilewright.compiler.lower.loops import finish_tile, spread
+from tilewright.compiler.lower.program import Program
+from tilewright.compiler.prefetch import Panel, mark_ahead
+from tilewright.core.targets import Resources, Target
+from tilewright.kernels.matrix_products import MatrixProduct, product
+
+
+def _as_it_is(value: tirx.Expr) -> tirx.Expr:
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseDots:
+    """What one kind of dot products is made of.
+
+    `terms` values of the data lie in a slot. `product` multiplies one by a weight, as
+    `instruction`, the tensor intrinsic of that name, does for all lanes; it is empty where products
+    are vectorised instead. Values are `taken` so, into a copy where `copied`. `imported` is LLVM's
+    text of what the instruction calls. A weight takes `weight_bytes`.
+    """
+
+    terms: int
+    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
+    instruction: str
+    copied: bool
+    weight_bytes: int
+    taken: Callable[[tirx.Expr], tirx.Expr] = _as_it_is
+    imported: str = ""
+
+
+def scheduled(program: Program, dots: DenseDots, target: Target, resources: Resources) -> Schedule:
+    """The schedule of a program whose anchor is set."""
+    dense, settings = product(program.workload), program.settings
+    lanes = target.lanes(program.workload.computed_in)
+    schedule = program.schedule()
+    if dots.copied:
+        spread(schedule, schedule.get_sblock("copy"), lanes, resources.threads)
+    anchor = schedule.get_sblock("accumulator")
+    *outer, chunk, lane, slot, term = schedule.get_loops(anchor)
+    pieces, tile = [*outer, chunk], []
+    if dense.row_axis is not None:
+        row = outer.pop(dense.row_axis)
+        row_outer, *tile = schedule.split(row, [None, settings["tile_rows"]])
+        by_rows = settings["order"] == "rows"
+        pieces = [*outer, row_outer, chunk] if by_rows else [*outer, chunk, row_outer]
+    vector, lane = schedule.split(lane, [None, lanes])
+    inside = (lane, term) if dots.instruction else (term, lane)
+    schedule.reorder(*pieces, slot, *tile, vector, *inside)
+    row_tiles = int(schedule.get(pieces[-1]).extent) if pieces[-1] is not chunk else 1
+    parallel = schedule.fuse(*pieces)
+    schedule.parallel(parallel)
+    if dots.imported:
+        schedule.annotate(parallel, "pragma_import_llvm", dots.imported)
+    tiles = (parallel, row_tiles)
+    depths = _ahead(schedule, program, dots, target, slot, tiles)
+    for loop in (*tile, vector):
+        schedule.unroll(loop)
+    last = finish_tile(schedule, anchor, parallel, vectors=False)
+    vectorize_columns(schedule, last, dense.columns, lanes)
+    if not dots.instruction:
+        schedule.vectorize(lane)
+        schedule.decompose_reduction(anchor, depths[0])
+        return schedule
+    start = schedule.decompose_reduction(anchor, depths[0])
+    schedule.vectorize(schedule.get_loops(start)[-1])
+    schedule.tensorize(lane, dots.instruction)
+    return schedule
+
+
+def _ahead(
+    schedule: Schedule,
+    program: Program,
+    dots: DenseDots,
+    target: Target,
+    slot: Any,
+    tiles: tuple[Any, int],
+) -> list[Any]:
+    """The loops over slots, which fetch the weights of the next chunk."""
+    dense, block = product(program.workload), program.settings["block"]
+    count, run = _slots(dense, dots), block * dots.terms
+    panel = Panel(
+        argument=dense.weight,
+        size=dense.columns * count * dots.terms,
+        distance=count * run,
+        run=run,
+        tiles=[tiles],
+        element_bytes=dots.weight_bytes,
+    )
+    step = next((step for step in STEPS if count % step == 0), 1)
+    slots = schedule.split(slot, [None, step]) if tiles[1] > 1 and step > 1 else [slot]
+    mark_ahead(schedule, target, panel, slots)
+    return list(slots)
+
+
+def _slots(dense: MatrixProduct, dots: DenseDots) -> int:
+    return -(-dense.depth // dots.terms)
+
+
+def accumulated(program: Program, dots: DenseDots) -> te.Tensor:
+    """The stage `accumulator`: sums of products, [rows, column chunk, column]."""
+    dense, settings, terms = product(program.workload), program.settings, dots.terms
+    data, weights = program.operand(dense.data), program.tensors[dense.weight]
+    slots, block = _slots(dense, dots), settings["block"]
+    *rows, _ = data.type.shape
+
+    def taken(*position):
+        *leading, at = position
+        if dense.depth % terms == 0:
+            return dots.taken(data.read([*leading, at]))
+        value = dots.taken(data.read([*leading, tirx.min(at, dense.depth - 1)]))
+        return tirx.Select(at < dense.depth, value, tirx.const(0, value.ty.dtype))
+
+    source: Any = taken
+    if dots.copied:
+        source = program.compute((*rows, terms * slots), taken, "copy")
+    axes = program.reduce_axes(slot=slots, term=terms)
+    slot, term = (axis.var for axis in axes)
+    covered, axis = list(rows), dense.row_axis
+    if axis is not None:
+        tile = settings["tile_rows"]
+        covered[axis] = -(-dense.rows // tile) * tile
+
+    def compute(*position):
+        *leading, chunk, lane = position
+        if axis is not None and covered[axis] > dense.rows:
+            leading[axis] = tirx.min(leading[axis], dense.rows - 1)
+        value = source(*leading, slot * terms + term)
+        return te.sum(dots.product(value, weights(chunk, slot, lane, term)), axis=axes)
+
+    return program.compute((*covered, -(-dense.columns // block), block), compute, "accumulator")
