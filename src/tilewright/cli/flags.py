@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from cyclopts import Group, Parameter
 
+from tilewright.core.arguments import error_of
 from tilewright.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,18 +27,21 @@ _SHARED = Group("Shared flags", sort_key=20)
 _MODEL = Group("Model and target", sort_key=10)
 
 
-def _positive(_type: type, value: float | None) -> None:
-    """A validator: a finite number above 0, or none at all."""
-    if value is not None and not (isfinite(value) and value > 0):
-        raise ValueError(f"must be a number above 0, not {value}.")
+def _an_error(_type: type, value: str | None) -> None:
+    """A validator: what is allowed as an error, or nothing at all."""
+    try:
+        _ = value is None or error_of(value, "")
+    except UsageError as error:
+        raise ValueError(error.message.strip()) from None
 
 
 MaxError = Annotated[
-    float | None,
+    str | None,
     Parameter(
-        validator=_positive,
-        help="Largest error allowed in an output, relative to its largest value. Implementations "
-        "with a larger error bound are not used [default: 1e-4, with --precision bfloat16 2e-2].",
+        validator=_an_error,
+        help="Largest error allowed in an output, relative to its largest value, or the least "
+        "ratio of its signal to noise, 30dB. Implementations with a larger error bound are not "
+        "used [default: 1e-4, with --precision bfloat16 2e-2].",
     ),
 ]
 Budget = Annotated[

@@ -6,6 +6,7 @@ Text stands for every path, one name where several may stand, and None for the d
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 from operator import index
@@ -17,7 +18,12 @@ from tilewright.core.errors import UsageError
 Text = str | os.PathLike[str]
 """A path as people write it; `~` is the home folder."""
 
+Error = float | str
+"""An allowed error: relative, 1e-4, or as a ratio of signal to noise, "30dB"."""
+
 _Kind = TypeVar("_Kind")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+_DECIBELS = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?) ?dB", re.IGNORECASE)
 
 
 def path_of(value: object, name: str) -> Path:
@@ -82,12 +88,27 @@ def truth_of(value: object, name: str) -> bool:
 
 
 def error_of(value: object, name: str = "max_error") -> float:
-    """An allowed relative error: a finite number above 0."""
+    """An allowed relative error: a finite number above 0, as text too. Of a ratio of signal to
+    noise, `30dB`, it is the root mean square of the noise relative to that of the signal."""
+    ratio_db = decibels_of(value)
+    if ratio_db is not None:
+        return 10.0 ** (-ratio_db / 20.0)
     numeric = None if isinstance(value, bool) else value
+    if isinstance(value, str):
+        numeric = float(value) if _NUMBER.fullmatch(value.strip()) else None
     number = float(numeric) if isinstance(numeric, SupportsFloat) else 0.0
     if not (isfinite(number) and number > 0):
-        raise UsageError(f"{name} must be a number above 0, not {_shown(value)}.")
+        raise UsageError(
+            f"{name} must be a number above 0, or a ratio of signal to noise such as 30dB, "
+            f"not {_shown(value)}."
+        )
     return number
+
+
+def decibels_of(value: object) -> float | None:
+    """The decibels of a ratio of signal to noise, `30dB`; None for everything else."""
+    found = _DECIBELS.fullmatch(value.strip()) if isinstance(value, str) else None
+    return float(found[1]) if found else None
 
 
 def one_of(value: object, name: str, kind: type[_Kind], what: str) -> _Kind:

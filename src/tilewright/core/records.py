@@ -294,8 +294,16 @@ class KernelCheck:
 class NetworkCheck:
     """The network's outputs against the reference's: largest absolute error, the largest error
     relative to the largest value of its output, and the name of that output; empty where all are
-    the same."""
+    the same.
+
+    `sqnr_db` is the least ratio of signal to noise of an output, 10 log10(Σref² / Σ(ours - ref)²),
+    at most 300; `centred_sqnr_db` takes for the signal what differs between inputs, the reference
+    less its mean over them: None where it is not known, of a single input. What an output shares
+    for all inputs tells nothing, and hides noise.
+    """
 
     max_abs_error: float
     max_rel_error: float
     output: str = ""
+    sqnr_db: float | None = None
+    centred_sqnr_db: float | None = None

@@ -186,7 +186,8 @@ class OptimizeResult(TimedNetwork, Displayed):
     time divided by ours, with bounds (`core.timings`), which are None where the two were not timed
     in turn. Variations are those of the rounds that were timed: (slowest − fastest) / median.
     `reference_untimed` says why the reference has no time; it is empty where it has one. `last_run`
-    is None at the first run.
+    is None at the first run. `sqnr_db` and `centred_sqnr_db` are the least ratios of signal to
+    noise of an output (`core.records.NetworkCheck`).
     """
 
     latency_s: float
@@ -218,6 +219,8 @@ class OptimizeResult(TimedNetwork, Displayed):
     reference_untimed: str = ""
     rounds: tuple[RoundTimes, ...] = ()
     last_run: LastRun | None = None
+    sqnr_db: float | None = None
+    centred_sqnr_db: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

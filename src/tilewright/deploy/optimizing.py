@@ -20,6 +20,8 @@ from tilewright.deploy.manifest import MANIFEST
 from tilewright.deploy.racing import Race
 from tilewright.deploy.reserve import FEW, PLAIN, LineUp, Reserve
 from tilewright.deploy.sharing import ALONE, OtherShapes
+from tilewright.graph.inputs import random_inputs
+from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import PlanResult
 from tilewright.hardware.device import is_local
@@ -43,6 +45,8 @@ from tilewright.store.base import Store
 
 _ENOUGH_KERNELS = 16
 """So many kernels tell how long those of a network take to build."""
+_JUDGED = 2
+"""Inputs on which outputs in a coarser type are compared."""
 CONVERGED, CONVERGED_GRAPH = "converged", "converged graph"
 """States of runs that left nothing to gain: in the default layouts; in any."""
 
@@ -288,6 +292,7 @@ class _Work:
             figures=shipment.shipped_figures(self.store, self.network, self.placement),
             budget=self.budget,
             rounds=network_timing.Rounds(each_s=self.reserve.round_s, budget=self.budget),
+            judged=self._judged(),
         )
         self.budget.expect("finish", seconds=self.reserve.heat_s)
         measurer.rest()
@@ -301,6 +306,14 @@ class _Work:
             measurer.rest()
             sharing.agree(race, self.others, self.store, self.request.max_error)
         return race
+
+    def _judged(self) -> list[dict[str, Array]]:
+        """The inputs on which outputs are compared: of a network in a coarser type two, to tell
+        what differs between inputs."""
+        if self.placement.precision == "float32":
+            return []
+        seeds = range(self.request.seed, self.request.seed + _JUDGED)
+        return [random_inputs(self.network.model.graph, seed) for seed in seeds]
 
     def _with_graph(
         self, result: OptimizeResult, plans: Sequence[PlanResult], race: Race

@@ -46,6 +46,8 @@ class Race:
     does not run another one, so that a repeated command ships the same, and the default settings
     keep their earlier time. The `budget` learns what its phases took.
 
+    Outputs are compared on the inputs that are `judged`, on random ones where there are none.
+
     `finished` are the plans that are right, the fastest first, and `reference` is the time of the
     reference beside the last of them; None where it was not timed, and `untimed` says why. `marks`
     are the fingerprints of all plans that were to race, by name; plans with one fingerprint are
@@ -60,6 +62,7 @@ class Race:
     figures: Mapping[str, float | None]
     budget: Budget
     rounds: network_timing.Rounds = network_timing.ONCE
+    judged: Sequence[Mapping[str, Array]] = ()
     finished: Sequence[PlanResult] = ()
     reference: Timing | None = None
     untimed: str = ""
@@ -163,8 +166,8 @@ class Race:
         """What each right plan took, the fastest first, with its calls in their places, and what
         the reference took; None where it cannot be timed."""
         model = self.network.model
-        inputs = random_inputs(model.graph, self.request.seed)
-        ordered = [inputs[name] for name in self.network.graph.inputs]
+        inputs = self.judged or [random_inputs(model.graph, self.request.seed)]
+        ordered = [[each[name] for name in self.network.graph.inputs] for each in inputs]
         with ExitStack() as stack:
             worker = stack.enter_context(targeting.open_networks(self.placement))
             own = make_peer(REFERENCE)
@@ -180,10 +183,13 @@ class Race:
                     "therefore be able to run it. Cast element types that it does not support, for "
                     "example those of a MatMul in bfloat16.",
                 ) from error
-            theirs = [reference.expected[name] for name in model.outputs]
-            outputs = self.network.graph.outputs
+            theirs = [[each[name] for name in model.outputs] for each in reference.expected]
             checks = {
-                e.name: checking.compare_outputs(worker.run(e.name, ordered), theirs, outputs)
+                e.name: checking.compare_runs(
+                    [worker.run(e.name, each) for each in ordered],
+                    theirs,
+                    self.network.graph.outputs,
+                )
                 for e in entries
             }
             checked = [replace(entry, check=checks[entry.name]) for entry in entries]
@@ -191,8 +197,8 @@ class Race:
             wrong = [entry for entry in checked if entry not in right]
             inexcusable = [e for e in wrong if self._in_default_layouts(e) or not right]
             if not inexcusable:
-                return self._timed(worker, right, reference, inputs)
-        raise self._wrong(inexcusable[0], checks[inexcusable[0].name], inputs)
+                return self._timed(worker, right, reference, inputs[0])
+        raise self._wrong(inexcusable[0], checks[inexcusable[0].name], inputs[0])
 
     def _timed(
         self,
@@ -250,7 +256,7 @@ class Race:
                 worker.load(entry.name, self._folder(entry), entry.plan.constant_names)
 
     def _is_right(self, entry: PlanResult, check: NetworkCheck) -> bool:
-        right = check.max_rel_error <= self.request.max_error
+        right = self.request.allows(check)
         if not right and not self._in_default_layouts(entry):
             off = _described(check)
             message = f"The plan {entry.name!r} gives wrong results ({off}); it is left out."
@@ -261,10 +267,7 @@ class Race:
         self, entry: PlanResult, check: NetworkCheck, inputs: Mapping[str, Array]
     ) -> NegativeVerdict:
         """The error that names the task to blame."""
-        off = (
-            f"the compiled network is {_described(check)}, more than the allowed "
-            f"{self.request.max_error:g}"
-        )
+        off = f"the compiled network is {_described(check)}, {self.request.limit}"
         precision = self.placement.precision
         if check.max_rel_error <= bisecting.ROUNDING[precision]:
             hint = "Raise --max-error."
@@ -285,4 +288,5 @@ class Race:
 
 
 def _described(check: NetworkCheck) -> str:
-    return f"off by {check.max_rel_error:.3g} of the largest value of output {quoted(check.output)}"
+    off = f"off by {check.max_rel_error:.3g} of the largest value of output {quoted(check.output)}"
+    return off if check.sqnr_db is None else f"{off}, {check.sqnr_db:.3g} dB"

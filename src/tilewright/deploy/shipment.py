@@ -131,6 +131,8 @@ def answer_about(race: Race, peaks: Peaks) -> OptimizeResult:
         speedup_vs_baseline_high=over_baseline.high if over_baseline else None,
         max_abs_error=check.max_abs_error,
         max_rel_error=check.max_rel_error,
+        sqnr_db=check.sqnr_db,
+        centred_sqnr_db=check.centred_sqnr_db,
         measurements=0,
         failures=0,
         elapsed_s=0.0,

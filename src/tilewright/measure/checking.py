@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.core.element_types import element_type
 from tilewright.core.forms import Form
@@ -17,9 +20,12 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.measure.base import Measurer
 
+Floats = npt.NDArray[np.floating[Any]]
 _NO_MEMORY = "out of memory"
 _LARGEST = float.fromhex("0x1.fep127")
 """The largest number in bfloat16; kernels keep finite what is finite."""
+_MOST_DB = 300.0
+"""The ratio of signal to noise where there is no noise."""
 
 
 def sample_arguments(workload: Workload, seed: int) -> list[Array]:
@@ -137,14 +143,55 @@ def compare_outputs(
 ) -> NetworkCheck:
     """Errors over all outputs, of which there must be as many as names; infinite where shapes,
     types, NaN or infinities differ."""
-    absolute, relative, worst = 0.0, 0.0, ""
-    for name, left, right in zip(names, ours, theirs, strict=True):
-        scale = _largest(right)
-        error = _output_error(left, right, scale)
-        absolute = max(absolute, error * scale)
-        if error > relative:
-            relative, worst = error, name
-    return NetworkCheck(max_abs_error=absolute, max_rel_error=relative, output=worst)
+    return compare_runs([ours], [theirs], names)
+
+
+def compare_runs(
+    ours: Sequence[Sequence[Array]], theirs: Sequence[Sequence[Array]], names: Sequence[str]
+) -> NetworkCheck:
+    """The same over the outputs of several runs, each of other inputs."""
+    absolute, relative, worst, ratios = 0.0, 0.0, "", [(_MOST_DB, _MOST_DB)]
+    every = zip(zip(*ours, strict=True), zip(*theirs, strict=True), strict=True)
+    for name, (lefts, rights) in zip(names, every, strict=True):
+        scales = [_largest(right) for right in rights]
+        errors = [_output_error(*each) for each in zip(lefts, rights, scales, strict=True)]
+        absolute = max(absolute, *(e * scale for e, scale in zip(errors, scales, strict=True)))
+        if max(errors) > relative:
+            relative, worst = max(errors), name
+        if max(errors) < inf and not _whole(rights[0]):
+            ratios.append(_ratios_db(lefts, rights))
+        elif max(errors) > 0.0:
+            ratios.append((-_MOST_DB, -_MOST_DB))
+    raw, centred = (min(found) for found in zip(*ratios, strict=True))
+    return NetworkCheck(
+        max_abs_error=absolute,
+        max_rel_error=relative,
+        output=worst,
+        sqnr_db=raw,
+        centred_sqnr_db=centred if len(theirs) > 1 else None,
+    )
+
+
+def _ratios_db(ours: Sequence[Array], theirs: Sequence[Array]) -> tuple[float, float]:
+    """The ratio of signal to noise of an output, and that of what differs between inputs; of what
+    is finite."""
+    signal, found = np.stack([each.astype(np.float64) for each in theirs]), np.stack(ours)
+    finite = np.isfinite(signal)
+    noise = power(np.where(finite, found.astype(np.float64) - signal, 0.0))
+    signal = np.where(finite, signal, 0.0)
+    return ratio_db(power(signal), noise), ratio_db(power(signal - signal.mean(axis=0)), noise)
+
+
+def power(array: Floats) -> float:
+    """The sum of squares."""
+    return float(np.sum(np.square(array)))
+
+
+def ratio_db(signal: float, noise: float) -> float:
+    """The ratio of two powers in decibels, from -300 to 300."""
+    if noise <= 0.0 or signal <= 0.0:
+        return -_MOST_DB if noise > 0.0 else _MOST_DB
+    return float(np.clip(10.0 * np.log10(signal / noise), -_MOST_DB, _MOST_DB))
 
 
 def _largest(array: Array) -> float:
@@ -159,5 +206,9 @@ def _output_error(left: Array, right: Array, scale: float) -> float:
     if left.dtype != right.dtype:
         return float("inf")
     error = relative_error(left, right, np.full(right.shape, scale))
-    whole = right.dtype.kind in "iu" and right.dtype.itemsize > 1
-    return max(error, 1.0) if whole and not np.array_equal(left, right) else error
+    return max(error, 1.0) if _whole(right) and not np.array_equal(left, right) else error
+
+
+def _whole(array: Array) -> bool:
+    """Whether an output holds numbers such as positions."""
+    return array.dtype.kind in "iu" and array.dtype.itemsize > 1

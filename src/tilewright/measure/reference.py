@@ -6,7 +6,7 @@ the reference is timed on that device only where it has peers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,10 +42,10 @@ def checking_placement(runner: NetworkRunner, placement: records.Placement) -> r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What the reference computes, and the started peer that can be timed beside networks; None,
-    and why, where there is none."""
+    """What the reference computes of each of the inputs, and the started peer that can be timed
+    beside networks; None, and why, where there is none."""
 
-    expected: Tensors
+    expected: Sequence[Tensors]
     timed: Peer | None
     untimed: str = ""
 
@@ -56,7 +56,7 @@ def open_reference(
     runner: NetworkRunner,
     placement: records.Placement,
     model: Path,
-    inputs: Mapping[str, Array],
+    inputs: Sequence[Mapping[str, Array]],
 ) -> Reference:
     """Run the reference on this machine, where it is `own`, and start it where networks run;
     `stack` stops it.
@@ -67,7 +67,7 @@ def open_reference(
     stack.callback(own.stop)
     where = checking_placement(runner, placement)
     own.start(model, where.resources.threads, where.binding.cpus)
-    expected = own.run(inputs)
+    expected = [own.run(each) for each in inputs]
     if not isinstance(runner, PeersBeside):
         return Reference(expected=expected, timed=own)
     own.stop()

@@ -61,6 +61,12 @@ def error(value: float | None) -> str:
     return f"{value:.1e}" if value is not None and not math.isnan(value) else MISSING
 
 
+def decibels(raw: float | None, centred: float | None = None) -> str:
+    """`48.3 dB, 45.1 dB of what differs between inputs`."""
+    text = number(raw, suffix=" dB")
+    return text if centred is None else f"{text}, {number(centred)} of what differs between inputs"
+
+
 def number(value: float | None, digits: int = 3, suffix: str = "") -> str:
     """`digits` significant digits, plain notation from 0.001 to a million."""
     if not _known(value):

@@ -57,6 +57,7 @@ def optimize_summary(result: OptimizeResult) -> Table:
                 + _varied(result.reference_variation),
             ),
             ("largest error", result.max_abs_error, _error(result)),
+            *_ratio(result),
             ("threads", result.threads, str(result.threads)),
             ("target", result.target, result.target),
             ("measurements", result.measurements, _measurements(result)),
@@ -83,6 +84,14 @@ def _error(result: OptimizeResult) -> str:
     if result.max_rel_error is None:
         return absolute
     return f"{absolute} ({shown.error(result.max_rel_error)} of the largest value)"
+
+
+def _ratio(result: OptimizeResult) -> tuple[tuple[str, object, str], ...]:
+    """The ratio of signal to noise, where it is known."""
+    if result.sqnr_db is None:
+        return ()
+    text = shown.decibels(result.sqnr_db, result.centred_sqnr_db)
+    return (("signal to noise", result.sqnr_db, text),)
 
 
 def _measurements(result: OptimizeResult) -> str:

@@ -109,7 +109,8 @@ class OptimizeRequest:
     `origin` says in words what `model` was made from, where Python handed over an object.
 
     `max_error` is the allowed error of each output relative to its largest value; implementations
-    with a larger error bound are not used.
+    with a larger error bound are not used. With `least_sqnr_db` outputs are right where their ratio
+    of signal to noise is not below that many decibels, whatever the error of single elements.
     """
 
     model: str
@@ -118,6 +119,7 @@ class OptimizeRequest:
     folder: Path
     max_error: float
     seed: int
+    least_sqnr_db: float | None = None
     origin: str = ""
     tuner: str = DEFAULT
     level: Scope = "subgraph"
@@ -132,6 +134,19 @@ class OptimizeRequest:
     def only_predicted(self) -> bool:
         """Whether the graph tuner is to choose from records and facts, with nothing built."""
         return self.command == "tune" and self.graph is not None and self.budget.nothing
+
+    def allows(self, check: records.NetworkCheck) -> bool:
+        """Whether outputs are as right as was asked for."""
+        if self.least_sqnr_db is None:
+            return check.max_rel_error <= self.max_error
+        return check.sqnr_db is not None and check.sqnr_db >= self.least_sqnr_db
+
+    @property
+    def limit(self) -> str:
+        """How messages tell the limit that an error exceeds."""
+        if self.least_sqnr_db is None:
+            return f"more than the allowed {self.max_error:g}"
+        return f"less than the {self.least_sqnr_db:g} dB that are asked for"
 
     @property
     def searched_level(self) -> Level:

@@ -9,6 +9,7 @@ from functools import partial
 from tilewright.collect import collector
 from tilewright.collect.design import Design, circumstances_of, collect_request
 from tilewright.core.arguments import (
+    Error,
     Text,
     count_of,
     one_of,
@@ -113,7 +114,7 @@ class ForecastVerbs(Opened):
         *,
         options: ModelOptions | None = None,
         settings: str = "default",
-        max_error: float | None = None,
+        max_error: Error | None = None,
         metrics: Names = (),
     ) -> PredictResult:
         """Predict time, memory, power and energy of a network, without compiling or running it.
@@ -142,7 +143,7 @@ class ForecastVerbs(Opened):
         *,
         options: ModelOptions | None = None,
         settings: str = "default",
-        max_error: float | None = None,
+        max_error: Error | None = None,
     ) -> PlanningData:
         """Tell what a planner needs of a network: each call's time on each device, and transfers.
 
@@ -166,7 +167,7 @@ class ForecastVerbs(Opened):
         *,
         options: ModelOptions | None = None,
         settings: str = "default",
-        max_error: float | None = None,
+        max_error: Error | None = None,
         metrics: Names = (),
     ) -> PredictResult:
         """Predict each operator of a table: a .csv or .parquet with `op:…` texts in `operator`.
@@ -221,7 +222,7 @@ class ForecastVerbs(Opened):
         *,
         options: ModelOptions | None = None,
         settings: str = "default",
-        max_error: float | None = None,
+        max_error: Error | None = None,
     ) -> ThreadsResult:
         """Measure a network with up to five numbers of threads, and name the fastest.
 

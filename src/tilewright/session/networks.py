@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import TypedDict, Unpack
 
 from tilewright.core.arguments import (
+    Error,
     Text,
     count_of,
+    decibels_of,
     named_of,
     path_of,
     path_or_none,
@@ -58,14 +60,15 @@ class Wishes(TypedDict, total=False):
     database included: a time ("90s", "10m", "1h30m") or a number of measurements (500); "10m" by
     default. 0 searches nothing. `out`: the folder for the artifact, by default
     tilewright-out/NAME. `options`: batch, shapes and seed of the model. `max_error`: the allowed
-    error of the outputs, relative to the largest value of each, by default 1e-4, in bfloat16 2e-2.
-    None stands for the default of each.
+    error of the outputs, relative to the largest value of each, or the least ratio of their signal
+    to noise, "30dB"; by default 1e-4, in bfloat16 2e-2.
+    None is the default of each.
     """
 
     budget: str | float | None
     out: Text | None
     options: ModelOptions | None
-    max_error: float | None
+    max_error: Error | None
 
 
 class NetworkVerbs(Opened):
@@ -78,9 +81,10 @@ class NetworkVerbs(Opened):
         "10m", "1h30m") or a number of measurements (500), "10m" by default, 0 to search nothing;
         `out`: the folder for the artifact, by default tilewright-out/NAME; `options`: batch, shapes
         seed and precision of the model; `max_error`: the allowed error of the outputs, relative to
-        the largest value of each, by default 1e-4, in bfloat16 2e-2. A repeated call continues
-        where the last one stopped. Raises `NegativeVerdict` where no network gives right results,
-        and `OutputError` where the folder cannot be written.
+        the largest value of each, or the least ratio of their signal to noise, "30dB"; by default
+        1e-4, in bfloat16 2e-2. A repeated call continues where the last one stopped. Raises
+        `NegativeVerdict` where no network gives right results, and `OutputError` where the folder
+        cannot be written.
         """
         return self._optimized(replace(self._request(model, wishes), level=GraphLevel()))
 
@@ -174,6 +178,7 @@ class NetworkVerbs(Opened):
             budget=total,
             folder=out or default_folder(given.argument),
             max_error=allowed,
+            least_sqnr_db=decibels_of(max_error),
             seed=self.seed,
         )
 
@@ -210,7 +215,7 @@ class NetworkVerbs(Opened):
         *,
         options: ModelOptions | None = None,
         settings: str = "best",
-        max_error: float | None = None,
+        max_error: Error | None = None,
         meter: str | None = None,
         memory: bool = False,
     ) -> ProfileResult:
@@ -240,7 +245,7 @@ class NetworkVerbs(Opened):
         peers: str | Sequence[str] | None = None,
         options: ModelOptions | None = None,
         settings: str = "best",
-        max_error: float | None = None,
+        max_error: Error | None = None,
         rounds: int = 5,
     ) -> CompareResult:
         """Time networks in turn with other engines, on the same cores or GPU, in `rounds` rounds.

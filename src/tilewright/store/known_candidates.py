@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
-from tilewright.core.arguments import error_of, text_of
+from tilewright.core.arguments import Error, error_of, text_of
 from tilewright.core.codec import FILE_NAMES, convert
 from tilewright.core.errors import StoreError, UsageError, close_matches
 from tilewright.core.forms import Form, form_texts
@@ -47,8 +47,9 @@ _WRONG = "wrong result"
 _Some = TypeVar("_Some", bound=Outcome | PlannedCall)
 
 
-def allowed_error(given: float | None, precision: Precision = "float32") -> float:
-    """What is given, checked, or the default of a precision. Raises UsageError."""
+def allowed_error(given: Error | None, precision: Precision = "float32") -> float:
+    """What is given, checked and as a relative error, or the default of a precision. Raises
+    UsageError."""
     return MAX_ERRORS[precision] if given is None else error_of(given)
 
 

@@ -195,6 +195,7 @@ USAGE = (
     (("profile", "m", "--shape", "x=" + "9" * 5000), "NAME=1,3,224,224"),
     (("profile", "m", "--shape", "x=1", "--shape", "x=2"), "twice"),
     (("optimize", "m", "--max-error", "nan"), "--max-error"),
+    (("optimize", "m", "--max-error", "30DBm"), "30dB"),
     (("compare",), "MODEL"),
     (("compare", "m", "--peers", ","), "--peers"),
     (("compare", "m", "--fail-below", "0"), "--fail-below"),

@@ -174,6 +174,9 @@ def test_numbers_within_their_limits() -> None:
         with pytest.raises(UsageError, match="n must be a whole number from 3"):
             arguments.count_of(wrong, "n", 3)
     assert arguments.error_of(np.float32(0.5)) == 0.5
-    for wrong in (0, -1.0, float("inf"), float("nan"), True, "1"):
+    assert arguments.error_of("1e-3") == 1e-3
+    assert arguments.error_of("40dB") == pytest.approx(0.01) == arguments.error_of(" 40.0 db")
+    assert [arguments.decibels_of(each) for each in ("30dB", "1e-3", 0.1)] == [30.0, None, None]
+    for wrong in (0, -1.0, float("inf"), float("nan"), True, "x", "-3dB", "dB", "0", "1e999"):
         with pytest.raises(UsageError, match="max_error must be a number above 0"):
             arguments.error_of(wrong)

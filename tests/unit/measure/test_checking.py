@@ -22,6 +22,7 @@ from tilewright.measure.base import Measurer
 from tilewright.measure.checking import (
     check_kernel,
     compare_outputs,
+    compare_runs,
     relative_error,
     sample_arguments,
 )
@@ -185,3 +186,33 @@ def test_random_weights_of_recurrent_layers_are_not_chaotic() -> None:
     wide = [array.astype(np.float64) for array in arrays]
     difference = np.abs(run_workload(task, arrays) - run_workload(task, wide))
     assert difference.max() < 1e-5
+
+
+@given(st.floats(1.0, 90.0), st.integers(1, 3))
+def test_the_ratio_of_signal_to_noise_is_that_of_the_powers(ratio_db: float, runs: int) -> None:
+    rng = np.random.default_rng(runs)
+    theirs = [[rng.standard_normal(500), np.array([3], np.int64)] for _ in range(runs)]
+    noise = [rng.standard_normal(500) for _ in range(runs)]
+    powers = [sum(float(n @ n) for n in part) for part in (noise, [run[0] for run in theirs])]
+    size = (powers[1] / powers[0]) ** 0.5 * 10 ** (-ratio_db / 20)
+    ours = [[run[0] + size * n, run[1]] for run, n in zip(theirs, noise, strict=True)]
+    check = compare_runs(ours, theirs, ["a", "b"])
+    assert check.sqnr_db == pytest.approx(ratio_db, abs=1e-6)
+    assert (check.centred_sqnr_db is None) == (runs == 1)
+
+
+def test_what_all_inputs_share_is_no_signal_of_the_centred_ratio() -> None:
+    shared, own = np.full(4, 1000.0), [np.ones(4), -np.ones(4)]
+    theirs = [[shared + each] for each in own]
+    check = compare_runs([[run[0] + 0.1] for run in theirs], theirs, ["a"])
+    assert check.sqnr_db == pytest.approx(80.0, abs=0.1)
+    assert check.centred_sqnr_db == pytest.approx(20.0)
+    assert check.output == "a" and check.max_abs_error == pytest.approx(0.1)
+
+
+def test_ratios_of_what_is_all_right_and_all_wrong() -> None:
+    assert compare_outputs([f32(1.0)], [f32(1.0)], ["a"]).sqnr_db == 300.0
+    assert compare_outputs([f32(nan)], [f32(1.0)], ["a"]).sqnr_db == -300.0
+    position = np.array([30_000], np.int64)
+    assert compare_outputs([position + 1], [position], ["a"]).sqnr_db == -300.0
+    assert compare_outputs([f32(1.0)], [f32(0.0)], ["a"]).sqnr_db == -300.0
