@@ -21,7 +21,7 @@ from tilewright.deploy.racing import Race
 from tilewright.deploy.reserve import FEW, PLAIN, LineUp, Reserve
 from tilewright.deploy.sharing import ALONE, OtherShapes
 from tilewright.graph.inputs import random_inputs
-from tilewright.graph.network import Array
+from tilewright.graph.network import Array, Graph
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import PlanResult
 from tilewright.hardware.device import is_local
@@ -29,6 +29,8 @@ from tilewright.hardware.environment import (
     noise_warnings,
     read_environment,
 )
+from tilewright.kernels.codes import CODES
+from tilewright.kernels.spaces import MAX_CODE_ERROR
 from tilewright.measure import network_timing, targeting
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer, TimeSpent
@@ -92,6 +94,7 @@ def ship(
         network = prepare(request.model, request.options, placement)
     if network.model.remark:
         events(Note(message=network.model.remark))
+    request = _coarse_enough(request, network.graph)
     if request.only_predicted:
         result = graph_account.predicted_only(network, placement, store, events, request)
         result = replace(result, elapsed_s=budget.elapsed_s)
@@ -122,6 +125,21 @@ def ship(
     except BaseException:
         work.close_run("interrupted")
         raise
+
+
+def _coarse_enough(request: OptimizeRequest, graph: Graph) -> OptimizeRequest:
+    """What was asked for, with an error that codes cause which round to their neighbours, in
+    networks that have codes and where nobody asked for another."""
+    makers = graph.producers()
+    clips = (
+        makers.get(node.inputs[0])
+        for node in graph.nodes
+        if node.operator == "cast" and graph.types[node.output].dtype in CODES
+    )
+    coarse = any(clip is not None and clip.operator == "clip" for clip in clips)
+    if not (request.usual_error and coarse):
+        return request
+    return replace(request, max_error=max(request.max_error, MAX_CODE_ERROR))
 
 
 def _fine_enough(placement: Placement, max_error: float, events: EventSink) -> Placement:

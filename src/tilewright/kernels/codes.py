@@ -46,7 +46,7 @@ def with_offsets(packed: Array, sums: Array) -> Array:
     """Packed weights [chunks, slots, lanes, width] with -128 Σw behind the others; `sums` are those
     of all columns."""
     chunks, _, lanes, width = packed.shape
-    planes = (-OFFSET * sums).astype("<i4").view(np.int8).reshape(chunks, lanes, QUAD)
+    planes = (-OFFSET * sums.astype("<i4")).view(np.int8).reshape(chunks, lanes, QUAD)
     last = planes.swapaxes(1, 2).reshape(chunks, 1, lanes, width)
     return np.concatenate([packed, last], axis=1)
 

@@ -23,6 +23,9 @@ MAX_ERRORS = {"float32": 1e-4, "bfloat16": 2e-2}
 value of each, by precision; kernels whose error bound is above it compete only where more is
 allowed."""
 MAX_ERROR = MAX_ERRORS["float32"]
+MAX_CODE_ERROR = 3e-2
+"""The same of networks that round to codes of eight bits: where sums are rounded in another order,
+a code becomes its neighbour."""
 
 _HOPELESS = 6.0
 _BOUNDARY_S = 15e-6

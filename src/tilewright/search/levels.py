@@ -111,6 +111,7 @@ class OptimizeRequest:
     `max_error` is the allowed error of each output relative to its largest value; implementations
     with a larger error bound are not used. With `least_sqnr_db` outputs are right where their ratio
     of signal to noise is not below that many decibels, whatever the error of single elements.
+    `usual_error` where nobody asked for an error.
     """
 
     model: str
@@ -120,6 +121,7 @@ class OptimizeRequest:
     max_error: float
     seed: int
     least_sqnr_db: float | None = None
+    usual_error: bool = False
     origin: str = ""
     tuner: str = DEFAULT
     level: Scope = "subgraph"

@@ -179,6 +179,7 @@ class NetworkVerbs(Opened):
             folder=out or default_folder(given.argument),
             max_error=allowed,
             least_sqnr_db=decibels_of(max_error),
+            usual_error=max_error is None,
             seed=self.seed,
         )
 

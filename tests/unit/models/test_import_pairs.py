@@ -153,7 +153,7 @@ def test_codes_around_128_that_only_convolutions_read_become_signed() -> None:
 
 @pytest.mark.parametrize("transposed", [0, 1])
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_a_product_becomes_a_convolution_of_one_pixel(transposed: int, per_channel: bool) -> None:
+def test_a_layer_stays_in_codes(transposed: int, per_channel: bool) -> None:
     p, x = Pairs(), bytes_of("uint8", 3, 24)
     scale = np.linspace(0.001, 0.003, 10, dtype=np.float32) if per_channel else np.float32(0.002)
     shape, axis = ((10, 24), 0) if transposed else ((24, 10), 1)
@@ -164,11 +164,25 @@ def test_a_product_becomes_a_convolution_of_one_pixel(transposed: int, per_chann
     p.write("c", "y", 0.04, np.asarray(128, np.uint8))
     model = model_of(p.nodes, {"x": x}, constants=p.constants)
     graph = folded(model)
-    assert anchors(graph) == ["uint8 conv2d int32"]
+    assert anchors(graph) == ["uint8 dense int32"]
     result = run_graph(graph, {"x": x})["y"]
     np.testing.assert_array_equal(result, runtime(model, {"x": x}))
     assert result.shape == (3, 10)
     assert len(np.unique(result)) > 10
+
+
+@pytest.mark.parametrize("zero", [0, 128, 77])
+def test_a_product_with_weights_stays_in_codes(zero: int) -> None:
+    p, x = Pairs(), bytes_of("uint8", 2, 3, 24)
+    data = p.read("x", 0.05, np.asarray(zero, np.uint8))
+    scale = np.linspace(0.001, 0.003, 10, dtype=np.float32)
+    weight = p.weights("w", bytes_of("int8", 24, 10, seed=1) // 2, scale, 1)
+    p.nodes.append(helper.make_node("MatMul", [data, weight], ["c"]))
+    p.write("c", "y", 0.04, np.asarray(128, np.uint8))
+    model = model_of(p.nodes, {"x": x}, constants=p.constants)
+    graph = folded(model)
+    assert anchors(graph) == ["uint8 dense int32"]
+    np.testing.assert_array_equal(run_graph(graph, {"x": x})["y"], runtime(model, {"x": x}))
 
 
 @pytest.mark.parametrize(("scale", "dtype"), [(0.05, "uint8"), (0.04, "float32")])
@@ -209,8 +223,9 @@ def test_every_convolution_is_one_kernel_from_bytes_to_bytes() -> None:
     ]
     assert steps(network)[: len(wanted)] == wanted
     calls = {call.name: call for call in network.calls}
-    # the stem, three blocks of two, one projection, the classifier
-    assert sum("conv2d" in text for text in steps(network)) == 1 + 3 * 2 + 1 + 1
+    # the stem, three blocks of two, one projection
+    assert sum("conv2d" in text for text in steps(network)) == 1 + 3 * 2 + 1
+    assert sum("dense" in text for text in steps(network)) == 1
     assert [str(c.workload.result.dtype) for n, c in calls.items() if ".conv" in n][:-1] == (
         ["uint8"] * 5
     )

@@ -93,6 +93,69 @@ def test_requantized_product(shape: tuple[int, ...], zero: int, known: str) -> N
     products("QLinearMatMul", arrays, tuple(known.split()))
 
 
+@pytest.mark.parametrize("zero", [120, [3, 250, 128, 128, 0, 255]], ids=str)
+def test_a_product_whose_weights_do_not_fit_signed_bytes(zero: int | list[int]) -> None:
+    """128 less they do; the rest of their zero points comes with the sums of rows."""
+    arrays = {
+        "a": codes("uint8", 2, 3, 8), "b": codes("uint8", 8, 6, seed=1),
+        "az": np.asarray(100, np.uint8), "bz": np.asarray(zero, np.uint8),
+    }  # fmt: skip
+    arrays["b"][:, 0] = 255
+    graph = products("MatMulInteger", arrays, ("b", "bz"))
+    (dense,) = [node for node in graph.nodes if node.operator == "dense"]
+    assert [graph.types[name].dtype for name in dense.inputs] == ["uint8", "int8"]
+    assert {"reduce_sum"} < {node.operator for node in graph.nodes}
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.parametrize("values", ["normal", "above", "zero"])
+def test_dynamic_quantization(kind: str, values: str) -> None:
+    """As `quantize_dynamic` writes it: the zero point comes with the data."""
+    x = {"normal": normal(5, 8), "above": 3 + np.abs(normal(5, 8)), "zero": 0 * normal(5, 8)}
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("MatMulInteger", ["q", "w", "z", "wz"], ["sums"]),
+        helper.make_node("Cast", ["sums"], ["floats"], to=1),
+        helper.make_node("Mul", ["s", "ws"], ["scale"]),
+        helper.make_node("Mul", ["floats", "scale"], ["y"]),
+    ]
+    constants = {
+        "w": codes(kind, 8, 6, seed=1), "wz": np.asarray(kind == "uint8" and 128, kind),
+        "ws": np.asarray(0.01, np.float32),
+    }  # fmt: skip
+    feed = {"x": x[values]}
+    graph = check(model_of(nodes, feed, constants=constants, outputs=("y", "q", "s", "z")), feed)
+    assert {graph.types[n].dtype for node in graph.nodes for n in node.inputs} >= {"uint8", "int8"}
+    assert "dense" in {node.operator for node in graph.nodes}
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_a_layer_of_onnx_runtimes_own(scaled: bool, transposed: int) -> None:
+    b = codes("int8", 8, 6, seed=1)
+    arrays = {
+        "a": codes("uint8", 5, 8), "as": np.asarray(0.02, np.float32),
+        "az": np.asarray(128, np.uint8), "b": np.ascontiguousarray(b.T) if transposed else b,
+        "bs": np.linspace(0.005, 0.02, 6, dtype=np.float32), "bz": np.zeros(6, np.int8),
+        "c": np.arange(-3000, 3000, 1000, dtype=np.int32),
+    }  # fmt: skip
+    if scaled:
+        arrays |= {"ys": np.asarray(0.1, np.float32), "yz": np.asarray(120, np.uint8)}
+    feed = {"a": arrays.pop("a")}
+    nodes = [
+        helper.make_node("Identity", ["a"], ["i"]),
+        helper.make_node(
+            "QGemm", ["i", *arrays], ["sums"], domain="com.microsoft", transB=transposed
+        ),
+        helper.make_node("Cast", ["sums"], ["y"], to=1),
+    ]
+    model = model_of(nodes[:1], feed, constants=arrays, outputs=("i",))
+    model.graph.node.extend(nodes[1:])
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, (5, 6)))
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    assert "dense" in {each.operator for each in check(model, feed).nodes}
+
+
 def test_scales_of_a_convolution_that_come_with_the_data() -> None:
     arrays = {
         "x": codes("uint8", 1, 4, 6, 6), "xs": np.asarray(0.02, np.float32),
