@@ -188,13 +188,13 @@ def test_the_reference_computes_here_and_is_timed_there(model: Path, stock: bool
     far: Any = Far(Session(stock=stock))
     own: Any = Engine()
     with ExitStack() as stack:
-        found = reference.open_reference(stack, own, far, local_placement(1), model, X)
-        np.testing.assert_array_equal(found.expected["y"], [1, 2, 3])
+        found = reference.open_reference(stack, own, far, local_placement(1), model, [X])
+        np.testing.assert_array_equal(found.expected[0]["y"], [1, 2, 3])
         assert (found.timed is None) == stock and bool(found.untimed) == stock
         assert Engine.done[1] == "stop", "it sleeps while others are timed"
     near: Any = object()
     with ExitStack() as stack:
-        found = reference.open_reference(stack, own, near, local_placement(1), model, X)
+        found = reference.open_reference(stack, own, near, local_placement(1), model, [X])
         assert found.timed is own and not found.untimed
 
 
@@ -207,7 +207,7 @@ def test_a_model_that_is_refused_there_alone_leaves_no_time(model: Path) -> None
             model.write_bytes(b"refused")
 
         own.start = start
-        found = reference.open_reference(stack, own, far, local_placement(1), model, X)
+        found = reference.open_reference(stack, own, far, local_placement(1), model, [X])
     assert found.timed is None and "no such operator" in found.untimed
 
 
