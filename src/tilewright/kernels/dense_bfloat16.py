@@ -21,12 +21,15 @@ from tilewright.cost.floors import Work
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import HALF
-from tilewright.kernels.halves import PAIR, half_lanes, multiplied_work, rounding_error
+from tilewright.kernels.halves import (
+    PAIR,
+    ROUNDING_CYCLES,
+    half_lanes,
+    multiplied_work,
+    rounding_error,
+)
 from tilewright.kernels.matrix_products import PackedDense, product
 from tilewright.kernels.ports import single_ports
-
-_ROUNDING_CYCLES = 0.5
-"""Cycles for each value of the data that is rounded and written."""
 
 
 def copied(workload: Workload, forms: tuple[Form, ...]) -> bool:
@@ -59,7 +62,7 @@ class Bfloat16Dense(PackedDense):
         found = super().demand(workload, target, resources, forms, settings)
         if not copied(workload, forms):
             return found
-        rounded = _ROUNDING_CYCLES * workload.types[product(workload).data].elements
+        rounded = ROUNDING_CYCLES * workload.types[product(workload).data].elements
         return replace(found, cycles=rounded, launches=2.0)
 
     def multiplied_in(self, workload: Workload) -> str:

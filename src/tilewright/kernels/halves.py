@@ -21,6 +21,8 @@ _UNITS = frozenset({"avx512bf16"})
 ROUNDED_TWICE = 2.0 * (element_type(HALF).unit_roundoff or 0.0)
 """Largest relative error of a product of two rounded numbers."""
 _DEVIATIONS = 6.0
+ROUNDING_CYCLES = 0.5
+"""Cycles for each value that is rounded and written to be multiplied."""
 
 
 def half_lanes(target: Target) -> tuple[int, ...]:

@@ -129,6 +129,10 @@ class _InBlocks(TiledSums):
         """Plain only."""
         return plain_ports(workload)
 
+    def multiplied_in(self, workload: Workload) -> str:
+        """The element type of the factors."""
+        return workload.computed_in
+
 
 class PackedDense(_InBlocks, TiledProduct):
     """Spec of the dense layer for one row and for many."""
@@ -189,10 +193,6 @@ class PackedDense(_InBlocks, TiledProduct):
             hidden=0.9,
             details=tile.details(waste, weight_tile_bytes=chunk_bytes),
         )
-
-    def multiplied_in(self, workload: Workload) -> str:
-        """The element type of the factors."""
-        return workload.computed_in
 
     def packed_shapes(
         self, workload: Workload, candidate: Candidate
@@ -280,7 +280,7 @@ class TiledBatchMatmul(_InBlocks, Unpacked):
         return Demand(
             pieces=pieces,
             operations=2.0 * matmul.batch * matmul.rows * matmul.depth * matmul.columns * waste,
-            per_cycle=target.operations_per_cycle(workload.computed_in) / tile.slowdown,
+            per_cycle=target.operations_per_cycle(self.multiplied_in(workload)) / tile.slowdown,
             cycles=np.where(chosen(settings, "pack", True), copied, 0.0),
             traffic={"L3": workload.bytes},
             details=tile.details(waste),

@@ -37,6 +37,7 @@ _BUILT_IN = (
     "matrix_products",
     "dense_bfloat16",
     "dense_int8",
+    "batch_matmul_bfloat16",
     "recurrent",
     "attention",
     "attention_in_place",

@@ -243,11 +243,44 @@ def test_tensors_between_products_are_halves_and_the_ends_are_not() -> None:
     assert convolved[0] in stored
 
 
-def test_what_nobody_reads_as_halves_stays_single() -> None:
+def test_operands_of_batched_products_and_of_attention_are_halves() -> None:
     b = Builder()
-    x = b.input(1, 2, 64, 32)
-    query = b.add("relu", x)
+    query = b.add("relu", b.input(1, 2, 64, 32))
     scores = b.add("batch_matmul", query, query, transpose_b=True)
-    network = fused(b, b.add("softmax", scores, axis=3))
+    rows = b.add("relu", b.input(1, 64, 32))
+    named = {"heads": 2, "key_heads": 2, "scale": 0.25, "causal": False, "fill": "-inf"}
+    mixed = b.add("relu", b.add("attention", rows, rows, rows, **named))
+    network = fused(b, b.add("softmax", scores, axis=3), b.add("softmax", mixed, axis=2))
     forms = in_halves(network, choose_forms(network, ON.target, ON.resources), ON)
-    assert forms[query].dtype is None, "a batched product broadcasts it"
+    assert forms[query].dtype == forms[rows].dtype == HALF
+    for name in (query, rows):
+        reader = next(c for c in network.calls if name in c.inputs and c.workload.anchor_name)
+        ports = tuple(forms.get(t, PLAIN) for t in (*reader.inputs, reader.output))
+        found, _ = default_candidate(reader.workload, ports, ON)
+        anchor = reader.workload.anchor_name
+        assert found.implementation == f"{anchor}_bfloat16"
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_batched_product_takes_less_time_and_copies_what_is_no_half(transposed: bool) -> None:
+    task = single("batch_matmul", (12, 128, 64), (12, *((128, 64) if transposed else (64, 128))),
+                  transpose_b=transposed)  # fmt: skip
+    half = stored_in(PLAIN, HALF)
+    exact = default_candidate(task, (PLAIN,) * 3, replace(ON, precision="float32"))[1]
+    times = [default_candidate(task, forms, ON)[1] for forms in ((PLAIN,) * 3, (half,) * 3)]
+    assert times[1] < times[0] < exact
+    spec = implementation("batch_matmul_bfloat16")
+    assert spec.error_bound(task) == rounding_error(64)
+    assert spec.least_work(task, ON.target).speed == 2 * least_work(task, ON.target).speed  # type: ignore[attr-defined]
+
+
+def test_attention_keeps_words_of_two_halves() -> None:
+    spec = implementation("attention_bfloat16")
+    shape = (1, 21, 33)
+    task = single("attention", shape, shape, shape, heads=3, key_heads=3, scale=0.25, causal=False,
+                  fill="-inf")  # fmt: skip
+    named = {"tile_rows": 7, "key_vectors": 1, "value_vectors": 1, "row_groups": 1}
+    kept = spec.buffers(task, named, 16)  # type: ignore[attr-defined]
+    assert kept["columns"] == TensorType((2, 6, 16), "uint32")
+    assert kept["lines"] == TensorType((1, 11, 16), "uint32")
+    assert kept["scaled"].shape == (7, 12) and kept["weights"].dtype == "uint16"

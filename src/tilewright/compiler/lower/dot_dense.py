@@ -20,8 +20,9 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.dense_packed import STEPS, vectorize_columns
-from tilewright.compiler.lower.loops import finish_tile, spread
+from tilewright.compiler.lower.loops import by_instruction, finish_tile, spread
 from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.values import Value
 from tilewright.compiler.prefetch import Panel, mark_ahead
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.matrix_products import MatrixProduct, product
@@ -83,9 +84,7 @@ def scheduled(program: Program, dots: DenseDots, target: Target, resources: Reso
         schedule.vectorize(lane)
         schedule.decompose_reduction(anchor, depths[0])
         return schedule
-    start = schedule.decompose_reduction(anchor, depths[0])
-    schedule.vectorize(schedule.get_loops(start)[-1])
-    schedule.tensorize(lane, dots.instruction)
+    by_instruction(schedule, anchor, depths[0], lane, dots.instruction)
     return schedule
 
 
@@ -118,23 +117,36 @@ def _slots(dense: MatrixProduct, dots: DenseDots) -> int:
     return -(-dense.depth // dots.terms)
 
 
+def rows_in_slots(
+    program: Program,
+    data: Value,
+    terms: int,
+    taken: Callable[[tirx.Expr], tirx.Expr],
+    *,
+    copied: bool,
+) -> Callable[..., tirx.Expr]:
+    """Elements of rows as they are `taken`, so many terms in each slot, of which the last is filled
+    up with zeros; `copied` to memory first, as the stage `copy`, or where they are."""
+    *rows, depth = data.type.shape
+
+    def element(*position: tirx.Expr) -> tirx.Expr:
+        *leading, at = position
+        if depth % terms == 0:
+            return taken(data.read([*leading, at]))
+        value = taken(data.read([*leading, tirx.min(at, depth - 1)]))
+        return tirx.Select(at < depth, value, tirx.const(0, value.ty.dtype))
+
+    shape = (*rows, -(-depth // terms) * terms)
+    return program.compute(shape, element, "copy") if copied else element
+
+
 def accumulated(program: Program, dots: DenseDots) -> te.Tensor:
     """The stage `accumulator`: sums of products, [rows, column chunk, column]."""
     dense, settings, terms = product(program.workload), program.settings, dots.terms
     data, weights = program.operand(dense.data), program.tensors[dense.weight]
     slots, block = _slots(dense, dots), settings["block"]
     *rows, _ = data.type.shape
-
-    def taken(*position):
-        *leading, at = position
-        if dense.depth % terms == 0:
-            return dots.taken(data.read([*leading, at]))
-        value = dots.taken(data.read([*leading, tirx.min(at, dense.depth - 1)]))
-        return tirx.Select(at < dense.depth, value, tirx.const(0, value.ty.dtype))
-
-    source: Any = taken
-    if dots.copied:
-        source = program.compute((*rows, terms * slots), taken, "copy")
+    source = rows_in_slots(program, data, terms, dots.taken, copied=dots.copied)
     axes = program.reduce_axes(slot=slots, term=terms)
     slot, term = (axis.var for axis in axes)
     covered, axis = list(rows), dense.row_axis

@@ -53,51 +53,58 @@ def _function(lanes: int) -> str:
 
 
 @cache
-def half_dot(lanes: int) -> str:
+def half_dot(lanes: int, words: bool = False) -> str:
     """The registered intrinsic for 4, 8 or 16 lanes: C[lane] += A[0] * B[lane, 0] + A[1] * B[lane,
-    1], A being upper halves of singles."""
-    name = f"tilewright_half_dot_{lanes}"
-    TensorIntrin.register(name, _meaning(lanes), _instruction(lanes))
+    1], A being upper halves of singles. B may also be [lane, 1], of `words` with both."""
+    name = f"tilewright_half_dot{'_of_words' if words else ''}_{lanes}"
+    TensorIntrin.register(name, _meaning(lanes, words), _instruction(lanes, words))
     return name
 
 
-def _meaning(lanes: int):
+def _meaning(lanes: int, words: bool):
+    width, kind = (1, "uint32") if words else (2, "uint16")
+
+    def weight(B, vi, vk):
+        return half_of(B[vi, 0], vk) if words else B[vi, vk]
+
     @T.prim_func(s_tir=True)
     def sums(
         A: T.Buffer((2,), "uint16", offset_factor=1),
-        B: T.Buffer((lanes, 2), "uint16", offset_factor=1),
+        B: T.Buffer((lanes, width), kind, offset_factor=1),
         C: T.Buffer((lanes,), "float32", offset_factor=1, scope="local"),
     ) -> None:
         with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:2], B[0:lanes, 0:2])
+            T.reads(C[0:lanes], A[0:2], B[0:lanes, 0:width])
             T.writes(C[0:lanes])
             for i in T.serial(0, lanes):
                 for k in T.serial(0, 2):
                     with T.sblock("update"):
                         vi, vk = T.axis.remap("SR", [i, k])
-                        C[vi] = C[vi] + half_product(A[vk], B[vi, vk])
+                        C[vi] = C[vi] + half_product(A[vk], weight(B, vi, vk))
 
     return sums
 
 
-def _instruction(lanes: int):
+def _instruction(lanes: int, words: bool):
     function, sums_type, weights_type = _function(lanes), f"float32x{lanes}", f"uint16x{2 * lanes}"
+    width, kind = (1, "uint32") if words else (2, "uint16")
+    loaded = f"uint32x{lanes}" if words else weights_type
 
     @T.prim_func(s_tir=True)
     def dot(
         A: T.Buffer((2,), "uint16", offset_factor=1),
-        B: T.Buffer((lanes, 2), "uint16", offset_factor=1),
+        B: T.Buffer((lanes, width), kind, offset_factor=1),
         C: T.Buffer((lanes,), "float32", offset_factor=1, scope="local"),
     ) -> None:
         with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:2], B[0:lanes, 0:2])
+            T.reads(C[0:lanes], A[0:2], B[0:lanes, 0:width])
             T.writes(C[0:lanes])
             C[T.ramp(T.int32(0), 1, lanes)] = T.call_extern(
                 sums_type,
                 function,
                 C.vload([0], dtype=sums_type),
                 T.reinterpret(A.vload([0], dtype="uint16x2"), dtype="int32"),
-                B.vload([0, 0], dtype=weights_type),
+                T.reinterpret(B.vload([0, 0], dtype=loaded), dtype=weights_type),
             )
 
     return dot
@@ -115,6 +122,11 @@ def word_of(low: tirx.Expr, high: tirx.Expr) -> tirx.Expr:
     """Two halves as one word."""
     wide = [tirx.Cast("uint32", half) for half in (low, high)]
     return (wide[1] << tirx.const(16, "uint32")) | wide[0]
+
+
+def half_of(word: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+    """One half of a word."""
+    return tirx.Cast("uint16", word >> tirx.Cast("uint32", term * 16))
 
 
 def half_product(value: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:

@@ -106,6 +106,14 @@ def finish_tile(
     return last
 
 
+def by_instruction(schedule: Schedule, anchor: Any, step: Any, lane: Any, intrinsic: str) -> None:
+    """Compute the sums of the block `anchor` by a tensor intrinsic for the loops from `lane` on;
+    `step` is the outermost loop over steps of the sums."""
+    start = schedule.decompose_reduction(anchor, step)
+    schedule.vectorize(schedule.get_loops(start)[-1])
+    schedule.tensorize(lane, intrinsic)
+
+
 def fill_ahead(schedule: Schedule, name: str, threads: int) -> None:
     """Spread a stage in blocks of channels over threads by images, chunks and rows, its lanes in a
     vector."""
