@@ -8,6 +8,7 @@ such a thing. Small buffers belong on the stack.
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from math import prod
 from typing import Any
@@ -39,8 +40,18 @@ _STACK_BYTES = 8192
 
 def compiled(module: tvm.IRModule, target: Target, resources: Resources) -> Any:
     """A module of kernels as an executable for a device."""
-    generated = tvm.target.Target(target.tvm_target(resources))
+    generated = compiled_for(target, resources)
     return tvm.compile(with_prefetches(module), generated, tir_pipeline=registered())
+
+
+def compiled_for(target: Target, resources: Resources) -> tvm.target.Target:
+    """TVM's target, with the tile registers that kernels use; those are no part of the text that
+    tells devices apart."""
+    given = json.loads(target.tvm_target(resources))
+    tiles = [f"+{name}" for name in target.features if name.startswith("amx-")]
+    if tiles:
+        given["mattr"] = [*given.get("mattr", ()), *tiles]
+    return tvm.target.Target(given)
 
 
 @cache

@@ -27,6 +27,7 @@ from tilewright.core.targets import Target
 from tilewright.core.weights import StoredTensor, reference_in, stored_tensors
 from tilewright.graph.network import TensorType
 from tilewright.graph.plan import NetworkPlan
+from tilewright.hardware.tile_permission import tiles_permitted
 from tilewright.kernels.plans import packed_constant
 
 _Answer = TypeVar("_Answer")
@@ -107,6 +108,7 @@ class LoadedNetwork:
     """A network in memory: inputs in the model's order in, outputs in order out."""
 
     def __init__(self, library: Any, weights: dict[str, Any], order: Sequence[str]) -> None:
+        tiles_permitted()
         self._library = library
         self._machine = relax.VirtualMachine(library, tvm.cpu())
         self._weights = [weights[name] for name in order]

@@ -31,6 +31,7 @@ from tilewright.graph.arrays import to_logical
 from tilewright.graph.inputs import argument_limit
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
+from tilewright.hardware.tile_permission import tiles_permitted
 
 Watch = tuple[Callable[[], bool], Callable[[], None]]
 _PIECES = 64
@@ -171,6 +172,7 @@ def build_kernel(
     began = perf_counter()
     module = kernel_module(workload, candidate, target, resources)
     library = compiled(module, target, resources).jit()
+    tiles_permitted()
     return BuiltKernel(
         call=library["main"],
         argument_types=argument_types(module["main"]),

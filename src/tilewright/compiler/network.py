@@ -27,7 +27,13 @@ from tvm import relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
-from tilewright.compiler.build import WorkspaceReader, argument_types, kernel_module, registered
+from tilewright.compiler.build import (
+    WorkspaceReader,
+    argument_types,
+    compiled_for,
+    kernel_module,
+    registered,
+)
 from tilewright.compiler.builders.base import CalledInNetworks
 from tilewright.compiler.builders.registry import builder_for
 from tilewright.compiler.prefetch import with_prefetches
@@ -73,7 +79,7 @@ def compile_network(
     with tvm.transform.PassContext(instruments=[reader]):
         executable = relax.build(
             module,
-            target=tvm.target.Target(target.tvm_target(resources)),
+            target=compiled_for(target, resources),
             relax_pipeline=tvm.transform.Sequential([]),
             tir_pipeline=registered(),
             exec_mode="bytecode",

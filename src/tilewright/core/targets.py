@@ -107,21 +107,23 @@ class Target:
         """Elements of a type in one vector register; raises InternalError for no type."""
         return max(1, self.vector_bytes // element_type(dtype).bytes)
 
-    def unit(self, element: str) -> ComputeUnit | None:
-        """The fastest unit that takes elements of a type; None where there is none."""
-        found = (unit for unit in self.units if unit.element == element)
+    def unit(self, element: str, *, tiles: bool = True) -> ComputeUnit | None:
+        """The fastest unit that takes elements of a type, with or without those that multiply
+        matrices (`tiles`); None where there is none."""
+        found = (u for u in self.units if u.element == element and (tiles or u.granule[0] == 1))
         return max(found, key=lambda unit: unit.operations_per_cycle, default=None)
 
-    def operations_per_cycle(self, dtype: str) -> int:
-        """Multiplications and additions of one core and cycle, by the fastest unit for the type.
+    def operations_per_cycle(self, dtype: str, *, tiles: bool = True) -> int:
+        """Multiplications and additions of one core and cycle, by the fastest unit for the type,
+        with or without those that multiply matrices (`tiles`).
 
         A type that no unit takes is converted to the one that kernels compute in; for one that has
         no unit either, a multiplication and an addition per lane and cycle are counted.
         """
-        unit = self.unit(dtype)
+        unit = self.unit(dtype, tiles=tiles)
         if unit is None:
             computed_in = element_type(dtype).computed_in
-            unit = self.unit(computed_in)
+            unit = self.unit(computed_in, tiles=tiles)
             return unit.operations_per_cycle if unit else 2 * self.lanes(computed_in)
         return unit.operations_per_cycle
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from tilewright.core.settings import read_settings
 from tilewright.core.targets import Target
 from tilewright.hardware.features import cpu_target, is_arm, llvm_features
+from tilewright.hardware.tile_permission import tiles_permitted
 
 FALLBACK_L1_BYTES = 32 << 10
 FALLBACK_L2_BYTES = 256 << 10
@@ -230,12 +231,14 @@ def probe_cpu(root: Path = Path("/")) -> Target:
     `root` holds `proc` and `sys`. `features` are in LLVM's spelling. Cache sizes come from sysfs;
     where it is missing, level 3 from /proc/cpuinfo and the rest from modest fallbacks. A machine
     without a third level reports its second as the last. `cores` counts the whole
-    machine, not what is allotted.
+    machine, not what is allotted. Tile registers that this process may not use are left out.
     """
     blocks = cpuinfo_blocks(root)
     fields: dict[str, str] = blocks[0] if blocks else {}
     architecture = _architecture(fields)
     flags = (fields.get("flags") or fields.get("Features") or "").split()
+    if "amx_tile" in flags and root == Path("/") and not tiles_permitted():
+        flags = [flag for flag in flags if not flag.startswith("amx_")]
     sizes = _cache_sizes(root)
     l2_bytes = sizes.get(2, FALLBACK_L2_BYTES)
     last_bytes = l2_bytes if sizes else parse_size(fields.get("cache size", ""))

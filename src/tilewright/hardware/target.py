@@ -26,6 +26,7 @@ _LEVELS = (
 )
 _UNUSED = ("amx-", "sve")
 _ZEN4 = (*X86_V4, "avx512bf16", "avx512vnni")
+_AMX = (*_ZEN4, "amx-bf16", "amx-int8", "amx-tile", "avx512fp16", "avxvnni")
 _DOTPROD = ("dotprod", "fullfp16", "neon")
 _CPUS: dict[str, tuple[str, ...]] = {
     **dict(_LEVELS),
@@ -40,9 +41,7 @@ _CPUS: dict[str, tuple[str, ...]] = {
     "icelake-server": (*X86_V4, "avx512vnni"),
     "tigerlake": (*X86_V4, "avx512vnni"),
     "rocketlake": (*X86_V4, "avx512vnni"),
-    "sapphirerapids": (*_ZEN4, "avx512fp16", "avxvnni"),
-    "emeraldrapids": (*_ZEN4, "avx512fp16", "avxvnni"),
-    "graniterapids": (*_ZEN4, "avx512fp16", "avxvnni"),
+    **dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids"), _AMX),
     **dict.fromkeys(("znver1", "znver2", "znver3"), X86_V3),
     "znver4": _ZEN4,
     "znver5": (*_ZEN4, "avxvnni"),
@@ -56,8 +55,8 @@ def tvm_text(cpu: Target) -> str:
 
     Virtual machines report models that do not match their instruction sets, so `mcpu` is the
     highest x86-64 level whose features are all there (`generic` on ARM) and `mattr` adds the rest.
-    `-prefer-256-bit` keeps LLVM from splitting 512-bit vectors. Tile registers and scalable
-    vectors are left out: no kernel uses them.
+    `-prefer-256-bit` keeps LLVM from splitting 512-bit vectors. Scalable vectors are
+    left out: no kernel uses them; tile registers, too: they do not change other kernels.
     """
     mcpu, included = "generic", ()
     if is_x86(cpu.architecture):

@@ -153,7 +153,7 @@ class Attention(Widening, TiledSums, Unpacked):
         return Demand(
             pieces=pieces,
             operations=products[0] * slow[0] + products[1] * slow[1],
-            per_cycle=target.operations_per_cycle(self.multiplied_in(workload)),
+            per_cycle=target.operations_per_cycle(self.multiplied_in(workload), tiles=False),
             cycles=powers + copied,
             traffic={"L3": workload.bytes},
             details=RegisterTile(rows, keys).details(covered / heads.queries),

@@ -59,7 +59,7 @@ class Bfloat16Convolution(DotConvolution):
 
     def per_cycle(self, conv: Convolution, target: Target, settings: Sequence[Settings]) -> Floats:
         """By dot products."""
-        return np.full(len(settings), float(target.operations_per_cycle(HALF)))
+        return np.full(len(settings), float(target.operations_per_cycle(HALF, tiles=False)))
 
     def half_ports(self, workload: Workload) -> frozenset[int]:
         """All: data that lies there in halves is multiplied as it is."""

@@ -53,7 +53,7 @@ class Bfloat16Winograd(WinogradConvolution):
 
     def peak(self, conv: Convolutions, target: Target) -> Floats:
         """By dot products."""
-        return np.full(len(conv.computed_in), float(target.operations_per_cycle(HALF)))
+        return np.full(len(conv.computed_in), float(target.operations_per_cycle(HALF, tiles=False)))
 
     def valid_many(
         self,

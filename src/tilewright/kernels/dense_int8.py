@@ -95,7 +95,7 @@ class Int8Dense(PackedDense):
         kind, some = workload.computed_in, settings[0]
         dots = terms(some) > 1
         faster = rate(target, kind, dots=dots) / target.operations_per_cycle(
-            self.multiplied_in(workload)
+            self.multiplied_in(workload), tiles=False
         )
         found = replace(found, per_cycle=found.per_cycle * faster)
         if not copied(workload, some):

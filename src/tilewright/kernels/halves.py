@@ -34,9 +34,10 @@ def multiplied_work(workload: Workload, target: Target, weight: int | None = Non
     """The least work at the rate of dot products, with constant weights in halves."""
     whole = least_work(workload, target)
     saved = 0 if weight is None else workload.types[weight].bytes // 2
+    rate = target.operations_per_cycle(HALF, tiles=False)
     return replace(
         whole,
-        speed=target.operations_per_cycle(HALF) / target.operations_per_cycle(MEASURED),
+        speed=rate / target.operations_per_cycle(MEASURED),
         memory_bytes=whole.memory_bytes - saved,
     )
 

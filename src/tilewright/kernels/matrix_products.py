@@ -178,7 +178,7 @@ class PackedDense(_InBlocks, TiledProduct):
         apart = element_type(self.multiplied_in(workload)).bytes * dense.depth
         together = rows * gcd(apart, _WAY_BYTES) / _WAY_BYTES
         crowd = np.maximum(0.0, together - target.cache_bytes(1) / _WAY_BYTES)
-        peak = target.operations_per_cycle(self.multiplied_in(workload))
+        peak = target.operations_per_cycle(self.multiplied_in(workload), tiles=False)
         flop = 2.0 * dense.batch * dense.rows * dense.columns * dense.depth
         passes = np.where(chosen(settings, "order", "rows"), dense.batch * row_tiles, 1.0)
         own = element_type(workload.types[dense.weight].dtype).bytes
@@ -277,10 +277,11 @@ class TiledBatchMatmul(_InBlocks, Unpacked):
         tile = self.tile(settings, register)
         per_value = 1.5 if matmul.transposed else 1.0 / register
         copied = matmul.depth * block * pieces * per_value
+        rate = target.operations_per_cycle(self.multiplied_in(workload), tiles=False)
         return Demand(
             pieces=pieces,
             operations=2.0 * matmul.batch * matmul.rows * matmul.depth * matmul.columns * waste,
-            per_cycle=target.operations_per_cycle(self.multiplied_in(workload)) / tile.slowdown,
+            per_cycle=rate / tile.slowdown,
             cycles=np.where(chosen(settings, "pack", True), copied, 0.0),
             traffic={"L3": workload.bytes},
             details=tile.details(waste),

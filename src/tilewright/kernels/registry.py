@@ -36,6 +36,7 @@ _BUILT_IN = (
     "conv2d_transposed",
     "matrix_products",
     "dense_bfloat16",
+    "dense_amx",
     "dense_int8",
     "batch_matmul_bfloat16",
     "recurrent",
