@@ -31,7 +31,8 @@ from tilewright.measure.checking import (
 
 HALF = "bfloat16"
 HERE = replace(local_placement(2), precision=HALF)
-TILES_OF_4, TILES_OF_2 = SPECS
+TILES_OF_4, TILES_OF_2, ALONG_ONE_AXIS = SPECS
+Pair = tuple[int, int]
 CASES = [(spec, kernel) for spec in SPECS for kernel in spec.outputs]
 pytestmark = pytest.mark.skipif(not half_lanes(HERE.target), reason="no products of bfloat16 here")
 
@@ -71,6 +72,7 @@ def test_any_shape(
     case, batch, extents, channels, padding, blocks, halves, epilogue, choice
 ) -> None:
     (spec, kernel), (inside, outside) = case, channels
+    padding = tuple(min(p, k - 1) for p, k in zip(padding, kernel * 2, strict=True))
     task = conv((batch, inside, *extents), outside, kernel, epilogue, padding=padding)
     assert spec.applies(task, HERE.target, HERE.resources)
     data, result = (
@@ -88,8 +90,14 @@ def test_any_shape(
         assert error <= spec.error_bound(task) + rounding_of(forms[-1]), str(made)
 
 
-@pytest.mark.parametrize(("spec", "kernel"), CASES)
-def test_the_bound_holds_and_is_not_loose(spec: Bfloat16Winograd, kernel: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("spec", "kernel"),
+    [
+        pytest.param(*case, marks=() if case[1] in ((3, 3), (1, 7)) else pytest.mark.on_request)
+        for case in CASES
+    ],
+)
+def test_the_bound_holds_and_is_not_loose(spec: Bfloat16Winograd, kernel: Pair) -> None:
     task = conv((1, 64, 16, 16), 32, kernel)
     normal = [array.astype(np.float32) for array in sample_arguments(task, 3)]
     signs = np.where(np.indices((16, 16)).sum(axis=0) % 2, -1, 1).astype(np.float32)
@@ -106,19 +114,28 @@ def test_the_bound_holds_and_is_not_loose(spec: Bfloat16Winograd, kernel: tuple[
 
 
 @pytest.mark.parametrize(
-    ("spec", "ratio_db"), [(DIRECT, 55.1), (TILES_OF_2, 49.5), (TILES_OF_4, 39.9)]
+    ("spec", "kernel", "ratio_db"),
+    [
+        (DIRECT, (3, 3), 55.1),
+        (TILES_OF_2, (3, 3), 49.5),
+        (TILES_OF_4, (3, 3), 40.4),
+        (ALONG_ONE_AXIS, (7, 1), 40.3),
+        pytest.param(TILES_OF_2, (5, 5), 39.5, marks=pytest.mark.on_request),
+        pytest.param(ALONG_ONE_AXIS, (1, 3), 46.5, marks=pytest.mark.on_request),
+    ],
 )
-def test_signal_and_noise_are_as_the_concept_says(spec, ratio_db: float) -> None:
+def test_signal_and_noise_are_as_the_concept_says(spec, kernel: Pair, ratio_db: float) -> None:
     """Rectified inputs stored in halves, 128 channels; see docs/concepts/precision.md."""
-    task = conv((1, 128, 16, 16), 64, padding=(1, 1, 1, 1))
+    task = conv((1, 128, 16, 16), 64, kernel, padding=(kernel[0] // 2, kernel[1] // 2) * 2)
     data, weights = sample_arguments(task, 0)
     form = stored_in(blocked(16), HALF)
     made = candidate(spec, task, (form, PLAIN, blocked(16)))
-    assert errors(task, made, [np.maximum(data, 0), weights])[1] == pytest.approx(ratio_db, abs=0.5)
+    error, found_db = errors(task, made, [np.maximum(data, 0), weights])
+    assert found_db == pytest.approx(ratio_db, abs=0.5) and error <= spec.error_bound(task)
 
 
 @pytest.mark.parametrize("strip", [0, 1])
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", [TILES_OF_4, TILES_OF_2])
 def test_products_and_rounding_are_the_processors_instructions(
     spec: Bfloat16Winograd, strip: int
 ) -> None:

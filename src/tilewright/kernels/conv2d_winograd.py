@@ -44,7 +44,7 @@ from tilewright.kernels.winograd_transforms import Transform, double, transform
 
 Pair = tuple[int, int]
 _STAGES = 4
-_FROM_L3 = 0.8
+FROM_L3 = 0.8
 """Of what lies between the stages, so much is still in nearer caches."""
 
 
@@ -114,6 +114,9 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
     """Whether factors of products are rounded to halves."""
     multiplied_bytes = 4
     """Of one factor in memory."""
+    passes = (3.0, 0.5, 1.5)
+    """How often what lies between the stages moves as if from the third cache: of the whole plane,
+    of strips that the second cache holds, of larger ones."""
     tails = True
     """Whether the last register tile may reach beyond the last tile of the plane."""
 
@@ -229,7 +232,8 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
         pieces = np.where(strip > 0, conv.batch * down / np.maximum(strip, 1.0), 0.0)
         own = between * together / count
         near = (strip > 0) & (own + weight_bytes / positions <= target.cache_bytes(2))
-        passes = np.where(strip == 0, 3.0, np.where(near, 0.5, 1.5))
+        whole, held, larger = self.passes
+        passes = np.where(strip == 0, whole, np.where(near, held, larger))
         weights = weight_bytes * (1.0 + 0.3 * np.maximum(pieces - 1.0, 0.0) / resources.threads)
         moved = weights + passes * between + again + conv.moved_bytes
         return Demand(
@@ -237,7 +241,7 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
             even=True,
             operations=flop * waste,
             per_cycle=self.peak(conv, target) * fill / tile.slowdown,
-            traffic={"L3": _FROM_L3 * moved},
+            traffic={"L3": FROM_L3 * moved},
             launches=_STAGES,
             details=tile.details(
                 waste, workspace_bytes=np.where(strip > 0, resources.threads * own, between)

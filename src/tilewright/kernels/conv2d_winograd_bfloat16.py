@@ -17,15 +17,19 @@ from tilewright.core.element_types import element_type
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
 from tilewright.cost.floors import Work
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import HALF
-from tilewright.kernels.columns import Bools, Floats, column
+from tilewright.kernels.columns import Bools, Floats, by_type, column
 from tilewright.kernels.conv2d_dots import FEW
-from tilewright.kernels.conv2d_winograd import Pair, WinogradConvolution
-from tilewright.kernels.convolution import Convolution, Convolutions, convolution
+from tilewright.kernels.conv2d_winograd import FROM_L3, Pair, WinogradConvolution
+from tilewright.kernels.convolution import Convolution, Convolutions, convolution, convolutions
 from tilewright.kernels.halves import PAIR, half_lanes, multiplied_work, rounding_error
+
+_TRANSFORM_CYCLES = 4.0
+"""For each vector of transformed input: both transforms, rounding, and the output's share."""
 
 
 class Bfloat16Winograd(WinogradConvolution):
@@ -36,6 +40,7 @@ class Bfloat16Winograd(WinogradConvolution):
 
     multiplies_in = HALF
     coarse, multiplied_bytes = True, 2
+    passes = (1.0, 0.25, 1.0)
     tails = False
 
     def __init__(self, name: str, *, outputs: Mapping[Pair, Pair]):
@@ -71,15 +76,36 @@ class Bfloat16Winograd(WinogradConvolution):
         accepted = super().valid_many(workload, target, resources, forms, settings)
         return accepted & able & tile.fits(target.vector_registers - 1)
 
+    def demand_of_many(
+        self,
+        workloads: Sequence[Workload],
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Demand:
+        """As in single precision, but products no longer hide the transforms, and what is counted
+        of the weights are halves alone."""
+        found = super().demand_of_many(workloads, target, resources, forms, settings)
+        conv = convolutions(workloads)
+        down, across, positions = self._tiles(conv)
+        inputs = conv.batch * down * across * positions * conv.in_channels
+        lanes = by_type(conv.computed_in, target.lanes)
+        unpacked_bytes = 4.0 * conv.taps * conv.in_channels * conv.out_channels
+        moved = found.traffic["L3"] - FROM_L3 * unpacked_bytes
+        cycles = _TRANSFORM_CYCLES * inputs / lanes
+        return replace(found, traffic={"L3": moved}, cycles=cycles)
+
     def error_bound(self, workload: Workload) -> float:
         """That of independent roundings, enlarged by the transforms along both axes.
 
-        It holds for inputs of like magnitude within a tile, as in single precision.
+        It holds for inputs of like magnitude within a tile, or zero in the border.
         """
         conv = convolution(workload)
-        form = self.form(conv)
-        amplification = form.vertical.amplification * form.horizontal.amplification
-        return amplification * rounding_error(conv.summed)
+        form, (top, left, bottom, right) = self.form(conv), conv.padding
+        down = form.vertical.amplification(max(top, bottom))
+        across = form.horizontal.amplification(max(left, right))
+        return down * across * rounding_error(conv.summed)
 
     def least_work(self, workload: Workload, target: Target) -> Work:
         """At the rate of dot products."""
@@ -111,4 +137,9 @@ class Bfloat16Winograd(WinogradConvolution):
 SPECS = (
     Bfloat16Winograd("conv2d_winograd_bfloat16", outputs={(3, 3): (4, 4)}),
     Bfloat16Winograd("conv2d_winograd2_bfloat16", outputs={(3, 3): (2, 2), (5, 5): (2, 2)}),
+    Bfloat16Winograd(
+        "conv2d_winograd1d_bfloat16",
+        outputs={(1, 3): (1, 4), (3, 1): (4, 1), (1, 7): (1, 2), (7, 1): (2, 1)},
+    ),
 )
+"""For seven taps tiles of two: F(4, 7) would amplify errors by 13, F(2, 7) does by 5."""

@@ -18,6 +18,7 @@ from tilewright.kernels.registry import implementation
 Lowering = Callable[[Program, Target, Resources], Schedule]
 _ELSEWHERE = {
     "conv2d_winograd1d": "conv2d_winograd",
+    "conv2d_winograd1d_bfloat16": "conv2d_winograd",
     "conv2d_winograd2": "conv2d_winograd",
     "conv2d_winograd2_bfloat16": "conv2d_winograd",
     "conv2d_winograd_bfloat16": "conv2d_winograd",
