@@ -12,15 +12,22 @@ which is faster than a test per row.
 
 from __future__ import annotations
 
-from math import gcd
+from dataclasses import dataclass
+from math import gcd, prod
 from typing import Any
 
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower.loops import finish_tile, register_tile
+from tilewright.compiler.lower.loops import (
+    extents,
+    finish_tile,
+    reduction_split,
+    register_tile,
+)
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.prefetch import Panel, mark_ahead
+from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.matrix_products import MatrixProduct, product
 
@@ -30,13 +37,35 @@ STEPS = (16, 8, 4)
 """Depths between two looks ahead."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nest:
+    """Loops of the sums: the parallel one, over tiles of which `row_tiles` share their columns,
+    that over steps of the sums, those of the register tile, and that over lanes."""
+
+    parallel: Any
+    row_tiles: int
+    step: Any
+    tile: list[Any]
+    lane: Any
+
+
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
-    dense, settings = product(program.workload), program.settings
-    block, lanes = settings["block"], target.lanes(program.workload.computed_in)
-    schedule = program.schedule(program.in_blocks(_accumulator(program, dense, block), -1, block))
-    anchor = schedule.get_sblock("accumulator")
-    *outer, chunk, lane, depth = schedule.get_loops(anchor)
+    dense, lanes = product(program.workload), target.lanes(program.workload.computed_in)
+    accumulator = _accumulator(program, dense, program.settings["block"])
+    schedule = program.schedule(program.in_blocks(accumulator, -1, program.settings["block"]))
+    nest = tiled(schedule, dense, program.settings, lanes)
+    first = ahead(schedule, target, dense, nest)
+    register_tile(schedule, nest.tile, nest.lane)
+    finished(schedule, dense, nest, lanes)
+    schedule.decompose_reduction(schedule.get_sblock("accumulator"), first)
+    return schedule
+
+
+def tiled(schedule: Schedule, dense: MatrixProduct, settings: Settings, lanes: int) -> Nest:
+    """Bring the loops into their order; what is shared out is parallel then."""
+    spatial, (step, *terms) = reduction_split(schedule, schedule.get_sblock("accumulator"))
+    *outer, chunk, lane = spatial
     pieces, tile = [*outer, chunk], []
     if dense.row_axis is not None:
         row = outer.pop(dense.row_axis)
@@ -44,25 +73,45 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         by_rows = settings["order"] == "rows"
         pieces = [*outer, row_outer, chunk] if by_rows else [*outer, chunk, row_outer]
     vector, lane = schedule.split(lane, [None, lanes])
-    schedule.reorder(*pieces, depth, *tile, vector, lane)
+    schedule.reorder(*pieces, step, *tile, vector, lane, *terms)
     row_tiles = int(schedule.get(pieces[-1]).extent) if pieces[-1] is not chunk else 1
     parallel = schedule.fuse(*pieces)
     schedule.parallel(parallel)
+    return Nest(parallel=parallel, row_tiles=row_tiles, step=step, tile=[*tile, vector], lane=lane)
+
+
+def ahead(
+    schedule: Schedule,
+    target: Target,
+    dense: MatrixProduct,
+    nest: Nest,
+    terms: int = 1,
+    element_bytes: int = 4,
+) -> Any:
+    """Fetch the weights of the next chunk, of so many bytes each, during the steps of this one,
+    each of `terms` products; the outermost loop over steps."""
+    (steps,) = extents(schedule, [nest.step])
+    block = prod(extents(schedule, [nest.tile[-1], nest.lane]))
     panel = Panel(
         argument=dense.weight,
-        size=dense.columns * dense.depth,
-        distance=dense.depth * block,
-        run=block,
-        tiles=[(parallel, row_tiles)],
+        size=dense.columns * steps * terms,
+        distance=steps * block * terms,
+        run=block * terms,
+        tiles=[(nest.parallel, nest.row_tiles)],
+        element_bytes=element_bytes,
     )
-    step = next((step for step in STEPS if dense.depth % step == 0), 1)
-    depths = schedule.split(depth, [None, step]) if row_tiles > 1 and step > 1 else [depth]
-    mark_ahead(schedule, target, panel, depths)
-    register_tile(schedule, [*tile, vector], lane)
-    last = finish_tile(schedule, anchor, parallel, vectors=False)
+    inside = next((step for step in STEPS if steps % step == 0), 1)
+    split = nest.row_tiles > 1 and inside > 1
+    loops = schedule.split(nest.step, [None, inside]) if split else [nest.step]
+    mark_ahead(schedule, target, panel, loops)
+    return loops[0]
+
+
+def finished(schedule: Schedule, dense: MatrixProduct, nest: Nest, lanes: int) -> None:
+    """The results of a tile behind its sums."""
+    anchor = schedule.get_sblock("accumulator")
+    last = finish_tile(schedule, anchor, nest.parallel, vectors=False)
     vectorize_columns(schedule, last, dense.columns, lanes)
-    schedule.decompose_reduction(anchor, depths[0])
-    return schedule
 
 
 def _accumulator(program: Program, dense: MatrixProduct, block: int) -> te.Tensor:

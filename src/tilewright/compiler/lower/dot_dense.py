@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower.dense_packed import STEPS, vectorize_columns
-from tilewright.compiler.lower.loops import by_instruction, finish_tile, spread
+from tilewright.compiler.lower.dense_packed import ahead, finished, tiled
+from tilewright.compiler.lower.loops import by_instruction, spread
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Value
-from tilewright.compiler.prefetch import Panel, mark_ahead
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.matrix_products import MatrixProduct, product
 
@@ -53,64 +51,26 @@ class DenseDots:
 
 def scheduled(program: Program, dots: DenseDots, target: Target, resources: Resources) -> Schedule:
     """The schedule of a program whose anchor is set."""
-    dense, settings = product(program.workload), program.settings
-    lanes = target.lanes(program.workload.computed_in)
+    dense, lanes = product(program.workload), target.lanes(program.workload.computed_in)
     schedule = program.schedule()
     if dots.copied:
         spread(schedule, schedule.get_sblock("copy"), lanes, resources.threads)
+    nest = tiled(schedule, dense, program.settings, lanes)
     anchor = schedule.get_sblock("accumulator")
-    *outer, chunk, lane, slot, term = schedule.get_loops(anchor)
-    pieces, tile = [*outer, chunk], []
-    if dense.row_axis is not None:
-        row = outer.pop(dense.row_axis)
-        row_outer, *tile = schedule.split(row, [None, settings["tile_rows"]])
-        by_rows = settings["order"] == "rows"
-        pieces = [*outer, row_outer, chunk] if by_rows else [*outer, chunk, row_outer]
-    vector, lane = schedule.split(lane, [None, lanes])
-    inside = (lane, term) if dots.instruction else (term, lane)
-    schedule.reorder(*pieces, slot, *tile, vector, *inside)
-    row_tiles = int(schedule.get(pieces[-1]).extent) if pieces[-1] is not chunk else 1
-    parallel = schedule.fuse(*pieces)
-    schedule.parallel(parallel)
-    if dots.imported:
-        schedule.annotate(parallel, "pragma_import_llvm", dots.imported)
-    tiles = (parallel, row_tiles)
-    depths = _ahead(schedule, program, dots, target, slot, tiles)
-    for loop in (*tile, vector):
-        schedule.unroll(loop)
-    last = finish_tile(schedule, anchor, parallel, vectors=False)
-    vectorize_columns(schedule, last, dense.columns, lanes)
     if not dots.instruction:
-        schedule.vectorize(lane)
-        schedule.decompose_reduction(anchor, depths[0])
-        return schedule
-    by_instruction(schedule, anchor, depths[0], lane, dots.instruction)
+        schedule.reorder(schedule.get_loops(anchor)[-1], nest.lane)
+    if dots.imported:
+        schedule.annotate(nest.parallel, "pragma_import_llvm", dots.imported)
+    first = ahead(schedule, target, dense, nest, dots.terms, dots.weight_bytes)
+    for loop in nest.tile:
+        schedule.unroll(loop)
+    finished(schedule, dense, nest, lanes)
+    if dots.instruction:
+        by_instruction(schedule, anchor, first, nest.lane, dots.instruction)
+    else:
+        schedule.vectorize(nest.lane)
+        schedule.decompose_reduction(anchor, first)
     return schedule
-
-
-def _ahead(
-    schedule: Schedule,
-    program: Program,
-    dots: DenseDots,
-    target: Target,
-    slot: Any,
-    tiles: tuple[Any, int],
-) -> list[Any]:
-    """The loops over slots, which fetch the weights of the next chunk."""
-    dense, block = product(program.workload), program.settings["block"]
-    count, run = _slots(dense, dots), block * dots.terms
-    panel = Panel(
-        argument=dense.weight,
-        size=dense.columns * count * dots.terms,
-        distance=count * run,
-        run=run,
-        tiles=[tiles],
-        element_bytes=dots.weight_bytes,
-    )
-    step = next((step for step in STEPS if count % step == 0), 1)
-    slots = schedule.split(slot, [None, step]) if tiles[1] > 1 and step > 1 else [slot]
-    mark_ahead(schedule, target, panel, slots)
-    return list(slots)
 
 
 def _slots(dense: MatrixProduct, dots: DenseDots) -> int:
