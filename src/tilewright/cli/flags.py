@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Format = Literal["table", "json", "csv", "md"]
 Settings = Literal["default", "best", "shipped"]
 Islands = Literal["run", "refuse"]
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16", "auto"]
 
 _EXTENT = re.compile(r"0*[1-9][0-9]{0,11}")
 _SHARED = Group("Shared flags", sort_key=20)
@@ -276,7 +276,7 @@ class PrecisionFlag:
         Parameter(
             group=_MODEL,
             help="The coarsest type in which float32 may be multiplied and stored; sums stay in "
-            "float32.",
+            "float32. With auto each tensor gets a type, within --max-error.",
         ),
     ] = "float32"
 

@@ -20,8 +20,9 @@ KnobValue = int | str | bool
 Settings = Mapping[str, KnobValue]
 """A value for every knob of an implementation, by knob name."""
 
-Precision = Literal["float32", "bfloat16"]
-"""The coarsest element type in which singles are multiplied and stored."""
+Precision = Literal["float32", "bfloat16", "auto"]
+"""The coarsest element type in which singles are multiplied and stored; with `auto` that is chosen
+for each tensor, and products are in the type that their operands lie in."""
 
 FailureKind = Literal["build", "timeout", "crash", "wrong result", "out of memory", "device lost"]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from tilewright.core.accounts import CallReport, LastRun, RoundTimes
 from tilewright.core.display import Displayed
+from tilewright.core.mixtures import MixtureReport
 from tilewright.core.records import EnergyUse
 
 
@@ -187,7 +188,8 @@ class OptimizeResult(TimedNetwork, Displayed):
     in turn. Variations are those of the rounds that were timed: (slowest − fastest) / median.
     `reference_untimed` says why the reference has no time; it is empty where it has one. `last_run`
     is None at the first run. `sqnr_db` and `centred_sqnr_db` are the least ratios of signal to
-    noise of an output (`core.records.NetworkCheck`).
+    noise of an output (`core.records.NetworkCheck`). `mixture` is there where each tensor got a
+    type of its own.
     """
 
     latency_s: float
@@ -221,6 +223,7 @@ class OptimizeResult(TimedNetwork, Displayed):
     last_run: LastRun | None = None
     sqnr_db: float | None = None
     centred_sqnr_db: float | None = None
+    mixture: MixtureReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

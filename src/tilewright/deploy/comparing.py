@@ -48,7 +48,11 @@ class _Started:
     rel_error: float | None = None
 
 
-_IN_ROWS: Mapping[Precision, str] = {"float32": OUR_PRECISION, "bfloat16": "bf16"}
+_IN_ROWS: Mapping[Precision, str] = {
+    "float32": OUR_PRECISION,
+    "bfloat16": "bf16",
+    "auto": "bf16",
+}
 """How rows name our precisions."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tilewright.core.budget import Budget
 from tilewright.core.element_types import element_type
-from tilewright.core.errors import TargetError
+from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.output_files import check_place
 from tilewright.core.records import Placement, Run
@@ -17,6 +17,7 @@ from tilewright.core.results import OptimizeResult
 from tilewright.cost.floors import Peaks
 from tilewright.deploy import graph_account, publishing, sharing, shipment
 from tilewright.deploy.manifest import MANIFEST
+from tilewright.deploy.mixing import Mixing
 from tilewright.deploy.racing import Race
 from tilewright.deploy.reserve import FEW, PLAIN, LineUp, Reserve
 from tilewright.deploy.sharing import ALONE, OtherShapes
@@ -29,6 +30,7 @@ from tilewright.hardware.environment import (
     noise_warnings,
     read_environment,
 )
+from tilewright.kernels.base import MIXED
 from tilewright.kernels.codes import CODES
 from tilewright.kernels.spaces import MAX_CODE_ERROR
 from tilewright.measure import network_timing, targeting
@@ -38,6 +40,7 @@ from tilewright.measure.circumstances import kernel_protocol
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.search.context import Counts, SearchContext
+from tilewright.search.graph_search import CHOSEN
 from tilewright.search.layout_costs import InNetworkFactors, timed_kernels
 from tilewright.search.levels import GraphLevel, OptimizeRequest, bare_tasks
 from tilewright.search.network_search import NetworkSearch
@@ -86,6 +89,7 @@ def ship(
             f"devices that are reached by {access.name!r} cannot run whole networks",
             hint="Kernels can be looked at: `tilewright show op:... --asm --target ...`.",
         )
+    _check_mixing(request)
     placement = targeting.allowing(placement, request.options)
     placement = _fine_enough(placement, request.max_error, events)
     _check_places(request)
@@ -142,10 +146,28 @@ def _coarse_enough(request: OptimizeRequest, graph: Graph) -> OptimizeRequest:
     return replace(request, max_error=max(request.max_error, MAX_CODE_ERROR))
 
 
+def _check_mixing(request: OptimizeRequest) -> None:
+    """Raise UsageError for what has to do with types of tensors where these are not chosen, and for
+    a choice that nothing would be done with."""
+    mixed = request.options.precision == MIXED
+    if not mixed and (request.keep or request.calibration is not None):
+        raise UsageError(
+            "what is kept in single precision, and calibration inputs, belong to a choice of types",
+            hint=f"Add --precision {MIXED}.",
+        )
+    if mixed and (request.graph is None or request.only_predicted):
+        raise UsageError(
+            "a type for each tensor is a choice over the whole graph, of a network that is built",
+            hint="Use `tilewright optimize`; with --budget 0 it measures no kernels.",
+        )
+
+
 def _fine_enough(placement: Placement, max_error: float, events: EventSink) -> Placement:
     """The placement, in single precision where not even one rounding of another is allowed."""
+    if placement.precision in ("float32", MIXED):
+        return placement
     rounding = element_type(placement.precision).unit_roundoff or 0.0
-    if placement.precision == "float32" or max_error >= rounding:
+    if max_error >= rounding:
         return placement
     events(
         Note(
@@ -183,6 +205,7 @@ class _Work:
     search: NetworkSearch = field(init=False)
     reserve: Reserve = field(init=False)
     with_graph: bool = field(init=False)
+    mixing: Mixing | None = None
     counts: Counts = field(default_factory=Counts)
     line_up: LineUp = PLAIN
     spent: TimeSpent = field(default_factory=TimeSpent)
@@ -203,6 +226,14 @@ class _Work:
         self._keep_back()
         with targeting.open_measurer(self.placement, seed=self.request.seed) as measurer:
             self.spent = measurer.spent
+            if self.placement.precision == MIXED:
+                with self.budget.phase("noise"):
+                    self.mixing = Mixing(
+                        network=self.network,
+                        placement=self.placement,
+                        request=self.request,
+                        events=self.events,
+                    )
             with self.budget.phase("start"):
                 measurer.start(workers=1 if self.budget.exhausted else None)
                 peaks = targeting.measured_peaks(self.store, self.placement, measurer)
@@ -212,6 +243,7 @@ class _Work:
                 graph_level=self.request.graph or GraphLevel(),
                 with_graph=self.with_graph,
                 rivals=self.line_up is not FEW,
+                mixture=None if self.mixing is None else self.mixing.mixture,
             )
             plans, converged = self.search.plans(settled_before=self._settled_before())
             race = self._raced(plans, measurer, made)
@@ -262,7 +294,7 @@ class _Work:
             model=self.request.model,
             tuner=self.request.tuner,
             level=self.request.searched_level,
-            max_error=self.request.max_error,
+            max_error=self.request.kernel_error,
             checkpoint=self._after_round,
             counts=self.counts,
         )
@@ -276,7 +308,8 @@ class _Work:
         """Whether the graph tuner is asked for and, in `optimize`, has the time to pay."""
         if self.request.graph is None:
             return False
-        if self.request.command == "optimize" and not self.reserve.affords_graph:
+        mixed = self.placement.precision == MIXED
+        if self.request.command == "optimize" and not (mixed or self.reserve.affords_graph):
             message = "The budget is too short for the graph tuner: layouts stay the default ones."
             self.events(Note(message=message))
             return False
@@ -315,6 +348,8 @@ class _Work:
         self.budget.expect("finish", seconds=self.reserve.heat_s)
         measurer.rest()
         race.run(plans)
+        if self.mixing is not None:
+            self.mixing.correct(race, self.search)
         seen = (timed for raced in race.finished for timed in timed_kernels(raced))
         challenger = self.search.reconsider(InNetworkFactors(seen))
         if challenger is not None:
@@ -328,6 +363,8 @@ class _Work:
     def _judged(self) -> list[dict[str, Array]]:
         """The inputs on which outputs are compared: of a network in a coarser type two, to tell
         what differs between inputs."""
+        if self.mixing is not None:
+            return [dict(each) for each in self.mixing.inputs.judged]
         if self.placement.precision == "float32":
             return []
         seeds = range(self.request.seed, self.request.seed + _JUDGED)
@@ -340,6 +377,11 @@ class _Work:
         graph, proposals = self.search.graph, self.search.proposals
         if graph is None or not proposals:
             return result
+        if self.mixing is not None:
+            mixture = self.mixing.report(race.winner, self.search)
+            result = replace(result, mixture=mixture)
+            shown = [p for p in proposals if p.name == race.winner.name] or proposals[-1:]
+            proposals = [replace(shown[0], name=CHOSEN)]
         predicted = {plan.name: plan.predicted_s for plan in plans}
         raced = race.raced_s
         for proposal in proposals:

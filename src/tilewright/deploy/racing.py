@@ -46,7 +46,8 @@ class Race:
     does not run another one, so that a repeated command ships the same, and the default settings
     keep their earlier time. The `budget` learns what its phases took.
 
-    Outputs are compared on the inputs that are `judged`, on random ones where there are none.
+    Outputs are compared on the inputs that are `judged`, on random ones where there are none;
+    `checks` has what came out of each plan, by name, of wrong ones, too.
 
     `finished` are the plans that are right, the fastest first, and `reference` is the time of the
     reference beside the last of them; None where it was not timed, and `untimed` says why. `marks`
@@ -63,6 +64,7 @@ class Race:
     budget: Budget
     rounds: network_timing.Rounds = network_timing.ONCE
     judged: Sequence[Mapping[str, Array]] = ()
+    checks: dict[str, NetworkCheck] = field(default_factory=dict[str, NetworkCheck])
     finished: Sequence[PlanResult] = ()
     reference: Timing | None = None
     untimed: str = ""
@@ -192,6 +194,7 @@ class Race:
                 )
                 for e in entries
             }
+            self.checks |= checks
             checked = [replace(entry, check=checks[entry.name]) for entry in entries]
             right = [e for e in checked if self._is_right(e, checks[e.name])]
             wrong = [entry for entry in checked if entry not in right]

@@ -30,6 +30,9 @@ LLVM = "llvm"
 HALF = "bfloat16"
 """The element type that singles may be stored and multiplied in."""
 
+MIXED = "auto"
+"""The precision of which each tensor gets its own part."""
+
 SINGLE = frozenset({"float32"})
 """The element types that kernels for single precision take."""
 

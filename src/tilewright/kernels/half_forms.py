@@ -68,5 +68,8 @@ def _refused(
 def _fastest_s(call: TaskCall, ports: Ports, placement: Placement) -> float:
     """The least estimate, infinite where nothing takes these forms."""
     specs = applicable(call.workload, placement.target, placement.resources)
-    able = (precise_enough(s, placement) and takes(s, call.workload, ports) for s in specs)
+    able = (
+        precise_enough(s, call.workload, ports, placement) and takes(s, call.workload, ports)
+        for s in specs
+    )
     return ranked_defaults(call.workload, ports, placement)[0][1] if any(able) else inf

@@ -133,6 +133,15 @@ def single_ports(workload: Workload) -> frozenset[int]:
     return frozenset(i for i, kind in enumerate(kinds) if kind == (_SINGLE, "data"))
 
 
+def multiplied(workload: Workload) -> tuple[int, ...]:
+    """The arguments of data in single precision that the anchor reads, or where it reads what the
+    subgraph computes, all of them."""
+    anchor = workload.anchor
+    singles = sorted(single_ports(workload) - {len(workload.arguments)})
+    read = [index for index in singles if anchor is None or index in anchor.inputs]
+    return tuple(read or singles)
+
+
 class Widening:
     """The part of a spec of kernels that read and write everything through `Program`: all singles
     may lie in memory as halves."""

@@ -17,6 +17,7 @@ from tilewright.kernels.base import (
     CPU,
     HALF,
     LLVM,
+    MIXED,
     Coarse,
     Implementation,
     Library,
@@ -25,6 +26,7 @@ from tilewright.kernels.base import (
     PacksTypes,
     TakesHalves,
 )
+from tilewright.kernels.ports import multiplied
 
 _BUILT_IN = (
     "conv2d_direct",
@@ -115,9 +117,15 @@ def applicable(workload: Workload, target: Target, resources: Resources) -> list
     ]
 
 
-def precise_enough(spec: Implementation, placement: Placement) -> bool:
-    """Whether what an implementation multiplies in is no coarser than what is allowed."""
-    return not isinstance(spec, Coarse) or spec.multiplies_in == placement.precision
+def precise_enough(
+    spec: Implementation, workload: Workload, forms: tuple[Form, ...], placement: Placement
+) -> bool:
+    """Whether what an implementation multiplies in is no coarser than what is allowed; where that
+    is chosen for each tensor, than what all operands that it multiplies lie in."""
+    if not isinstance(spec, Coarse) or placement.precision != MIXED:
+        return not isinstance(spec, Coarse) or spec.multiplies_in == placement.precision
+    read = multiplied(workload)
+    return bool(read) and all(forms[index].dtype == spec.multiplies_in for index in read)
 
 
 def takes(spec: Implementation, workload: Workload, forms: tuple[Form, ...]) -> bool:
@@ -176,7 +184,7 @@ def is_allowed(candidate: Candidate, workload: Workload, placement: Placement) -
     """Whether a candidate may compute a workload: only where its precision is allowed, a library
     only where it is, too, or where nothing else computes the workload."""
     spec = implementations().get(candidate.implementation)
-    if spec is not None and not precise_enough(spec, placement):
+    if spec is not None and not precise_enough(spec, workload, candidate.forms, placement):
         return False
     return (
         not isinstance(spec, Library)

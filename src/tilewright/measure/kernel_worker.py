@@ -14,6 +14,7 @@ from tilewright.compiler.builders.base import Kernel
 from tilewright.compiler.builders.registry import builder_for
 from tilewright.compiler.cuda.code import cuda_code
 from tilewright.compiler.features.loops import kernel_features
+from tilewright.compiler.rounding_noise import rounding_noise
 from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.records import Candidate, Placement, Protocol
 from tilewright.graph.arrays import map_array
@@ -129,6 +130,7 @@ if __name__ == "__main__":
             "target": accept_target,
             "unsupported": opaque.unsupported,
             "code": code,
+            "noise": rounding_noise,
             "settle": wait_until_asleep,
             "evaluate": evaluate,
             "release": release,

@@ -11,13 +11,15 @@ the compiled network makes it once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite
+from itertools import combinations
+from math import inf, isfinite
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.core import records, solutions
 from tilewright.core.forms import (
@@ -41,11 +43,14 @@ from tilewright.graph.arrange import (
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
+from tilewright.kernels.base import HALF
 from tilewright.kernels.ports import Ports, form_options
-from tilewright.kernels.registry import applicable
+from tilewright.kernels.registry import applicable, precise_enough, takes
 from tilewright.plan.assignment.problem import FORBIDDEN, Problem, Table, Variable
+from tilewright.plan.mixture import Mixture
 
 VIEW, IN_PLACE = "view", "in place"
+_FEW_PORTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +99,8 @@ class Choice:
 class NetworkProblem:
     """The layout and algorithm problem of `network`.
 
-    `usual` are the default layouts; their assignment is always part of the problem.
+    `usual` are the default layouts; their assignment is always part of the problem. With a
+    `mixture` tensors may also be stored in halves, in their default layouts.
     """
 
     network: FusedNetwork
@@ -102,6 +108,7 @@ class NetworkProblem:
     placement: records.Placement
     times: KernelTimes
     name: str = ""
+    mixture: Mixture | None = None
 
     @cached_property
     def options(self) -> dict[str, tuple[Form, ...]]:
@@ -117,7 +124,51 @@ class NetworkProblem:
                 own = known_to_kernels.get(tensor, ())
                 forms = (self._stored(tensor, form) for form in (*more, *own))
                 found[tensor] = tuple(dict.fromkeys((*found[tensor], *forms)))
+                if self._may_halve(tensor):
+                    found[tensor] += (stored_in(self.usual.get(tensor, PLAIN), HALF),)
         return found
+
+    def _may_halve(self, tensor: str) -> bool:
+        return self.mixture is not None and self.mixture.stores(tensor)
+
+    def _halved(self, call: TaskCall, ports: Ports) -> Iterator[Ports]:
+        """The same ports in single precision, and with some or all of those in halves that may be;
+        what the network is given is copied into halves first."""
+        yield ports
+        graph, target = self.network.graph, self.placement.target
+        places = [
+            place
+            for place, tensor in enumerate((*call.inputs, call.output))
+            if self._may_halve(tensor)
+            and tensor not in graph.outputs
+            and ports[place] == self.usual.get(tensor, PLAIN)
+        ]
+        specs = [s for s in applicable(call.workload, target, self.placement.resources)]
+        for kept in _subsets(places, len(call.inputs)):
+            found = tuple(
+                stored_in(form, HALF) if place in kept else form for place, form in enumerate(ports)
+            )
+            if any(
+                takes(spec, call.workload, found)
+                and precise_enough(spec, call.workload, found, self.placement)
+                for spec in specs
+            ):
+                yield found
+
+    @cached_property
+    def noises(self) -> dict[str, npt.NDArray[np.float64]]:
+        """What each value of a variable takes of the noise that is allowed, where one does."""
+        mixture, inputs = self.mixture, self.network.graph.inputs
+        if mixture is None:
+            return {}
+        found = {
+            _choice_name(call): [
+                mixture.share_at(call, each.implementation, each.ports, inputs)
+                for each in self.choices[call.name]
+            ]
+            for call in self.network.calls
+        }
+        return {name: np.array(values) for name, values in found.items() if any(values)}
 
     def _stored(self, tensor: str, form: Form) -> Form:
         """The form in the element type that the tensor is stored in, where that is not its own."""
@@ -142,11 +193,14 @@ class NetworkProblem:
         """The forms of ports that implementations offer for a call."""
         target, resources = self.placement.target, self.placement.resources
         tensors = (*call.inputs, call.output)
-        return [
+        found = [
             tuple(self._stored(tensor, form) for tensor, form in zip(tensors, ports, strict=True))
             for spec in applicable(call.workload, target, resources)
             for ports in spec.port_forms(call.workload, target, resources)
         ]
+        if self.mixture is None:
+            return found
+        return [each for ports in dict.fromkeys(found) for each in self._halved(call, ports)]
 
     @cached_property
     def choices(self) -> dict[str, tuple[Choice, ...]]:
@@ -216,6 +270,9 @@ class NetworkProblem:
         for ports in (each for each in self._ports(call) if not self._in_place(call, each)):
             view = is_view(self.network, call, ports[0], ports[-1])
             times = {VIEW: free} if view else self.times.kernels(call.workload, ports)
+            if self.mixture is not None and times:
+                # a task has one kernel, and its own noise is of that
+                times = dict([min(times.items(), key=lambda each: each[1].seconds)])
             found += [Choice(implementation=n, ports=ports, time=t) for n, t in times.items()]
         return tuple(found)
 
@@ -287,6 +344,8 @@ class NetworkProblem:
             for column, choice in enumerate(chosen):
                 for source, target in self.copies(call, tensor, choice, form):
                     time = self.times.change(kind, source, target)
+                    if self._rounds(tensor, source, target):
+                        time = Time(seconds=inf, measured=True)
                     costs[row, column] = min(FORBIDDEN, costs[row, column] + _picoseconds(time))
                     measured, priced = measured and time.measured, True
         return Table(
@@ -296,6 +355,11 @@ class NetworkProblem:
             source="free" if not priced else "measured" if measured else "modelled",
             subject=f"{tensor} -> {call.name}",
         )
+
+    def _rounds(self, tensor: str, source: Form, target: Form) -> bool:
+        """Whether a copy would round what could have been stored so for all its readers."""
+        mixed = self.mixture is not None and tensor not in self.network.pinned
+        return mixed and source.dtype is None and target.dtype is not None
 
     def copies(
         self, call: TaskCall, tensor: str, choice: Choice, form: Form
@@ -338,6 +402,14 @@ class NetworkProblem:
             if is_concatenation(call)
             for tensor in call.inputs
         }
+
+
+def _subsets(places: Sequence[int], result: int) -> list[frozenset[int]]:
+    """Some of the ports of a call, of many either all, those that are read, or the result's."""
+    if len(places) > _FEW_PORTS:
+        read = frozenset(places) - {result}
+        return list(dict.fromkeys([read, frozenset(places), frozenset(places) - read]))
+    return [frozenset(c) for n in range(1, len(places) + 1) for c in combinations(places, n)]
 
 
 def _fits(choice: Choice, usual: Ports, joined: bool) -> bool:

@@ -8,7 +8,8 @@ call.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Protocol
 
 from tilewright.core.forms import PLAIN
@@ -17,6 +18,7 @@ from tilewright.graph.arrange import arrange
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.plan_result import PlanResult
 from tilewright.kernels import plans
+from tilewright.plan.assignment.budgeted import Front, fastest_within
 from tilewright.plan.assignment.solution import Solver
 from tilewright.plan.assignment.solving import SOLVERS, solve
 from tilewright.plan.network_problem import NetworkProblem
@@ -102,6 +104,28 @@ def plan_with(planner: str, problem: NetworkProblem, name: str) -> PlanResult:
             hint="Choose another with --solver.",
         )
     return found
+
+
+def mixed_plan(problem: NetworkProblem, name: str, solver: str) -> tuple[PlanResult, Front]:
+    """The fastest plan of a network whose mixture's noise is within its budget, and the front that
+    it is from. Raises as solvers do."""
+    assert problem.mixture is not None, "there is no budget of noise"
+    began = perf_counter()
+    front = fastest_within(problem.problem, problem.noises, problem.mixture.budget, solver)
+    solution = replace(
+        front.chosen.solution,
+        objective_ps=front.chosen.cost_ps,
+        bound_ps=front.bound_ps,
+        solve_s=perf_counter() - began,
+    )
+    chosen = problem.choices_of(solution.assignment)
+    found = PlanResult(
+        name=name,
+        plan=planned(problem, solution.assignment),
+        solution=solution,
+        measured=all(choice.time.measured for choice in chosen.values()),
+    )
+    return found, front
 
 
 def planned(problem: NetworkProblem, assignment: Mapping[str, str]) -> NetworkPlan:

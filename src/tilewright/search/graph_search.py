@@ -17,12 +17,15 @@ from tilewright.core.forms import PLAIN, blocked, channel_block, stored_in
 from tilewright.graph.arrange import arrange
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import Task, TaskKey
+from tilewright.kernels.half_forms import in_halves
 from tilewright.kernels.spaces import spaces
 from tilewright.models.loaded import PreparedNetwork
+from tilewright.plan.assignment.budgeted import Front
 from tilewright.plan.assignment.solution import NothingFound, TooWide
 from tilewright.plan.assignment.solving import DEFAULT as AUTO
+from tilewright.plan.mixture import Mixture
 from tilewright.plan.network_problem import NetworkProblem
-from tilewright.plan.planners import plan_with
+from tilewright.plan.planners import mixed_plan, plan_with
 from tilewright.search.context import SearchContext
 from tilewright.search.layout_costs import InNetworkFactors, LayoutCosts
 from tilewright.search.tuning import Known, NetworkTuner
@@ -46,12 +49,15 @@ class GraphSearch:
 
     `known` holds what is believed of every task in any layouts. `converged` says that more would
     not help: the last solution used measured times only, and its tasks had nothing more to gain.
+    With a `mixture` types are chosen, too; `front` is then what the last choice is from.
     """
 
     network: PreparedNetwork
     context: SearchContext
     known: Known
     solver: str = AUTO
+    mixture: Mixture | None = None
+    front: Front | None = None
     costs: LayoutCosts = field(init=False)
     converged: bool = False
     _settled: bool = False
@@ -71,6 +77,7 @@ class GraphSearch:
             placement=self.context.placement,
             times=self.costs,
             name=self.network.model.name,
+            mixture=self.mixture,
         )
 
     def recalled(self) -> list[PlanResult]:
@@ -118,7 +125,7 @@ class GraphSearch:
             self._learn(tasks, costs)
         problem = replace(self.problem, times=costs)
         try:
-            found = plan_with(self.solver, problem, RECONSIDERED)
+            found = self.planned(problem, RECONSIDERED)
         except errors.TilewrightError as error:
             self.context.note(
                 f"The choice is not made again with the times of the race: {error.message}"
@@ -128,7 +135,20 @@ class GraphSearch:
 
     def proposals(self) -> list[PlanResult]:
         """The best assignment by what is known now, then its rivals."""
-        return proposals_of(self.problem, self.solver, self.context.events)
+        if self.mixture is None:
+            return proposals_of(self.problem, self.solver, self.context.events)
+        problem = self.problem
+        self.context.events(
+            Stage(name="solve", detail=f"{len(problem.problem.variables)} variables")
+        )
+        return [self.planned(problem, CHOSEN)]
+
+    def planned(self, problem: NetworkProblem, name: str) -> PlanResult:
+        """What the solver chooses, within the mixture's budget where there is one."""
+        if self.mixture is None:
+            return plan_with(self.solver, problem, name)
+        found, self.front = mixed_plan(problem, name, self.solver)
+        return found
 
     def _unknown(self, proposals: Sequence[PlanResult]) -> Tasks:
         """The tasks that proposals use and nothing was measured of yet."""
@@ -140,7 +160,15 @@ class GraphSearch:
         }
 
     def _uniform_tasks(self) -> Tasks:
-        """The tasks that come up when all blocks are wider, so many registers of channels each."""
+        """The tasks that come up when all blocks are wider, so many registers of channels each; in
+        a mixture, those of a network in halves."""
+        if self.mixture is not None:
+            fused, placement = self.network.fused, self.context.placement
+            halves = in_halves(fused, self.network.forms, placement)
+            kept = {
+                t: halves[t] if self.mixture.stores(t) else f for t, f in self.network.forms.items()
+            }
+            return arrange(fused, kept).tasks
         options, types, usual = self.problem.options, self.network.graph.types, self.network.forms
         found: dict[TaskKey, Task] = {}
         for factor in _WIDER:

@@ -17,7 +17,8 @@ from tilewright.core import arguments, errors, forms, records
 from tilewright.core.budget import Limit
 from tilewright.core.grouping import grouped
 from tilewright.graph.tasks import Task, TaskKey, bare_anchor
-from tilewright.kernels.spaces import search_space
+from tilewright.kernels.base import MIXED
+from tilewright.kernels.spaces import MAX_ERRORS, search_space
 from tilewright.models import ModelOptions
 from tilewright.plan.assignment.solving import DEFAULT as AUTO
 from tilewright.plan.planners import planner_named
@@ -112,6 +113,8 @@ class OptimizeRequest:
     with a larger error bound are not used. With `least_sqnr_db` outputs are right where their ratio
     of signal to noise is not below that many decibels, whatever the error of single elements.
     `usual_error` where nobody asked for an error.
+    With the precision `auto`, `keep` has names of nodes and tensors that stay in single precision,
+    and `calibration` is a file of inputs on which noise is measured.
     """
 
     model: str
@@ -122,6 +125,8 @@ class OptimizeRequest:
     seed: int
     least_sqnr_db: float | None = None
     usual_error: bool = False
+    keep: tuple[str, ...] = ()
+    calibration: Path | None = None
     origin: str = ""
     tuner: str = DEFAULT
     level: Scope = "subgraph"
@@ -142,6 +147,19 @@ class OptimizeRequest:
         if self.least_sqnr_db is None:
             return check.max_rel_error <= self.max_error
         return check.sqnr_db is not None and check.sqnr_db >= self.least_sqnr_db
+
+    @property
+    def kernel_error(self) -> float:
+        """The error bound up to which implementations are used; where noise is a cost of the
+        choice, what the network may have does not limit single kernels."""
+        usual = MAX_ERRORS[self.options.precision]
+        return max(self.max_error, usual) if self.options.precision == MIXED else self.max_error
+
+    def used(self, check: records.NetworkCheck) -> float:
+        """The power of the noise in the outputs by what is allowed."""
+        if self.least_sqnr_db is not None and check.sqnr_db is not None:
+            return 10.0 ** ((self.least_sqnr_db - check.sqnr_db) / 10.0)
+        return (check.max_rel_error / self.max_error) ** 2
 
     @property
     def limit(self) -> str:

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field, replace
 from tilewright.core import errors, events, signals
 from tilewright.core.records import Candidate, KernelCheck
 from tilewright.graph.plan import NetworkPlan
-from tilewright.graph.plan_result import PlanResult
+from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.plans import with_candidates
 from tilewright.measure.accesses.registry import access_to
+from tilewright.measure.checking import check_kernels
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem
+from tilewright.plan.mixture import Mixture
 from tilewright.predict import forecasting, modelling
 from tilewright.search import graph_search, layout_costs, levels
 from tilewright.search.context import SearchContext
@@ -26,6 +28,8 @@ from tilewright.store.known_candidates import candidates_of, defaults, plan_of, 
 SHIPPED_BEFORE = "shipped before"
 _GRAPH_SHARE = 0.4
 """Part of the budget that the graph tuner may spend on other layouts."""
+_MIXTURE_SHARE = 0.6
+"""The same where types are chosen, too: most of what ships is then in other forms."""
 
 Tasks = Mapping[TaskKey, Task]
 
@@ -33,7 +37,8 @@ Tasks = Mapping[TaskKey, Task]
 @dataclass(slots=True, kw_only=True)
 class NetworkSearch:
     """One search, of layouts and algorithms too if `with_graph`; with `rivals` the graph tuner's
-    rivals race, too.
+    rivals race, too. With a `mixture` the graph tuner chooses types, too, and what it chooses races
+    as it is, also where nothing was measured.
 
     The budget learns what each phase took: `search` is the time beyond building, running and the
     tuners' thinking. `proposals` are what the graph tuner found.
@@ -44,6 +49,7 @@ class NetworkSearch:
     graph_level: levels.GraphLevel
     with_graph: bool = False
     rivals: bool = True
+    mixture: Mixture | None = None
     proposals: list[PlanResult] = field(default_factory=list[PlanResult])
     graph: graph_search.GraphSearch | None = None
     tuner: NetworkTuner = field(init=False)
@@ -94,7 +100,9 @@ class NetworkSearch:
         budget.expect("finalists")
         with budget.phase("verify", keep=0.5 if self.proposals and searches else 0.0):
             found = [self._decided(TUNED, self.network.plan, tuner.known, again=searches)]
-        if self.graph is not None and searches:
+        if self.mixture is not None:
+            found += [self._as_planned(proposal) for proposal in self.proposals]
+        elif self.graph is not None and searches:
             believed = self.graph.known | tuner.known
             for proposal in self.proposals if self.rivals else self.proposals[:1]:
                 name, plan = proposal.name, proposal.plan
@@ -114,7 +122,8 @@ class NetworkSearch:
         budget.expect(LAST, measurements=last if context.level == "op" else 0)
         with signals.graceful_interrupt() as interruption, budget.phase("search"):
             context.stop = interruption
-            with budget.keeping(_GRAPH_SHARE if self.with_graph else 0.0):
+            share = _GRAPH_SHARE if self.mixture is None else _MIXTURE_SHARE
+            with budget.keeping(share if self.with_graph else 0.0):
                 converged = tuner.run()
             if self.with_graph and not interruption():
                 graph = self._choose_layouts(measuring=True)
@@ -134,6 +143,7 @@ class NetworkSearch:
             context=self.context,
             known=dict(self.tuner.known),
             solver=self.graph_level.solver,
+            mixture=self.mixture,
         )
         self._searched_graph = measuring
         if measuring:
@@ -175,6 +185,43 @@ class NetworkSearch:
         decided = PlanResult(name=name, plan=with_candidates(plan, chosen))
         return decided.with_tasks({key: result for key, (_, result) in picks.items()})
 
+    def _as_planned(self, proposal: PlanResult) -> PlanResult | None:
+        """A plan with the candidates that it has, each checked once; None, with a note, where one
+        is wrong. The noise of others is not what was counted with."""
+        tasks, chosen = proposal.plan.tasks, proposal.plan.candidates
+        fresh = [key for key in tasks if self._checks.get(key, (None,))[0] != chosen[key]]
+        with self.context.budget.phase("verify"):
+            made = check_kernels(
+                self.context.measurer,
+                [(tasks[key].workload, chosen[key]) for key in fresh],
+                self.context.seed,
+            )
+        wrong = [tasks[k].name for k, c in zip(fresh, made, strict=True) if c.failure is not None]
+        if wrong:
+            self.context.note(
+                f"The plan {proposal.name!r} is left out: {wrong[0]} gives wrong results."
+            )
+            return None
+        self._checks |= {k: (chosen[k], check) for k, check in zip(fresh, made, strict=True)}
+        known = {} if self.graph is None else self.graph.known
+        alone = {
+            key: next((m for m in ranked(known.get(key, ())) if m.candidate == chosen[key]), None)
+            for key in tasks
+        }
+        return proposal.with_tasks(
+            {key: CallResult(alone=alone[key], check=self._checks[key][1]) for key in tasks}
+        )
+
+    def mixed_again(self, scale: float, name: str) -> PlanResult | None:
+        """The choice of types anew, with noise `scale` times as large as it was predicted; None
+        where its plan is wrong."""
+        graph = self.graph
+        assert graph is not None and self.mixture is not None, "there is no mixture"
+        self.mixture = graph.mixture = replace(self.mixture, scale=scale)
+        (proposal,) = graph.proposals()
+        self.proposals.append(replace(proposal, name=name))
+        return self._as_planned(self.proposals[-1])
+
     def reconsider(self, factors: layout_costs.InNetworkFactors) -> PlanResult | None:
         """The graph tuner's choice by times that are corrected by how long kernels took in the
         networks of a race; None where layouts were not searched, or no time is left for it."""
@@ -186,6 +233,8 @@ class NetworkSearch:
         if proposal is None:
             return None
         self.proposals.append(proposal)
+        if self.mixture is not None:
+            return self._as_planned(proposal)
         plan, chosen = proposal.plan, proposal.plan.candidates
         known = _known_of(
             plan.tasks,
@@ -206,6 +255,8 @@ class NetworkSearch:
         except errors.StoreError as error:
             context.note(f"The network that shipped before is left out: {error.message}")
             return None
+        if self.mixture is not None:
+            return self._as_planned(PlanResult(name=SHIPPED_BEFORE, plan=plan))
         known, chosen = self.tuner.known, plan.candidates
         if plan.tasks.keys() != network.tasks.keys():
             known = NetworkTuner(plan.tasks, context).known

@@ -61,14 +61,17 @@ class Wishes(TypedDict, total=False):
     default. 0 searches nothing. `out`: the folder for the artifact, by default
     tilewright-out/NAME. `options`: batch, shapes and seed of the model. `max_error`: the allowed
     error of the outputs, relative to the largest value of each, or the least ratio of their signal
-    to noise, "30dB"; by default 1e-4, in bfloat16 2e-2.
-    None is the default of each.
+    to noise, "30dB"; by default 1e-4, in bfloat16 2e-2. With the precision "auto", `keep` has nodes
+    and tensors that stay in single precision, "float32:NAME", and `calibration` is an .npz file of
+    inputs by name, on which noise is measured. None is the default of each.
     """
 
     budget: str | float | None
     out: Text | None
     options: ModelOptions | None
     max_error: Error | None
+    keep: str | Sequence[str]
+    calibration: Text | None
 
 
 class NetworkVerbs(Opened):
@@ -180,6 +183,8 @@ class NetworkVerbs(Opened):
             max_error=allowed,
             least_sqnr_db=decibels_of(max_error),
             usual_error=max_error is None,
+            keep=texts_of(wishes.get("keep", ()), "keep"),
+            calibration=path_or_none(wishes.get("calibration"), "calibration"),
             seed=self.seed,
         )
 

@@ -32,6 +32,7 @@ from tilewright.graph.plan import NetworkPlan, PlannedCall, lane_of
 from tilewright.graph.plan_fields import read_plan
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
+from tilewright.kernels.base import MIXED
 from tilewright.kernels.plans import default_settings, in_sequence, with_candidates
 from tilewright.kernels.registry import is_allowed
 from tilewright.kernels.spaces import MAX_ERROR, MAX_ERRORS, too_inexact
@@ -123,9 +124,12 @@ def choose_plan(
     each task (the default where nothing is), or the one that shipped, whose layouts may be others.
 
     No candidate has an error bound above `max_error` where a more exact one is to be had, but in
-    what shipped: its outputs were checked. Raises UsageError where nothing has shipped, or in
+    what shipped: its outputs were checked. Where each tensor has a type of its own, it is always
+    what shipped. Raises UsageError where nothing has shipped, or in
     settings that implementations do not take any more.
     """
+    if network.precision == MIXED:
+        settings = "shipped"
     if settings == "best":
         return with_candidates(network.plan, best_known(network.tasks, store, placement, max_error))
     if settings == "default":

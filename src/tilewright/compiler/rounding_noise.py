@@ -1,0 +1,144 @@
+"""How much noise rounding puts into the outputs of a network, cause by cause.
+
+    x ─ [conv] ─ t ─ [conv] ─ y      noise of t:        y of rounded t less y
+                                     of the first conv: y of its rounded weights less y
+
+Each call is a small model of its own in ONNX Runtime, and what a cause does not touch is not
+computed again. What ONNX cannot say is computed by numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.compiler.islands import IslandError, Session, in_order
+from tilewright.compiler.onnx_models import task_model
+from tilewright.core.element_types import element_type
+from tilewright.core.forms import PLAIN
+from tilewright.core.noise import Powers, RoundingNoise
+from tilewright.graph.evaluate import run_workload
+from tilewright.graph.fuse import FusedNetwork, TaskCall
+from tilewright.graph.network import Array
+from tilewright.graph.workload import Workload
+from tilewright.kernels.onnx_nodes import Untranslatable
+
+_LARGEST = float.fromhex("0x1.fep127")
+
+
+def rounded(array: Array, dtype: str) -> Array:
+    """The numbers that are left in a coarser type; finite ones stay finite."""
+    bounded = np.where(np.isfinite(array), np.clip(array, -_LARGEST, _LARGEST), array)
+    return bounded.astype(element_type(dtype).numpy).astype(array.dtype)
+
+
+def rounding_noise(
+    network: FusedNetwork,
+    inputs: Sequence[Mapping[str, Array]],
+    tensors: Sequence[str],
+    factors: Mapping[str, int],
+    dtype: str,
+) -> RoundingNoise:
+    """The noise of storing each of `tensors`, calls' results or inputs, in `dtype`, and of rounding
+    one argument of calls: `factors` has its place by the calls' names."""
+    graph = network.graph
+    outputs = tuple(o for o in graph.outputs if "float" in graph.types[o].dtype)
+    runner, calls = _Runner(), network.calls
+    produced = {call.output: place for place, call in enumerate(calls)}
+    base: list[dict[str, Array]] = []
+    found: dict[tuple[str, str], list[float]] = {}
+    for given in inputs:
+        values = dict(graph.constants) | {name: given[name] for name in graph.inputs}
+        for call in calls:
+            values[call.output] = runner.run(call, values)
+        base.append({name: values[name] for name in outputs})
+
+        def noise(
+            changed: dict[str, Array], start: int, values: dict[str, Array] = values
+        ) -> Powers:
+            for call in calls[start:]:
+                if not changed.keys().isdisjoint(call.inputs):
+                    changed[call.output] = runner.run(call, values, changed)
+            return tuple(_power(changed[o], values[o]) if o in changed else 0.0 for o in outputs)
+
+        for tensor in tensors:
+            powers = noise({tensor: rounded(values[tensor], dtype)}, produced.get(tensor, -1) + 1)
+            _add(found, ("tensor", tensor), powers)
+        for place, call in enumerate(calls):
+            if call.name in factors:
+                name = call.inputs[factors[call.name]]
+                coarse = {name: rounded(values[name], dtype)}
+                result = runner.run(call, values, coarse)
+                _add(found, ("call", call.name), noise({call.output: result}, place + 1))
+    return RoundingNoise(
+        outputs=outputs,
+        signals=tuple(sum(_power(each[o]) for each in base) for o in outputs),
+        largest=tuple(
+            float(max(np.abs(each[o]).max(initial=0.0) for each in base)) for o in outputs
+        ),
+        elements=tuple(sum(each[o].size for each in base) for o in outputs),
+        tensors={name: tuple(found["tensor", name]) for name in tensors},
+        calls={name: tuple(found["call", name]) for name in factors},
+    )
+
+
+def _add(found: dict[tuple[str, str], list[float]], key: tuple[str, str], powers: Powers) -> None:
+    known = found.get(key, [0.0] * len(powers))
+    found[key] = [a + b for a, b in zip(known, powers, strict=True)]
+
+
+def _power(array: Array, other: Array | None = None) -> float:
+    """The sum of the squares of an array, or of its differences from another; infinite where what
+    is finite in one is not in the other."""
+    values = array.astype(np.float64)
+    if other is not None:
+        right = other.astype(np.float64)
+        finite = np.isfinite(right)
+        values = np.where(finite, values, 0.0) - np.where(finite, right, 0.0)
+    else:
+        values = np.where(np.isfinite(values), values, 0.0)
+    power = float(np.sum(np.square(values)))
+    return power if np.isfinite(power) else float("inf")
+
+
+@dataclass(slots=True)
+class _Runner:
+    """Computes calls; those of one workload by one session."""
+
+    sessions: dict[str, Session | None] = field(default_factory=dict[str, Session | None])
+
+    def run(
+        self,
+        call: TaskCall,
+        values: Mapping[str, Array],
+        changed: Mapping[str, Array] | None = None,
+    ) -> Array:
+        """The result of a call on values by name, some of them changed."""
+        workload, other = call.workload, changed or {}
+        arrays = [np.asarray(other.get(n, values.get(n)), order="C") for n in call.inputs]
+        session, index = self._session(workload), 0
+        last = workload.steps[-1]
+        if last.operator == "opaque":
+            arrays, index = in_order(workload, arrays), last.integer("output_index")
+        if session is None:
+            return run_workload(workload, arrays)
+        session.abandon()
+        return session.call(index, arrays, None)
+
+    def _session(self, workload: Workload) -> Session | None:
+        if workload.key not in self.sessions:
+            self.sessions[workload.key] = _opened(workload)
+        return self.sessions[workload.key]
+
+
+def _opened(workload: Workload) -> Session | None:
+    """A session that computes a workload; None where ONNX Runtime cannot."""
+    last = workload.steps[-1]
+    if last.operator == "opaque":
+        return Session(str(last.attribute("model")))
+    try:
+        return Session(task_model(workload, (PLAIN,) * (len(workload.arguments) + 1)))
+    except (Untranslatable, IslandError):
+        return None

@@ -1,0 +1,61 @@
+"""What rounding puts into the outputs of a network, by its cause, and how much of it is allowed.
+
+Roundings are independent of each other, so that the powers of their noise add up. Powers are sums
+of squares over all inputs that were looked at, one for each output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf, log, log10
+
+Powers = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundingNoise:
+    """The noise of each cause in each of the `outputs`, which are those of floating-point numbers.
+
+    `tensors` has what comes of storing a tensor of the network in a coarser type, `calls` what
+    comes of rounding one factor of each product of a call. `signals` are the outputs' own powers,
+    `largest` their largest absolute values, `elements` how many values were looked at.
+    """
+
+    outputs: tuple[str, ...]
+    signals: Powers
+    largest: Powers
+    elements: tuple[int, ...]
+    tensors: Mapping[str, Powers]
+    calls: Mapping[str, Powers]
+
+    def allowed(self, max_error: float, least_sqnr_db: float | None) -> Powers:
+        """The power that noise may have in each output: by its ratio, or so that the largest of
+        as many normal errors as there are elements is about `max_error` of the largest value."""
+        if least_sqnr_db is not None:
+            return tuple(signal * 10.0 ** (-least_sqnr_db / 10.0) for signal in self.signals)
+        return tuple(
+            count * (max_error * largest) ** 2 / max(1.0, 2.0 * log(max(count, 2)))
+            for largest, count in zip(self.largest, self.elements, strict=True)
+        )
+
+    def sqnr_db(self, powers: Powers) -> float:
+        """The least ratio of signal to noise of an output."""
+        pairs = zip(self.signals, powers, strict=True)
+        return min((10.0 * log10(s / n) for s, n in pairs if s > 0 and n > 0), default=300.0)
+
+    def total(self, causes: Iterable[tuple[Powers, float]]) -> Powers:
+        """The noise of several causes together, each so many times its power."""
+        sums = [0.0] * len(self.outputs)
+        for powers, times in causes:
+            sums = [known + times * power for known, power in zip(sums, powers, strict=True)]
+        return tuple(sums)
+
+
+def largest_share(powers: Powers, allowed: Powers) -> float:
+    """The largest part of what is allowed that an output has; infinite where none is allowed."""
+    shares = [
+        power / most if most > 0 else (inf if power > 0 else 0.0)
+        for power, most in zip(powers, allowed, strict=True)
+    ]
+    return max(shares, default=0.0)

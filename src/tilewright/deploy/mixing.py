@@ -1,0 +1,185 @@
+"""A type for each tensor, within the noise that is allowed: what the choice begins with, what a
+compiled network says of it, and what is told in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from tilewright.core.errors import UsageError, close_matches, quoted
+from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.grouping import grouped
+from tilewright.core.mixtures import FrontPoint, LayerPrecision, MixtureReport
+from tilewright.core.noise import Powers
+from tilewright.core.records import Placement
+from tilewright.core.solutions import PICOSECONDS
+from tilewright.deploy.calibration import NoiseInputs, noise_inputs
+from tilewright.deploy.racing import Race
+from tilewright.graph.fuse import FusedNetwork
+from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.plan_result import PlanResult
+from tilewright.kernels.base import Coarse
+from tilewright.kernels.registry import implementation
+from tilewright.measure.noise import measured_noise
+from tilewright.models.loaded import PreparedNetwork
+from tilewright.plan.mixture import Mixture
+from tilewright.search.graph_search import CHOSEN
+from tilewright.search.levels import OptimizeRequest
+from tilewright.search.network_search import NetworkSearch
+
+_AGAIN = 2
+"""How often the choice is made anew by what compiled networks showed."""
+_WELL_USED = 0.6
+"""A plan that makes this part of the noise that is allowed is not made faster by more of it."""
+_SINGLE = "float32"
+
+
+@dataclass(slots=True, kw_only=True)
+class Mixing:
+    """The choice of types for one network."""
+
+    network: PreparedNetwork
+    placement: Placement
+    request: OptimizeRequest
+    events: EventSink
+    inputs: NoiseInputs = field(init=False)
+    mixture: Mixture = field(init=False)
+    noise_s: float = 0.0
+    corrections: int = 0
+
+    def __post_init__(self) -> None:
+        """Measure the noise of every cause."""
+        network, request = self.network, self.request
+        kept = kept_single(network.fused, request.keep)
+        self.inputs = noise_inputs(network.model.graph, request.calibration, request.seed)
+        if not self.inputs.given:
+            self.events(
+                Note(
+                    message="Noise is measured on inputs that are drawn; --calibration FILE.npz "
+                    "gives others."
+                )
+            )
+        self.events(Stage(name="noise", detail=f"{len(network.fused.calls)} calls"))
+        began = perf_counter()
+        noise = measured_noise(network.fused, self.placement, self.inputs.fitted)
+        self.noise_s = perf_counter() - began
+        allowed = noise.allowed(request.max_error, request.least_sqnr_db)
+        self.mixture = Mixture(noise=noise, allowed=allowed, kept=kept)
+
+    def correct(self, race: Race, search: NetworkSearch) -> None:
+        """Race plans that are chosen anew, while what a compiled one shows is beyond what is
+        allowed, or so far within it that a faster one may be allowed."""
+        name = CHOSEN
+        for attempt in range(_AGAIN):
+            plan = next((p for p in search.proposals if p.name == name), None)
+            check, graph = race.checks.get(name), search.graph
+            if plan is None or check is None or graph is None or graph.front is None:
+                return
+            used, predicted = self.request.used(check), self.predicted(plan.plan)
+            fastest = graph.front.points and graph.front.chosen is graph.front.points[0]
+            if predicted <= 0.0 or (used <= 1.0 and (used >= _WELL_USED or fastest)):
+                return
+            name = f"{CHOSEN} {attempt + 2}"
+            self.corrections += 1
+            again = search.mixed_again(used / predicted, name)
+            if again is not None:
+                race.challenge(again)
+
+    def predicted(self, plan: NetworkPlan) -> float:
+        """The part of what is allowed that the noise of a plan takes, by its causes."""
+        return self.mixture.share(self.powers(plan))
+
+    def powers(self, plan: NetworkPlan) -> dict[str, Powers]:
+        """The noise of the calls of a plan, by their names."""
+        chosen = {
+            call.name: (call.candidate.implementation, call.candidate.forms) for call in plan.calls
+        }
+        return self.mixture.powers(self.network.fused, chosen)
+
+    def report(self, winner: PlanResult, search: NetworkSearch) -> MixtureReport:
+        """What is told of the plan that ships."""
+        powers = self.powers(winner.plan)
+        solution = next((p.solution for p in search.proposals if p.name == winner.name), None)
+        return MixtureReport(
+            predicted_sqnr_db=self._sqnr_db(powers),
+            measured_sqnr_db=winner.check.sqnr_db if winner.check is not None else None,
+            correction=(search.mixture or self.mixture).scale or 1.0,
+            corrections=self.corrections,
+            gap=solution.gap if solution is not None else 0.0,
+            solve_s=solution.solve_s if solution is not None else 0.0,
+            noise_s=self.noise_s,
+            calibrated=self.inputs.given,
+            kept=tuple(sorted(self.mixture.kept)),
+            front=tuple(self._front(search)),
+            layers=tuple(self._layers(winner, powers)),
+        )
+
+    def _sqnr_db(self, powers: Mapping[str, Powers]) -> float:
+        noise = self.mixture.noise
+        return noise.sqnr_db(noise.total((each, 1.0) for each in powers.values()))
+
+    def _front(self, search: NetworkSearch) -> Iterator[FrontPoint]:
+        """The front that the last choice was made from, the fastest first."""
+        graph = search.graph
+        if graph is None or graph.front is None:
+            return
+        problem, front = graph.problem, graph.front
+        every = {id(point): point for point in (*front.points, front.chosen)}
+        for point in sorted(every.values(), key=lambda each: each.cost_ps):
+            choices = problem.choices_of(point.assignment)
+            powers = self.mixture.powers(
+                self.network.fused,
+                {name: (each.implementation, each.ports) for name, each in choices.items()},
+            )
+            yield FrontPoint(
+                predicted_s=point.cost_ps / PICOSECONDS,
+                sqnr_db=self._sqnr_db(powers),
+                chosen=point is front.chosen,
+            )
+
+    def _layers(self, winner: PlanResult, powers: Mapping[str, Powers]) -> Iterator[LayerPrecision]:
+        """The calls of the network that compute something, in their order."""
+        every = self.mixture.share(powers) or 1.0
+        for call in winner.plan.calls:
+            spec = implementation(call.candidate.implementation)
+            known, seen = winner.call(call.name), powers.get(call.name)
+            multiplied = spec.multiplies_in if isinstance(spec, Coarse) else _SINGLE
+            yield LayerPrecision(
+                call=call.name,
+                implementation=call.candidate.implementation,
+                multiplied=multiplied if call.name in self.mixture.noise.calls else "",
+                stored=call.candidate.forms[-1].element(call.workload.result.dtype),
+                output=call.output,
+                time_s=known.in_place_s or known.call_s or 0.0,
+                noise_share=self.mixture.share({call.name: seen}) / every if seen else 0.0,
+            )
+
+
+def kept_single(network: FusedNetwork, wishes: Sequence[str]) -> frozenset[str]:
+    """The tensors that stay in single precision because people named them, `float32:NAME`, or
+    nodes that read or write them. Raises UsageError for other types and unknown names."""
+    graph, kept = network.graph, set[str]()
+    around = grouped(
+        [
+            (name, tensor)
+            for call in network.calls
+            for name in (call.name, *call.nodes)
+            for tensor in (*call.inputs, call.output)
+        ]
+    )
+    for wish in wishes:
+        kind, _, name = wish.partition(":")
+        if kind != _SINGLE or not name:
+            raise UsageError(
+                f"{wish!r} cannot be kept: no kernels keep what others compute in {quoted(kind)}",
+                hint=f"Write {_SINGLE}:NAME, with the name of a node or a tensor; {_SINGLE} is the "
+                "only type that is known here.",
+            )
+        if name not in around and name not in graph.types:
+            known = [*around, *graph.types]
+            raise UsageError(
+                f"the network has no node or tensor {quoted(name)}", hint=close_matches(name, known)
+            )
+        kept |= {name, *around.get(name, ())}
+    return frozenset(kept - graph.constants.keys())

@@ -1,0 +1,30 @@
+"""Noise of rounding as ONNX Runtime shows it, in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilewright.core.noise import RoundingNoise
+from tilewright.core.processes import Child
+from tilewright.core.records import Placement
+from tilewright.graph.fuse import FusedNetwork
+from tilewright.graph.network import Array
+from tilewright.kernels.base import HALF
+from tilewright.kernels.half_noise import rounded_factor, storable
+from tilewright.measure.kernels import WORKER
+
+_TIMEOUT_S = 900.0
+
+
+def measured_noise(
+    network: FusedNetwork, placement: Placement, inputs: Sequence[Mapping[str, Array]]
+) -> RoundingNoise:
+    """What comes of every tensor of a network that may be stored in halves, and of every call whose
+    products may be of them, on these inputs; none needs a label."""
+    factors = {call.name: rounded_factor(call.workload, placement) for call in network.calls}
+    known = {name: place for name, place in factors.items() if place is not None}
+    threads, cpus = placement.resources.threads, placement.binding.cpus
+    with Child(WORKER, cpus=cpus) as child:
+        child.request(("prepare", threads, cpus), _TIMEOUT_S)
+        asked = ("noise", network, list(inputs), storable(network), known, HALF)
+        return child.request(asked, _TIMEOUT_S)

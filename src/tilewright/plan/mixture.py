@@ -1,0 +1,83 @@
+"""Which tensors may be stored in halves, and what noise that and products of halves make, as parts
+of what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tilewright.core.noise import Powers, RoundingNoise, largest_share
+from tilewright.graph.fuse import FusedNetwork, TaskCall
+from tilewright.kernels.base import HALF
+from tilewright.kernels.half_noise import roundings, rounds_anew
+from tilewright.kernels.ports import Ports
+from tilewright.kernels.registry import implementations
+
+_AIM, _AIM_AGAIN = 0.8, 0.95
+"""The part of the allowed noise that is aimed at by what was measured cause by cause; by what a
+compiled network showed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """What a network's noise is made of, and the powers that are `allowed` in its outputs.
+
+    `kept` are names of tensors and calls that stay in single precision. `scale` is the noise that a
+    compiled network showed by what was predicted of it, None before there was one.
+    """
+
+    noise: RoundingNoise
+    allowed: Powers
+    kept: frozenset[str] = frozenset()
+    scale: float | None = None
+
+    @property
+    def budget(self) -> float:
+        """The part of what is allowed that predicted noise may have."""
+        return _AIM if self.scale is None else _AIM_AGAIN / self.scale
+
+    def stores(self, tensor: str) -> bool:
+        """Whether a tensor may be stored in halves."""
+        return tensor in self.noise.tensors and tensor not in self.kept
+
+    def powers_at(
+        self, call: TaskCall, implementation: str, ports: Ports, given: Collection[str]
+    ) -> Powers:
+        """The noise that a call makes: by products of halves, by rounding its result, and by
+        rounding what the network is `given`. An empty implementation computes nothing."""
+        noise, spec = self.noise, implementations().get(implementation)
+        times = 0.0 if spec is None else roundings(spec, call.workload)
+        causes = [(noise.calls[call.name], times)] if times and call.name in noise.calls else []
+        rounded = [
+            tensor
+            for tensor, form in zip(call.inputs, ports, strict=False)
+            if form.dtype == HALF and tensor in given
+        ]
+        if rounds_anew(call.workload, ports):
+            rounded.append(call.output)
+        causes += [(noise.tensors[each], 1.0) for each in rounded if each in noise.tensors]
+        return noise.total(causes)
+
+    def share_at(
+        self, call: TaskCall, implementation: str, ports: Ports, given: Collection[str]
+    ) -> float:
+        """The largest part of what is allowed that this takes in an output."""
+        return largest_share(self.powers_at(call, implementation, ports, given), self.allowed)
+
+    def powers(
+        self, network: FusedNetwork, chosen: Mapping[str, tuple[str, Ports]]
+    ) -> dict[str, Powers]:
+        """The noise of each call that makes some, by its name. `chosen` has the implementation and
+        the forms of the ports of those that are computed."""
+        found = {
+            call.name: self.powers_at(call, *chosen[call.name], network.graph.inputs)
+            for call in network.calls
+            if call.name in chosen
+        }
+        return {name: powers for name, powers in found.items() if any(powers)}
+
+    def share(self, powers: Mapping[str, Powers]) -> float:
+        """The largest part of what is allowed that the noise of calls together takes."""
+        return largest_share(
+            self.noise.total((each, 1.0) for each in powers.values()), self.allowed
+        )
