@@ -27,7 +27,7 @@ from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import Knob, anchored
+from tilewright.kernels.base import SINGLE, Knob, anchored
 from tilewright.kernels.columns import Bools, chosen, column
 from tilewright.kernels.ports import Ports, plain_ports
 from tilewright.kernels.register_tile import (
@@ -221,9 +221,10 @@ class TiledBatchMatmul(_InBlocks, Unpacked):
 
     name = "batch_matmul_tiled"
     anchors = frozenset({"batch_matmul"})
+    element_types = SINGLE | {"int32"}
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
-        """Single precision."""
+        """Single precision, or integers of 32 bits."""
         return workload.types[batch_product(workload).data].dtype in self.element_types
 
     def knobs(

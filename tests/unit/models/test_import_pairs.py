@@ -15,10 +15,12 @@ from onnx import helper
 from helpers.networks.graph_builder import run_fused
 from helpers.networks.onnx_models import few, folded, model_of, normal
 from helpers.networks.tiny_networks import quantized_resnet
+from tilewright.core.errors import ModelError
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.network import Graph
 from tilewright.graph.tasks import fused_network
+from tilewright.models.loading import load_model
 from tilewright.models.onnx_import.quantized import on_codes
 
 Array = np.ndarray[Any, Any]
@@ -196,6 +198,72 @@ def test_pooling_works_on_the_codes_of_one_scale(scale: float, dtype: str) -> No
     (pool,) = [node for node in graph.nodes if node.operator == "max_pool2d"]
     assert graph.types[pool.inputs[0]].dtype == dtype
     np.testing.assert_array_equal(run_graph(graph, {"x": x})["y"], runtime(model, {"x": x}))
+
+
+@pytest.mark.parametrize(("scale", "casts"), [(0.05, 0), (0.1, 1)])
+def test_codes_are_joined_as_they_are(scale: float, casts: int) -> None:
+    """Those of another scale are quantized anew, by one kernel from bytes to bytes."""
+    p, x, z = Pairs(), bytes_of("uint8", 1, 3, 4, 4), bytes_of("uint8", 1, 5, 4, 4, seed=1)
+    one = p.read("x", 0.05, np.asarray(3, np.uint8))
+    other = p.read("z", scale, np.asarray(3, np.uint8))
+    p.nodes.append(helper.make_node("Concat", [one, other], ["c"], axis=1))
+    p.write("c", "y", 0.05, np.asarray(3, np.uint8))
+    model = model_of(p.nodes, {"x": x, "z": z}, constants=p.constants)
+    network = fused_network(folded(model))
+    assert [call.workload.result.dtype for call in network.calls] == ["uint8"] * (1 + casts)
+    feed = {"x": x, "z": z}
+    np.testing.assert_array_equal(run_graph(network.graph, feed)["y"], runtime(model, feed))
+
+
+@pytest.mark.parametrize(("pads", "counted"), [((0, 0, 0, 0), 0), ((1, 1, 1, 1), 1)])
+def test_an_average_is_a_sum_of_codes(pads: tuple[int, ...], counted: int) -> None:
+    p, x = Pairs(), bytes_of("uint8", 1, 3, 8, 8)
+    data = p.read("x", 0.0517, np.asarray(3, np.uint8))
+    named = {"kernel_shape": [2, 4], "strides": [2, 2], "count_include_pad": counted}
+    p.nodes.append(helper.make_node("AveragePool", [data], ["c"], pads=pads, **named))
+    p.write("c", "y", 0.0331, np.asarray(7, np.uint8))
+    model = model_of(p.nodes, {"x": x}, constants=p.constants)
+    graph = folded(model)
+    assert anchors(graph) == ["uint8 conv2d int32"]
+    np.testing.assert_array_equal(run_graph(graph, {"x": x})["y"], runtime(model, {"x": x}))
+
+
+def test_a_border_that_is_not_counted_is_averaged_in_floats() -> None:
+    p, x = Pairs(), bytes_of("uint8", 1, 3, 8, 8)
+    data = p.read("x", 0.0517, np.asarray(3, np.uint8))
+    named = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    p.nodes.append(helper.make_node("AveragePool", [data], ["c"], **named))
+    p.write("c", "y", 0.0331, np.asarray(7, np.uint8))
+    model = model_of(p.nodes, {"x": x}, constants=p.constants)
+    graph = folded(model)
+    assert "avg_pool2d" in {node.operator for node in graph.nodes}
+    np.testing.assert_array_equal(run_graph(graph, {"x": x})["y"], runtime(model, {"x": x}))
+
+
+def test_an_addition_is_one_kernel_from_bytes_to_bytes() -> None:
+    p, x, z = Pairs(), bytes_of("uint8", 2, 3, 8), bytes_of("uint8", 2, 3, 8, seed=1)
+    one, other = (
+        p.read(name, scale, np.asarray(zero, np.uint8))
+        for name, scale, zero in (("x", 0.05, 3), ("z", 0.03, 77))
+    )
+    p.nodes.append(helper.make_node("Add", [one, other], ["c"]))
+    p.write("c", "y", 0.07, np.asarray(128, np.uint8))
+    model = model_of(p.nodes, {"x": x, "z": z}, constants=p.constants)
+    network, feed = fused_network(folded(model)), {"x": x, "z": z}
+    assert [call.workload.result.dtype for call in network.calls] == ["uint8"]
+    np.testing.assert_array_equal(run_fused(network, feed)["y"], runtime(model, feed))
+
+
+@pytest.mark.parametrize("missing", ["scale", "name"])
+def test_a_missing_scale_is_refused_by_the_name_of_its_node(missing: str) -> None:
+    p, x = Pairs(), bytes_of("uint8", 1, 3, 8, 8)
+    data = p.read("x", 0.05, np.asarray(3, np.uint8))
+    p.nodes.append(helper.make_node("Relu", [data], ["y"]))
+    model = model_of(p.nodes, {"x": x}, constants=p.constants)
+    node = model.graph.node[0]
+    node.name, node.input[1] = "dequantized", "" if missing == "name" else "nowhere"
+    with pytest.raises(ModelError, match="dequantized"):
+        load_model(model, "missing")
 
 
 def steps(network: FusedNetwork) -> list[str]:

@@ -16,6 +16,12 @@ after:  QLinearMatMul
 before: DequantizeLinear → MaxPool → QuantizeLinear, with one scale and zero point
 after:  MaxPool
 
+before: DequantizeLinear (x, y) → Concat → QuantizeLinear
+after:  Concat, behind QuantizeLinear where scales differ
+
+before: DequantizeLinear → AveragePool → QuantizeLinear
+after:  QLinearConv (depthwise, of ones)
+
 before: QuantizeLinear (uint8, zero point 128) → QLinearConv
 after:  QuantizeLinear (int8, zero point 0) → QLinearConv, whose border is 0 then
 
@@ -78,7 +84,7 @@ def integer_convolution(node: OnnxNode) -> Translated:
 def integer_product(node: OnnxNode) -> Translated:
     """MatMulInteger → dense or batch_matmul of bytes with sums of 32 bits, and what their zero
     points add to those."""
-    return _products(node, node.several(2), (node.given(2), node.given(3)))
+    return _products(node, node.several(2), (node.given(2), node.given(3))).cast("int32")
 
 
 @translates("QLinearMatMul")
@@ -104,7 +110,7 @@ def requantized_layer(node: OnnxNode) -> Translated:
         a = a.transpose((1, 0))
     if node.integer("transB", 0):
         b = b.transpose((1, 0))
-    sums = _products(node, (a, b), (a_zero, b_zero))
+    sums = _products(node, (a, b), (a_zero, b_zero)).cast("int32")
     if bias is not None:
         sums = sums + bias.plain(sums)
     factor = _spread(a_scale, 1) * _spread(b_scale, 1)
@@ -140,13 +146,15 @@ def quantize_by_range(node: OnnxNode) -> Translated:
 def _products(
     node: OnnxNode, operands: tuple[Tensor, ...], zeros: tuple[Tensor | None, Tensor | None]
 ) -> Tensor:
-    """Sums of (a - a_zero) (b - b_zero) in 32 bits."""
+    """Sums of (a - a_zero) (b - b_zero), which are whole numbers, in a type of 32 bits."""
     (a, b), (a_zero, b_zero) = operands, zeros
     only_if(min(a.rank, b.rank) >= 2 and all(zero is None or zero.rank <= 1 for zero in zeros))
     point: Any = b_zero.value if b_zero else np.zeros((), np.int32)
     if b.rank > 2 or b.value is None or point is None or a.dtype not in _BYTES:
-        b = _shifted(b, b_zero, 1)
-        return _shifted(a, a_zero, 2).emit("batch_matmul", b, transpose_b=False)
+        exact = a.shape[-1] <= _EXACT_DEPTH and {a.dtype, b.dtype} <= {*_BYTES}
+        wide = "float32" if exact else "int32"
+        right = _shifted(b, b_zero, 1, wide)
+        return _shifted(a, a_zero, 2, wide).emit("batch_matmul", right, transpose_b=False)
     weights, rest = _signed_matrix(b.value, point.astype(np.int32))
     sums = a.emit("dense", node.constant(weights))
     if a_zero and not _all_zero(a_zero):
@@ -257,10 +265,11 @@ def _signed_weights(weights: Tensor, zero: Tensor | None) -> Array | None:
     return moved.astype(np.int8) if fits else None
 
 
-def _shifted(x: Tensor, zero: Tensor | None, rank: int) -> Tensor:
-    """An operand in 32 bits, less its zero point, which has `rank` axes where it is no number."""
-    wide = x.cast("int32")
-    return wide if zero is None or _all_zero(zero) else wide - _spread(zero.cast("int32"), rank)
+def _shifted(x: Tensor, zero: Tensor | None, rank: int, dtype: str = "int32") -> Tensor:
+    """An operand in a wider type, less its zero point, which has `rank` axes where it is no
+    number."""
+    wide = x.cast(dtype)
+    return wide if zero is None or _all_zero(zero) else wide - _spread(zero.cast(dtype), rank)
 
 
 def _spread(x: Tensor, rank: int) -> Tensor:
@@ -270,6 +279,9 @@ def _spread(x: Tensor, rank: int) -> Tensor:
 
 
 _BYTES = ("int8", "uint8")
+_EXACT_DEPTH = 2**24 // 255**2
+"""Products of two codes less their zero points whose sum single precision holds; with it kernels
+are faster than with integers of 32 bits."""
 _INDIFFERENT = ("MaxPool", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity")
 """Operators that only pick or move values of their first input."""
 _BIAS_TOLERANCE = 1e-5
@@ -321,6 +333,8 @@ class _Rewrite:
             "Conv": self._convolution,
             "Gemm": self._layer,
             "MatMul": self._product,
+            "Concat": self._joined,
+            "AveragePool": self._averaged,
         }
         makers |= dict.fromkeys(_INDIFFERENT, self._moved)
         replaced: dict[str, list[NodeProto]] = {}
@@ -471,12 +485,55 @@ class _Rewrite:
         inputs = [*operands, *quantize.input[1:3]]
         return [helper.make_node("QLinearMatMul", inputs, [quantize.output[0]], name=node.name)]
 
+    def _joined(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
+        """Concat of codes; those of another scale or zero point are quantized anew before."""
+        new, parameters = deepcopy(node), quantize.input[1:3]
+        before: list[NodeProto] = []
+        for index, name in enumerate(node.input):
+            read = found(self._bytes(self._read(name)))
+            if self._alike(read, quantize):
+                new.input[index] = read.input[0]
+                continue
+            codes = new.input[index] = f"{node.output[0]}/part{index}"
+            before.append(
+                helper.make_node("QuantizeLinear", [name, *parameters], [codes], name=codes)
+            )
+        new.output[0] = quantize.output[0]
+        return [*before, new]
+
+    def _averaged(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
+        """AveragePool as a depthwise convolution, all of whose weights are one over their number.
+        Not where a border is left out of the count."""
+        named, kind = _attributes(node), found(self.types.get(node.input[0]))
+        only_if(len(kind.shape) == 4 and not named.get("ceil_mode"))
+        inside = named.get("count_include_pad") or not any(named.get("pads", ()))
+        only_if(bool(inside) and named.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID"))
+        kernel, channels = tuple(named["kernel_shape"]), kind.shape[1]
+        ones = np.ones((channels, 1, *kernel), np.int8)
+        scale = np.asarray(1 / np.prod(kernel), np.float32)
+        weights = [
+            self._new(role, node, array)
+            for role, array in (("w", ones), ("scale", scale), ("zero", np.zeros((), np.int8)))
+        ]
+        read = found(self._bytes(self._read(node.input[0])))
+        new = _linear_convolution(node, [*read.input[:3], *weights], quantize)
+        kept = ("kernel_shape", "strides", "pads", "dilations", "auto_pad")
+        new.attribute.extend(each for each in node.attribute if each.name in kept)
+        new.attribute.append(helper.make_attribute("group", channels))
+        return [new]
+
+    def _alike(self, read: NodeProto, quantize: NodeProto) -> bool:
+        """Whether codes that are read and written have one scale and zero point."""
+        pairs = [
+            (self.weights[one], self.weights[other])
+            for one, other in zip(read.input[1:3], quantize.input[1:3], strict=True)
+        ]
+        return all(a.dtype == b.dtype and a.item() == b.item() for a, b in pairs)
+
     def _moved(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
         read = found(self._bytes(self._read(node.input[0])))
         only_if(len(node.output) == 1 and self._only_reader(node) is quantize)
-        for one, other in zip(read.input[1:3], quantize.input[1:3], strict=True):
-            a, b = self.weights[one], self.weights[other]
-            only_if(a.dtype == b.dtype and a.item() == b.item())
+        only_if(self._alike(read, quantize))
         new = deepcopy(node)
         new.input[0] = read.input[0]
         new.output[0] = quantize.output[0]
