@@ -21,7 +21,7 @@ from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.network import Graph
 from tilewright.graph.tasks import fused_network
 from tilewright.models.loading import load_model
-from tilewright.models.onnx_import.quantized import on_codes
+from tilewright.models.onnx_import.pairs import on_codes
 
 Array = np.ndarray[Any, Any]
 

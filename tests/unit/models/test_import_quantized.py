@@ -156,6 +156,40 @@ def test_a_layer_of_onnx_runtimes_own(scaled: bool, transposed: int) -> None:
     assert "dense" in {each.operator for each in check(model, feed).nodes}
 
 
+OWN = {
+    "QLinearAdd": (["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"], {}, (1, 3, 4, 4)),
+    "QLinearMul": (["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"], {}, (1, 3, 4, 4)),
+    "QLinearConcat": (
+        ["ys", "yz", "x", "xs", "xz", "w", "ws", "wz", "v", "ys", "yz"], {"axis": 1},
+        (1, 9, 4, 4),
+    ),
+    "QLinearAveragePool": (
+        ["x", "xs", "xz", "ys", "yz"], {"kernel_shape": [3, 2], "strides": [1, 2]}, (1, 3, 2, 2),
+    ),
+    "QLinearGlobalAveragePool": (["x", "xs", "xz", "ys", "yz"], {}, (1, 3, 1, 1)),
+}  # fmt: skip
+"""Inputs, attributes and the shape of the result."""
+
+
+@pytest.mark.parametrize("operator", OWN)
+def test_operators_of_onnx_runtimes_own_on_codes(operator: str) -> None:
+    inputs, named, shape = OWN[operator]
+    arrays = {
+        **{name: codes("uint8", 1, 3, 4, 4, seed=i) for i, name in enumerate("xwv")},
+        "xs": np.asarray(0.0517, np.float32), "xz": np.asarray(3, np.uint8),
+        "ws": np.asarray(0.0331, np.float32), "wz": np.asarray(128, np.uint8),
+        "ys": np.asarray(0.0713, np.float32), "yz": np.asarray(100, np.uint8),
+    }  # fmt: skip
+    feed = {name: arrays[name] for name in "xwv" if name in inputs}
+    constants = {name: array for name, array in arrays.items() if name not in "xwv"}
+    model = model_of([], feed, constants=constants, outputs=())
+    node = helper.make_node(operator, inputs, ["c"], domain="com.microsoft", **named)
+    model.graph.node.extend([node, helper.make_node("Cast", ["c"], ["y"], to=1)])
+    model.graph.output.append(helper.make_tensor_value_info("y", 1, shape))
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    check(model, feed)
+
+
 def test_scales_of_a_convolution_that_come_with_the_data() -> None:
     arrays = {
         "x": codes("uint8", 1, 4, 6, 6), "xs": np.asarray(0.02, np.float32),

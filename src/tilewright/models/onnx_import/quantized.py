@@ -1,55 +1,30 @@
-"""Integer convolutions and the steps between numbers and their 8-bit codes; and, before anything is
-translated, operators between such steps put on the codes themselves.
+"""Convolutions and products of 8-bit codes, and the steps between numbers and their codes.
 
 A zero point z of the data goes into a constant: conv(x - z, w) = conv(x, w) - z Σw, with the border
 filled with z. Rounding is half to even, as ONNX has it.
-
-before: DequantizeLinear (x, w, bias) → Conv → (Relu) → QuantizeLinear
-after:  QLinearConv
-
-before: DequantizeLinear (x, w, bias) → Gemm → (Relu) → QuantizeLinear
-after:  QGemm
-
-before: DequantizeLinear (x, y) → MatMul → QuantizeLinear
-after:  QLinearMatMul
-
-before: DequantizeLinear → MaxPool → QuantizeLinear, with one scale and zero point
-after:  MaxPool
-
-before: DequantizeLinear (x, y) → Concat → QuantizeLinear
-after:  Concat, behind QuantizeLinear where scales differ
-
-before: DequantizeLinear → AveragePool → QuantizeLinear
-after:  QLinearConv (depthwise, of ones)
-
-before: QuantizeLinear (uint8, zero point 128) → QLinearConv
-after:  QuantizeLinear (int8, zero point 0) → QLinearConv, whose border is 0 then
-
-What is written in between rounds each sum of single precision a little differently from the sum of
-integers, as in any runtime that does this. An activation goes where saturation does the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import NodeProto, helper
 
-from tilewright.core.grouping import grouped
-from tilewright.graph.clean.edit import NotApplicable, found, only_if
-from tilewright.graph.network import Array, TensorType
+from tilewright.graph.clean.edit import only_if
+from tilewright.graph.network import Array
 from tilewright.models.onnx_import.node import OnnxNode, Tensor, Translated, translates
-from tilewright.models.onnx_import.windows import convolved, read_window
-from tilewright.models.onnx_model import dtype_name, read_inside
+from tilewright.models.onnx_import.windows import average, convolved, read_window
+from tilewright.models.onnx_model import dtype_name
 
 _CODES = ("int8", "uint8", "int16", "uint16")
+_BYTES = ("int8", "uint8")
 _SIGNED = np.iinfo(np.int8)
+_MIDDLE = 128
+_EXACT_DEPTH = 2**24 // 255**2
+"""Products of two codes less their zero points whose sum single precision holds; with it kernels
+are faster than with integers of 32 bits."""
 
 
 @translates("QuantizeLinear")
@@ -72,6 +47,65 @@ def dequantize(node: OnnxNode) -> Translated:
     if zero and not _all_zero(zero):
         value = value - _along(node, zero.cast("float32"), value)
     return value * _along(node, scale, value)
+
+
+@translates("com.microsoft.QLinearAdd", "com.microsoft.QLinearMul")
+def requantized_pair(node: OnnxNode) -> Translated:
+    """QLinearAdd, QLinearMul → the operator on what the codes stand for, quantized."""
+    a, b = (_meaning(node, first) for first in (0, 3))
+    value = a + b if node.operator == "QLinearAdd" else a * b
+    return _coded(node, value, 6)
+
+
+@translates("com.microsoft.QLinearConcat")
+def requantized_parts(node: OnnxNode) -> Translated:
+    """QLinearConcat → concat of codes, which are quantized anew where scales or zero points
+    differ."""
+    parts: list[Tensor] = []
+    for first in range(2, len(node.inputs), 3):
+        codes, *given = (node.input(first + place) for place in range(3))
+        wanted = node.several(2)
+        pairs = [(a.value, b.value) for a, b in zip(given, wanted, strict=True)]
+        alike = all(a is not None and np.array_equal(a, b) for a, b in pairs)
+        parts.append(codes if alike else _coded(node, _meaning(node, first), 0))
+    axis = node.axis(parts[0].rank, 0)
+    return parts[0].emit("concat", *parts[1:], axis=axis) if parts[1:] else parts[0]
+
+
+@translates("com.microsoft.QLinearAveragePool")
+def requantized_average(node: OnnxNode) -> Translated:
+    """QLinearAveragePool → avg_pool2d of what the codes stand for, quantized."""
+    x = _meaning(node, 0)
+    only_if(x.rank == 4 and not node.integer("channels_last", 0))
+    window = read_window(node, x.shape[2:], node.integers("kernel_shape"))
+    only_if(min(window.padding) >= 0)
+    return _coded(node, average(node, x, window), 3)
+
+
+@translates("com.microsoft.QLinearGlobalAveragePool")
+def requantized_mean(node: OnnxNode) -> Translated:
+    """QLinearGlobalAveragePool → reduce_mean of what the codes stand for, quantized."""
+    x = _meaning(node, 0)
+    axes = range(1, x.rank - 1) if node.integer("channels_last", 0) else range(2, x.rank)
+    return _coded(node, x.emit("reduce_mean", axes=tuple(axes), keepdims=True), 3)
+
+
+def _meaning(node: OnnxNode, first: int) -> Tensor:
+    """What codes stand for: input number `first`, with its scale and zero point behind it."""
+    codes, scale = node.input(first), node.input(first + 1)
+    only_if(scale.type.elements == 1 and scale.dtype == "float32" and codes.dtype in _CODES)
+    zero, value = node.given(first + 2), codes.cast("float32")
+    if zero and not _all_zero(zero):
+        value = value - zero.cast("float32").reshape(())
+    return value * scale.reshape(())
+
+
+def _coded(node: OnnxNode, value: Tensor, first: int) -> Tensor:
+    """Codes of numbers, by the scale in input number `first` and the zero point behind it."""
+    scale, zero = node.input(first), node.given(first + 1)
+    only_if(scale.type.elements == 1)
+    dtype = zero.dtype if zero else "uint8"
+    return _saturated(node, (value / scale.reshape(())).emit("round"), zero, dtype)
 
 
 @translates("ConvInteger")
@@ -276,276 +310,3 @@ def _spread(x: Tensor, rank: int) -> Tensor:
     """A number as it is, numbers along the first of so many axes."""
     count = x.type.elements
     return x.reshape(() if count == 1 else (count, *(1,) * (rank - 1)))
-
-
-_BYTES = ("int8", "uint8")
-_EXACT_DEPTH = 2**24 // 255**2
-"""Products of two codes less their zero points whose sum single precision holds; with it kernels
-are faster than with integers of 32 bits."""
-_INDIFFERENT = ("MaxPool", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity")
-"""Operators that only pick or move values of their first input."""
-_BIAS_TOLERANCE = 1e-5
-_MIDDLE = 128
-_CONTRIBUTED = "com.microsoft"
-"""The domain of ONNX Runtime's own operators, one of which is the layer on codes."""
-
-
-def on_codes(
-    graph: onnx.GraphProto, weights: Mapping[str, Array], types: Mapping[str, TensorType]
-) -> tuple[list[NodeProto], dict[str, Array]]:
-    """The nodes of a graph after the rewrite, and the constants that came with it.
-
-    The constants of the graph are `weights`; it stays as it is.
-    """
-    if all(node.op_type != "QuantizeLinear" for node in graph.node):
-        return list(graph.node), {}
-    rewrite = _Rewrite(graph, weights, types)
-    return rewrite.rewritten(), rewrite.constants
-
-
-def _attributes(node: NodeProto) -> dict[str, Any]:
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
-
-
-class _Rewrite:
-    """A QuantizeLinear or DequantizeLinear stands for its tensor of codes: its second and third
-    inputs are their scale and zero point. Methods raise NotApplicable where nodes are others than
-    they ask for."""
-
-    def __init__(
-        self,
-        graph: onnx.GraphProto,
-        weights: Mapping[str, Array],
-        types: Mapping[str, TensorType],
-    ) -> None:
-        self.nodes = [deepcopy(node) for node in graph.node]
-        self.weights: Mapping[str, Any] = weights
-        self.types = types
-        self.outputs = {value.name for value in graph.output}
-        self.outputs.update(*map(read_inside, graph.node))
-        self.constants: dict[str, Array] = {}
-        self.producers = {name: node for node in self.nodes for name in node.output}
-        self.readers = grouped([(name, node) for node in self.nodes for name in node.input])
-
-    def rewritten(self) -> list[NodeProto]:
-        """Replace what is between pairs; drop the DequantizeLinear that nobody reads then."""
-        makers = {
-            "Conv": self._convolution,
-            "Gemm": self._layer,
-            "MatMul": self._product,
-            "Concat": self._joined,
-            "AveragePool": self._averaged,
-        }
-        makers |= dict.fromkeys(_INDIFFERENT, self._moved)
-        replaced: dict[str, list[NodeProto]] = {}
-        gone: set[str] = set()
-        for node in self.nodes:
-            with suppress(NotApplicable):
-                make = found(makers.get(node.op_type))
-                between = self._follow(node)
-                replaced[between[-1].output[0]] = make(node, between[-1])
-                gone.update(n.output[0] for n in (node, *between[:-1]))
-        if not replaced:
-            return self.nodes
-        kept: list[NodeProto] = []
-        for node in self.nodes:
-            output = node.output[0] if node.output else ""
-            if output not in gone:
-                kept.extend(replaced.get(output, [node]))
-        read = {name for node in kept for name in node.input} | self.outputs
-        nodes = [n for n in kept if n.op_type != "DequantizeLinear" or n.output[0] in read]
-        for node in nodes:
-            self._center(node, nodes)
-        return nodes
-
-    def _center(self, node: NodeProto, nodes: list[NodeProto]) -> None:
-        """Write codes around 128 as signed ones where only convolutions read them."""
-        if not self._written(node) or node.output[0] in self.outputs:
-            return
-        codes, zero = node.output[0], self.weights[node.input[2]]
-        readers = [reader for reader in nodes if codes in reader.input]
-        only = all(n.op_type == "QLinearConv" and [*n.input].count(codes) == 1 for n in readers)
-        if only and zero.dtype == np.uint8 and zero.item() == _MIDDLE:
-            node.input[2] = self._new("zero_point", node, np.zeros((), np.int8))
-            node.output[0] = f"{codes}/signed"
-            for reader in readers:
-                reader.input[0], reader.input[2] = node.output[0], node.input[2]
-
-    def _follow(self, node: NodeProto) -> list[NodeProto]:
-        """The sole readers from `node` to a QuantizeLinear of bytes, with at most an activation
-        between that saturation makes needless."""
-        only_if(node.domain in ("", "ai.onnx"))
-        first = found(self._only_reader(node))
-        if self._written(first):
-            return [first]
-        last = found(self._written(self._only_reader(first)))
-        limits = self._limits(first)
-        scale, zero = (self.weights[name].reshape(-1)[0] for name in last.input[1:3])
-        bounds = np.iinfo(zero.dtype)
-        low, high = ((bound - int(zero)) * float(scale) for bound in (bounds.min, bounds.max))
-        only_if(limits[0] <= low and high <= limits[1])
-        return [first, last]
-
-    def _only_reader(self, node: NodeProto) -> NodeProto | None:
-        readers = [r for name in node.output[:1] for r in self.readers.get(name, ())]
-        alone = len(readers) == 1 and node.output[0] not in self.outputs
-        return readers[0] if alone else None
-
-    def _limits(self, node: NodeProto) -> tuple[float, float]:
-        """Between which values an activation hands its input on."""
-        pairs = zip(("min", "max"), node.input[1:3], strict=False)
-        given: dict[str, Any] = {name: self.weights.get(limit) for name, limit in pairs if limit}
-        named = _attributes(node) | given
-        only_if(node.op_type in ("Relu", "Clip"))
-        only_if(all(value is not None for value in named.values()))
-        lowest = 0.0 if node.op_type == "Relu" else -np.inf
-        return float(named.get("min", lowest)), float(named.get("max", np.inf))
-
-    def _coded(self, node: NodeProto | None, operator: str) -> NodeProto | None:
-        """A node, if it is that operator with a constant scale and zero point."""
-        if node is None or node.op_type != operator:
-            return None
-        scale, zero = self.weights.get(node.input[1]), "".join(node.input[2:3])
-        plain = scale is not None and scale.dtype == np.float32 and scale.ndim <= 1
-        whole = plain and not _attributes(node).get("block_size")
-        return node if whole and (not zero or zero in self.weights) else None
-
-    def _bytes(self, node: NodeProto | None) -> NodeProto | None:
-        """Codes, if they are bytes of one scale and zero point."""
-        zero = None if node is None else self.weights.get("".join(node.input[2:3]))
-        if node is None or zero is None or zero.size != 1 or zero.dtype.name not in _BYTES:
-            return None
-        return node if self.weights[node.input[1]].size == 1 else None
-
-    def _read(self, tensor: str) -> NodeProto | None:
-        """What dequantizes a tensor."""
-        return self._coded(self.producers.get(tensor), "DequantizeLinear")
-
-    def _written(self, node: NodeProto | None) -> NodeProto | None:
-        """A node, if it quantizes to bytes of one scale."""
-        return self._bytes(self._coded(node, "QuantizeLinear"))
-
-    def _operands(self, node: NodeProto, axis: int) -> list[str]:
-        """Data and weights, each with scale and zero point, and the bias if there is one."""
-        data = found(self._bytes(self._read(node.input[0])))
-        weight = found(self._read(node.input[1]))
-        values: Any = found(self.weights.get(weight.input[0]))
-        scale = self.weights[weight.input[1]]
-        only_if(values.dtype.name in _BYTES)
-        only_if(scale.size == 1 or _attributes(weight).get("axis", 1) % values.ndim == axis)
-        zero = "".join(weight.input[2:3])
-        zero = zero or self._new("zero_point", node, np.zeros((), str(values.dtype)))
-        operands = [*data.input[:3], *weight.input[:2], zero]
-        if len(node.input) > 2 and node.input[2]:
-            sums_scale = self.weights[data.input[1]].reshape(-1) * scale
-            operands.append(self._bias(node.input[2], sums_scale))
-        return operands
-
-    def _bias(self, tensor: str, sums_scale: Any) -> str:
-        """The codes of a bias at the scale of the sums."""
-        bias = found(self._read(tensor))
-        codes = found(self.weights.get(bias.input[0]))
-        only_if(codes.dtype == np.int32 and codes.ndim == 1)
-        centred = not any(self.weights[zero].any() for zero in bias.input[2:3] if zero)
-        scale = self.weights[bias.input[1]]
-        only_if(centred and np.allclose(scale, sums_scale, rtol=_BIAS_TOLERANCE, atol=0))
-        return bias.input[0]
-
-    def _convolution(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
-        operands = self._operands(node, 0)
-        only_if(self.weights[operands[3]].ndim == 4)
-        new = _linear_convolution(node, operands, quantize)
-        new.attribute.extend(node.attribute)
-        return [new]
-
-    def _layer(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
-        """Gemm with constant weights."""
-        named = _attributes(node)
-        plain = named.get("alpha", 1.0) == named.get("beta", 1.0) == 1 and not named.get("transA")
-        only_if(plain)
-        axis = 0 if named.get("transB") else 1
-        operands = self._operands(node, axis)
-        inputs = [*operands[:6], *(operands[6:] or [""]), *quantize.input[1:3]]
-        new = helper.make_node(
-            "QGemm", inputs, [quantize.output[0]], name=node.name, domain=_CONTRIBUTED
-        )
-        new.attribute.append(helper.make_attribute("transB", 1 - axis))
-        return [new]
-
-    def _product(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
-        """MatMul of two tensors of codes, or of one and constant weights."""
-        a, b = (found(self._read(name)) for name in node.input)
-        known = self.weights.get(b.input[0])
-        if known is None:
-            found(self._bytes(a))
-            operands = [*a.input[:3], *found(self._bytes(b)).input[:3]]
-        else:
-            only_if(known.ndim == 2)
-            operands = self._operands(node, 1)
-        inputs = [*operands, *quantize.input[1:3]]
-        return [helper.make_node("QLinearMatMul", inputs, [quantize.output[0]], name=node.name)]
-
-    def _joined(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
-        """Concat of codes; those of another scale or zero point are quantized anew before."""
-        new, parameters = deepcopy(node), quantize.input[1:3]
-        before: list[NodeProto] = []
-        for index, name in enumerate(node.input):
-            read = found(self._bytes(self._read(name)))
-            if self._alike(read, quantize):
-                new.input[index] = read.input[0]
-                continue
-            codes = new.input[index] = f"{node.output[0]}/part{index}"
-            before.append(
-                helper.make_node("QuantizeLinear", [name, *parameters], [codes], name=codes)
-            )
-        new.output[0] = quantize.output[0]
-        return [*before, new]
-
-    def _averaged(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
-        """AveragePool as a depthwise convolution, all of whose weights are one over their number.
-        Not where a border is left out of the count."""
-        named, kind = _attributes(node), found(self.types.get(node.input[0]))
-        only_if(len(kind.shape) == 4 and not named.get("ceil_mode"))
-        inside = named.get("count_include_pad") or not any(named.get("pads", ()))
-        only_if(bool(inside) and named.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID"))
-        kernel, channels = tuple(named["kernel_shape"]), kind.shape[1]
-        ones = np.ones((channels, 1, *kernel), np.int8)
-        scale = np.asarray(1 / np.prod(kernel), np.float32)
-        weights = [
-            self._new(role, node, array)
-            for role, array in (("w", ones), ("scale", scale), ("zero", np.zeros((), np.int8)))
-        ]
-        read = found(self._bytes(self._read(node.input[0])))
-        new = _linear_convolution(node, [*read.input[:3], *weights], quantize)
-        kept = ("kernel_shape", "strides", "pads", "dilations", "auto_pad")
-        new.attribute.extend(each for each in node.attribute if each.name in kept)
-        new.attribute.append(helper.make_attribute("group", channels))
-        return [new]
-
-    def _alike(self, read: NodeProto, quantize: NodeProto) -> bool:
-        """Whether codes that are read and written have one scale and zero point."""
-        pairs = [
-            (self.weights[one], self.weights[other])
-            for one, other in zip(read.input[1:3], quantize.input[1:3], strict=True)
-        ]
-        return all(a.dtype == b.dtype and a.item() == b.item() for a, b in pairs)
-
-    def _moved(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
-        read = found(self._bytes(self._read(node.input[0])))
-        only_if(len(node.output) == 1 and self._only_reader(node) is quantize)
-        only_if(self._alike(read, quantize))
-        new = deepcopy(node)
-        new.input[0] = read.input[0]
-        new.output[0] = quantize.output[0]
-        return [new]
-
-    def _new(self, role: str, node: NodeProto, array: Array) -> str:
-        name = f"{node.output[0]}/{role}"
-        self.constants[name] = array
-        return name
-
-
-def _linear_convolution(node: NodeProto, operands: list[str], quantize: NodeProto) -> NodeProto:
-    """QLinearConv in place of `node`; `operands` as `_operands` gives them."""
-    inputs = [*operands[:6], *quantize.input[1:3], *operands[6:]]
-    return helper.make_node("QLinearConv", inputs, [quantize.output[0]], name=node.name)

@@ -25,7 +25,7 @@ from tilewright.models.onnx_import.node import (
     Tensor,
 )
 from tilewright.models.onnx_import.opaque import opaque
-from tilewright.models.onnx_import.quantized import on_codes
+from tilewright.models.onnx_import.pairs import on_codes
 from tilewright.models.onnx_model import array_of, read_inside
 
 _GROUPS = ("control_flow", "einsum", "elementwise", "fourier", "indexing", "movement", "quantized",

@@ -309,7 +309,7 @@ def pool(node: OnnxNode) -> Translated:
     if node.operator == "MaxPool":
         result = _pooled("max_pool2d", as_2d(x), window, window.padding)
     else:
-        result = (_average if node.operator == "AveragePool" else _norm)(node, x, window)
+        result = (average if node.operator == "AveragePool" else _norm)(node, x, window)
     return _restored(result, x.rank)
 
 
@@ -326,7 +326,7 @@ def _pooled_volume(node: OnnxNode, x: Tensor, window: Window) -> Tensor:
         )
     inside = bool(node.integer("count_include_pad", 0))
     counted = range(-before, x.shape[2] + after) if inside else range(x.shape[2])
-    return mean_of_volume(x, depth, counted, lambda data: _average(node, data, images))
+    return mean_of_volume(x, depth, counted, lambda data: average(node, data, images))
 
 
 def _resolved(node: OnnxNode, window: Window, extent: tuple[int, ...]) -> OnnxNode:
@@ -345,7 +345,7 @@ def _resolved(node: OnnxNode, window: Window, extent: tuple[int, ...]) -> OnnxNo
     return node.altered(node.inputs, auto_pad=None, **named)
 
 
-def _average(node: OnnxNode, x: Tensor, window: Window) -> Tensor:
+def average(node: OnnxNode, x: Tensor, window: Window) -> Tensor:
     """An average that counts padding where it is to, but never what `ceil_mode` adds."""
     data, padding = as_2d(x), window.padding
     counted = bool(node.integer("count_include_pad", 0)) and any(window.before + window.after)
