@@ -23,9 +23,9 @@ NAME = "attention_bfloat16"
 
 
 def forms(task: Workload, data: bool, result: bool) -> tuple[Form, ...]:
-    """Queries, keys and values, and the result, in halves or not; masks stay."""
-    several = len(task.arguments) - 3
-    return (halved(PLAIN, data),) * 3 + (PLAIN,) * several + (halved(PLAIN, result),)
+    """Queries, keys, values and masks that are numbers, and the result, in halves or not."""
+    several = [halved(PLAIN, data and a.type.dtype == "float32") for a in task.arguments]
+    return (*several, halved(PLAIN, result))
 
 
 @needs_halves
