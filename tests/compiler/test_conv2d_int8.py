@@ -145,6 +145,19 @@ def test_the_fused_case_is_vector_code_throughout(kernel: int, dtype: str):
     assert not re.search(r"\bv(cvtsi2ss|roundss|rndscaless|cvttss2si|maxss|minss)l?\b", text)
 
 
+@needs_dots
+def test_long_tiles_are_vector_code_too():
+    """More pixels than LLVM spells out and joins to vectors by itself."""
+    task = conv(TensorType((1, 32, 8, 112), "uint8"), 16, (1, 1), True)
+    forms = (blocked(16), *(PLAIN,) * 3, blocked(16))
+    knobs = {"lanes": 16, "dot": "vnni", "tile_width": 28, "tile_height": 1, "tile_out": 1}
+    settings = tuple(sorted({**knobs, "order": "channels"}.items()))
+    candidate = Candidate(implementation=SPEC.name, settings=settings, forms=forms)
+    text = rendered(task, candidate, HERE.target, HERE.resources, "asm")
+    assert "vpmovdb" in text
+    assert "vpextrb" not in text
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize(
     ("cpu", "lanes", "register"),

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.kernels.one_kernel import PLACEMENT, random_arrays, run_kernel, step, workload
-from tilewright.compiler.build import kernel_module
+from tilewright.compiler.build import kernel_module, rendered
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.workload import Workload
+from tilewright.measure.targeting import placement_of
 
 FORMS = [PLAIN, blocked(2), blocked(4), blocked(8)]
 
@@ -85,3 +86,17 @@ def test_large_elementwise_chain_is_one_parallel_vector_loop() -> None:
     task = workload([(1, 64, 28, 28), (1, 64, 28, 28)], step("add", 0, 1), step("relu", 2))
     text = module_text(task, (PLAIN,) * 3)
     assert text.count("T.parallel") == 1 and text.count("T.vectorized") == 1
+
+
+def test_codes_are_made_in_vectors() -> None:
+    """TVM takes vectors apart over its own function for rounding, byte by byte."""
+    on = placement_of("llvm -mcpu=icelake-server", None, 1)
+    task = workload(
+        [(1, 16, 8, 40), ()], step("divide", 0, 1), step("round", 2),
+        step("clip", 3, minimum=0.0, maximum=255.0), step("cast", 4, dtype="uint8"),
+    )  # fmt: skip
+    settings, forms = (("vector", 16),), (PLAIN,) * 3
+    candidate = Candidate(implementation="injective", settings=settings, forms=forms)
+    text = rendered(task, candidate, on.target, on.resources, "asm")
+    assert "vrndscaleps" in text
+    assert "vpextrb" not in text

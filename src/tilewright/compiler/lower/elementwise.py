@@ -228,6 +228,14 @@ RULES: dict[str, Rule] = {
 }
 
 
+_FOR_LLVM: dict[str, Rule] = {
+    "round": lambda x, _: tirx.call_llvm_pure_intrin(
+        mathematics.dtype(x[0]), "llvm.nearbyint", x[0]
+    ),
+}
+"""Rules for CPUs, where TVM takes vectors apart over its own function."""
+
+
 _USES_ONCE = frozenset(
     {
         "identity", "sigmoid", "tanh", "exp", "erf", "log", "sqrt", "rsqrt", "negative", "abs",
@@ -252,12 +260,14 @@ them; with bfloat16, which TVM does not take everywhere, all are that compute so
 _MOVES_BITS = frozenset({"identity", "cast", "bitcast"})
 
 
-def expression(step: Step, operands: list[Expr]) -> Expr:
-    """The step's result at one position, from its operands at that position."""
-    return mathematics.bound(lambda: _apply(step, [mathematics.opened(o) for o in operands]))
+def expression(step: Step, operands: list[Expr], *, llvm: bool = False) -> Expr:
+    """The step's result at one position, from its operands at that position; for `llvm` or for
+    anything."""
+    rule = (_FOR_LLVM if llvm else RULES).get(step.operator, RULES[step.operator])
+    return mathematics.bound(lambda: _apply(step, rule, [mathematics.opened(o) for o in operands]))
 
 
-def _apply(step: Step, operands: list[Expr]) -> Expr:
+def _apply(step: Step, rule: Rule, operands: list[Expr]) -> Expr:
     kind = mathematics.dtype(operands[1 if step.operator == "where" else 0])
     wide = kind == "bfloat16" and step.operator not in _MOVES_BITS
     single = wide or (kind == "float16" and step.operator in _IN_SINGLE)
@@ -265,7 +275,7 @@ def _apply(step: Step, operands: list[Expr]) -> Expr:
         operands = [_unless_logical(operand, "float32") for operand in operands]
     if step.operator not in _USES_ONCE:
         operands = [mathematics.shared(operand, lambda name: name) for operand in operands]
-    value = RULES[step.operator](operands, dict(step.attributes))
+    value = rule(operands, dict(step.attributes))
     return _unless_logical(value, kind) if single else value
 
 

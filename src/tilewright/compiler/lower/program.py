@@ -29,8 +29,8 @@ from tilewright.core.forms import Form, number_layout, stored_in
 from tilewright.core.records import Candidate
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import HALF
-from tilewright.kernels.registry import packed_type
+from tilewright.kernels.base import HALF, OtherProcessors
+from tilewright.kernels.registry import implementation, packed_type
 
 
 class Program:
@@ -55,6 +55,7 @@ class Program:
         self.workload = workload
         self.candidate = candidate
         self.settings: dict[str, Any] = dict(candidate.settings)
+        self.for_llvm = not isinstance(implementation(candidate.implementation), OtherProcessors)
         self.simplify = Simplifier()
         self.tensors: list[te.Tensor] = []
         self.values: dict[int, Value] = {}
@@ -107,7 +108,7 @@ class Program:
 
         def read(position: Index) -> tirx.Expr:
             at = [o.read(broadcast_index(position, o.type.shape)) for o in operands]
-            return elementwise.expression(step, at)
+            return elementwise.expression(step, at, llvm=self.for_llvm)
 
         return Value(result, read)
 
