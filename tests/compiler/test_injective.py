@@ -92,7 +92,7 @@ def test_codes_are_made_in_vectors() -> None:
     """TVM takes vectors apart over its own function for rounding, byte by byte."""
     on = placement_of("llvm -mcpu=icelake-server", None, 1)
     task = workload(
-        [(1, 16, 8, 40), ()], step("divide", 0, 1), step("round", 2),
+        [(1, 16, 8, 64), ()], step("divide", 0, 1), step("round", 2),
         step("clip", 3, minimum=0.0, maximum=255.0), step("cast", 4, dtype="uint8"),
     )  # fmt: skip
     settings, forms = (("vector", 16),), (PLAIN,) * 3
