@@ -8,10 +8,18 @@ import numpy as np
 import pytest
 
 from helpers.kernels.one_kernel import random_arrays, run_kernel, step, workload
+from tilewright.compiler.build import rendered
+from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.compiler.lower.elementwise import RULES
+from tilewright.core.forms import PLAIN
+from tilewright.core.records import Candidate
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.network import TensorType
 from tilewright.graph.operators import OPERATORS
+from tilewright.graph.workload import Argument, Role, Workload
+from tilewright.hardware.device import local_placement
+
+HERE = local_placement()
 
 NAMED = [
     ("clip", {"minimum": -0.5, "maximum": 0.75}),
@@ -223,3 +231,22 @@ def test_long_chain_of_expensive_steps_builds_and_is_right() -> None:
     task = workload([(64,)], *steps)
     arrays = random_arrays(task)
     same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
+
+
+@pytest.mark.skipif("fma" not in HERE.target.features, reason="no fused multiply-add here")
+@pytest.mark.parametrize("divisor", [0.0371, 0.5, 3.3e-3, 7.0])
+def test_scaled_codes_are_divided_as_ieee_says(divisor: float) -> None:
+    """By the inverse and a correction; halves between whole numbers are among the results."""
+    kinds = [TensorType((1 << 18,), "int32"), TensorType(()), TensorType(())]
+    roles: list[Role] = ["data", "constant", "constant"]
+    arguments = [Argument(type=k, role=r) for k, r in zip(kinds, roles, strict=True)]
+    steps = (step("cast", 0, dtype="float32"), step("multiply", 3, 1), step("divide", 4, 2))
+    task = Workload(arguments=tuple(arguments), steps=(*steps, step("round", 5)))
+    forms, settings = (PLAIN,) * 4, (("vector", 16),)
+    candidate = Candidate(implementation="injective", settings=settings, forms=forms)
+    kernel = build_kernel(task, candidate, HERE.target, HERE.resources)
+    codes = np.random.default_rng(0).integers(-40_000, 40_000, 1 << 18).astype(np.int32)
+    for scale in (divisor / 2, divisor / 10, 0.0123):
+        arrays = [codes, np.asarray(scale, np.float32), np.asarray(divisor, np.float32)]
+        np.testing.assert_array_equal(kernel.run(arrays), run_workload(task, arrays))
+    assert "vdivps" not in rendered(task, candidate, HERE.target, HERE.resources, "asm")

@@ -8,6 +8,8 @@ all lanes, then the next ones.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tilewright.core.targets import Target
@@ -42,7 +44,7 @@ def rate(target: Target, computed_in: str, *, dots: bool) -> float:
     return max(found, default=plain) if dots else plain / 3
 
 
-def with_offsets(packed: Array, sums: Array) -> Array:
+def with_offsets(packed: Array, sums: Any) -> Array:
     """Packed weights [chunks, slots, lanes, width] with -128 Σw behind the others; `sums` are those
     of all columns."""
     chunks, _, lanes, width = packed.shape

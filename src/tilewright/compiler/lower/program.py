@@ -32,6 +32,9 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import HALF, OtherProcessors
 from tilewright.kernels.registry import implementation, packed_type
 
+_KEEPS_FINITE = frozenset({"cast", "add", "subtract", "multiply", "round", "clip", "relu"})
+"""Of numbers that are far from the limits of single precision, as codes and their scales are."""
+
 
 class Program:
     """The tensor expressions of one workload for one candidate.
@@ -45,6 +48,8 @@ class Program:
 
     start: tvm.IRModule | None = None
     rule: str = ""
+    fused = False
+    """Whether the processor multiplies and adds with one rounding."""
 
     def __init__(
         self,
@@ -103,14 +108,36 @@ class Program:
         step = self.workload.steps[index]
         result = self.workload.step_types(index)[1]
         operands = [self.operand(i) for i in step.inputs]
+        quick = self.fused and self._by_inverse(index)
         if OPERATORS[step.operator].movement:
             return movement.moved(step, operands, result, self.simplify)
 
         def read(position: Index) -> tirx.Expr:
             at = [o.read(broadcast_index(position, o.type.shape)) for o in operands]
+            if quick:
+                return elementwise.quotient(*at)
             return elementwise.expression(step, at, llvm=self.for_llvm)
 
         return Value(result, read)
+
+    def _by_inverse(self, index: int) -> bool:
+        """Whether a step divides what is finite by a constant, and is rounded to whole numbers."""
+        step, value = self.workload.steps[index], len(self.workload.arguments) + index
+        return (
+            step.operator == "divide"
+            and self.workload.types[value].dtype == "float32"
+            and self.workload.is_constant(step.inputs[1])
+            and any(s.operator == "round" and value in s.inputs for s in self.workload.steps)
+            and self._finite(step.inputs[0])
+        )
+
+    def _finite(self, value: int) -> bool:
+        """Whether a value is made of whole numbers and constants alone."""
+        if "int" in self.workload.types[value].dtype or self.workload.is_constant(value):
+            return True
+        step = value - len(self.workload.arguments)
+        known = step >= 0 and self.workload.steps[step].operator in _KEEPS_FINITE
+        return known and all(map(self._finite, self.workload.steps[step].inputs))
 
     def reduce_axes(self, **extents: int) -> list[Any]:
         """Axes to add up over, by name; the simplifier knows their ranges."""

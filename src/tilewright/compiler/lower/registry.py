@@ -62,4 +62,5 @@ def lowered(
     """A candidate's program, and its scheduled kernel: a module whose function is called `main`."""
     spec = implementation(candidate.implementation)
     program = Program(workload, candidate, spec.packed_shapes(workload, candidate))
+    program.fused = "fma" in target.features
     return program, lowering(candidate.implementation)(program, target, resources)

@@ -66,7 +66,7 @@ def requantized_parts(node: OnnxNode) -> Translated:
         codes, *given = (node.input(first + place) for place in range(3))
         wanted = node.several(2)
         pairs = [(a.value, b.value) for a, b in zip(given, wanted, strict=True)]
-        alike = all(a is not None and np.array_equal(a, b) for a, b in pairs)
+        alike = all(a is not None and b is not None and np.array_equal(a, b) for a, b in pairs)
         parts.append(codes if alike else _coded(node, _meaning(node, first), 0))
     axis = node.axis(parts[0].rank, 0)
     return parts[0].emit("concat", *parts[1:], axis=axis) if parts[1:] else parts[0]
