@@ -21,7 +21,7 @@ from tilewright.core.forms import PLAIN
 from tilewright.core.noise import Powers, RoundingNoise
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.fuse import FusedNetwork, TaskCall
-from tilewright.graph.network import Array
+from tilewright.graph.network import Array, TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.onnx_nodes import Untranslatable
 
@@ -45,7 +45,7 @@ def rounding_noise(
     one argument of calls: `factors` has its place by the calls' names."""
     graph = network.graph
     outputs = tuple(o for o in graph.outputs if "float" in graph.types[o].dtype)
-    runner, calls = _Runner(), network.calls
+    runner, calls = _Runner(graph.types), network.calls
     produced = {call.output: place for place, call in enumerate(calls)}
     base: list[dict[str, Array]] = []
     found: dict[tuple[str, str], list[float]] = {}
@@ -107,6 +107,7 @@ def _power(array: Array, other: Array | None = None) -> float:
 class _Runner:
     """Computes calls; those of one workload by one session."""
 
+    types: Mapping[str, TensorType]
     sessions: dict[str, Session | None] = field(default_factory=dict[str, Session | None])
 
     def run(
@@ -116,16 +117,25 @@ class _Runner:
         changed: Mapping[str, Array] | None = None,
     ) -> Array:
         """The result of a call on values by name, some of them changed."""
-        workload, other = call.workload, changed or {}
-        arrays = [np.asarray(other.get(n, values.get(n)), order="C") for n in call.inputs]
-        session, index = self._session(workload), 0
-        last = workload.steps[-1]
-        if last.operator == "opaque":
-            arrays, index = in_order(workload, arrays), last.integer("output_index")
+        other = changed or {}
+        arrays = [other[name] if name in other else values[name] for name in call.inputs]
+        result = self._computed(call.workload, arrays)
+        return result.reshape(self.types[call.output].shape)
+
+    def _computed(self, workload: Workload, arrays: Sequence[Array]) -> Array:
+        """The result in the workload's shapes, in which rows may be one."""
+        last, index = workload.steps[-1], 0
+        given = [
+            np.asarray(array, order="C").reshape(argument.type.shape)
+            for array, argument in zip(arrays, workload.arguments, strict=True)
+        ]
+        session = self._session(workload)
         if session is None:
-            return run_workload(workload, arrays)
+            return run_workload(workload, given)
+        if last.operator == "opaque":
+            given, index = in_order(workload, given), last.integer("output_index")
         session.abandon()
-        return session.call(index, arrays, None)
+        return session.call(index, given, None)
 
     def _session(self, workload: Workload) -> Session | None:
         if workload.key not in self.sessions:

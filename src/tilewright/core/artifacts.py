@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.core.display import Displayed
+from tilewright.core.mixtures import MixtureReport
 from tilewright.core.results import TaskReport
 
 
@@ -58,6 +59,8 @@ class ArtifactResult:
     peak_bytes_per_s: float = 0.0
     rest_s: float = 0.0
     rest_share: float = 0.0
+    sqnr_db: float | None = None
+    mixture: MixtureReport | None = None
     warnings: tuple[str, ...] = field(default=())
 
 

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from tilewright.core.errors import UsageError, close_matches, quoted
+from tilewright.core.errors import NegativeVerdict, UsageError, close_matches, quoted
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.grouping import grouped
 from tilewright.core.mixtures import FrontPoint, LayerPrecision, MixtureReport
 from tilewright.core.noise import Powers
-from tilewright.core.records import Placement
+from tilewright.core.records import NetworkCheck, Placement
 from tilewright.core.solutions import PICOSECONDS
+from tilewright.core.units import format_seconds
+from tilewright.deploy.bisecting import ROUNDING
 from tilewright.deploy.calibration import NoiseInputs, noise_inputs
 from tilewright.deploy.racing import Race
 from tilewright.graph.fuse import FusedNetwork
@@ -27,6 +29,7 @@ from tilewright.plan.mixture import Mixture
 from tilewright.search.graph_search import CHOSEN
 from tilewright.search.levels import OptimizeRequest
 from tilewright.search.network_search import NetworkSearch
+from tilewright.search.winners import TUNED
 
 _AGAIN = 2
 """How often the choice is made anew by what compiled networks showed."""
@@ -67,9 +70,17 @@ class Mixing:
         allowed = noise.allowed(request.max_error, request.least_sqnr_db)
         self.mixture = Mixture(noise=noise, allowed=allowed, kept=kept)
 
-    def correct(self, race: Race, search: NetworkSearch) -> None:
-        """Race plans that are chosen anew, while what a compiled one shows is beyond what is
-        allowed, or so far within it that a faster one may be allowed."""
+    def race(self, race: Race, plans: Sequence[PlanResult], search: NetworkSearch) -> None:
+        """Race plans, then those chosen anew, while what a compiled one shows is beyond what is
+        allowed, or so far within it that a faster one may be allowed. Raises NegativeVerdict where
+        single precision is not exact enough, and as the race does."""
+        try:
+            race.run(plans)
+        except NegativeVerdict:
+            check = race.checks.get(TUNED)
+            if check is None or check.max_rel_error > ROUNDING[_SINGLE]:
+                raise
+            raise self._unmet(check, search) from None
         name = CHOSEN
         for attempt in range(_AGAIN):
             plan = next((p for p in search.proposals if p.name == name), None)
@@ -85,6 +96,19 @@ class Mixing:
             again = search.mixed_again(used / predicted, name)
             if again is not None:
                 race.challenge(again)
+
+    def _unmet(self, check: NetworkCheck, search: NetworkSearch) -> NegativeVerdict:
+        """The verdict where even single precision makes more noise than is allowed."""
+        found = f"{check.max_rel_error:.2g} of the largest value, {check.sqnr_db or 0.0:.3g} dB"
+        if search.graph is not None:
+            problem = search.graph.problem.problem
+            seconds = problem.cost(problem.default) / PICOSECONDS
+            found += f", in about {format_seconds(seconds)}"
+        return NegativeVerdict(
+            f"the least error that can be had is that of single precision, {found}: "
+            f"{self.request.limit}. Nothing was shipped.",
+            hint="Raise --max-error; decibels are the fewer, the more noise they allow.",
+        )
 
     def predicted(self, plan: NetworkPlan) -> float:
         """The part of what is allowed that the noise of a plan takes, by its causes."""
@@ -182,4 +206,4 @@ def kept_single(network: FusedNetwork, wishes: Sequence[str]) -> frozenset[str]:
                 f"the network has no node or tensor {quoted(name)}", hint=close_matches(name, known)
             )
         kept |= {name, *around.get(name, ())}
-    return frozenset(kept - graph.constants.keys())
+    return frozenset(tensor for tensor in kept - graph.constants.keys() if tensor in graph.types)

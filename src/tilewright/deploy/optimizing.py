@@ -347,9 +347,10 @@ class _Work:
         )
         self.budget.expect("finish", seconds=self.reserve.heat_s)
         measurer.rest()
-        race.run(plans)
-        if self.mixing is not None:
-            self.mixing.correct(race, self.search)
+        if self.mixing is None:
+            race.run(plans)
+        else:
+            self.mixing.race(race, plans, self.search)
         seen = (timed for raced in race.finished for timed in timed_kernels(raced))
         challenger = self.search.reconsider(InNetworkFactors(seen))
         if challenger is not None:

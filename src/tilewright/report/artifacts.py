@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.core.artifacts import ArtifactPort, ArtifactResult, ShapesResult
-from tilewright.report import shown, tasks
+from tilewright.report import mixtures, shown, tasks
 from tilewright.report.tables import Column, Heading, Table, facts_table
 
 
@@ -64,7 +64,8 @@ def shapes_summary(result: ShapesResult) -> Table:
 
 def artifact_tables(result: ArtifactResult) -> tuple[Table, ...]:
     """What it is, its tasks, its files."""
-    return (artifact_tasks(result), _FILES.of(result.files), _summary(result))
+    mixture = mixtures.mixture_tables(result.mixture)
+    return (artifact_tasks(result), _FILES.of(result.files), *mixture, _summary(result))
 
 
 def artifact_tasks(result: ArtifactResult) -> Table:

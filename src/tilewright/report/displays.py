@@ -38,6 +38,7 @@ from tilewright.report import (
     formats,
     graph,
     islands,
+    mixtures,
     noise,
     planning,
     shown,
@@ -143,6 +144,7 @@ def _(result: OptimizeResult) -> Page:
     more = [searched] if searched.records else []
     if isinstance(result, GraphTuneResult):
         more += [graph.assignments_table(result), graph.solution_table(result)]
+    more += mixtures.mixture_tables(result.mixture)
     return Page(
         rows=tasks.tasks_table(result),
         more=more,

@@ -20,6 +20,7 @@ from tilewright.report import (
     calls,
     graph,
     islands,
+    mixtures,
     noise,
     regret,
     roofline,
@@ -62,6 +63,7 @@ def render(result: OptimizeResult) -> str:
         last_run=result.last_run and views.since_last_run(result.last_run, result.latency_s),
         changes=views.CHANGES.of(result.last_run.changes if result.last_run else ()),
         graph=_graph_tables(result),
+        mixture=mixtures.mixture_tables(result.mixture),
         watched=searching.watched(result),
         warnings=noise.noise_warnings(result),
         facts=(

@@ -1,0 +1,127 @@
+"""Types of tensors as part of the layout problem, without a compiler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.fakes.placements import altered
+from helpers.networks.fused_networks import fused
+from helpers.networks.graph_builder import Builder
+from tilewright.core.forms import PLAIN, blocked, stored_in
+from tilewright.core.noise import RoundingNoise
+from tilewright.core.records import Placement
+from tilewright.graph.fuse import FusedNetwork
+from tilewright.hardware.features import units_of
+from tilewright.kernels.forms import choose_forms
+from tilewright.kernels.half_noise import rounded_factor, rounds_anew, storable
+from tilewright.kernels.spaces import ranked_defaults
+from tilewright.plan.mixture import Mixture
+from tilewright.plan.network_problem import NetworkProblem
+from tilewright.plan.planners import mixed_plan
+from tilewright.search.layout_costs import LayoutCosts
+from tilewright.testing.implementations import made_up_placement
+
+HALF = "bfloat16"
+
+
+def mixed_placement() -> Placement:
+    features = ("avx512bf16",)
+    found = altered(made_up_placement(64), features=features, units=units_of(features, 64))
+    return replace(found, precision="auto")
+
+
+ON = mixed_placement()
+
+
+def network() -> FusedNetwork:
+    b = Builder()
+    x = b.conv(b.input(1, 16, 28, 28), 64)
+    for _ in range(3):
+        x = b.conv(b.add("relu", x), 64, 1)
+    pooled = b.add(
+        "max_pool2d", x, kernel=(2, 2), strides=(2, 2), padding=(0, 0, 0, 0), dilation=(1, 1),
+        ceil_mode=False,
+    )  # fmt: skip
+    return fused(b, b.add("reduce_mean", pooled, axes=(2, 3), keepdims=False))
+
+
+NETWORK = network()
+FORMS = choose_forms(NETWORK, ON.target, ON.resources)
+FACTORS = [c.name for c in NETWORK.calls if rounded_factor(c.workload, ON) is not None]
+NOISE = RoundingNoise(
+    outputs=NETWORK.graph.outputs,
+    signals=(1.0,),
+    largest=(1.0,),
+    elements=(64,),
+    tensors={name: (1e-5 * (place + 1),) for place, name in enumerate(storable(NETWORK))},
+    calls={name: (2e-5 * (place + 1),) for place, name in enumerate(FACTORS)},
+)
+
+
+def problem(allowed: float, kept: frozenset[str] = frozenset()) -> NetworkProblem:
+    mixture = Mixture(noise=NOISE, allowed=(allowed,), kept=kept)
+    costs = LayoutCosts(placement=ON, max_error=2e-2)
+    return NetworkProblem(network=NETWORK, usual=FORMS, placement=ON, times=costs, mixture=mixture)
+
+
+@settings(deadline=None, max_examples=8)
+@given(st.floats(1e-6, 1e-3))
+def test_a_plan_stays_within_its_budget_and_makes_the_noise_that_was_counted(
+    allowed: float,
+) -> None:
+    asked = problem(allowed)
+    assert asked.mixture is not None
+    found, front = mixed_plan(asked, "chosen", "auto")
+    chosen = {c.name: (c.candidate.implementation, c.candidate.forms) for c in found.plan.calls}
+    powers = asked.mixture.powers(NETWORK, chosen)
+    assert asked.mixture.share(powers) == pytest.approx(front.chosen.noise)
+    assert front.chosen.noise <= asked.mixture.budget
+    for call in found.plan.calls:
+        halves = call.candidate.forms[0].dtype == HALF
+        assert halves or "bfloat16" not in call.candidate.implementation
+
+
+def test_more_noise_is_never_slower_and_none_is_single_precision() -> None:
+    plans = [mixed_plan(problem(allowed), "chosen", "auto")[0] for allowed in (1.0, 2e-4, 1e-9)]
+    costs = [plan.solution.objective_ps for plan in plans if plan.solution is not None]
+    assert costs == sorted(costs) and costs[0] < costs[-1]
+    stored = [{t.form.dtype for t in each.plan.tensors.values()} for each in plans]
+    assert HALF in stored[0] and stored[-1] == {None}
+    assert all("bfloat16" not in c.implementation for c in plans[-1].plan.candidates.values())
+
+
+def test_what_is_kept_stays_in_single_precision() -> None:
+    kept = NETWORK.calls[1].output
+    plan = mixed_plan(problem(1.0, frozenset({kept})), "chosen", "auto")[0].plan
+    assert plan.tensors[kept].form.dtype is None
+    assert any(tensor.form.dtype == HALF for tensor in plan.tensors.values())
+
+
+def test_products_of_halves_are_for_operands_that_lie_in_halves() -> None:
+    task = NETWORK.calls[1].workload
+    single = (blocked(16), *[PLAIN] * (len(task.arguments) - 1), blocked(16))
+    halves = (stored_in(single[0], HALF), *single[1:])
+    names = [
+        {c.implementation for c, _ in ranked_defaults(task, f, ON, inf)} for f in (single, halves)
+    ]
+    assert "conv2d_bfloat16" not in names[0] and "conv2d_bfloat16" in names[1]
+
+
+def test_what_only_moves_halves_rounds_nothing() -> None:
+    pool = next(c for c in NETWORK.calls if c.workload.anchor_name == "max_pool2d").workload
+    half = stored_in(blocked(16), HALF)
+    assert not rounds_anew(pool, (half, half))
+    assert rounds_anew(pool, (blocked(16), half)) and not rounds_anew(pool, (half, blocked(16)))
+    assert rounds_anew(NETWORK.calls[1].workload, (half,) * 3)
+
+
+def test_the_allowed_noise_is_that_of_the_ratio_or_of_the_largest_error() -> None:
+    assert NOISE.allowed(0.0, 30.0) == pytest.approx((1e-3,))
+    (loose,), (tight,) = NOISE.allowed(1e-2, None), NOISE.allowed(1e-3, None)
+    assert loose == pytest.approx(100 * tight)
+    assert NOISE.sqnr_db((1e-3,)) == pytest.approx(30.0)
