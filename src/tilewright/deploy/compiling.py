@@ -6,13 +6,14 @@ from __future__ import annotations
 from functools import partial
 
 from tilewright.core import arguments
-from tilewright.core.errors import InternalError
+from tilewright.core.errors import InternalError, UsageError
 from tilewright.core.records import Placement
 from tilewright.core.scratch import scratch_folder
 from tilewright.deploy.engines import on_cpu
 from tilewright.deploy.network_calls import CallableNetwork
 from tilewright.deploy.publishing import input_ports, output_ports
 from tilewright.hardware.device import local_placement
+from tilewright.kernels.base import MIXED
 from tilewright.measure.targeting import allowing
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, given_model
@@ -62,11 +63,16 @@ def compile(
     that stay. `model` is a path or a name such as "zoo:resnet50", an onnx.ModelProto, a
     torch.nn.Module with its shapes in `options`, or a pair of a module and its example inputs;
     `threads` defaults to the physical cores allotted to this process. Raises UsageError for what is
-    no model, ModelError for one that cannot be compiled, TargetError for a precision in which the
-    processor does not multiply.
+    no model and the precision "auto", ModelError for one that cannot be compiled, TargetError for a
+    precision in which the processor does not multiply.
     """
     count = None if threads is None else arguments.count_of(threads, "threads", 1)
     wanted = options_of(options, arguments.count_of(seed, "seed", 0))
+    if wanted.precision == MIXED:
+        raise UsageError(
+            "a type for each tensor is chosen by `optimize`, which compares it with ONNX Runtime",
+            hint="session.optimize(model, budget=0, options=…) measures no kernels.",
+        )
     placement = allowing(local_placement(count), wanted)
     with scratch_folder() as folder:
         given = given_model(model, wanted, folder)

@@ -40,7 +40,7 @@ from tilewright.measure.circumstances import kernel_protocol
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.search.context import Counts, SearchContext
-from tilewright.search.graph_search import CHOSEN
+from tilewright.search.graph_search import CHOSEN, RECONSIDERED
 from tilewright.search.layout_costs import InNetworkFactors, timed_kernels
 from tilewright.search.levels import GraphLevel, OptimizeRequest, bare_tasks
 from tilewright.search.network_search import NetworkSearch
@@ -378,13 +378,16 @@ class _Work:
         graph, proposals = self.search.graph, self.search.proposals
         if graph is None or not proposals:
             return result
+        raced = race.raced_s
         if self.mixing is not None:
             mixture = self.mixing.report(race.winner, self.search)
             result = replace(result, mixture=mixture)
-            shown = [p for p in proposals if p.name == race.winner.name] or proposals[-1:]
-            proposals = [replace(shown[0], name=CHOSEN)]
+            chosen = [p for p in proposals if p.name != RECONSIDERED]
+            last = next((p for p in chosen if p.name == race.winner.name), chosen[-1])
+            proposals = [replace(last, name=CHOSEN)]
+            if last.name in raced:
+                raced[CHOSEN] = raced[last.name]
         predicted = {plan.name: plan.predicted_s for plan in plans}
-        raced = race.raced_s
         for proposal in proposals:
             # after a repeated command: what shipped before may be what is chosen now
             same = [p.name for p in plans if p.plan.tensors == proposal.plan.tensors]

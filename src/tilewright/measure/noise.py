@@ -9,6 +9,7 @@ from tilewright.core.processes import Child
 from tilewright.core.records import Placement
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.network import Array
+from tilewright.hardware.device import is_local, local_placement
 from tilewright.kernels.base import HALF
 from tilewright.kernels.half_noise import rounded_factor, storable
 from tilewright.measure.kernels import WORKER
@@ -23,7 +24,8 @@ def measured_noise(
     products may be of them, on these inputs; none needs a label."""
     factors = {call.name: rounded_factor(call.workload, placement) for call in network.calls}
     known = {name: place for name, place in factors.items() if place is not None}
-    threads, cpus = placement.resources.threads, placement.binding.cpus
+    here = placement if is_local(placement.device) else local_placement()
+    threads, cpus = here.resources.threads, here.binding.cpus
     with Child(WORKER, cpus=cpus) as child:
         child.request(("prepare", threads, cpus), _TIMEOUT_S)
         asked = ("noise", network, list(inputs), storable(network), known, HALF)

@@ -125,7 +125,7 @@ class GraphSearch:
             self._learn(tasks, costs)
         problem = replace(self.problem, times=costs)
         try:
-            found = self.planned(problem, RECONSIDERED)
+            found = self._planned(problem, RECONSIDERED)[0]
         except errors.TilewrightError as error:
             self.context.note(
                 f"The choice is not made again with the times of the race: {error.message}"
@@ -141,14 +141,15 @@ class GraphSearch:
         self.context.events(
             Stage(name="solve", detail=f"{len(problem.problem.variables)} variables")
         )
-        return [self.planned(problem, CHOSEN)]
+        found, self.front = self._planned(problem, CHOSEN)
+        return [found]
 
-    def planned(self, problem: NetworkProblem, name: str) -> PlanResult:
-        """What the solver chooses, within the mixture's budget where there is one."""
+    def _planned(self, problem: NetworkProblem, name: str) -> tuple[PlanResult, Front | None]:
+        """What the solver chooses, within the mixture's budget where there is one, with the front
+        that it is from."""
         if self.mixture is None:
-            return plan_with(self.solver, problem, name)
-        found, self.front = mixed_plan(problem, name, self.solver)
-        return found
+            return plan_with(self.solver, problem, name), None
+        return mixed_plan(problem, name, self.solver)
 
     def _unknown(self, proposals: Sequence[PlanResult]) -> Tasks:
         """The tasks that proposals use and nothing was measured of yet."""
