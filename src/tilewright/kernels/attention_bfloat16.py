@@ -21,20 +21,19 @@ from tilewright.cost.floors import Work
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.attention import Attention, extents
-from tilewright.kernels.base import HALF
 from tilewright.kernels.halves import (
     PAIR,
+    OfHalves,
     half_lanes,
     multiplied_work,
     rounding_error,
 )
 
 
-class Bfloat16Attention(Attention):
+class Bfloat16Attention(OfHalves, Attention):
     """Spec of the kernel."""
 
     name = "attention_bfloat16"
-    multiplies_in = HALF
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision on a CPU with dot products."""
@@ -56,10 +55,6 @@ class Bfloat16Attention(Attention):
         scaled = TensorType((rows, ceil(depth / PAIR) * PAIR), "uint16")
         weights = TensorType((rows, ceil(keys / PAIR) * PAIR), "uint16")
         return {**singles, **words, "scaled": scaled, "weights": weights}
-
-    def multiplied_in(self, workload: Workload) -> str:
-        """Halves."""
-        return HALF
 
     def error_bound(self, workload: Workload) -> float:
         """As of the sums that scores are: whatever else is rounded weighs less (see

@@ -20,12 +20,12 @@ from tilewright.kernels.base import HALF, Knob
 from tilewright.kernels.halves import (
     PAIR,
     ROUNDING_CYCLES,
+    OfHalves,
     half_lanes,
     multiplied_work,
     rounding_error,
 )
 from tilewright.kernels.matrix_products import TiledBatchMatmul, batch_product
-from tilewright.kernels.ports import Widening
 
 
 def copied(workload: Workload, forms: tuple[Form, ...]) -> bool:
@@ -35,11 +35,10 @@ def copied(workload: Workload, forms: tuple[Form, ...]) -> bool:
     return not whole or forms[matmul.data].dtype != HALF
 
 
-class Bfloat16BatchMatmul(Widening, TiledBatchMatmul):
+class Bfloat16BatchMatmul(OfHalves, TiledBatchMatmul):
     """Spec of the batched product by dot products of bfloat16."""
 
     name = "batch_matmul_bfloat16"
-    multiplies_in = HALF
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision on a CPU with dot products."""
@@ -67,10 +66,6 @@ class Bfloat16BatchMatmul(Widening, TiledBatchMatmul):
             return found
         rounded = ROUNDING_CYCLES * workload.types[batch_product(workload).data].elements
         return replace(found, cycles=found.cycles + rounded, launches=2.0)
-
-    def multiplied_in(self, workload: Workload) -> str:
-        """Halves."""
-        return HALF
 
     def error_bound(self, workload: Workload) -> float:
         """See `rounding_error`."""

@@ -24,12 +24,12 @@ from tilewright.kernels.base import HALF
 from tilewright.kernels.halves import (
     PAIR,
     ROUNDING_CYCLES,
+    OfHalves,
     half_lanes,
     multiplied_work,
     rounding_error,
 )
 from tilewright.kernels.matrix_products import PackedDense, product
-from tilewright.kernels.ports import single_ports
 
 
 def copied(workload: Workload, forms: tuple[Form, ...]) -> bool:
@@ -39,11 +39,10 @@ def copied(workload: Workload, forms: tuple[Form, ...]) -> bool:
     return not whole or forms[data].dtype != HALF
 
 
-class Bfloat16Dense(PackedDense):
+class Bfloat16Dense(OfHalves, PackedDense):
     """Spec of the dense layer by dot products of bfloat16."""
 
     name = "dense_bfloat16"
-    multiplies_in = HALF
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision with constant weights on a CPU with dot products."""
@@ -64,14 +63,6 @@ class Bfloat16Dense(PackedDense):
             return found
         rounded = ROUNDING_CYCLES * workload.types[product(workload).data].elements
         return replace(found, cycles=rounded, launches=2.0)
-
-    def multiplied_in(self, workload: Workload) -> str:
-        """Halves."""
-        return HALF
-
-    def half_ports(self, workload: Workload) -> frozenset[int]:
-        """All: data that lies there in halves is multiplied as it is."""
-        return single_ports(workload)
 
     def error_bound(self, workload: Workload) -> float:
         """See `rounding_error`."""

@@ -14,6 +14,7 @@ from tilewright.cost.floors import MEASURED, Work, least_work
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import HALF
 from tilewright.kernels.conv2d_dots import dot_units, lanes_of
+from tilewright.kernels.ports import Widening
 
 PAIR = 2
 """Products that one dot-product instruction adds to a lane."""
@@ -23,6 +24,16 @@ ROUNDED_TWICE = 2.0 * (element_type(HALF).unit_roundoff or 0.0)
 _DEVIATIONS = 6.0
 ROUNDING_CYCLES = 0.5
 """Cycles for each value that is rounded and written to be multiplied."""
+
+
+class OfHalves(Widening):
+    """The parts of a spec that say: factors are halves, and all singles may lie there as such."""
+
+    multiplies_in = HALF
+
+    def multiplied_in(self, workload: Workload) -> str:
+        """Halves."""
+        return HALF
 
 
 def half_lanes(target: Target) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.attention_rows import AttentionRows, Body, Expr, one_after_another
-from tilewright.compiler.lower.half_dots import added_dots, half_dot_text, word_of
+from tilewright.compiler.lower.half_dots import added_dots, half_at, half_dot_text, word_of
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import HALF_BITS
 from tilewright.core.targets import Resources, Target
@@ -46,14 +46,12 @@ class _AttentionInHalves(AttentionRows):
         """Words, of two places along the axis that is not in chunks."""
         length = self.heads.depth if into == "columns" else self.heads.keys
 
-        def half(at: Expr, place: Expr) -> Expr:
-            if length % PAIR == 0:
-                return mathematics.half(value(at, place))
-            found = mathematics.half(value(at, tirx.min(place, length - 1)))
-            return tirx.Select(place < length, found, tirx.const(0, HALF_BITS))
-
         def word(at: Expr, pair: Expr) -> Expr:
-            return word_of(*(half(at, pair * PAIR + term) for term in range(PAIR)))
+            low, high = (
+                half_at(lambda place: value(at, place), pair * PAIR + term, length)
+                for term in range(PAIR)
+            )
+            return word_of(low, high)
 
         return super().copied(into, extent, vectors, word)
 

@@ -7,9 +7,7 @@ copied as words of two halves
 
 from __future__ import annotations
 
-from typing import Any
-
-from tvm import te, tirx
+from tvm import te
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower import mathematics
@@ -22,6 +20,7 @@ from tilewright.compiler.lower.batch_matmul_tiled import (
 )
 from tilewright.compiler.lower.dot_dense import rows_in_slots
 from tilewright.compiler.lower.half_dots import (
+    half_at,
     half_dot,
     half_dot_text,
     half_of,
@@ -30,7 +29,7 @@ from tilewright.compiler.lower.half_dots import (
 )
 from tilewright.compiler.lower.loops import by_instruction, spread
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import HALF_BITS, broadcast_index
+from tilewright.compiler.lower.values import broadcast_index
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.batch_matmul_bfloat16 import copied
 from tilewright.kernels.halves import PAIR
@@ -60,16 +59,13 @@ def _words(program: Program, matmul: MatrixProduct) -> te.Tensor:
     """The stage `packed`: words of two values of a column, [..., chunk, pair, lane, 1]."""
     read, block = read_right(program, matmul), program.settings["block"]
 
-    def half(leading: Any, k: tirx.Expr, place: Any) -> tirx.Expr:
-        if matmul.depth % PAIR == 0:
-            return mathematics.half(read(leading, k, *place))
-        value = mathematics.half(read(leading, tirx.min(k, matmul.depth - 1), *place))
-        return tirx.Select(k < matmul.depth, value, tirx.const(0, HALF_BITS))
-
     def compute(*position):
         *leading, chunk, pair, lane, _ = position
-        halves = [half(leading, pair * PAIR + term, [chunk, lane]) for term in range(PAIR)]
-        return within_columns(program, matmul, word_of(*halves), [chunk, lane])
+        low, high = (
+            half_at(lambda k: read(leading, k, chunk, lane), pair * PAIR + term, matmul.depth)
+            for term in range(PAIR)
+        )
+        return within_columns(program, matmul, word_of(low, high), [chunk, lane])
 
     pairs = -(-matmul.depth // PAIR)
     shape = (*matmul.leading, -(-matmul.columns // block), pairs, block, 1)

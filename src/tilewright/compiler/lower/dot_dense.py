@@ -21,7 +21,7 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.lower.dense_packed import ahead, finished, tiled
 from tilewright.compiler.lower.loops import by_instruction, spread
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import Value
+from tilewright.compiler.lower.values import Value, filled
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.matrix_products import MatrixProduct, product
 
@@ -90,11 +90,8 @@ def rows_in_slots(
     *rows, depth = data.type.shape
 
     def element(*position: tirx.Expr) -> tirx.Expr:
-        *leading, at = position
-        if depth % terms == 0:
-            return taken(data.read([*leading, at]))
-        value = taken(data.read([*leading, tirx.min(at, depth - 1)]))
-        return tirx.Select(at < depth, value, tirx.const(0, value.ty.dtype))
+        *leading, place = position
+        return filled(lambda at: taken(data.read([*leading, at])), place, depth, terms)
 
     shape = (*rows, -(-depth // terms) * terms)
     return program.compute(shape, element, "copy") if copied else element

@@ -8,7 +8,9 @@ halves of singles, kept as integers, and the instruction is LLVM's text that a k
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -16,6 +18,8 @@ from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
 from tilewright.compiler.lower import mathematics
+from tilewright.compiler.lower.values import filled
+from tilewright.kernels.halves import PAIR
 
 _TEXT = """
 declare <{lanes} x float> @llvm.x86.avx512bf16.dpbf16ps.{bits}(
@@ -127,6 +131,12 @@ def word_of(low: tirx.Expr, high: tirx.Expr) -> tirx.Expr:
 def half_of(word: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
     """One half of a word."""
     return tirx.Cast("uint16", word >> tirx.Cast("uint32", term * 16))
+
+
+def half_at(read: Callable[[Any], tirx.Expr], at: tirx.Expr, length: int) -> tirx.Expr:
+    """What `read` gives at a place along a sum of so many products, as a half; zero behind them,
+    where an odd one has a pair."""
+    return filled(lambda place: mathematics.half(read(place)), at, length, PAIR)
 
 
 def half_product(value: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:

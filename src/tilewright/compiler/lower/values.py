@@ -168,3 +168,14 @@ def broadcast_index(index: Index, shape: tuple[int, ...]) -> list[tirx.Expr]:
     return [
         zero if extent == 1 else position for position, extent in zip(trailing, shape, strict=True)
     ]
+
+
+def filled(
+    read: Callable[[tirx.Expr], tirx.Expr], at: tirx.Expr, length: int, terms: int
+) -> tirx.Expr:
+    """What `read` gives at a place along an axis of a length; zero behind it, where the last of
+    slots of so many terms is not full."""
+    if length % terms == 0:
+        return read(at)
+    value = read(tirx.min(at, length - 1))
+    return tirx.Select(at < length, value, tirx.const(0, value.ty.dtype))
