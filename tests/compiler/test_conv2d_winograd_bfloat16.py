@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import log10
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.conv2d_bfloat16 import SPEC as DIRECT
 from tilewright.kernels.conv2d_winograd_bfloat16 import SPECS, Bfloat16Winograd
+from tilewright.kernels.half_noise import roundings
 from tilewright.kernels.halves import half_lanes
 from tilewright.kernels.search_space import knob_space
 from tilewright.measure.checking import (
@@ -44,6 +46,10 @@ def candidate(spec, task: Workload, forms: tuple[Form, ...], choice: int = 0, **
     found = [one for one in every if fixed.items() <= one.items()]
     chosen = found[choice % len(found)]
     return Candidate(implementation=spec.name, settings=tuple(sorted(chosen.items())), forms=forms)
+
+
+_DIRECT_DB = 55.1
+"""Of the direct convolution, whose weights are rounded."""
 
 
 def errors(task: Workload, made: Candidate, arrays: list[Array]) -> tuple[float, float]:
@@ -132,6 +138,7 @@ def test_signal_and_noise_are_as_the_concept_says(spec, kernel: Pair, ratio_db: 
     made = candidate(spec, task, (form, PLAIN, blocked(16)))
     error, found_db = errors(task, made, [np.maximum(data, 0), weights])
     assert found_db == pytest.approx(ratio_db, abs=0.5) and error <= spec.error_bound(task)
+    assert found_db == pytest.approx(_DIRECT_DB - 10 * log10(roundings(spec, task)), abs=1.0)
 
 
 @pytest.mark.parametrize("strip", [0, 1])

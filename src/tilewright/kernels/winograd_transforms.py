@@ -82,14 +82,18 @@ class Transform:
         data so many inputs may be `missing`, zeros beside it: B_p and taps are then what is left.
         The factors of two axes are multiplied.
         """
-        output, weight, data = (double(m) ** 2 for m in (self.output, self.weight, self.input))
         first = np.repeat([0.0, 1.0], [missing, self.positions - missing])
-        worst = 0.0
-        for present in (np.ones(self.positions), first, first[::-1]):
-            squares = output @ (weight.sum(axis=1) * (data @ present))
-            taps = np.convolve(present, np.ones(self.taps), "valid")
-            worst = max(worst, float((squares / taps).max()))
-        return worst**0.5
+        ends = (np.ones(self.positions), first, first[::-1])
+        return max(float(self._squares(present).max()) for present in ends) ** 0.5
+
+    def mean_square(self) -> float:
+        """The square of the same, inside the data, on the average over the results of a tile."""
+        return float(self._squares(np.ones(self.positions)).mean())
+
+    def _squares(self, present: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        output, weight, data = (double(m) ** 2 for m in (self.output, self.weight, self.input))
+        squares = output @ (weight.sum(axis=1) * (data @ present))
+        return squares / np.convolve(present, np.ones(self.taps), "valid")
 
 
 @cache
