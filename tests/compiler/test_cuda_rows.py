@@ -58,7 +58,16 @@ WORKLOADS = {
 }
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+_MORE = frozenset(
+    {"sum of columns", "mean of images", "smallest", "product", "whole numbers", "rms norm"}
+)
+"""Much like others."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.on_request if n in _MORE else ()) for n in WORKLOADS],
+)
 def test_settings_give_numpys_numbers(name: str) -> None:
     check_settings(WORKLOADS[name], NAME)
 

@@ -39,7 +39,7 @@ def conv(
     )
 
 
-_MORE = frozenset({"5x5", "1x7 and 7x1", "max pool"})
+_MORE = frozenset({"1x1", "3x3", "5x5", "1x7 and 7x1", "max pool"})
 """Much like others."""
 CASES: dict[str, list[tuple[Workload, tuple[Form, ...]]]] = {
     "average pool": [

@@ -149,7 +149,13 @@ class Run:
             self.events.append(("read", lines_of(self.weights, self._place(load.indices))))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.on_request if name == "rows of a panel" else ())
+        for name in CASES
+    ],
+)
 def test_the_next_panel_is_fetched_whole_and_in_time(name: str) -> None:
     _, task, _ = CASES[name]
     found = candidates(name)

@@ -99,15 +99,10 @@ def without_code(text: str) -> str:
 REFERENCE = blocks(ROOT / "docs" / "reference" / "python.md")
 
 
-@pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Walk:
-    return Walk(REFERENCE, tmp_path_factory.mktemp("reference"))
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(len(REFERENCE)))
-def test_the_python_reference(reader: Walk, number: int) -> None:
-    assert len(reader.to(REFERENCE[number].code)) == number + 1
+@pytest.mark.usefixtures("own_cache")
+def test_the_python_reference(tmp_path: Path) -> None:
+    assert len(Walk(REFERENCE, tmp_path).to_the_end()) == len(REFERENCE)
 
 
 def written(code: str) -> int:
