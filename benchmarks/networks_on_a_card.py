@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from importlib.util import find_spec
 from math import prod, sqrt
 from pathlib import Path
@@ -37,6 +38,7 @@ from tilewright.compiler.cuda.network import LIBRARY, read_network, write_networ
 from tilewright.core.codec import convert, digest, to_builtins
 from tilewright.core.errors import TilewrightError
 from tilewright.core.processes import Child, ChildError, RemoteError
+from tilewright.core.records import NetworkCheck
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array, Graph, Node, TensorType
@@ -142,6 +144,16 @@ class Prepared:
         """Random ones, always the same."""
         return random_inputs(self.graph, _SEED)
 
+    @cached_property
+    def expected(self) -> list[Array]:
+        """The outputs of these by numpy."""
+        found = run_graph(self.graph, self.inputs)
+        return [found[name] for name in self.graph.outputs]
+
+    def check(self, outputs: Sequence[Array]) -> NetworkCheck:
+        """How far outputs are from numpy's."""
+        return compare_outputs(outputs, self.expected, self.graph.outputs)
+
 
 def _graph_of(content: Mapping[str, Any]) -> Graph:
     """A graph without constants, as `prepare` wrote it."""
@@ -207,9 +219,7 @@ def _ours(prepared: Prepared, on: str) -> dict[str, Any]:
     inputs = prepared.inputs
     ordered = [inputs[name] for name in prepared.plan.inputs]
     outputs = loaded(ordered)
-    expected = run_graph(prepared.graph, inputs)
-    names = prepared.graph.outputs
-    check = compare_outputs(outputs, [expected[name] for name in names], names)
+    check = prepared.check(outputs)
     times_s = loaded.time(ordered, _REPEATS, 3)
     calls = loaded.time_calls(ordered, 9)
     taken = before - driver.free_bytes()
@@ -241,9 +251,7 @@ def _rival_of(folder: Path, rival: str) -> Callable[[Prepared], dict[str, Any]]:
         with Child("card.torch_networks") as child:
             found = child.request(("time", folder, rival, _REPEATS), _RIVAL_S)
         outputs = found.pop("outputs")
-        expected, names = run_graph(prepared.graph, prepared.inputs), prepared.graph.outputs
-        check = compare_outputs(outputs, [expected[name] for name in names], names)
-        return {**found, "max_rel_error": check.max_rel_error}
+        return {**found, "max_rel_error": prepared.check(outputs).max_rel_error}
 
     return timed
 

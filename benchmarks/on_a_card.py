@@ -28,10 +28,12 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from card.archive import MOST_BYTES, SIMULATED, Archive, Prepared, Wanted, key_of, lines
@@ -93,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     ran.add_argument("--out", type=Path, required=True)
     ran.add_argument("--on", default="cuda", choices=["cuda", SIMULATED])
     ran.add_argument("--seconds", type=float, default=_MOST_S)
+    ran.add_argument("--jobs", type=int, default=1, help="kernels checked at a time")
     commands.add_parser("report").add_argument("results", type=Path)
     stored = commands.add_parser("store")
     stored.add_argument("results", type=Path)
@@ -196,34 +199,43 @@ def compile_texts(archive: Archive, jobs: int, seconds: float) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Measure what a part wants and the results do not have yet."""
+    """Measure what a part wants and the results do not have yet. Only checks, which nobody times,
+    run side by side."""
     archive = Archive(given.file)
-    wanted = archive.of("rows" if given.part == "power" else given.part)
+    wanted = list(archive.wanted.values()) if given.part == "power" else archive.of(given.part)
     results = list(lines(given.out)) if given.out.exists() else []
     done = {(line["part"], line.get("name")) for line in results}
+    left = [it for it in wanted if (given.part, it.name) not in done and not it.failure]
     deadline_s = time.monotonic() + given.seconds - _RESERVE_S
-    with Child("card.worker") as worker, Child("card.torch_worker") as rival:
-        there = worker.request(("card", given.on), _KERNEL_S)
+    jobs = given.jobs if given.part == "checks" else 1
+    with ExitStack() as stack:
+        workers = [stack.enter_context(Child("card.worker")) for _ in range(jobs)]
+        rival = stack.enter_context(Child("card.torch_worker"))
+        there = [worker.request(("card", given.on), _KERNEL_S) for worker in workers][0]
         if given.on != SIMULATED:
             require_cubins(archive, wanted, convert(there, Card).arch)
-        state = worker.request(("state", given.on), _KERNEL_S)
+        state = workers[0].request(("state", given.on), _KERNEL_S)
         begun = {"part": "card", "card": there, "on": given.on, "at": time.time()}
         _write(given.out, begun | {"state": state})
-        for count, each in enumerate(wanted):
-            if (given.part, each.name) in done or each.failure:
-                continue
-            if time.monotonic() > deadline_s:
-                _tell(f"{given.part}: {count} of {len(wanted)}; repeat the command for the others")
-                break
-            kernel = archive.kernel(each.key)
-            line = {"part": given.part, "name": each.name, "key": each.key, **_described(kernel)}
-            found = _asked(worker, _request(given.part, kernel, given.on))
-            _write(given.out, line | {"labels": dict(each.labels)} | found)
-            if given.part == "defaults" and given.on != SIMULATED and find_spec("torch"):
-                _rival(given.out, rival, kernel, done)
-        else:
-            _tell(f"{given.part}: all of {len(wanted)}")
-        state = worker.request(("state", given.on), _KERNEL_S)
+        queue = iter(left)
+
+        def measure(worker: Child) -> int:
+            count = 0
+            while time.monotonic() < deadline_s and (each := next(queue, None)) is not None:
+                kernel = archive.kernel(each.key)
+                line = {"part": given.part, "name": each.name, "key": each.key}
+                line |= {**_described(kernel), "labels": dict(each.labels)}
+                _write(given.out, line | _asked(worker, _request(given.part, kernel, given.on)))
+                if given.part == "defaults" and given.on != SIMULATED and find_spec("torch"):
+                    _rival(given.out, rival, kernel, done)
+                count += 1
+            return count
+
+        with ThreadPoolExecutor(jobs) as pool:
+            count = sum(pool.map(measure, workers))
+        others = "" if count == len(left) else "; repeat the command for the others"
+        _tell(f"{given.part}: {count} of {len(left)}{others}")
+        state = workers[0].request(("state", given.on), _KERNEL_S)
         _write(given.out, {"part": "state", "state": state})
 
 
@@ -281,8 +293,11 @@ def _described(kernel: Prepared) -> dict[str, Any]:
     }
 
 
+_WRITING = Lock()
+
+
 def _write(path: Path, line: dict[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:
+    with _WRITING, path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 

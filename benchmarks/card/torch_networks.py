@@ -22,6 +22,7 @@ import torch  # noqa: E402
 
 from networks_on_a_card import Prepared  # noqa: E402
 from tilewright.measure.peers.torch_compiled_engine import TorchModule  # noqa: E402
+from tilewright.measure.peers.torch_engine import as_it_is  # noqa: E402
 
 _WARM_S = 0.05
 _CALLS_BEFORE = 5
@@ -32,7 +33,7 @@ def time(folder: Path, way: str, repeats: int) -> dict[str, Any]:
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     prepared = Prepared(folder)
-    module = TorchModule(prepared.graph).eval().cuda()
+    module = TorchModule(prepared.graph, as_it_is).eval().cuda()
     arrays = prepared.inputs
     given = [torch.from_numpy(arrays[name]).cuda() for name in prepared.graph.inputs]
     with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):

@@ -130,16 +130,22 @@ def _rows(placement: Placement) -> Iterator[Wish]:
 def _study(placement: Placement) -> Iterator[Wish]:
     """Seed 000's convolution along padding and height, in default settings, in those with channels
     last, and in TVM's."""
-    for operator in STUDIED:
-        texts = [("pad", pad, operator.replace("]", f",pad={pad}]")) for pad in range(4)]
-        heights = range(200, 261)
-        texts += [("h", h, operator.replace("h=225", f"h={h}")) for h in heights]
-        for parameter, value, text in texts:
-            labels = {"operator": operator, "parameter": parameter, "value": value}
-            workload = _operator(text, placement)
-            yield from _against_baseline(labels, workload, placement)
-            for candidate in _channels_last(workload, placement):
-                yield labels | {"setting": "channels last"}, workload, candidate
+    texts = [
+        (operator, "pad", pad, operator.replace("]", f",pad={pad}]"))
+        for operator in STUDIED
+        for pad in range(4)
+    ]
+    texts += [
+        (operator, "h", height, operator.replace("h=225", f"h={height}"))
+        for operator in STUDIED
+        for height in range(200, 261)
+    ]
+    for operator, parameter, value, text in texts:
+        labels = {"operator": operator, "parameter": parameter, "value": value}
+        workload = _operator(text, placement)
+        yield from _against_baseline(labels, workload, placement)
+        for candidate in _channels_last(workload, placement):
+            yield labels | {"setting": "channels last"}, workload, candidate
 
 
 def _channels_last(workload: Workload, placement: Placement) -> Iterator[Candidate]:

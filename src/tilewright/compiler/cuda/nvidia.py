@@ -317,7 +317,7 @@ class NvidiaDriver:
         return _MILLI * float(self._ask("cuEventElapsedTime", first, second))
 
     def captured(self, work: Callable[[], None]) -> Graph:
-        mode = self._library.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        mode = self._library.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._ask("cuStreamBeginCapture", self._streams[0], mode)
         try:
             work()
