@@ -54,7 +54,7 @@ PREPARED = ("checks", "defaults", "tuning", "study", "rows")
 PARTS = (*PREPARED, "power")
 MODEL = "H200"
 _MOST_S, _KERNEL_S, _RESERVE_S = 540.0, 120.0, 20.0
-_POWER_WINDOW_S = 2.0
+_POWER_WINDOW_S = 0.7
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import tilewright
 from helpers.commands.command_line import answer, call, know_machine, reference
+from helpers.commands.made_once import made_once
 from tilewright.core.weights import WEIGHTS, reference_in
 from tilewright.deploy.artifact import Artifact, ShapedArtifact
 
@@ -40,7 +41,10 @@ def saved(path: Path, text: str = ENCODER) -> Path:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An artifact for batches of 1 and 3 rows of 8 tokens."""
-    place = tmp_path_factory.mktemp("shapes")
+    return made_once(tmp_path_factory, "shapes", make)
+
+
+def make(place: Path) -> None:
     model = saved(place / "encoder.onnx")
     words = ("--batch", "1,3", "--shape", "tokens=8", "--budget", "0", "--out", place / "out")
     told = answer(place, "optimize", model, *words)
@@ -49,7 +53,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # the table at least is there once; whether others are depends on times
     table = 50 * 32 * 4
     assert told["size_bytes"] < sum(row["alone_bytes"] for row in told["shapes"]) - 0.9 * table
-    return place
 
 
 def inputs(rows: int, tokens: int = 8) -> dict[str, np.ndarray]:
