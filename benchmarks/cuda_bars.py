@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from cuda_shapes import drawn
-from pages import replace_between, table
+from pages import marks, replace_between, table
 from tilewright.compiler.operands import physical_operands
 from tilewright.core.events import Event, Note
 from tilewright.core.forms import CHANNELS_LAST, IMAGE_LAYOUTS, PLAIN, Form
@@ -455,7 +455,7 @@ def chosen(args: argparse.Namespace) -> int:
 def _tell(name: str, text: str, *, page: bool) -> None:
     print(text)
     if page:
-        replace_between(PAGE, (f"<!-- {name}: begin -->", f"<!-- {name}: end -->"), text)
+        replace_between(PAGE, marks(name), text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from card.archive import SIMULATED, lines
+from pages import PAGE_OF_CARDS, marks, replace_between
 from tilewright.compiler.cuda import nvidia
 from tilewright.compiler.cuda.compilers import Compiled, compiled_source
 from tilewright.compiler.cuda.driver import Driver
@@ -67,7 +68,10 @@ def main(arguments: Sequence[str]) -> None:
     elif given.command == "run":
         run(given)
     else:
-        sys.stdout.write(report(list(lines(given.file))))
+        text = report(list(lines(given.file)))
+        sys.stdout.write(text)
+        if given.page:
+            replace_between(PAGE_OF_CARDS, marks("networks"), text.rstrip())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     ran.add_argument("--rivals", nargs="*", choices=RIVALS, default=RIVALS)
     told = commands.add_parser("report")
     told.add_argument("file", type=Path)
+    told.add_argument("--page", action="store_true", help="write the table to the page")
     return parser
 
 

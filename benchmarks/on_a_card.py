@@ -37,6 +37,8 @@ from threading import Lock
 from typing import Any
 
 from card.archive import MOST_BYTES, SIMULATED, Archive, Prepared, Wanted, key_of, lines
+from pages import PAGE_OF_CARDS as PAGE
+from pages import marks, replace_between
 from tilewright.compiler.cuda import nvidia
 from tilewright.compiler.cuda.compilers import Compiled, compiled_source
 from tilewright.core.codec import convert, digest, to_builtins
@@ -69,7 +71,10 @@ def main(arguments: Sequence[str]) -> None:
     elif given.command == "report":
         from card.reporting import report
 
-        print("\n".join(report(list(lines(given.results)))))
+        text = "\n".join(report(list(lines(given.results))))
+        print(text)
+        if given.page:
+            replace_between(PAGE, marks("kernels"), text)
     else:
         from card.reporting import store
 
@@ -96,7 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     ran.add_argument("--on", default="cuda", choices=["cuda", SIMULATED])
     ran.add_argument("--seconds", type=float, default=_MOST_S)
     ran.add_argument("--jobs", type=int, default=1, help="kernels checked at a time")
-    commands.add_parser("report").add_argument("results", type=Path)
+    told = commands.add_parser("report")
+    told.add_argument("results", type=Path)
+    told.add_argument("--page", action="store_true", help="write the tables to the page")
     stored = commands.add_parser("store")
     stored.add_argument("results", type=Path)
     stored.add_argument("--db", required=True)

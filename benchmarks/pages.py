@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+PAGE_OF_CARDS = Path(__file__).parent.parent / "docs" / "benchmarks-on-a-card.md"
+"""What was measured on GPUs."""
+
+
+def marks(name: str) -> tuple[str, str]:
+    """The two marks of a text by its name."""
+    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""

@@ -5,7 +5,8 @@
     tilewright collect --op all --samples 350 --budget 20m --db collected.db
     python benchmarks/shipped_kernels.py --db collected.db
 
-Rows of this machine's device class go to src/tilewright/predict/data.
+Rows of this machine's device class go to src/tilewright/predict/data; those of a GPU, of a database
+that `on_a_card.py store` made, with --target 'cuda -model=H100'.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.core.records import Candidate, PlacementKey
-from tilewright.cost.floors import Peaks
-from tilewright.hardware.device import local_placement
-from tilewright.predict.collected import family_of, rows_of, write_rows
+from tilewright.cost.floors import Peaks, datasheet_peaks
+from tilewright.measure.targeting import placement_of
+from tilewright.predict.collected import family_of, rows_of, usable, write_rows
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 
@@ -46,14 +47,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--db", type=Path, required=True)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--target", default="llvm")
     arguments = parser.parse_args()
-    placement = local_placement(arguments.threads)
+    placement = placement_of(arguments.target, None, arguments.threads)
     with open_store(arguments.db) as store:
         workloads = {workload.key: workload for workload in store.workloads()}
-        rows = rows_of(store.stored_measurements(placement=placement.key), workloads)
-        peaks = Peaks(**{p.name: store.peak(placement.key, p.name) or 0.0 for p in fields(Peaks)})
+        found = rows_of(store.stored_measurements(placement=placement.key), workloads)
+        peaks = datasheet_peaks(placement.target) or Peaks(
+            **{p.name: store.peak(placement.key, p.name) or 0.0 for p in fields(Peaks)}
+        )
         days = store.measured_days(placement.key)
         repeats = repeats_of(store, placement.key)
+    rows, left_out = usable(found, placement)
+    print(left_out)
     DATA.mkdir(exist_ok=True)
     write_rows(DATA / f"{placement.key}.parquet", rows, placement, peaks, days, repeats)
     for family, count in Counter(family_of(row.workload) for row in rows).most_common():

@@ -7,6 +7,7 @@ names a kernel, and says with labels what it stands for.
 from __future__ import annotations
 
 import json
+import lzma
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -154,8 +155,10 @@ class Archive:
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a file; a last one that a kill cut short is left out."""
-    with path.open(encoding="utf-8") as file:
+    """The lines of a file, which may be packed (.xz); a last one that a kill cut short is left
+    out."""
+    packed = path.suffix == ".xz"
+    with lzma.open(path, "rt", encoding="utf-8") if packed else path.open(encoding="utf-8") as file:
         for line in file:
             if line.endswith("\n"):
                 yield json.loads(line)

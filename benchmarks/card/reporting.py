@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
@@ -12,6 +13,8 @@ from card.archive import lines
 from pages import table
 from tilewright.core.codec import convert
 from tilewright.core.records import Candidate, EnergyUse, Measurement
+from tilewright.core.targets import GPU_PIECE_BYTES
+from tilewright.core.units import format_bytes
 from tilewright.graph.workload import parse_workload
 from tilewright.hardware.cards import Card
 from tilewright.measure.accesses.cuda import placement_on
@@ -20,7 +23,10 @@ from tilewright.store import open_store
 
 Line = dict[str, Any]
 
+ALL = "all"
 _TUNED_S = 60.0
+_NO_KERNEL_S = 0.5e-6
+_FEW = 8
 
 
 def report(results: Sequence[Line]) -> Iterator[str]:
@@ -31,7 +37,7 @@ def report(results: Sequence[Line]) -> Iterator[str]:
         found = [line for line in results if line["part"] == part]
         if found:
             failures = sum("failure" in line for line in found)
-            yield f"\n## {part}: {len(found)} results, {failures} failures\n"
+            yield f"\n### {part}: {len(found)} results, {failures} failures\n"
             yield from tell(found, results)
 
 
@@ -49,22 +55,18 @@ def _checks(found: Sequence[Line], _results: Sequence[Line]) -> Iterator[str]:
 
 
 def _defaults(found: Sequence[Line], results: Sequence[Line]) -> Iterator[str]:
-    torch = {line["task"]: line for line in results if line["part"] == "torch"}
+    rivals = [_rivals(results, of) for of in ("samples_s", "anchor_s", "tf32_s")]
     rows: list[list[str]] = []
-    for network, batch in dict.fromkeys(
-        (_of(line, "network"), _of(line, "batch")) for line in found
-    ):
-        own = [it for it in found if (_of(it, "network"), _of(it, "batch")) == (network, batch)]
-        times_s = {(it["task"], _of(it, "setting")): _s(it) for it in own if "samples_s" in it}
-        tasks = dict.fromkeys(task for task, _ in times_s)
-        ours = {task: times_s.get((task, "default")) for task in tasks}
-        in_tf32 = {task: times_s.get((task, "tf32"), ours[task]) for task in tasks}
-        baselines = {task: times_s.get((task, "baseline")) for task in tasks}
-        whole = {task: _s(torch[task]) for task in tasks if "samples_s" in torch.get(task, {})}
-        anchors, allowed = (
-            {task: median(torch[task][of]) for task in tasks if of in torch.get(task, {})}
-            for of in ("anchor_s", "tf32_s")
-        )
+    asked = dict.fromkeys((_of(line, "network"), _of(line, "batch")) for line in found)
+    for network, batch in [*asked, *((ALL, batch) for batch in dict.fromkeys(b for _, b in asked))]:
+        own = [it for it in found if _of(it, "network") == network or network == ALL]
+        own = [it for it in own if _of(it, "batch") == batch and "samples_s" in it]
+        times_s = {(_of(it, "network"), it["task"], _of(it, "setting")): _s(it) for it in own}
+        tasks = dict.fromkeys(key[:2] for key in times_s)
+        ours = {task: times_s.get((*task, "default")) for task in tasks}
+        in_tf32 = {task: times_s.get((*task, "tf32"), ours[task]) for task in tasks}
+        baselines = {task: times_s.get((*task, "baseline")) for task in tasks}
+        whole, anchors, allowed = ({it: of.get(it[1]) for it in tasks} for of in rivals)
         ratios = [_ratio(other, ours) for other in (baselines, whole, anchors)]
         ratios += [_ratio(allowed, in_tf32), _ratio(ours, in_tf32)]
         rows.append([str(network), str(batch), str(len(tasks)), *ratios])
@@ -75,52 +77,84 @@ def _defaults(found: Sequence[Line], results: Sequence[Line]) -> Iterator[str]:
     yield table(columns, rows)
 
 
+def _rivals(results: Sequence[Line], of: str) -> dict[str, float]:
+    """PyTorch's seconds by task, where it starts a kernel: views cost it nothing, and are not
+    compared with copies."""
+    told = [line for line in results if line["part"] == "torch" and of in line]
+    times_s = {line["task"]: median(line[of]) for line in told}
+    return {task: seconds for task, seconds in times_s.items() if seconds > _NO_KERNEL_S}
+
+
 def _tuning(found: Sequence[Line], results: Sequence[Line]) -> Iterator[str]:
-    torch = {line["task"]: line for line in results if line["part"] == "torch"}
+    torch = _rivals(results, "samples_s")
     rows: list[list[str]] = []
+    firsts: dict[Any, float | None] = {}
+    bests: dict[Any, float] = {}
     for network in dict.fromkeys(_of(line, "network") for line in found):
-        own, spent_s, best = [it for it in found if _of(it, "network") == network], 0.0, {}
-        first: dict[str, float | None] = {}
+        own, spent_s = [it for it in found if _of(it, "network") == network], 0.0
         for line in sorted(own, key=lambda line: _of(line, "rank")):
             spent_s += line["wall_s"]
             if spent_s > _TUNED_S or "samples_s" not in line:
                 continue
-            first.setdefault(line["task"], _s(line))
-            best[line["task"]] = min(_s(line), best.get(line["task"], _s(line)))
-        rivals = {task: _s(torch[task]) for task in best if "samples_s" in torch.get(task, {})}
-        rows.append([str(network), str(len(best)), _ratio(first, best), _ratio(rivals, best)])
+            task = network, line["task"]
+            firsts.setdefault(task, _s(line))
+            bests[task] = min(_s(line), bests.get(task, _s(line)))
+    for network in [*dict.fromkeys(network for network, _ in bests), ALL]:
+        best = {task: each for task, each in bests.items() if network in (task[0], ALL)}
+        rivals = {task: torch.get(task[1]) for task in best}
+        rows.append([str(network), str(len(best)), _ratio(firsts, best), _ratio(rivals, best)])
     columns = ["network", "operators in 60 s", "default ÷ tuned", "PyTorch ÷ tuned"]
     yield table(columns, rows)
 
 
-def _study(found: Sequence[Line], _results: Sequence[Line]) -> Iterator[str]:
+_SETTINGS = {
+    "default": "default settings",
+    "channels last": "with channels last",
+    "baseline": "TVM's schedule",
+}
+
+
+def _study(found: Sequence[Line], results: Sequence[Line]) -> Iterator[str]:
+    """Few values one by one, with power; many as their range and the largest step."""
+    watts = {line["key"]: line["power_w"] for line in results if "power_w" in line}
     for operator in dict.fromkeys(_of(line, "operator") for line in found):
-        rows: dict[tuple[str, int], dict[str, str]] = {}
-        for line in found:
-            if _of(line, "operator") == operator and "samples_s" in line:
-                at = rows.setdefault((_of(line, "parameter"), _of(line, "value")), {})
-                at[_of(line, "setting")] = f"{_s(line) * 1e6:.1f}"
-        yield f"{operator}, µs\n"
-        shown = {
-            "default": "default settings",
-            "channels last": "with channels last",
-            "baseline": "TVM's schedule",
-        }
-        columns = ["parameter", "value", *shown.values()]
-        cells = (
-            [name, str(value), *(times.get(setting, "") for setting in shown)]
-            for (name, value), times in rows.items()
-        )
-        yield table(columns, list(cells))
+        own = [it for it in found if _of(it, "operator") == operator and "samples_s" in it]
+        for parameter in dict.fromkeys(_of(line, "parameter") for line in own):
+            mine = [line for line in own if _of(line, "parameter") == parameter]
+            values = sorted({_of(line, "value") for line in mine})
+            told = {(_of(line, "setting"), _of(line, "value")): line for line in mine}
+            yield f"\n{operator}, {parameter} {values[0]} to {values[-1]}\n"
+            rows: list[list[str]] = []
+            for setting, name in _SETTINGS.items():
+                lines_of = [told.get((setting, value)) for value in values]
+                times = [1e6 * _s(line) for line in lines_of if line is not None]
+                if not times:
+                    continue
+                if len(values) <= _FEW:
+                    cells = ["" if it is None else _time_and_power(it, watts) for it in lines_of]
+                else:
+                    steps = [max(a / b, b / a) for a, b in pairwise(times)]
+                    cells = [f"{min(times):.1f} to {max(times):.1f} µs", f"{max(steps):.2f}"]
+                rows.append([name, *cells])
+            several = ["range", "largest step"]
+            columns = ["settings", *(map(str, values) if len(values) <= _FEW else several)]
+            yield table(columns, rows)
+
+
+def _time_and_power(line: Line, watts: dict[str, float]) -> str:
+    power = f", {watts[line['key']]:.0f} W" if line["key"] in watts else ""
+    return f"{1e6 * _s(line):.1f} µs{power}"
 
 
 def _power(found: Sequence[Line], _results: Sequence[Line]) -> Iterator[str]:
     told = [line["power_w"] for line in found if "power_w" in line]
     reasons = dict.fromkeys(line["reason"] for line in found if "reason" in line)
-    exact = [it for it in found if it.get("measured_bytes")]
-    off = [it["measured_bytes"] / max(1, it["planned_bytes"]) for it in exact]
-    if off:
-        yield f"{len(off)} kernels took {median(off):.3f} of the planned memory, in the median"
+    taken = [it for it in found if it.get("measured_bytes")]
+    whole = [-(-it["planned_bytes"] // GPU_PIECE_BYTES) * GPU_PIECE_BYTES for it in taken]
+    same = sum(it["measured_bytes"] == size for it, size in zip(taken, whole, strict=True))
+    if taken:
+        pieces = format_bytes(GPU_PIECE_BYTES)
+        yield f"{same} of {len(taken)} kernels took the planned memory, in pieces of {pieces}\n"
     if told:
         yield f"{len(told)} kernels draw {min(told):.0f} to {max(told):.0f} W"
     yield from reasons

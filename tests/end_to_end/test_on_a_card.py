@@ -53,7 +53,7 @@ def test_the_whole_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     said = capsys.readouterr().out
     told = re.findall(r"^\| cuda_\w+ \| (\d+) \| (\d+) \| (\d+) \|", said, flags=re.MULTILINE)
     assert [sum(map(int, column)) for column in zip(*told, strict=True)] == [2, 0, 0]
-    assert "op:conv2d[c=3,h=225,k=3,out=32], µs" in said
+    assert "op:conv2d[c=3,h=225,k=3,out=32], pad 0 to 0" in said
     location = str(tmp_path / "card.db")
     main(["store", str(out), "--db", location])
     with open_store(location) as database:

@@ -54,6 +54,11 @@ class MemoryLevel:
     bytes_per_s: float = 0.0
 
 
+GPU_PIECE_BYTES = 2 << 20
+"""A GPU's driver gives its memory away in pieces of that size: so it was on an H100, for each of 67
+kernels."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchLimits:
     """What a GPU takes in one launch, and what one of its multiprocessors holds at a time.

@@ -15,6 +15,7 @@ from tilewright.core.forms import Form
 from tilewright.core.grouping import grouped
 from tilewright.core.predictions import METRICS, NetworkForecast, OperatorForecast, PredictResult
 from tilewright.core.records import Candidate, Placement
+from tilewright.core.targets import GPU_PIECE_BYTES
 from tilewright.cost.floors import datasheet_peaks, floor_s
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.tasks import Task
@@ -156,8 +157,12 @@ class Forecaster:
         return energies_j, why_none(kernels, energies_j)
 
     def _peak_bytes(self, plan: NetworkPlan, metrics: Sequence[str]) -> int | None:
+        """What the network holds at most; on a GPU, what its driver takes for that."""
         target = self.predictors.placement.target
-        return planned_memory(plan, target).peak_bytes if "memory" in metrics else None
+        if "memory" not in metrics:
+            return None
+        piece = GPU_PIECE_BYTES if target.launch is not None else 1
+        return -(-planned_memory(plan, target).peak_bytes // piece) * piece
 
     def kernels(self, kernels: Sequence[Kernel]) -> list[Estimate]:
         """The best answer there is for each: this very kernel measured, its neighbours in size, the

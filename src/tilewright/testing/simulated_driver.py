@@ -108,6 +108,10 @@ class SimulatedDriver:
         self._execute_all()
         array.reshape(-1).view(np.uint8)[...] = self._bytes(memory)
 
+    def copy(self, goal: Memory, source: Memory) -> None:
+        content = self._bytes(source)
+        self._ask([lambda: self._write(goal, content)])
+
     def fill(self, memory: Memory, byte: int, stream: Stream = None) -> None:
         self._do(partial(self._write, memory, np.uint8(byte)))
 

@@ -96,7 +96,7 @@ class CudaBindings:
         ctypes.memmove(goal, source, size)
         return ()
 
-    _cuMemcpyDtoHAsync = _cuMemcpyHtoDAsync
+    _cuMemcpyDtoHAsync = _cuMemcpyDtoDAsync = _cuMemcpyHtoDAsync
 
     def _cuMemsetD8Async(self, goal: int, byte: int, size: int, _stream: str) -> tuple[()]:
         ctypes.memset(goal, byte, size)

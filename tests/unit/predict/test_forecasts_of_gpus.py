@@ -24,7 +24,9 @@ from tilewright.testing.implementations import made_up_placement
 
 
 @pytest.fixture(autouse=True)
-def offered(tmp_path: Path) -> Generator[None]:
+def offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """A simulated H100, of which no rows came along."""
+    monkeypatch.setattr("tilewright.predict.modelling.shipped_data", tuple)
     with offering(tmp_path / "offered", POINTS):
         yield
 

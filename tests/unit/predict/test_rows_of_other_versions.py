@@ -53,6 +53,7 @@ CHANGES: dict[str, tuple[Changed, str]] = {
 @pytest.fixture(autouse=True)
 def offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
     monkeypatch.setattr("tilewright.predict.family_models.DEFAULT_TREES", SMALL)
+    monkeypatch.setattr("tilewright.predict.modelling.shipped_data", tuple)
     with offering(tmp_path / "offered", POINTS):
         yield
 

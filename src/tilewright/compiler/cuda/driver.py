@@ -112,6 +112,10 @@ class Driver(Protocol):
         """Copy into an array, and wait for it. Raises ValueError where sizes differ."""
         ...
 
+    def copy(self, goal: Memory, source: Memory) -> None:
+        """Copy what lies on the GPU to another place there, as many bytes as that has."""
+        ...
+
     def fill(self, memory: Memory, byte: int, stream: Stream = None) -> None:
         """Set each byte."""
         ...

@@ -272,6 +272,11 @@ class NvidiaDriver:
             self._ask("cuMemcpyDtoHAsync", goal, memory.address, array.nbytes, stream)
         self._ask("cuStreamSynchronize", self._streams[0])
 
+    def copy(self, goal: Memory, source: Memory) -> None:
+        if goal.bytes:
+            places = goal.address, source.address
+            self._ask("cuMemcpyDtoDAsync", *places, goal.bytes, self._streams[0])
+
     def fill(self, memory: Memory, byte: int, stream: Stream = None) -> None:
         if memory.bytes:
             on = stream or self._streams[0]

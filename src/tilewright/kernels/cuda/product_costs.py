@@ -215,6 +215,13 @@ class _Accesses:
         return np.clip(beside, 1.0, product.taps)
 
     @property
+    def apart(self) -> Column:
+        """How often a sector of the results is written: once for each of the neighbours that a
+        thread has but cannot write together, since lines of the result begin anywhere."""
+        beside = np.minimum(VECTOR, self.tiles.thread_fast)
+        return beside / np.minimum(beside, self.product.vector)
+
+    @property
     def shared_bytes(self) -> Column:
         """What a warp moves through shared memory in a step, in time of whole lines."""
         lines = self.by.lines(self.tiles)
@@ -262,7 +269,7 @@ def _product_blocks(workload: Workload, memory: _Accesses, target: Target) -> Bl
         element=by.element,
         instructions=warps * issued,
         shared_traffic_bytes=warps * steps * memory.shared_bytes,
-        traffic_bytes=steps * memory.loaded_bytes + written / blocks,
+        traffic_bytes=steps * memory.loaded_bytes + memory.apart * written / blocks,
         steps=1.0 + (steps - 1) * waiting,
         memory_bytes=memory.read_bytes + written,
     )

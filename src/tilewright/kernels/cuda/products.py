@@ -46,7 +46,7 @@ from tilewright.kernels.ports import Ports
 _TILES, _DEPTHS, _SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256), (8, 16, 32), (1, 2, 4, 8, 16, 32)
 _SMALLEST_TILE = 8
 _THREAD_TILES = (1, 2, 4, 8)
-_MOST_THREADS, _MOST_SUMS, _MOST_FETCHED = 512, 64, 32
+_MOST_THREADS, _MOST_SUMS, _MOST_FETCHED = 256, 64, 32
 """Of a block; of a thread, in registers and on their way to shared memory."""
 FLOATS = frozenset({"float32", "float16", "bfloat16"})
 MOST_ELEMENTS = 2**31
