@@ -16,8 +16,8 @@ from tilewright.cli.flags import (
     ChoiceFlags,
     ModelOrArtifactFlags,
     SharedFlags,
-    names_in,
 )
+from tilewright.cli.precision_flags import names_in
 from tilewright.cli.work import Work, working
 from tilewright.core.comparisons import CompareResult, CompareRow
 from tilewright.core.errors import ModelError, NegativeVerdict, UsageError

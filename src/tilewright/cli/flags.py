@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from cyclopts import Group, Parameter
 
+from tilewright.cli.precision_flags import MODEL, PrecisionFlag, names_in
 from tilewright.core.arguments import error_of
 from tilewright.core.errors import UsageError
 
@@ -20,11 +21,9 @@ if TYPE_CHECKING:
 Format = Literal["table", "json", "csv", "md"]
 Settings = Literal["default", "best", "shipped"]
 Islands = Literal["run", "refuse"]
-Precision = Literal["float32", "bfloat16", "auto"]
 
 _EXTENT = re.compile(r"0*[1-9][0-9]{0,11}")
 _SHARED = Group("Shared flags", sort_key=20)
-_MODEL = Group("Model and target", sort_key=10)
 
 
 def _an_error(_type: type, value: str | None) -> None:
@@ -41,8 +40,8 @@ MaxError = Annotated[
         validator=_an_error,
         help="Largest error allowed in an output, relative to its largest value, or the least "
         "ratio of its signal to noise, 30dB. Implementations with a larger error bound are not "
-        "used [default: 1e-4, with --precision bfloat16 2e-2, for networks on codes of 8 bits "
-        "3e-2].",
+        "used [default: 1e-4, with --precision bfloat16 2e-2, int8 1e-1, for networks on codes of "
+        "8 bits 3e-2].",
     ),
 ]
 Budget = Annotated[
@@ -189,14 +188,14 @@ class TargetFlag(_Checked):
     target: Annotated[
         str,
         Parameter(
-            group=_MODEL,
+            group=MODEL,
             help="llvm (this CPU), cuda (an NVIDIA GPU), a TVM target string, or rpc:KEY (remote "
             "boards).",
         ),
     ] = "llvm"
     tracker: Annotated[
         str | None,
-        Parameter(group=_MODEL, help="HOST:PORT of the TVM RPC tracker that knows rpc:KEY."),
+        Parameter(group=MODEL, help="HOST:PORT of the TVM RPC tracker that knows rpc:KEY."),
     ] = None
 
 
@@ -207,7 +206,7 @@ class ArtifactFlags:
 
     verify: Annotated[
         bool,
-        Parameter(group=_MODEL, help="Check the files of an artifact by their hashes."),
+        Parameter(group=MODEL, help="Check the files of an artifact by their hashes."),
     ] = True
 
 
@@ -225,7 +224,7 @@ class AnyShapesFlags(TargetFlag):
     shape: Annotated[
         tuple[str, ...],
         Parameter(
-            group=_MODEL,
+            group=MODEL,
             help="Shape of an input, NAME=1,3,224,224, or size of a named axis, NAME=128; repeat "
             "for several.",
             negative="",
@@ -237,7 +236,7 @@ class AnyShapesFlags(TargetFlag):
     islands: Annotated[
         Islands,
         Parameter(
-            group=_MODEL,
+            group=MODEL,
             help="What becomes of nodes that cannot be compiled: ONNX Runtime runs them, or the "
             "model is refused.",
         ),
@@ -254,7 +253,7 @@ class ModelFlags(AnyShapesFlags):
     """What can be said about a MODEL beside its name."""
 
     batch: Annotated[
-        int | None, Parameter(group=_MODEL, help="Replaces the first axis of the inputs.")
+        int | None, Parameter(group=MODEL, help="Replaces the first axis of the inputs.")
     ] = None
 
     def options(self, seed: int) -> ModelOptions:
@@ -268,27 +267,12 @@ class ModelFlags(AnyShapesFlags):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class PrecisionFlag:
-    """In which precision a MODEL may be computed."""
-
-    precision: Annotated[
-        Precision,
-        Parameter(
-            group=_MODEL,
-            help="The coarsest type in which float32 may be multiplied and stored; sums stay in "
-            "float32. With auto each tensor gets a type, within --max-error.",
-        ),
-    ] = "float32"
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
 class PredictedModelFlags(PrecisionFlag, ModelFlags):
     """What can be said about a MODEL whose time is predicted."""
 
     def options(self, seed: int) -> ModelOptions:
         """See `ModelFlags.options`."""
-        return replace(super().options(seed), precision=self.precision)
+        return replace(super().options(seed), **self.said)
 
 
 @Parameter(name="*")
@@ -299,7 +283,7 @@ class ComputingFlags(PrecisionFlag):
     libraries: Annotated[
         str,
         Parameter(
-            group=_MODEL,
+            group=MODEL,
             help="Libraries that may compute a task where they were measured to be faster, "
             "separated by commas: onnxruntime.",
             show_default=False,
@@ -315,7 +299,7 @@ class CompiledModelFlags(ComputingFlags, ModelFlags):
     def options(self, seed: int) -> ModelOptions:
         """See `ModelFlags.options`."""
         libraries = names_in(self.libraries)
-        return replace(super().options(seed), libraries=libraries, precision=self.precision)
+        return replace(super().options(seed), libraries=libraries, **self.said)
 
 
 @Parameter(name="*")
@@ -326,7 +310,7 @@ class ShapesFlags(ComputingFlags, AnyShapesFlags):
     batch: Annotated[
         str | None,
         Parameter(
-            group=_MODEL,
+            group=MODEL,
             help="Replaces the first axis of the inputs; with several numbers, 1,4,16, the "
             "artifact takes each, and those between them padded. Likewise several sizes of an "
             "axis, --shape NAME=32,64.",
@@ -335,7 +319,7 @@ class ShapesFlags(ComputingFlags, AnyShapesFlags):
     pad: Annotated[
         tuple[str, ...],
         Parameter(
-            group=_MODEL,
+            group=MODEL,
             help="Named axis with several sizes along which inputs may be padded with zeros.",
             negative="",
             consume_multiple=False,
@@ -382,7 +366,7 @@ class ShapesFlags(ComputingFlags, AnyShapesFlags):
             seed=seed,
             islands=self.islands,
             libraries=names_in(self.libraries),
-            precision=self.precision,
+            **self.said,
         )
         if len(batches) < 2 and not axes:
             if self.pad:
@@ -461,11 +445,6 @@ class ForecastChoiceFlags(ChoiceFlags):
             help="Settings of the kernels: our defaults, the best known per task, or those shipped."
         ),
     ] = "default"
-
-
-def names_in(text: str) -> tuple[str, ...]:
-    """The names between commas, each once."""
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 def read_sizes(flag: str, text: str | None) -> tuple[int, ...]:

@@ -14,7 +14,6 @@ from tilewright.cli.flags import (
     MaxError,
     ShapesFlags,
     SharedFlags,
-    names_in,
 )
 from tilewright.cli.work import Work, working
 from tilewright.core import errors, results
@@ -25,45 +24,12 @@ if TYPE_CHECKING:
 MODEL_HELP = "An .onnx or .pt2 file, zoo:NAME, hf:NAME, torch:MODULE:NAME, op:conv2d[...]."
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixingFlags:
-    """What can be said about the choice of a type for each tensor."""
-
-    keep: Annotated[
-        str,
-        Parameter(
-            help="With --precision auto, nodes and tensors that stay in float32, separated by "
-            "commas: float32:NAME,…",
-            show_default=False,
-        ),
-    ] = ""
-    calibration: Annotated[
-        Path | None,
-        Parameter(
-            help="With --precision auto, an .npz file of inputs by the network's names on which "
-            "noise is measured and results are judged.",
-        ),
-    ] = None
-
-    def names(self) -> tuple[str, ...]:
-        """What is kept; a type holds for the names that follow it."""
-        found: list[str] = []
-        kind = ""
-        for each in names_in(self.keep):
-            named, colon, _ = each.partition(":")
-            kind = named if colon else kind
-            found.append(each if colon or not kind else f"{kind}:{each}")
-        return tuple(found)
-
-
 def optimize(
     model: Annotated[str, Parameter(help=MODEL_HELP)],
     /,
     *,
     budget: Budget = "10m",
     max_error: MaxError = None,
-    mixing: MixingFlags = MixingFlags(),
     model_flags: ShapesFlags = ShapesFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
@@ -81,8 +47,6 @@ def optimize(
             "out": flags.out,
             "options": options,
             "max_error": max_error,
-            "keep": mixing.names(),
-            "calibration": mixing.calibration,
         }
         if model_flags.cache is not None:
             tokens = model_flags.tokens or 64

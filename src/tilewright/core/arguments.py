@@ -13,7 +13,7 @@ from operator import index
 from pathlib import Path
 from typing import Any, SupportsFloat, TypeVar, cast
 
-from tilewright.core.errors import UsageError
+from tilewright.core.errors import UsageError, quoted
 
 Text = str | os.PathLike[str]
 """A path as people write it; `~` is the home folder."""
@@ -85,6 +85,20 @@ def counts_of(value: object, name: str, least: int = 0) -> tuple[int, ...]:
 def truth_of(value: object, name: str) -> bool:
     """True or False."""
     return one_of(value, name, bool, "True or False")
+
+
+def kept_names(wishes: object, kind: str = "float32") -> tuple[str, ...]:
+    """The names of `float32:NAME`, of one wish or several. Raises UsageError for other types."""
+    given = texts_of(wishes, "keep")
+    for wish in given:
+        found, _, name = wish.partition(":")
+        if found != kind or not name:
+            raise UsageError(
+                f"{wish!r} cannot be kept: no kernels keep what others compute in {quoted(found)}",
+                hint=f"Write {kind}:NAME, with the name of a node or a tensor; {kind} is the "
+                "only type that is known here.",
+            )
+    return tuple(wish.partition(":")[2] for wish in given)
 
 
 def error_of(value: object, name: str = "max_error") -> float:

@@ -25,7 +25,7 @@ from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import PEERS, Peer, Tensors, make_peer, mode_of
 from tilewright.measure.reference import REFERENCE, checking_placement, peer_beside
 from tilewright.models import ModelOptions
-from tilewright.models.loaded import PreparedNetwork
+from tilewright.models.loaded import ON_CODES, PreparedNetwork
 from tilewright.report import islands
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
 from tilewright.store.base import Store
@@ -38,11 +38,12 @@ _OTHERWISE = ("onnxruntime", "openvino", "torch")
 
 @dataclass(slots=True)
 class _Started:
-    """A peer with the network loaded, in fp32 or in its `default` precision, and what it computed.
-    `rel_error` is that of its outputs, relative to the largest value of each."""
+    """A peer with the network loaded, in a precision, perhaps its `default` one, and what it
+    computed. `rel_error` is that of its outputs, relative to the largest value of each."""
 
     label: str
     peer: Peer
+    precision: str
     default: bool
     outputs: Tensors = field(default_factory=dict[str, Array])
     rel_error: float | None = None
@@ -52,8 +53,10 @@ _IN_ROWS: Mapping[Precision, str] = {
     "float32": OUR_PRECISION,
     "bfloat16": "bf16",
     "auto": "bf16",
+    "int8": "int8",
 }
 """How rows name our precisions."""
+_CODES = _IN_ROWS[ON_CODES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,11 +155,15 @@ class Comparer:
         inputs: dict[str, Array],
         skipped: dict[str, str],
     ) -> list[_Started]:
-        """Started peers that have run once: each in fp32, and once more by default where that is
-        something else."""
+        """Started peers that have run once: each in fp32, once more by default where that is
+        something else, and on the codes that were calibrated for ours."""
         started: list[_Started] = []
+        plain = network.model.onnx_path
+        files = {"fp32": plain, "default": plain}
+        if network.model.quantized is not None:
+            files[_CODES] = network.model.quantized.path
         for name in self.peers:
-            for request in ("fp32", "default"):
+            for request, file in files.items():
                 peer = peer_beside(worker, name)
                 reason = peer.available()
                 if reason is not None:
@@ -165,13 +172,14 @@ class Comparer:
                 stack.callback(peer.stop)
                 threads, cpus = self.placement.resources.threads, self.placement.binding.cpus
                 try:
-                    peer.start(network.model.onnx_path, threads, cpus, request)
+                    peer.start(file, threads, cpus, "fp32" if request == "fp32" else "default")
                     default = request == "default"
                     if default and peer.precision == OUR_PRECISION:
                         peer.stop()
-                        break
+                        continue
+                    precision = _CODES if request == _CODES else peer.precision
                     started.append(
-                        _Started(f"{name} {request}", peer, default, outputs=peer.run(inputs))
+                        _Started(f"{name} {request}", peer, precision, default, peer.run(inputs))
                     )
                 except TargetError as error:
                     skipped[f"{name} ({network.model.name})"] = error.message
@@ -215,7 +223,7 @@ class Comparer:
         return CompareRow(
             model=network.model.name,
             peer=engine.name,
-            precision=engine.precision,
+            precision=started.precision,
             own_precision=_IN_ROWS[network.precision],
             threads=self.placement.resources.threads,
             latency_s=timing.latency_s,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from tilewright.core.arguments import kept_names
 from tilewright.core.errors import NegativeVerdict, UsageError, close_matches, quoted
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.grouping import grouped
@@ -16,7 +17,6 @@ from tilewright.core.records import NetworkCheck, Placement
 from tilewright.core.solutions import PICOSECONDS
 from tilewright.core.units import format_seconds
 from tilewright.deploy.bisecting import ROUNDING
-from tilewright.deploy.calibration import NoiseInputs, noise_inputs
 from tilewright.deploy.racing import Race
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.plan import NetworkPlan
@@ -24,6 +24,7 @@ from tilewright.graph.plan_result import PlanResult
 from tilewright.kernels.base import Coarse
 from tilewright.kernels.registry import implementation
 from tilewright.measure.noise import measured_noise
+from tilewright.models.calibration import NoiseInputs, noise_inputs
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.mixture import Mixture
 from tilewright.search.graph_search import CHOSEN
@@ -54,8 +55,9 @@ class Mixing:
     def __post_init__(self) -> None:
         """Measure the noise of every cause."""
         network, request = self.network, self.request
-        kept = kept_single(network.fused, request.keep)
-        self.inputs = noise_inputs(network.model.graph, request.calibration, request.seed)
+        options = request.options
+        kept = kept_single(network.fused, options.keep)
+        self.inputs = noise_inputs(network.model.graph, options.calibration, request.seed)
         if not self.inputs.given:
             self.events(
                 Note(
@@ -180,7 +182,7 @@ class Mixing:
             )
 
 
-def kept_single(network: FusedNetwork, wishes: Sequence[str]) -> frozenset[str]:
+def kept_single(network: FusedNetwork, wishes: str | Sequence[str]) -> frozenset[str]:
     """The tensors that stay in single precision because people named them, `float32:NAME`, or
     nodes that read or write them. Raises UsageError for other types and unknown names."""
     graph, kept = network.graph, set[str]()
@@ -192,14 +194,7 @@ def kept_single(network: FusedNetwork, wishes: Sequence[str]) -> frozenset[str]:
             for tensor in (*call.inputs, call.output)
         ]
     )
-    for wish in wishes:
-        kind, _, name = wish.partition(":")
-        if kind != _SINGLE or not name:
-            raise UsageError(
-                f"{wish!r} cannot be kept: no kernels keep what others compute in {quoted(kind)}",
-                hint=f"Write {_SINGLE}:NAME, with the name of a node or a tensor; {_SINGLE} is the "
-                "only type that is known here.",
-            )
+    for name in kept_names(wishes):
         if name not in around and name not in graph.types:
             known = [*around, *graph.types]
             raise UsageError(

@@ -29,9 +29,10 @@ from tilewright.graph.tasks import Task
 from tilewright.kernels import registry, search_space
 from tilewright.kernels.island import SPEC
 from tilewright.measure import targeting
-from tilewright.models import ModelOptions
-from tilewright.models.loaded import PreparedNetwork
-from tilewright.plan.preparation import prepare
+from tilewright.models import ModelOptions, loading
+from tilewright.models.loaded import ON_CODES, OnnxReference, PreparedNetwork
+from tilewright.models.quantizing import QUANTIZED
+from tilewright.plan.preparation import prepare, prepare_loaded
 from tilewright.report import islands
 from tilewright.store.known_candidates import PlanOfBefore, shipping_key
 
@@ -71,7 +72,13 @@ class OpenedArtifact:
         """
         source, manifest = self.manifest.source, self.manifest
         allowed = targeting.allowing(placement, source.options)
-        network = prepare(source.model, source.options, allowed)
+        if source.precision == ON_CODES:
+            usual = replace(source.options, precision=ModelOptions().precision)
+            file = OnnxReference(path=(self.folder / QUANTIZED).absolute())
+            model = loading.with_codes(loading.load(source.model, usual), file)
+            network = prepare_loaded(model, source.options, allowed)
+        else:
+            network = prepare(source.model, source.options, allowed)
         types = network.model.graph.types
         inputs = [(name, types[name].shape, types[name].dtype) for name in network.graph.inputs]
         known = [(port.name, port.shape, port.dtype) for port in manifest.inputs]

@@ -37,7 +37,8 @@ from tilewright.measure import network_timing, targeting
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer, TimeSpent
 from tilewright.measure.circumstances import kernel_protocol
-from tilewright.models.loaded import PreparedNetwork
+from tilewright.models.calibration import noise_inputs
+from tilewright.models.loaded import ON_CODES, PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.search.context import Counts, SearchContext
 from tilewright.search.graph_search import CHOSEN, RECONSIDERED
@@ -147,14 +148,8 @@ def _coarse_enough(request: OptimizeRequest, graph: Graph) -> OptimizeRequest:
 
 
 def _check_mixing(request: OptimizeRequest) -> None:
-    """Raise UsageError for what has to do with types of tensors where these are not chosen, and for
-    a choice that nothing would be done with."""
+    """Raise UsageError for a choice of types that nothing would be done with."""
     mixed = request.options.precision == MIXED
-    if not mixed and (request.keep or request.calibration is not None):
-        raise UsageError(
-            "what is kept in single precision, and calibration inputs, belong to a choice of types",
-            hint=f"Add --precision {MIXED}.",
-        )
     if mixed and (request.graph is None or request.only_predicted):
         raise UsageError(
             "a type for each tensor is a choice over the whole graph, of a network that is built",
@@ -368,8 +363,12 @@ class _Work:
             return [dict(each) for each in self.mixing.inputs.judged]
         if self.placement.precision == "float32":
             return []
+        options, graph = self.request.options, self.network.model.graph
+        if self.placement.precision == ON_CODES:
+            inputs = noise_inputs(graph, options.calibration, options.seed)
+            return [dict(each) for each in inputs.judged]
         seeds = range(self.request.seed, self.request.seed + _JUDGED)
-        return [random_inputs(self.network.model.graph, seed) for seed in seeds]
+        return [random_inputs(graph, seed) for seed in seeds]
 
     def _with_graph(
         self, result: OptimizeResult, plans: Sequence[PlanResult], race: Race

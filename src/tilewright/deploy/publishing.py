@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -38,11 +39,15 @@ from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.kernels.island import NAME
 from tilewright.models.loaded import PreparedNetwork
+from tilewright.models.quantizing import QUANTIZED
 from tilewright.models.source import is_model_file
 
 REPORT = "report.html"
 DRAWING = "layouts.onnx"
-FILES = (LIBRARY, *LIBRARIES.values(), WEIGHTS, REPORT, DRAWING, MANIFEST)
+FILES = (
+    *(LIBRARY, *LIBRARIES.values(), WEIGHTS, REPORT, DRAWING),
+    *(QUANTIZED, f"{QUANTIZED}.data", MANIFEST),
+)
 """The files of an artifact, in the order in which they appear."""
 _STAGING = ".staging-"
 _PACKAGES = ("tilewright", "apache-tvm", "apache-tvm-ffi")
@@ -166,6 +171,11 @@ def write_manifest(race: Race, result: OptimizeResult) -> None:
         versions={name: version(name) for name in (*_PACKAGES, *_engines(plan))},
         result=asdict(result),
     )
+    if network.model.quantized is not None and folder != request.folder:
+        made = network.model.quantized.path
+        with attempting(f"write to {folder}"):
+            for path in made.parent.glob(f"{made.name}*"):
+                shutil.copyfile(path, folder / path.name)
     _write(folder, manifest)
 
 

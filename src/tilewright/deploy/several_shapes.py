@@ -17,7 +17,7 @@ from msgspec import structs
 
 from tilewright.core import weights
 from tilewright.core.artifacts import ShapesResult
-from tilewright.core.errors import ModelError
+from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.output_files import attempting, replacing
 from tilewright.core.records import Placement
@@ -42,6 +42,7 @@ from tilewright.graph.inputs import input_ranges, random_inputs
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.measure import checking, targeting
+from tilewright.models.loaded import ON_CODES
 from tilewright.plan.preparation import prepare
 from tilewright.report import displays
 from tilewright.search.levels import OptimizeRequest
@@ -125,6 +126,11 @@ def ship_each(
 ) -> list[MadeShape]:
     """An artifact for each shape, below `folder`, made one after the other; each packs its weights
     as those before it, the first one as those after it would, where that costs little."""
+    if any(request.options.precision == ON_CODES for _, request in shapes):
+        raise UsageError(
+            "networks are put on codes of eight bits in one shape only",
+            hint="Leave out --precision, or give one shape.",
+        )
     made: list[MadeShape] = []
     later = [
         prepare(request.model, request.options, targeting.allowing(placement, request.options)).plan

@@ -21,7 +21,7 @@ from tilewright.measure.accesses import cuda
 from tilewright.measure.accesses.here import DESCRIBED, HERE, cannot_run
 from tilewright.measure.accesses.registry import access_to, accesses
 from tilewright.measure.circumstances import Circumstances
-from tilewright.models.loaded import ModelOptions
+from tilewright.models.loaded import ON_CODES, ModelOptions
 from tilewright.store.base import Store
 
 
@@ -74,7 +74,12 @@ def allowing(placement: Placement, options: ModelOptions) -> Placement:
     allowed = _with_libraries(placement, texts_of(options.libraries, "libraries"))
     if options.precision == "float32":
         return allowed
-    if not half_lanes(placement.target):
+    if options.precision == ON_CODES and placement.target.kind not in CPU:
+        raise errors.TargetError(
+            f"networks are put on codes of eight bits for CPUs, not for {placement.target.model}",
+            hint="Leave out --precision, or --target.",
+        )
+    if options.precision != ON_CODES and not half_lanes(placement.target):
         raise errors.TargetError(
             f"{placement.target.model} has no products of {options.precision} that kernels use",
             hint="It takes a CPU with AVX512-BF16. Leave out --precision.",

@@ -7,10 +7,12 @@ people bring go through `tilewright.models.contained`, which runs this module as
 
 from __future__ import annotations
 
+import logging
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,8 @@ from tilewright.core.child import serve
 from tilewright.graph.network import Array
 from tilewright.models.decoder import DecoderRoles
 from tilewright.models.function_bodies import expanded
-from tilewright.models.onnx_model import OLDEST_OPSET, check_model
+from tilewright.models.onnx_file import load_saved, save_onnx
+from tilewright.models.onnx_model import OLDEST_OPSET, check_model, opset_of
 
 _UNWANTED = ["MatMulAddFusion", "ConstantSharing", "PadFusion", "NhwcTransformer"]
 _SILENT = 4
@@ -32,6 +35,9 @@ _KEEP_SHAPE = ("Abs", "Cast", "CastLike", "Cos", "Exp", "Identity", "Log", "Neg"
 _INFERRED = "unk__"
 _DEEPEST = 8
 """Bodies of functions may call functions."""
+_PER_CHANNEL = 13
+"""The first operator set whose DequantizeLinear has a scale per channel."""
+_ONE_FILE_BYTES = 1 << 30
 
 
 def fold(source: str, target: str) -> bool:
@@ -191,6 +197,34 @@ def decode(source: str, decoder: DecoderRoles, parts: Sequence[Array]) -> list[A
     return logits
 
 
+def quantize(
+    source: str, target: str, inputs: Sequence[Mapping[str, Array]], nodes: Sequence[str]
+) -> None:
+    """Write the model with some of its nodes, by name, between DequantizeLinear and QuantizeLinear:
+    weights `int8`, one scale per channel; activations `uint8` whose zero point is 0, or 128 where
+    there are negative ones, by the least and the largest value that the inputs cause."""
+    quantization: Any = import_module("onnxruntime.quantization")
+    logging.disable(logging.WARNING)
+    model = load_saved(Path(source))
+    size_bytes = model.ByteSize()
+    if (opset_of(model) or _PER_CHANNEL) < _PER_CHANNEL:
+        model = onnx.version_converter.convert_version(model, _PER_CHANNEL)
+        save_onnx(model, Path(source))
+    feeds = iter(inputs)
+    quantization.quantize_static(
+        source,
+        target,
+        SimpleNamespace(get_next=lambda: next(feeds, None)),
+        op_types_to_quantize=sorted({n.op_type for n in model.graph.node if n.name in nodes}),
+        nodes_to_quantize=[*nodes],
+        per_channel=True,
+        activation_type=quantization.QuantType.QUInt8,
+        weight_type=quantization.QuantType.QInt8,
+        use_external_data_format=size_bytes > _ONE_FILE_BYTES,
+        extra_options={"ActivationRestrictedAsymmetric": True},
+    )
+
+
 def _ready() -> None:
     """Everything is imported: what takes long from here on is the model's doing."""
 
@@ -212,5 +246,5 @@ def _limited(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 if __name__ == "__main__":
-    works = (fold, inline, convert, infer, judge, decode)
+    works = (fold, inline, convert, infer, judge, decode, quantize)
     serve({"ready": _ready, **{work.__name__: _limited(work) for work in works}})

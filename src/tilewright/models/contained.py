@@ -7,7 +7,7 @@ model is at fault, and the next one gets a new process. See docs/decisions/0034.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -114,9 +114,25 @@ def decoded(path: Path, decoder: DecoderRoles, parts: Sequence[Array]) -> list[A
     return _answer("decode", str(path.absolute()), decoder, [*parts], size_bytes=size_bytes)
 
 
-def _answer(task: str, *arguments: Any, size_bytes: int = 0) -> Any:
+def quantize(
+    source: Path,
+    target: Path,
+    inputs: Sequence[Mapping[str, Array]],
+    nodes: Sequence[str],
+    size_bytes: int,
+) -> None:
+    """Write the model at `source` to `target` with some of its nodes, by name, on codes that are
+    calibrated on inputs by name. Raises ModelError where ONNX Runtime cannot do that."""
+    given = str(source), str(target), [dict(each) for each in inputs], list(nodes)
+    patience_s = _PATIENCE_S * (1 + len(inputs))
+    _answer("quantize", *given, size_bytes=size_bytes, patience_s=patience_s)
+
+
+def _answer(
+    task: str, *arguments: Any, size_bytes: int = 0, patience_s: float = _PATIENCE_S
+) -> Any:
     try:
-        return _asked(task, *arguments, size_bytes=size_bytes)
+        return _asked(task, *arguments, size_bytes=size_bytes, patience_s=patience_s)
     except ChildOutOfMemory:
         raise ModelError(f"{_DOING[task]} takes too much memory") from None
     except RemoteError as error:
@@ -124,11 +140,11 @@ def _answer(task: str, *arguments: Any, size_bytes: int = 0) -> Any:
         raise ModelError(f"{_FAULTS[task]}: {printable(said)}") from None
 
 
-def _asked(task: str, *arguments: Any, size_bytes: int) -> Any:
+def _asked(task: str, *arguments: Any, size_bytes: int, patience_s: float = _PATIENCE_S) -> Any:
     """What the process answers. Raises ModelError where it crashed or took too long."""
     child = _process(os.getpid())
     memory_bytes = _MEMORY_BYTES + _COPIES * size_bytes
-    patience_s = _PATIENCE_S + _PATIENCE_S_PER_BYTE * size_bytes
+    patience_s += _PATIENCE_S_PER_BYTE * size_bytes
     try:
         child.request(("ready",), _START_S)
         return child.request((task, *arguments, memory_bytes), patience_s)
@@ -150,6 +166,7 @@ _DOING = {
     "infer": "inferring the shapes of the model",
     "judge": "asking ONNX Runtime about an island",
     "decode": "running the decoder with ONNX Runtime",
+    "quantize": "quantizing the model with ONNX Runtime",
 }
 _FAULTS = {
     "inline": "the functions in the model cannot be taken",
@@ -157,6 +174,7 @@ _FAULTS = {
     "infer": "the shapes in the model do not fit together",
     "judge": "the model is refused",
     "decode": "ONNX Runtime does not run the decoder",
+    "quantize": "ONNX Runtime does not quantize the model",
 }
 
 

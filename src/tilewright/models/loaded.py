@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from tilewright.core.arguments import count_of, counts_of, named_of, one_of, texts_of
+from tilewright.core.arguments import (
+    Text,
+    count_of,
+    counts_of,
+    kept_names,
+    named_of,
+    one_of,
+    path_or_none,
+    texts_of,
+)
 from tilewright.core.errors import InternalError, UsageError, quoted
 from tilewright.core.forms import Form
 from tilewright.core.records import Precision
@@ -21,6 +30,9 @@ from tilewright.graph.tasks import Task, TaskKey
 
 Islands = Literal["run", "refuse"]
 """What becomes of nodes that cannot be compiled."""
+ON_CODES: Precision = "int8"
+"""The precision of networks in single precision that are put on codes of eight bits."""
+_CALIBRATED: tuple[Precision, ...] = ("auto", ON_CODES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +45,12 @@ class ModelOptions:
     cannot be compiled are left to ONNX Runtime, or with `islands="refuse"` the model is refused.
     `libraries` names those that may compute other tasks, too, where they were measured to be
     faster: "onnxruntime". With `precision="bfloat16"` singles may be multiplied and stored in that
-    type, while sums stay in single precision. `optimize`, `tune`, `compare`, `profile` and
-    `predict` heed both. Lists and numpy's numbers are accepted too. Raises `UsageError` for other
-    kinds.
+    type, while sums stay in single precision. With `precision="int8"` a network in float32 is
+    quantized: its codes are calibrated on the inputs by name in the .npz file `calibration`, drawn
+    ones without it, and nodes and tensors that `keep` names, "float32:NAME", stay what they are;
+    with "auto" both mean the same for the noise of tensors' types. `optimize`, `tune`, `compare`,
+    `profile` and `predict` heed all of these. Lists and numpy's numbers are accepted too. Raises
+    `UsageError` for other kinds.
     """
 
     batch: int | None = None
@@ -44,6 +59,8 @@ class ModelOptions:
     islands: Islands = "run"
     libraries: str | Sequence[str] = ()
     precision: Precision = "float32"
+    keep: str | Sequence[str] = ()
+    calibration: Text | None = None
 
     def __post_init__(self) -> None:
         if self.islands not in get_args(Islands):
@@ -51,6 +68,15 @@ class ModelOptions:
         if self.precision not in get_args(Precision):
             known = " or ".join(map(repr, get_args(Precision)))
             raise UsageError(f"precision is {self.precision!r}", hint=f"It is {known}.")
+        object.__setattr__(self, "keep", texts_of(self.keep, "keep"))
+        object.__setattr__(self, "calibration", path_or_none(self.calibration, "calibration"))
+        said = kept_names(self.keep) or self.calibration is not None
+        if said and self.precision not in _CALIBRATED:
+            raise UsageError(
+                "what is kept in single precision, and calibration inputs, belong to a choice of "
+                "types",
+                hint=f"Add --precision {' or '.join(_CALIBRATED)}.",
+            )
         object.__setattr__(self, "libraries", texts_of(self.libraries, "libraries"))
         object.__setattr__(self, "seed", count_of(self.seed, "seed"))
         if self.batch is not None:
@@ -86,13 +112,15 @@ class LoadedModel:
     """A model ready for work: our graph, and the ONNX file it came from as the reference.
 
     An outline has no reference: its weights are of the right shapes and hold no numbers of its own.
-    `remark` is what there is to say about its weights, if anything.
+    `remark` is what there is to say about its weights, if anything. Where the graph is on codes
+    that were calibrated here, `quantized` is an ONNX file of it; the reference is what it was.
     """
 
     name: str
     graph: Graph
     reference: OnnxReference | None
     remark: str = ""
+    quantized: OnnxReference | None = None
 
     @property
     def inputs(self) -> Mapping[str, TensorType]:

@@ -113,8 +113,6 @@ class OptimizeRequest:
     with a larger error bound are not used. With `least_sqnr_db` outputs are right where their ratio
     of signal to noise is not below that many decibels, whatever the error of single elements.
     `usual_error` where nobody asked for an error.
-    With the precision `auto`, `keep` has names of nodes and tensors that stay in single precision,
-    and `calibration` is a file of inputs on which noise is measured.
     """
 
     model: str
@@ -125,8 +123,6 @@ class OptimizeRequest:
     seed: int
     least_sqnr_db: float | None = None
     usual_error: bool = False
-    keep: tuple[str, ...] = ()
-    calibration: Path | None = None
     origin: str = ""
     tuner: str = DEFAULT
     level: Scope = "subgraph"

@@ -61,9 +61,10 @@ class Wishes(TypedDict, total=False):
     default. 0 searches nothing. `out`: the folder for the artifact, by default
     tilewright-out/NAME. `options`: batch, shapes and seed of the model. `max_error`: the allowed
     error of the outputs, relative to the largest value of each, or the least ratio of their signal
-    to noise, "30dB"; by default 1e-4, in bfloat16 2e-2. With the precision "auto", `keep` has nodes
-    and tensors that stay in single precision, "float32:NAME", and `calibration` is an .npz file of
-    inputs by name, on which noise is measured. None is the default of each.
+    to noise, "30dB"; by default 1e-4, in bfloat16 2e-2, in int8 1e-1. With the precisions "auto"
+    and "int8", `keep` has nodes and tensors that stay in single precision, "float32:NAME", and
+    `calibration` is an .npz file of inputs by name, on which noise is measured, or codes are
+    calibrated; `options` may say both, too. None is the default of each.
     """
 
     budget: str | float | None
@@ -85,9 +86,9 @@ class NetworkVerbs(Opened):
         `out`: the folder for the artifact, by default tilewright-out/NAME; `options`: batch, shapes
         seed and precision of the model; `max_error`: the allowed error of the outputs, relative to
         the largest value of each, or the least ratio of their signal to noise, "30dB"; by default
-        1e-4, in bfloat16 2e-2. A repeated call continues where the last one stopped. Raises
-        `NegativeVerdict` where no network gives right results, and `OutputError` where the folder
-        cannot be written.
+        1e-4, in bfloat16 2e-2, in int8 1e-1. A repeated call continues where the last one stopped.
+        Raises `NegativeVerdict` where no network gives right results, and `OutputError` where the
+        folder cannot be written.
         """
         return self._optimized(replace(self._request(model, wishes), level=GraphLevel()))
 
@@ -170,6 +171,11 @@ class NetworkVerbs(Opened):
             raise UsageError(f"there is no argument {name!r}", hint=hint)
         budget, max_error = wishes.get("budget"), wishes.get("max_error")
         options = options_of(wishes.get("options"), self.seed)
+        options = replace(
+            options,
+            keep=wishes.get("keep") or options.keep,
+            calibration=wishes.get("calibration") or options.calibration,
+        )
         total = parse_budget(BUDGET if budget is None else budget)
         allowed = allowed_error(max_error, options.precision)
         out = path_or_none(wishes.get("out"), "out")
@@ -183,8 +189,6 @@ class NetworkVerbs(Opened):
             max_error=allowed,
             least_sqnr_db=decibels_of(max_error),
             usual_error=max_error is None,
-            keep=texts_of(wishes.get("keep", ()), "keep"),
-            calibration=path_or_none(wishes.get("calibration"), "calibration"),
             seed=self.seed,
         )
 

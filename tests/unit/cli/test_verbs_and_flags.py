@@ -90,7 +90,10 @@ def heeds(verb: Verb, flag: str) -> bool:
     assert group is not None
     known = [vars(base).get(name) for base in group.__mro__ for name in read]
     called = [method for method in known if inspect.isfunction(method)]
-    return any(flag in attributes(tree_of(method)) for method in called)
+    asked = {name for method in called for name in attributes(tree_of(method))}
+    members = [vars(base).get(name) for base in group.__mro__ for name in asked]
+    told = [member.fget for member in members if isinstance(member, property)]
+    return flag in asked or any(flag in attributes(tree_of(each)) for each in told)
 
 
 @EVERY_VERB

@@ -1,5 +1,5 @@
-"""Inputs on which the noise of a network is measured, and others on which it is judged: given in a
-file, or drawn.
+"""Inputs on which the noise of a network is measured, or its codes are calibrated, and others on
+which it is judged: given in a file, or drawn.
 
     np.savez("inputs.npz", image=images)      images[16,3,224,224]: 16 inputs [1,3,224,224]
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tilewright.core.arguments import Text, path_of
 from tilewright.core.errors import UsageError, close_matches, quoted
 from tilewright.core.input_files import readable, require_regular
 from tilewright.graph.inputs import input_ranges, random_inputs
@@ -35,20 +36,24 @@ class NoiseInputs:
     given: bool
 
 
-def noise_inputs(graph: Graph, calibration: Path | None, seed: int) -> NoiseInputs:
-    """Those of a file, every other one for each purpose, else drawn ones.
+def noise_inputs(
+    graph: Graph, calibration: Text | None, seed: int, fitted: tuple[int, int] = (_FITTED, _MOST)
+) -> NoiseInputs:
+    """Those of a file, every other one for each purpose, else drawn ones. `fitted` is how many are
+    drawn to fit, and how many of a file do at most.
 
     Raises UsageError where a file does not have the network's inputs: other names, shapes or types,
     numbers that are not finite or all the same, indices that are outside a table.
     """
     if calibration is None:
-        drawn = [random_inputs(graph, seed + place) for place in range(_JUDGED + _FITTED)]
+        drawn = [random_inputs(graph, seed + place) for place in range(_JUDGED + fitted[0])]
         return NoiseInputs(
             fitted=tuple(drawn[_JUDGED:]), judged=tuple(drawn[:_JUDGED]), given=False
         )
-    samples = _samples(graph, _arrays(calibration), calibration)
+    path = path_of(calibration, "calibration")
+    samples = _samples(graph, _arrays(path), path)
     judged = samples[1::2] or samples
-    return NoiseInputs(fitted=samples[0::2][:_MOST], judged=judged[:_MOST], given=True)
+    return NoiseInputs(fitted=samples[0::2][: fitted[1]], judged=judged[:_MOST], given=True)
 
 
 def _arrays(path: Path) -> dict[str, Array]:

@@ -1,0 +1,166 @@
+"""A network in single precision on codes of eight bits, which are calibrated on inputs.
+
+    Conv → Relu → Conv → Add      before
+    DequantizeLinear → Conv → QuantizeLinear → DequantizeLinear → Conv → …      after
+
+ONNX Runtime's static quantization writes that form. Which nodes are on codes is decided here:
+products with constant weights; what moves, picks or averages their operands and results; sums and
+concatenations of those alone. Everything else stays in single precision between them, where a
+kernel reads codes and writes codes all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+
+import onnx
+
+from tilewright.core.arguments import kept_names
+from tilewright.core.errors import ModelError, UsageError, close_matches, quoted
+from tilewright.core.grouping import grouped
+from tilewright.core.scratch import scratch_folder
+from tilewright.models import contained
+from tilewright.models.calibration import noise_inputs
+from tilewright.models.loaded import LoadedModel, ModelOptions, OnnxReference
+from tilewright.models.onnx_file import parse_onnx
+from tilewright.models.onnx_model import weights_bytes
+
+QUANTIZED = "quantized.onnx"
+"""The name of the file."""
+CALIBRATED_ON = (8, 64)
+"""So many inputs are drawn, and so many of a file are taken at most, to calibrate on."""
+_PRODUCTS = {"Conv": 4, "Gemm": 2, "MatMul": 2}
+"""The axes of their weights."""
+_MOVING = (
+    *("MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Clip"),
+    *("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose"),
+)
+_JOINING = ("Add", "Concat")
+_ON_CODES = ("QuantizeLinear", "DequantizeLinear", "Integer", "QLinear", "QGemm")
+_DRAWN = (
+    "Codes are calibrated on inputs that are drawn; --calibration FILE.npz gives the network's own."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantized:
+    """An ONNX file of a network on codes, what there is to say about it, and its `nodes` that are
+    on codes."""
+
+    file: OnnxReference
+    remark: str
+    nodes: tuple[str, ...]
+
+
+def quantized(model: LoadedModel, options: ModelOptions) -> Quantized:
+    """A network in single precision on codes, but for what is kept.
+
+    Raises UsageError for unknown names and inputs that are not the network's, ModelError for a
+    network that is on codes already, has nothing that could be on them, or that ONNX Runtime does
+    not quantize.
+    """
+    inputs = noise_inputs(model.graph, options.calibration, options.seed, CALIBRATED_ON)
+    folder = scratch_folder()
+    folded, written = folder.path / "folded.onnx", folder.path / QUANTIZED
+    original = parse_onnx(model.onnx_path)
+    size_bytes = weights_bytes(original)
+    light = contained.fold(model.onnx_path, folded, size_bytes)
+    if light is None:
+        raise ModelError(f"{model.name!r} cannot be quantized: ONNX Runtime does not run it")
+    _name_nodes(light.graph)
+    _refuse_codes(light.graph, model.name)
+    nodes = nodes_on_codes(light.graph, _kept(light.graph, original.graph, options))
+    if not nodes:
+        raise ModelError(
+            f"nothing of {model.name!r} can be put on codes of eight bits: it has no Conv of "
+            "images, Gemm or MatMul with constant weights in float32 that is not kept",
+            hint="Leave out --precision, or some of --keep.",
+        )
+    folded.write_bytes(light.SerializeToString())
+    contained.quantize(folded, written, inputs.fitted, nodes, size_bytes)
+    return Quantized(
+        file=OnnxReference(path=written, keeper=folder),
+        remark="" if inputs.given else _DRAWN,
+        nodes=tuple(nodes),
+    )
+
+
+def nodes_on_codes(graph: onnx.GraphProto, kept: Collection[str] = ()) -> list[str]:
+    """The names of the nodes of a folded graph that are put on codes, in their order."""
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    products = {n.name for n in graph.node if n.name not in kept and _is_product(n, weights)}
+    coded = {
+        tensor
+        for node in graph.node
+        if node.name in products
+        for tensor in (node.input[0], node.output[0])
+    }
+    found: list[str] = []
+    for node in graph.node:
+        data = node.input[:1] if node.op_type in _MOVING else node.input
+        follows = node.op_type in (*_MOVING, *_JOINING) and node.name not in kept
+        if node.name in products or (follows and all(name in coded for name in data)):
+            coded.update(node.output[:1])
+            found.append(node.name)
+    return found
+
+
+def _is_product(node: onnx.NodeProto, weights: Mapping[str, onnx.TensorProto]) -> bool:
+    """Whether a node multiplies by constant weights in single precision, as kernels on codes do."""
+    axes = _PRODUCTS.get(node.op_type, 0)
+    constants = [weights.get(name) for name in node.input[1:] if name]
+    named = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    scaled = named.get("alpha", 1.0) != 1 or named.get("beta", 1.0) != 1 or named.get("transA", 0)
+    return (
+        axes > 0
+        and not (node.op_type == "Gemm" and scaled)
+        and node.input[0] not in weights
+        and all(w is not None and w.data_type == onnx.TensorProto.FLOAT for w in constants)
+        and constants[0] is not None
+        and len(constants[0].dims) == axes
+    )
+
+
+def _name_nodes(graph: onnx.GraphProto) -> None:
+    """Give nodes names of their own where they have none, or one of another node."""
+    taken: set[str] = set()
+    for node in graph.node:
+        names = (f"{node.op_type}_{number}" for number in count())
+        node.name = next(name for name in _first(node.name, names) if name not in taken)
+        taken.add(node.name)
+
+
+def _first(name: str, others: Iterator[str]) -> Iterator[str]:
+    if name:
+        yield name
+    yield from others
+
+
+def _refuse_codes(graph: onnx.GraphProto, name: str) -> None:
+    for node in graph.node:
+        if any(part in node.op_type for part in _ON_CODES):
+            raise ModelError(
+                f"{name!r} is on codes already: node {quoted(node.name)} is {node.op_type}",
+                hint="Leave out --precision: a network on codes is computed in what it says.",
+            )
+
+
+def _kept(
+    graph: onnx.GraphProto, original: onnx.GraphProto, options: ModelOptions
+) -> frozenset[str]:
+    """The nodes that stay in single precision, since people named them or a tensor of theirs.
+    Batch norms and others that were folded into a node are no more, and not unknown."""
+    around = grouped(
+        [(name, n.name) for n in graph.node for name in (n.name, *n.input, *n.output) if name]
+    )
+    gone = {name for n in original.node for name in (n.name, *n.input, *n.output)}
+    wishes = kept_names(options.keep)
+    for name in wishes:
+        if name not in around and name not in gone:
+            raise UsageError(
+                f"the network has no node or tensor {quoted(name)}",
+                hint=close_matches(name, [*around]),
+            )
+    return frozenset(node for name in wishes for node in around.get(name, ()))

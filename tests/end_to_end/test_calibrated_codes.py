@@ -1,0 +1,91 @@
+"""A float32 network put on codes of eight bits, through the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from helpers.commands.command_line import call, reference, succeed
+from helpers.networks.quantizable import images, saved, written
+from tilewright.core.errors import NegativeVerdict, UsageError
+from tilewright.models import ModelOptions
+from tilewright.models.shape_grid import ShapeGrid
+
+X = images(8)
+CODES = ModelOptions(precision="int8")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, inputs for it, and what one command made of both."""
+    folder = tmp_path_factory.mktemp("calibrated")
+    model, given = saved(folder), written(folder, x=X)
+    asked = ("--precision", "int8", "--budget", "0", "--calibration", given)
+    answer = succeed(folder, "optimize", model, *asked, "--out", folder / "out")
+    (folder / "answer.json").write_text(json.dumps(answer))
+    return folder
+
+
+def largest(found: Any, expected: Any) -> float:
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+def test_it_is_as_exact_as_the_same_file_in_onnx_runtime(made: Path) -> None:
+    network = tilewright.load(made / "out")
+    off: list[float] = []
+    for image in X[1::2]:
+        single = reference(made / "images.onnx", {"x": image[None]})["y"]
+        codes = reference(made / "out" / "quantized.onnx", {"x": image[None]})["y"]
+        ours = np.asarray(network(image[None]))
+        assert largest(ours, codes) < 0.02
+        off.append(largest(ours, single))
+    data = json.loads((made / "answer.json").read_text())
+    assert data["max_rel_error"] == pytest.approx(max(off), rel=0.01) and min(off) > 1e-4
+    assert 25.0 < data["sqnr_db"] < 60.0
+    assert {"conv2d_int8", "conv2d_depthwise", "dense_int8"} <= {
+        task["implementation"] for task in data["tasks"]
+    }
+
+
+def test_an_artifact_is_opened_with_its_own_codes(made: Path, tmp_path: Path) -> None:
+    (made / "inputs.npz").rename(tmp_path / "away.npz")
+    compared = succeed(made, "compare", made / "out", "--peers", "onnxruntime")
+    rows = {row["precision"]: row for row in compared["rows"]}
+    assert set(rows) == {"fp32", "int8"} and rows["fp32"]["own_precision"] == "int8"
+    assert rows["fp32"]["peer_rel_error"] < 1e-5 < rows["int8"]["peer_rel_error"] < 0.1
+    assert compared["geomean_speedup"] == pytest.approx(rows["int8"]["speedup"])
+    assert succeed(made, "show", made / "out")["source"]["precision"] == "int8"
+
+
+def test_an_error_that_codes_cannot_keep_is_a_verdict(made: Path, tmp_path: Path) -> None:
+    with (
+        tilewright.open(db="memory:") as session,
+        pytest.raises(NegativeVerdict, match="rounding in int8 can cause this") as told,
+    ):
+        session.optimize(
+            made / "images.onnx", budget=0, out=tmp_path / "none", options=CODES, max_error="90dB"
+        )
+    assert "less than the 90 dB" in told.value.message and not (tmp_path / "none").exists()
+
+
+def test_what_cannot_be_is_told_before_any_work(made: Path, tmp_path: Path) -> None:
+    wrong = call(made, "optimize", made / "images.onnx", "--precision", "int8", "--calibration",
+                 written(tmp_path, z=X))  # fmt: skip
+    assert wrong.code == 2 and "'z', which is no input of the network" in wrong.err
+    again = call(made, "profile", made / "out" / "quantized.onnx", "--precision", "int8")
+    assert again.code == 4 and "on codes already" in again.err
+    with tilewright.open(db="memory:") as session, pytest.raises(UsageError, match="one shape"):
+        session.optimize_shapes(
+            made / "images.onnx", ShapeGrid(batch=(1, 2)), budget=0, out=tmp_path, options=CODES
+        )
+
+
+def test_it_is_compiled_in_python(made: Path) -> None:
+    network = tilewright.compile(made / "images.onnx", options=CODES)
+    single = reference(made / "images.onnx", {"x": X[:1]})["y"]
+    assert 1e-4 < largest(np.asarray(network(X[:1])), single) < 0.1
