@@ -18,6 +18,7 @@ from tilewright.cost.floors import Peaks
 from tilewright.deploy import graph_account, publishing, sharing, shipment
 from tilewright.deploy.manifest import MANIFEST
 from tilewright.deploy.mixing import Mixing
+from tilewright.deploy.quantizing import prepare_on_codes
 from tilewright.deploy.racing import Race
 from tilewright.deploy.reserve import FEW, PLAIN, LineUp, Reserve
 from tilewright.deploy.sharing import ALONE, OtherShapes
@@ -96,7 +97,10 @@ def ship(
     _check_places(request)
     events(Stage(name="import", detail=request.model))
     with budget.phase("import"):
-        network = prepare(request.model, request.options, placement)
+        if placement.precision == ON_CODES:
+            network = prepare_on_codes(request, placement, events)
+        else:
+            network = prepare(request.model, request.options, placement)
     if network.model.remark:
         events(Note(message=network.model.remark))
     request = _coarse_enough(request, network.graph)

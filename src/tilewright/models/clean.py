@@ -23,6 +23,7 @@ import psutil
 
 from tilewright.core.child import serve
 from tilewright.graph.network import Array
+from tilewright.models.code_noise import code_noise, outputs_of
 from tilewright.models.decoder import DecoderRoles
 from tilewright.models.function_bodies import expanded
 from tilewright.models.onnx_file import load_saved, save_onnx
@@ -246,5 +247,5 @@ def _limited(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 if __name__ == "__main__":
-    works = (fold, inline, convert, infer, judge, decode, quantize)
+    works = (fold, inline, convert, infer, judge, decode, quantize, code_noise, outputs_of)
     serve({"ready": _ready, **{work.__name__: _limited(work) for work in works}})

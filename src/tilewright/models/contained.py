@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from tilewright.core.element_types import is_element_type
 from tilewright.core.errors import ModelError, printable
+from tilewright.core.noise import RoundingNoise
 from tilewright.core.processes import (
     Child,
     ChildCrash,
@@ -37,6 +38,7 @@ _WORKER = "tilewright.models.clean"
 _START_S = 120.0
 _PATIENCE_S = 15.0
 _PATIENCE_S_PER_BYTE = 60.0 / (1 << 30)
+_RUNS_S = 900.0
 _MEMORY_BYTES = 3 << 29
 _COPIES = 4
 """Of the weights that an engine makes, above what any model may take."""
@@ -124,8 +126,31 @@ def quantize(
     """Write the model at `source` to `target` with some of its nodes, by name, on codes that are
     calibrated on inputs by name. Raises ModelError where ONNX Runtime cannot do that."""
     given = str(source), str(target), [dict(each) for each in inputs], list(nodes)
-    patience_s = _PATIENCE_S * (1 + len(inputs))
-    _answer("quantize", *given, size_bytes=size_bytes, patience_s=patience_s)
+    _patiently("quantize", *given, size_bytes=size_bytes)
+
+
+def code_noise(
+    source: Path, quantized: Path, inputs: Sequence[Mapping[str, Array]], size_bytes: int
+) -> RoundingNoise:
+    """The noise of codes, cause by cause (`models.code_noise`). Raises ModelError where ONNX
+    Runtime cannot tell."""
+    given = str(source), str(quantized), [dict(each) for each in inputs]
+    return _patiently("code_noise", *given, size_bytes=size_bytes)
+
+
+def outputs_of(
+    path: Path, inputs: Sequence[Mapping[str, Array]], size_bytes: int
+) -> list[list[Array]]:
+    """ONNX Runtime's outputs for each of some inputs by name. Raises ModelError where it does not
+    run the model."""
+    return _patiently(
+        "outputs_of", str(path), [dict(each) for each in inputs], size_bytes=size_bytes
+    )
+
+
+def _patiently(task: str, *arguments: Any, size_bytes: int) -> Any:
+    """The same as `_answer` for what runs the network many times."""
+    return _answer(task, *arguments, size_bytes=size_bytes, patience_s=_RUNS_S)
 
 
 def _answer(
@@ -167,6 +192,8 @@ _DOING = {
     "judge": "asking ONNX Runtime about an island",
     "decode": "running the decoder with ONNX Runtime",
     "quantize": "quantizing the model with ONNX Runtime",
+    "code_noise": "measuring the noise of codes",
+    "outputs_of": "running the model with ONNX Runtime",
 }
 _FAULTS = {
     "inline": "the functions in the model cannot be taken",
@@ -175,6 +202,8 @@ _FAULTS = {
     "judge": "the model is refused",
     "decode": "ONNX Runtime does not run the decoder",
     "quantize": "ONNX Runtime does not quantize the model",
+    "code_noise": "the noise of codes cannot be measured",
+    "outputs_of": "ONNX Runtime does not run the model",
 }
 
 

@@ -44,7 +44,7 @@ from tilewright.models.onnx_file import load_saved, parse_onnx, read_onnx, save_
 from tilewright.models.onnx_import.islands import as_island
 from tilewright.models.onnx_import.translate import translate
 from tilewright.models.onnx_model import check_model, weights_bytes
-from tilewright.models.quantizing import quantized
+from tilewright.models.quantizing import Quantizer
 from tilewright.models.single_operator import UNDRAWN, build_operator
 from tilewright.models.source import Source, parse_source
 
@@ -72,20 +72,21 @@ def load(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
 
     Raises UsageError for an argument or option that means nothing, ModelError for a file that is
     missing, broken or not supported, TargetError where a package is missing that the form needs.
-    With the precision `int8` the network is put on codes, and it raises as `quantized` does.
+    With the precision `int8` the network is put on codes, and it raises as a `Quantizer` does.
     """
     model = _loaded(parse_source(argument), options)
     if options.precision != ON_CODES:
         return model
-    made = quantized(model, options)
-    return with_codes(replace(model, remark=f"{model.remark} {made.remark}".strip()), made.file)
+    made = Quantizer(model, options)
+    return with_codes(model, made.quantized(), made.remark)
 
 
-def with_codes(model: LoadedModel, file: OnnxReference) -> LoadedModel:
+def with_codes(model: LoadedModel, file: OnnxReference, remark: str = "") -> LoadedModel:
     """A network in single precision as an ONNX file has it on codes; what it was is the reference
-    for its errors."""
+    for its errors. `remark` is said of it, too."""
     codes = _load_file(file.path, _DEFAULT)
-    return replace(model, graph=codes.graph, quantized=file)
+    told = f"{model.remark} {remark}".strip()
+    return replace(model, graph=codes.graph, quantized=file, remark=told)
 
 
 def _loaded(source: Source, options: ModelOptions) -> LoadedModel:

@@ -12,15 +12,18 @@ kernel reads codes and writes codes all the same.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 
 import onnx
 
 from tilewright.core.arguments import kept_names
 from tilewright.core.errors import ModelError, UsageError, close_matches, quoted
 from tilewright.core.grouping import grouped
+from tilewright.core.noise import Powers, RoundingNoise
 from tilewright.core.scratch import scratch_folder
+from tilewright.graph.network import Array
 from tilewright.models import contained
 from tilewright.models.calibration import noise_inputs
 from tilewright.models.loaded import LoadedModel, ModelOptions, OnnxReference
@@ -31,12 +34,13 @@ QUANTIZED = "quantized.onnx"
 """The name of the file."""
 CALIBRATED_ON = (8, 64)
 """So many inputs are drawn, and so many of a file are taken at most, to calibrate on."""
+_NOISE_ON = 2
 _PRODUCTS = {"Conv": 4, "Gemm": 2, "MatMul": 2}
 """The axes of their weights."""
-_MOVING = (
-    *("MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Clip"),
-    *("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose"),
-)
+_PICKING = ("MaxPool", "Relu", "Clip", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose")
+"""What they read and what they write has the same codes."""
+_AVERAGING = ("AveragePool", "GlobalAveragePool")
+_MOVING = (*_PICKING, *_AVERAGING)
 _JOINING = ("Add", "Concat")
 _ON_CODES = ("QuantizeLinear", "DequantizeLinear", "Integer", "QLinear", "QGemm")
 _DRAWN = (
@@ -44,47 +48,63 @@ _DRAWN = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quantized:
-    """An ONNX file of a network on codes, what there is to say about it, and its `nodes` that are
-    on codes."""
-
-    file: OnnxReference
-    remark: str
-    nodes: tuple[str, ...]
-
-
-def quantized(model: LoadedModel, options: ModelOptions) -> Quantized:
-    """A network in single precision on codes, but for what is kept.
+class Quantizer:
+    """A network in single precision, and its forms on codes. `nodes` may be on codes; `inputs` are
+    those that codes are calibrated on, and those that results are judged on; `remark` is what there
+    is to say of them.
 
     Raises UsageError for unknown names and inputs that are not the network's, ModelError for a
-    network that is on codes already, has nothing that could be on them, or that ONNX Runtime does
-    not quantize.
+    network that is on codes already, or has nothing that could be on them.
     """
-    inputs = noise_inputs(model.graph, options.calibration, options.seed, CALIBRATED_ON)
-    folder = scratch_folder()
-    folded, written = folder.path / "folded.onnx", folder.path / QUANTIZED
-    original = parse_onnx(model.onnx_path)
-    size_bytes = weights_bytes(original)
-    light = contained.fold(model.onnx_path, folded, size_bytes)
-    if light is None:
-        raise ModelError(f"{model.name!r} cannot be quantized: ONNX Runtime does not run it")
-    _name_nodes(light.graph)
-    _refuse_codes(light.graph, model.name)
-    nodes = nodes_on_codes(light.graph, _kept(light.graph, original.graph, options))
-    if not nodes:
-        raise ModelError(
-            f"nothing of {model.name!r} can be put on codes of eight bits: it has no Conv of "
-            "images, Gemm or MatMul with constant weights in float32 that is not kept",
-            hint="Leave out --precision, or some of --keep.",
-        )
-    folded.write_bytes(light.SerializeToString())
-    contained.quantize(folded, written, inputs.fitted, nodes, size_bytes)
-    return Quantized(
-        file=OnnxReference(path=written, keeper=folder),
-        remark="" if inputs.given else _DRAWN,
-        nodes=tuple(nodes),
-    )
+
+    def __init__(self, model: LoadedModel, options: ModelOptions) -> None:
+        self.model = model
+        self.inputs = noise_inputs(model.graph, options.calibration, options.seed, CALIBRATED_ON)
+        self.remark = "" if self.inputs.given else _DRAWN
+        self._folder = scratch_folder()
+        self._folded, original = self._folder.path / "folded.onnx", parse_onnx(model.onnx_path)
+        self._size_bytes = weights_bytes(original)
+        light = contained.fold(model.onnx_path, self._folded, self._size_bytes)
+        if light is None:
+            raise ModelError(f"{model.name!r} cannot be quantized: ONNX Runtime does not run it")
+        self.graph = light.graph
+        _name_nodes(self.graph)
+        _refuse_codes(self.graph, model.name)
+        self.kept = _kept(self.graph, original.graph, options)
+        if not self.on_codes():
+            raise ModelError(
+                f"nothing of {model.name!r} can be put on codes of eight bits: it has no Conv of "
+                "images, Gemm or MatMul with constant weights in float32 that is not kept",
+                hint="Leave out --precision, or some of --keep.",
+            )
+        self.nodes, self._same = coded_nodes(self.graph, self.kept)
+        self._folded.write_bytes(light.SerializeToString())
+
+    def on_codes(self, kept: Collection[str] = ()) -> list[str]:
+        """The names of the nodes that are on codes where more are kept."""
+        return nodes_on_codes(self.graph, {*self.kept, *kept})
+
+    def quantized(self, kept: Collection[str] = ()) -> OnnxReference:
+        """An ONNX file of the network on codes, but for more nodes that are kept, by name. Raises
+        ModelError where ONNX Runtime does not quantize it."""
+        folder = scratch_folder()
+        path, nodes = folder.path / QUANTIZED, self.on_codes(kept)
+        contained.quantize(self._folded, path, self.inputs.fitted, nodes, self._size_bytes)
+        return OnnxReference(path=path, keeper=folder)
+
+    def noise(self, quantized: OnnxReference) -> RoundingNoise:
+        """What each tensor and each node's constants on codes change in the outputs, on inputs that
+        were calibrated on; tensors have the names that `nodes` have for them."""
+        fitted = self.inputs.fitted[:_NOISE_ON]
+        found = contained.code_noise(self._folded, quantized.path, fitted, self._size_bytes)
+        tensors: dict[str, Powers] = {}
+        for name, powers in found.tensors.items():
+            tensors.setdefault(self._same.get(name, name), powers)
+        return replace(found, tensors=tensors)
+
+    def judged(self, path: Path) -> list[list[Array]]:
+        """The outputs of an ONNX file of the network for inputs that were not calibrated on."""
+        return contained.outputs_of(path, self.inputs.judged, self._size_bytes)
 
 
 def nodes_on_codes(graph: onnx.GraphProto, kept: Collection[str] = ()) -> list[str]:
@@ -105,6 +125,44 @@ def nodes_on_codes(graph: onnx.GraphProto, kept: Collection[str] = ()) -> list[s
             coded.update(node.output[:1])
             found.append(node.name)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodedNode:
+    """A node that may be on codes by itself (`chosen`), or is where what it reads is: the tensors
+    that it reads and the one that it writes. Tensors with the same codes have one name."""
+
+    name: str
+    chosen: bool
+    product: bool
+    inputs: tuple[str, ...]
+    output: str
+
+
+def coded_nodes(
+    graph: onnx.GraphProto, kept: Collection[str]
+) -> tuple[list[CodedNode], dict[str, str]]:
+    """The nodes of a folded graph that are put on codes, in their order, less those that only pick
+    or move codes; and the names that go for those of other tensors with the same codes."""
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    on_codes = {*nodes_on_codes(graph, kept)}
+    same: dict[str, str] = {}
+    found: list[CodedNode] = []
+    for node in (node for node in graph.node if node.name in on_codes):
+        inputs = tuple(same.get(each, each) for each in node.input if each not in weights)
+        if node.op_type in _PICKING:
+            same[node.output[0]] = inputs[0]
+            continue
+        found.append(
+            CodedNode(
+                name=node.name,
+                chosen=node.op_type not in _AVERAGING,
+                product=node.op_type in _PRODUCTS,
+                inputs=inputs,
+                output=node.output[0],
+            )
+        )
+    return found, same
 
 
 def _is_product(node: onnx.NodeProto, weights: Mapping[str, onnx.TensorProto]) -> bool:

@@ -61,7 +61,7 @@ class Wishes(TypedDict, total=False):
     default. 0 searches nothing. `out`: the folder for the artifact, by default
     tilewright-out/NAME. `options`: batch, shapes and seed of the model. `max_error`: the allowed
     error of the outputs, relative to the largest value of each, or the least ratio of their signal
-    to noise, "30dB"; by default 1e-4, in bfloat16 2e-2, in int8 1e-1. With the precisions "auto"
+    to noise, "30dB"; by default 1e-4, in bfloat16 2e-2, in int8 5e-2. With the precisions "auto"
     and "int8", `keep` has nodes and tensors that stay in single precision, "float32:NAME", and
     `calibration` is an .npz file of inputs by name, on which noise is measured, or codes are
     calibrated; `options` may say both, too. None is the default of each.
@@ -86,7 +86,7 @@ class NetworkVerbs(Opened):
         `out`: the folder for the artifact, by default tilewright-out/NAME; `options`: batch, shapes
         seed and precision of the model; `max_error`: the allowed error of the outputs, relative to
         the largest value of each, or the least ratio of their signal to noise, "30dB"; by default
-        1e-4, in bfloat16 2e-2, in int8 1e-1. A repeated call continues where the last one stopped.
+        1e-4, in bfloat16 2e-2, in int8 5e-2. A repeated call continues where the last one stopped.
         Raises `NegativeVerdict` where no network gives right results, and `OutputError` where the
         folder cannot be written.
         """
