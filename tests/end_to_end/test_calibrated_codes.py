@@ -25,7 +25,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, inputs for it, and what one command made of both."""
     folder = tmp_path_factory.mktemp("calibrated")
     model, given = saved(folder), written(folder, x=X)
-    asked = ("--precision", "int8", "--budget", "0", "--calibration", given)
+    asked = ("--precision", "int8", "--budget", "0", "--calibration", given, "--max-error", "40dB")
     answer = succeed(folder, "optimize", model, *asked, "--out", folder / "out")
     (folder / "answer.json").write_text(json.dumps(answer))
     return folder
@@ -46,10 +46,17 @@ def test_it_is_as_exact_as_the_same_file_in_onnx_runtime(made: Path) -> None:
         off.append(largest(ours, single))
     data = json.loads((made / "answer.json").read_text())
     assert data["max_rel_error"] == pytest.approx(max(off), rel=0.01) and min(off) > 1e-4
-    assert 25.0 < data["sqnr_db"] < 60.0
-    assert {"conv2d_int8", "conv2d_depthwise", "dense_int8"} <= {
-        task["implementation"] for task in data["tasks"]
-    }
+    assert 40.0 <= data["sqnr_db"] < 60.0
+
+
+def test_what_stays_in_single_precision_is_told(made: Path) -> None:
+    mixture = json.loads((made / "answer.json").read_text())["mixture"]
+    assert mixture["kept"] and mixture["calibrated"] and mixture["noise_s"] > 0.0
+    assert mixture["measured_sqnr_db"] >= 40.0 and mixture["predicted_sqnr_db"] > 38.0
+    assert {"int8", "float32"} <= {layer["multiplied"] for layer in mixture["layers"]}
+    assert sum(layer["noise_share"] for layer in mixture["layers"]) == pytest.approx(1.0)
+    assert sum(point["chosen"] for point in mixture["front"]) == 1
+    assert "Precision by layer" in call(made, "show", made / "out").out
 
 
 def test_an_artifact_is_opened_with_its_own_codes(made: Path, tmp_path: Path) -> None:

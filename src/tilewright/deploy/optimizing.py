@@ -18,7 +18,7 @@ from tilewright.cost.floors import Peaks
 from tilewright.deploy import graph_account, publishing, sharing, shipment
 from tilewright.deploy.manifest import MANIFEST
 from tilewright.deploy.mixing import Mixing
-from tilewright.deploy.quantizing import prepare_on_codes
+from tilewright.deploy.quantizing import OnCodes
 from tilewright.deploy.racing import Race
 from tilewright.deploy.reserve import FEW, PLAIN, LineUp, Reserve
 from tilewright.deploy.sharing import ALONE, OtherShapes
@@ -98,9 +98,10 @@ def ship(
     events(Stage(name="import", detail=request.model))
     with budget.phase("import"):
         if placement.precision == ON_CODES:
-            network = prepare_on_codes(request, placement, events)
+            coded = OnCodes(request, placement, events)
+            network = coded.network
         else:
-            network = prepare(request.model, request.options, placement)
+            coded, network = None, prepare(request.model, request.options, placement)
     if network.model.remark:
         events(Note(message=network.model.remark))
     request = _coarse_enough(request, network.graph)
@@ -127,6 +128,7 @@ def ship(
         run=run,
         states=frozenset(r.state for r in runs),
         others=others,
+        coded=coded,
     )
     try:
         with publishing.staging(request.folder) as made:
@@ -201,6 +203,7 @@ class _Work:
     run: Run
     states: frozenset[str]
     others: OtherShapes
+    coded: OnCodes | None
     search: NetworkSearch = field(init=False)
     reserve: Reserve = field(init=False)
     with_graph: bool = field(init=False)
@@ -250,6 +253,8 @@ class _Work:
             self.events(Note(message="The default settings ran faster and were shipped."))
         last_run = shipment.last_run(race, self.store)
         result = replace(shipment.answer_about(race, peaks), last_run=last_run)
+        if self.coded is not None:
+            result = replace(result, mixture=self.coded.told(race.winner))
         shipment.record(race, result, self.store)
         elsewhere = not is_local(self.placement.device)
         noise = [] if elsewhere else noise_warnings(before, read_environment())

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from time import perf_counter
 
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.mixtures import FrontPoint, LayerPrecision, MixtureReport
+from tilewright.core.noise import largest_share
 from tilewright.core.records import NetworkCheck, Placement
+from tilewright.core.solutions import PICOSECONDS
+from tilewright.graph.plan_result import PlanResult
 from tilewright.measure import checking
 from tilewright.models import ModelOptions, loading
-from tilewright.models.loaded import LoadedModel, PreparedNetwork
-from tilewright.models.quantizing import OnnxReference, Quantizer
+from tilewright.models.loaded import ON_CODES, OnnxReference, PreparedNetwork
+from tilewright.models.quantizing import Quantizer
+from tilewright.plan.assignment.budgeted import Front, Point
 from tilewright.plan.code_choice import CodeChoice
 from tilewright.plan.preparation import prepare_loaded
 from tilewright.search.levels import OptimizeRequest
@@ -21,51 +28,72 @@ _AIM, _AIM_AGAIN = 0.8, 0.95
 """The part of the allowed noise that is aimed at by what was measured cause by cause; by what a
 network on codes showed."""
 _WELL_USED = 0.6
+_SINGLE = ModelOptions().precision
 _NAMED = 6
 
 
-def prepare_on_codes(
-    request: OptimizeRequest, placement: Placement, events: EventSink
-) -> PreparedNetwork:
+class OnCodes:
     """The network that is asked for on codes, less the operators that have to stay in single
-    precision for its error. Raises NegativeVerdict where that is all of them, and as loading."""
-    usual = ModelOptions()
-    options = replace(
-        request.options, precision=usual.precision, keep=usual.keep, calibration=usual.calibration
-    )
-    model = loading.load(request.model, options)
-    quantizer = Quantizer(model, request.options)
-    on_codes = _OnCodes(model, quantizer, request, placement, events)
-    return on_codes.network(on_codes.file_within())
+    precision for its error; `network` is cut into tasks.
 
+    Raises NegativeVerdict where no operator can be on codes, and as loading and a `Quantizer`.
+    """
 
-class _OnCodes:
-    def __init__(
-        self,
-        model: LoadedModel,
-        quantizer: Quantizer,
-        request: OptimizeRequest,
-        placement: Placement,
-        events: EventSink,
-    ) -> None:
-        self.model, self.quantizer, self.request = model, quantizer, request
-        self.placement, self.events = placement, events
-        self.expected = quantizer.judged(model.onnx_path)
+    def __init__(self, request: OptimizeRequest, placement: Placement, events: EventSink) -> None:
+        usual = ModelOptions()
+        single = replace(
+            request.options,
+            precision=usual.precision,
+            keep=usual.keep,
+            calibration=usual.calibration,
+        )
+        self.request, self.placement, self.events = request, placement, events
+        self.model = loading.load(request.model, single)
+        self.quantizer = Quantizer(self.model, request.options)
+        self.expected = self.quantizer.judged(self.model.onnx_path)
+        self.choice: CodeChoice | None = None
+        self.report: MixtureReport | None = None
+        self.network = self._prepared(self._within())
 
-    def network(self, file: OnnxReference) -> PreparedNetwork:
-        """The network of a file on codes, cut into tasks."""
+    def told(self, winner: PlanResult) -> MixtureReport | None:
+        """What is told of the choice, with the plan that ships; None where all is on codes."""
+        if self.report is None or self.choice is None or winner.check is None:
+            return None
+        kept = set(self.report.kept)
+        powers = self.choice.by_node(kept)
+        shares = {name: largest_share(each, self.choice.allowed) for name, each in powers.items()}
+        every = sum(shares.values()) or 1.0
+        products = [node.name for node in self.quantizer.nodes if node.product]
+        layers = [
+            LayerPrecision(
+                call=call.name,
+                implementation=call.candidate.implementation,
+                multiplied=next(
+                    (_SINGLE if n in kept else ON_CODES for n in products if n in call.nodes), ""
+                ),
+                stored=call.candidate.forms[-1].element(call.workload.result.dtype),
+                output=call.output,
+                time_s=winner.call(call.name).in_place_s or 0.0,
+                noise_share=sum(shares.get(name, 0.0) for name in call.nodes) / every,
+            )
+            for call in winner.plan.calls
+        ]
+        return replace(self.report, measured_sqnr_db=winner.check.sqnr_db, layers=tuple(layers))
+
+    def _prepared(self, file: OnnxReference) -> PreparedNetwork:
         codes = loading.with_codes(self.model, file, self.quantizer.remark)
         return prepare_loaded(codes, self.request.options, self.placement)
 
-    def file_within(self) -> OnnxReference:
+    def _within(self) -> OnnxReference:
         """The fastest file on codes whose error is allowed, as ONNX Runtime computes it."""
         file = self.quantizer.quantized()
         check = self._checked(file)
         if self.request.allows(check):
             return file
-        choice = self._choice(file)
-        scale, aim, found = 1.0, _AIM, None
-        for _ in range(1 + _AGAIN):
+        began = perf_counter()
+        choice = self.choice = self._choice(file)
+        noise_s, scale, aim, found = perf_counter() - began, 1.0, _AIM, None
+        for corrections in range(1 + _AGAIN):
             front = choice.within(aim / scale)
             kept = choice.kept(front)
             if not self.quantizer.on_codes(kept):
@@ -74,15 +102,43 @@ class _OnCodes:
             seen = self._checked(again)
             used = self.request.used(seen)
             if self.request.allows(seen):
-                found = again, kept, seen
+                found = again, seen
+                self.report = self._report(front, kept, noise_s, (scale, corrections))
                 if used >= _WELL_USED:
                     break
             scale, aim = used / front.chosen.noise, _AIM_AGAIN
-        if found is None:
+        if found is None or self.report is None:
             raise self._unmet(check)
-        file, kept, seen = found
-        self._tell(kept, check, seen)
+        file, seen = found
+        self._tell(self.report.kept, check, seen)
         return file
+
+    def _report(
+        self, front: Front, kept: list[str], noise_s: float, corrected: tuple[float, int]
+    ) -> MixtureReport:
+        """What is known of a choice before it is compiled."""
+        assert self.choice is not None
+        points = sorted({id(p): p for p in (*front.points, front.chosen)}.values(), key=_cost)
+        return MixtureReport(
+            predicted_sqnr_db=self.choice.sqnr_db(front.chosen.assignment),
+            measured_sqnr_db=None,
+            correction=corrected[0],
+            corrections=corrected[1],
+            gap=front.chosen.cost_ps / max(front.bound_ps, 1) - 1.0,
+            solve_s=front.chosen.solution.solve_s,
+            noise_s=noise_s,
+            calibrated=self.quantizer.inputs.given,
+            kept=tuple(sorted({*kept, *self.quantizer.kept})),
+            front=tuple(
+                FrontPoint(
+                    predicted_s=point.cost_ps / PICOSECONDS,
+                    sqnr_db=self.choice.sqnr_db(point.assignment),
+                    chosen=point is front.chosen,
+                )
+                for point in points
+            ),
+            layers=(),
+        )
 
     def _choice(self, file: OnnxReference) -> CodeChoice:
         """The problem of which operators are on codes, with the noise of each measured."""
@@ -91,7 +147,7 @@ class _OnCodes:
         return CodeChoice(
             nodes=self.quantizer.nodes,
             single=prepare_loaded(self.model, self.request.options, self.placement),
-            codes=self.network(file),
+            codes=self._prepared(file),
             placement=self.placement,
             noise=noise,
             allowed=noise.allowed(self.request.max_error, self.request.least_sqnr_db),
@@ -109,7 +165,7 @@ class _OnCodes:
             hint="Raise --max-error, or leave --precision out.",
         )
 
-    def _tell(self, kept: list[str], whole: NetworkCheck, check: NetworkCheck) -> None:
+    def _tell(self, kept: Sequence[str], whole: NetworkCheck, check: NetworkCheck) -> None:
         named = ", ".join(kept[:_NAMED]) + (", …" if len(kept) > _NAMED else "")
         every = sum(node.chosen for node in self.quantizer.nodes)
         self.events(
@@ -118,6 +174,10 @@ class _OnCodes:
                 f"codes it is {_told(whole)}, now {_told(check)}. They are {named}."
             )
         )
+
+
+def _cost(point: Point) -> int:
+    return point.cost_ps
 
 
 def _told(check: NetworkCheck) -> str:

@@ -10,7 +10,7 @@ around it are. Times are those of default settings as they are estimated. It is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,6 +81,22 @@ class CodeChoice:
             if assignment[name] == _VALUES[0]
         ]
         return self.noise.sqnr_db(self.noise.total(causes))
+
+    def by_node(self, kept: Collection[str]) -> dict[str, Powers]:
+        """The noise of each node that is not kept: of its constants, of what it writes, and of what
+        the network is given and it is the first to read."""
+        found: dict[str, Powers] = {}
+        left = dict(self.noise.tensors)
+        written = {node.output for node in self.nodes if node.name not in kept}
+        for node in self.nodes:
+            if node.name in kept:
+                continue
+            read = [name for name in dict.fromkeys(node.inputs) if name not in written]
+            causes = [left.pop(name) for name in (node.output, *read) if name in left]
+            if node.name in self.noise.calls:
+                causes.append(self.noise.calls[node.name])
+            found[node.name] = self.noise.total((each, 1.0) for each in causes)
+        return found
 
     def _powers(self) -> dict[str, Powers]:
         nodes = {_NODE + name: powers for name, powers in self.noise.calls.items()}

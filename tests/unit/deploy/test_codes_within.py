@@ -14,7 +14,7 @@ from tilewright.core.budget import parse_budget
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import discard
 from tilewright.core.noise import RoundingNoise
-from tilewright.deploy.quantizing import prepare_on_codes
+from tilewright.deploy.quantizing import OnCodes
 from tilewright.hardware.device import local_placement
 from tilewright.measure.checking import compare_runs
 from tilewright.measure.targeting import allowing
@@ -90,7 +90,7 @@ def prepared(request: OptimizeRequest) -> tuple[set[str], list[str]]:
     """The products that are on codes, and what is told."""
     told: list[str] = []
     placement = allowing(local_placement(1), request.options)
-    network = prepare_on_codes(request, placement, lambda event: told.append(str(event)))
+    network = OnCodes(request, placement, lambda event: told.append(str(event))).network
     graph = network.graph
     products = [n for n in graph.nodes if n.operator in ("conv2d", "dense")]
     return {n.name for n in products if graph.types[n.output].dtype == "int32"}, told
@@ -108,5 +108,5 @@ def test_as_few_operators_as_the_error_needs_stay_in_single_precision(
     kept, _ = prepared(asked(folder, whole - 4.0, keep="float32:u"))
     assert kept == everything - {"u"}
     with pytest.raises(NegativeVerdict, match=r"off by .* dB, less than the 120 dB") as verdict:
-        prepare_on_codes(asked(folder, 120.0), local_placement(1), discard)
+        OnCodes(asked(folder, 120.0), local_placement(1), discard)
     assert "--max-error" in str(verdict.value.hint)
