@@ -97,11 +97,8 @@ def ship(
     _check_places(request)
     events(Stage(name="import", detail=request.model))
     with budget.phase("import"):
-        if placement.precision == ON_CODES:
-            coded = OnCodes(request, placement, events)
-            network = coded.network
-        else:
-            coded, network = None, prepare(request.model, request.options, placement)
+        coded = OnCodes(request, placement, events) if placement.precision == ON_CODES else None
+        network = coded.network if coded else prepare(request.model, request.options, placement)
     if network.model.remark:
         events(Note(message=network.model.remark))
     request = _coarse_enough(request, network.graph)
