@@ -10,7 +10,7 @@ import pytest
 
 from helpers.networks.fused_networks import fused
 from helpers.networks.graph_builder import Builder
-from tilewright.core.errors import UsageError
+from tilewright.core.errors import ModelError, UsageError
 from tilewright.deploy.mixing import kept_single
 from tilewright.graph.network import Graph
 from tilewright.models.calibration import noise_inputs
@@ -74,6 +74,11 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     for path, told in ((text, "holds no arrays"), (single, "one array without a name")):
         with pytest.raises(UsageError, match=told):
             noise_inputs(GRAPH, path, 0)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot be read: No such file"):
+        noise_inputs(GRAPH, tmp_path / "none.npz", 0)
 
 
 def test_what_is_kept_is_named_by_node_or_tensor() -> None:
