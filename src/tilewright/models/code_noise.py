@@ -3,9 +3,10 @@
     x → Conv      before
     x → QuantizeLinear → DequantizeLinear → Where(switch, ·, x) → Conv      after
 
-A copy of the network in single precision has a switch for each tensor and each constant that its
-form on codes rounds. With one of them on, what changes in the outputs is that cause's noise. It
-runs where `tilewright.models.clean` does.
+A copy of the network in single precision has a switch for each tensor that its form on codes
+rounds, and takes constants as inputs. With one switch on, or the constants of one node as their
+codes have them, what changes in the outputs is that cause's noise. It runs where
+`tilewright.models.clean` does.
 """
 
 from __future__ import annotations
@@ -41,18 +42,17 @@ def code_noise(source: str, codes: str, inputs: Sequence[Mapping[str, Array]]) -
     path = Path(source).with_name("switched.onnx")
     save_onnx(single, path)
     session, floats = _session(str(path)), [*switched.floating]
-    off = dict.fromkeys(switched.switches, np.asarray(False))
+    off = dict.fromkeys(switched.tensors.values(), np.asarray(False)) | switched.single
     usual = [session.run(floats, {**each, **off}) for each in inputs]
 
-    def power(switch: str) -> Powers:
-        on = {**off, switch: np.asarray(True)}
+    def power(changed: Mapping[str, Array]) -> Powers:
+        on = {**off, **changed}
         found = [session.run(floats, {**each, **on}) for each in inputs]
         return tuple(
             float(sum(np.square(a - b, dtype=np.float64).sum() for a, b in zip(*runs, strict=True)))
             for runs in zip(zip(*usual, strict=True), zip(*found, strict=True), strict=True)
         )
 
-    powers = {switch: power(switch) for switch in switched.switches}
     outputs = [*zip(*usual, strict=True)]
     return RoundingNoise(
         outputs=tuple(floats),
@@ -61,30 +61,29 @@ def code_noise(source: str, codes: str, inputs: Sequence[Mapping[str, Array]]) -
         ),
         largest=tuple(float(max(np.abs(each).max() for each in one)) for one in outputs),
         elements=tuple(sum(each.size for each in one) for one in outputs),
-        tensors={name: powers[switch] for name, switch in switched.tensors.items()},
-        calls={name: powers[switch] for name, switch in switched.nodes.items()},
+        tensors={
+            name: power({switch: np.asarray(True)}) for name, switch in switched.tensors.items()
+        },
+        calls={name: power(rounded) for name, rounded in switched.nodes.items()},
     )
 
 
 class _Switched:
-    """A graph, to be given switches, and the same on codes. `tensors` and `nodes` have the switch
-    of each tensor, and of each node's constants, by name."""
+    """A graph, to be given switches, and the same on codes. `tensors` has the switch of a tensor,
+    `nodes` what each node's constants stand for on codes, by the names of inputs; `single` has all
+    constants as they are."""
 
     def __init__(self, graph: onnx.GraphProto, codes: onnx.GraphProto) -> None:
         self.graph, self.codes = graph, codes
         self.tensors: dict[str, str] = {}
-        self.nodes: dict[str, str] = {}
+        self.nodes: dict[str, dict[str, Array]] = {}
+        self.single: dict[str, Array] = {}
         self.constants = {each.name: each for each in graph.initializer}
         self.coded = {each.name: each for each in codes.initializer}
         self.makers = {name: node for node in codes.node for name in node.output}
         float_type = onnx.TensorProto.FLOAT
         kinds = {each.name: each.type.tensor_type.elem_type for each in graph.output}
         self.floating = [name for name, kind in kinds.items() if kind == float_type]
-
-    @property
-    def switches(self) -> list[str]:
-        """The inputs that turn a cause on."""
-        return [*self.tensors.values(), *self.nodes.values()]
 
     def build(self) -> None:
         """Give the graph its switches."""
@@ -96,7 +95,7 @@ class _Switched:
             for place, name in enumerate(node.input):
                 read = None if also is None or not name else self._read(also.input[place])
                 if read is not None and name in self.constants:
-                    node.input[place] = self._constant(node.name, name, read, made)
+                    node.input[place] = self._constant(node.name, name, read)
                 elif read is not None:
                     node.input[place] = self._tensor(renamed.get(name, name), name, read, made)
                 elif name in renamed:
@@ -109,8 +108,11 @@ class _Switched:
             made.append(helper.make_node("Identity", [switched], [name]))
         del self.graph.node[:]
         self.graph.node.extend(made)
-        for switch in self.switches:
+        for switch in self.tensors.values():
             kind = helper.make_tensor_value_info(switch, onnx.TensorProto.BOOL, ())
+            self.graph.input.append(kind)
+        for name, array in self.single.items():
+            kind = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, array.shape)
             self.graph.input.append(kind)
 
     def _read(self, tensor: str) -> onnx.NodeProto | None:
@@ -118,10 +120,8 @@ class _Switched:
         maker = self.makers.get(tensor)
         return maker if maker is not None and maker.op_type == "DequantizeLinear" else None
 
-    def _constant(
-        self, node: str, name: str, read: onnx.NodeProto, made: list[onnx.NodeProto]
-    ) -> str:
-        """A constant of a node or what its codes stand for, by the node's switch."""
+    def _constant(self, node: str, name: str, read: onnx.NodeProto) -> str:
+        """A constant of a node as an input, which is told what its codes stand for."""
         codes, scale = (numpy_helper.to_array(self.coded[each]) for each in read.input[:2])
         zero = numpy_helper.to_array(self.coded[read.input[2]])
         axis = next((each.i for each in read.attribute if each.name == "axis"), 1)
@@ -129,12 +129,11 @@ class _Switched:
         if scale.size > 1:
             scale, zero = np.reshape(scale, shape), np.reshape(zero, shape)
         values = (codes.astype(np.float32) - np.asarray(zero, np.float32)) * scale
-        rounded, switched = f"{name}/{node}/rounded", f"{name}/{node}/switched"
-        array = values.astype(np.float32).reshape([*self.constants[name].dims])
-        self.graph.initializer.append(numpy_helper.from_array(array, rounded))
-        switch = self.nodes.setdefault(node, f"{node}/constants on codes")
-        made.append(helper.make_node("Where", [switch, rounded, name], [switched]))
-        return switched
+        given = f"{name}/of {node}"
+        self.single[given] = numpy_helper.to_array(self.constants[name])
+        rounded = values.astype(np.float32).reshape(self.single[given].shape)
+        self.nodes.setdefault(node, {})[given] = rounded
+        return given
 
     def _tensor(
         self, single: str, name: str, read: onnx.NodeProto | None, made: list[onnx.NodeProto]
