@@ -17,7 +17,7 @@ from math import prod
 
 import numpy as np
 
-from tilewright.core.forms import Form, channel_block
+from tilewright.core.forms import CHANNELS_LAST, Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Column, Demand
@@ -41,6 +41,7 @@ from tilewright.kernels.ports import (
     lane_counts,
     out_tiles,
     output_block,
+    own_block,
     whole_chunks,
 )
 from tilewright.kernels.register_tile import RegisterTile
@@ -52,6 +53,8 @@ _LARGEST_HEIGHT = 8
 _LARGEST_HEIGHT_WIDE = 4
 _WIDE = 16
 _FEW_PIECES = 8
+_OF_A_LINE = 16
+"""Channels, where all are innermost, that are walked in the order of memory: a line of a cache."""
 _FEW_CHANNELS = 4
 _WIDEST_OF_SEVERAL_ROWS = 16
 _TAPS_INSIDE = "chunk,ky,lane,kx"
@@ -319,13 +322,14 @@ def _knobs(
 
 
 def data_block(conv: Convolution, forms: tuple[Form, ...]) -> int:
-    """The channel block the data arrives in where it divides a group, else 0."""
+    """The channel block the data arrives in, or is read in, where it divides a group, else 0."""
     return int(data_blocks(conv, forms))
 
 
 def data_blocks(conv: Convolution | Convolutions, forms: tuple[Form, ...]) -> Numbers:
     """`data_block` of one convolution or of many."""
-    ports = np.array([*(channel_block(form) for form in forms[:-1]), 0])
+    last = (_OF_A_LINE if form == CHANNELS_LAST else own_block(form) for form in forms[:-1])
+    ports = np.array([*last, 0])
     blocks = ports[np.minimum(conv.data, len(ports) - 1)]
     return np.where(conv.group_in % np.maximum(1, blocks) == 0, blocks, 0)
 

@@ -15,7 +15,7 @@ from math import gcd
 import numpy as np
 
 from tilewright.core.element_types import element_type
-from tilewright.core.forms import PLAIN, Form, blocked, channel_block
+from tilewright.core.forms import CHANNELS_LAST, PLAIN, Form, blocked, channel_block
 from tilewright.core.records import Settings
 from tilewright.core.targets import Target
 from tilewright.graph.network import Array, TensorType
@@ -40,9 +40,14 @@ def best_block(channels: int, lanes: int) -> int:
     return channel_blocks(channels, lanes)[0]
 
 
+def own_block(form: Form) -> int:
+    """Channels that lie in a block of their own; 0 where none do (`plain`), or all (`acdb`)."""
+    return 0 if form == CHANNELS_LAST else channel_block(form)
+
+
 def usual_lanes(channels: int, form: Form, lanes: int) -> int:
     """How many output channels to compute together: the result's block where it has one."""
-    return channel_block(form) or best_block(channels, lanes)
+    return own_block(form) or best_block(channels, lanes)
 
 
 def lane_counts(channels: int, form: Form, lanes: int) -> tuple[int, ...]:
@@ -53,14 +58,14 @@ def lane_counts(channels: int, form: Form, lanes: int) -> tuple[int, ...]:
     dropped.
     """
     usual = usual_lanes(channels, form, lanes)
-    torn = not channel_block(form) and usual % lanes
+    torn = not own_block(form) and usual % lanes
     return (lanes, usual) if torn and channels > lanes else (usual,)
 
 
 def arriving_block(forms: tuple[Form, ...], operand: int) -> int:
     """The channel block that an operand arrives in; 0 where it is plain, or where the kernel
     computes it itself."""
-    return channel_block(forms[operand]) if operand < len(forms) - 1 else 0
+    return own_block(forms[operand]) if operand < len(forms) - 1 else 0
 
 
 def dividing_block(forms: tuple[Form, ...], operand: int, channels: int) -> int:
@@ -102,7 +107,7 @@ def tile_sizes(extent: int, *, largest: int, tails: bool = True) -> tuple[int, .
 def output_block(forms: tuple[Form, ...], settings: Settings) -> int:
     """Output channels computed together: the result's block, or the knob `lanes` where it has
     none."""
-    return channel_block(forms[-1]) or int(settings["lanes"])
+    return own_block(forms[-1]) or int(settings["lanes"])
 
 
 Ports = tuple[Form, ...]

@@ -10,14 +10,14 @@ from typing import Protocol
 
 import numpy as np
 
-from tilewright.core.forms import Form, channel_block
+from tilewright.core.forms import Form
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Numbers
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, anchored
 from tilewright.kernels.columns import Bools, column
-from tilewright.kernels.ports import Ports, anchored_ports, single_ports
+from tilewright.kernels.ports import Ports, anchored_ports, own_block, single_ports
 
 
 def row_tile_sizes(rows: int) -> tuple[int, ...]:
@@ -179,7 +179,7 @@ class TiledProduct(TiledSums, ABC):
     def whole_blocks(self, workload: Workload, forms: tuple[Form, ...]) -> bool:
         """Whether the result's blocks, which other implementations may have offered, lie within
         groups."""
-        groups, block = self.operands(workload).groups, channel_block(forms[-1])
+        groups, block = self.operands(workload).groups, own_block(forms[-1])
         return groups == 1 or not block or anchored(workload)[2].shape[1] // groups % block == 0
 
     def error_bound(self, workload: Workload) -> float:

@@ -40,7 +40,7 @@ from tilewright.compiler.lower.loops import fill_ahead, finish_tile, register_ti
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
-from tilewright.core.forms import PLAIN, blocked
+from tilewright.core.forms import CHANNELS_LAST, PLAIN, blocked
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.conv2d_direct import UNROLLED_LANES, data_block, ragged_groups, reduction
 from tilewright.kernels.convolution import Convolution, Plane, convolution, whole_tiles
@@ -69,9 +69,10 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     if apart:
         _gather(schedule, anchor, None if cached else home)
     else:
-        finish_tile(
-            schedule, anchor, home, vectors=program.result_form != PLAIN, in_registers=not cached
-        )
+        within = program.result_form not in (PLAIN, CHANNELS_LAST)
+        last = finish_tile(schedule, anchor, home, vectors=within, in_registers=not cached)
+        if program.result_form == CHANNELS_LAST:
+            schedule.vectorize(schedule.split(last, [None, lanes])[1])
     schedule.decompose_reduction(anchor, loop)
     return schedule
 

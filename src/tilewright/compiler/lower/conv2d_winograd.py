@@ -35,7 +35,7 @@ from tilewright.compiler.lower.loops import register_tile, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, selected
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
-from tilewright.core.forms import PLAIN
+from tilewright.core.forms import CHANNELS_LAST, PLAIN
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.conv2d_winograd import WinogradConvolution
 from tilewright.kernels.convolution import Convolution, convolution
@@ -318,8 +318,9 @@ def _schedule_result(
     result = schedule.get_sblock("result")
     half = schedule.get_sblock("output_columns")
     plain = program.result_form == PLAIN
-    if plain:
-        n, channel, y, x = schedule.get_loops(result)
+    if plain or program.result_form == CHANNELS_LAST:
+        n, *axes = schedule.get_loops(result)
+        channel, y, x = axes if plain else (axes[-1], *axes[:-1])
         chunk, lane = schedule.split(channel, [None, plan.lanes])
     else:
         n, chunk, y, x, lane = schedule.get_loops(result)
