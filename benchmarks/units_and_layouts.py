@@ -1,0 +1,377 @@
+"""AVX2 against AVX-512, and NCHW and NHWC against NCHWc, over the convolutions of five networks.
+
+    python benchmarks/units_and_layouts.py [--gate COMMAND] [--only NAME…]      measure what is left
+    python benchmarks/units_and_layouts.py --tables                             write the page anew
+
+Each distinct convolution, with what is fused into it, is timed on one thread. Every side gets the
+same number of candidates: the ones with the least estimates, implementations in turn and each
+register tile once, and a few drawn at random. The best of each side are then timed in turn. For a
+dozen tasks more is drawn, from the space and from a wider one; where NCHW or NHWC is fastest, its
+conversions from and to blocks are timed, too.
+
+Kernels are built first, then timed as long as a gate is open. `--gate COMMAND` is what opens one:
+it gets a program to run as further arguments, runs it as soon as nothing else disturbs, and lets
+that last for a minute. Results are lines of benchmarks/results/units_and_layouts.jsonl; the same
+command continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from math import gcd, inf
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from convolution_sides import (
+    NETWORKS,
+    PRODUCT,
+    SIDES,
+    UNITS,
+    Choice,
+    Layer,
+    Side,
+    as_product,
+    choices_of,
+    described,
+    families,
+    family_of,
+    in_turn,
+    layers,
+    more_choices,
+    placement,
+    ports,
+)
+from tilewright.core.forms import PLAIN, blocked
+from tilewright.core.processes import ChildError, RemoteError
+from tilewright.core.records import Candidate, Placement
+from tilewright.graph.arrange import copying
+from tilewright.graph.network import TensorType
+from tilewright.graph.workload import Workload
+from tilewright.kernels.convolution import convolution
+from tilewright.kernels.registry import implementation
+from tilewright.measure.circumstances import kernel_protocol
+from tilewright.measure.kernels import open_worker
+
+RESULTS = Path(__file__).parent / "results" / "units_and_layouts.jsonl"
+SAMPLED = 12
+ROUNDS = 6
+AGAIN = 0.97
+"""A layout that takes at most so much of the time of blocks is compared with more of them."""
+_GATE_S = 45.0
+_MEMORY_BYTES = 8 << 30
+_BUILD_S, _TIME_S = 60.0, 60.0
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Timed:
+    """A candidate in the worker's slot, and its samples."""
+
+    choice: Choice
+    slot: int
+    first_s: float = inf
+    samples_s: list[float] = field(default_factory=list)
+
+
+class Bench:
+    """One worker with one thread that builds and times kernels of all units."""
+
+    def __init__(self) -> None:
+        self._worker = open_worker(placement("AVX-512"), _MEMORY_BYTES)
+        self._slots = count(1)
+        usual = kernel_protocol(placement("AVX-512"))
+        self._first = replace(usual, warmup=1, repeats=2, sample_s=0.002)
+        self._last = replace(usual, warmup=1, repeats=3, sample_s=0.003)
+
+    def close(self) -> None:
+        """Stop the worker."""
+        self._worker.stop()
+
+    def build(self, choices: Sequence[Choice], unit: str) -> list[Timed]:
+        """Those of the candidates that can be built."""
+        return [t for t in (self._built(c, placement(unit)) for c in choices) if t is not None]
+
+    def _built(self, choice: Choice, on: Placement) -> Timed | None:
+        made = Timed(choice, next(self._slots))
+        try:
+            message = ("build", made.slot, choice[0].text, choice[1], on)
+            self._worker.request(message, _BUILD_S)
+        except RemoteError as error:
+            print(f"{choice[1]}: {error}", file=sys.stderr)
+            return None
+        return made
+
+    def compare(self, sides: Mapping[str, Sequence[Timed]]) -> dict[str, Row]:
+        """All candidates once, sides in turn; then the best two of each, all in turn. Gives for
+        each side its best candidate and its quartiles."""
+        least_s = dict.fromkeys(sides, inf)
+        for place, index in in_turn([iter(range(len(each))) for each in sides.values()]):
+            name = list(sides)[place]
+            timed = sides[name][index]
+            timed.first_s = median(self._time(timed, self._first, 1.5 * least_s[name]))
+            least_s[name] = min(least_s[name], timed.first_s)
+        finals: dict[str, list[Timed]] = {}
+        for name, each in sides.items():
+            fastest = sorted(each, key=lambda timed: timed.first_s)[:2]
+            finals[name] = [timed for timed in fastest if timed.first_s <= 1.1 * least_s[name]]
+        every = [timed for each in finals.values() for timed in each]
+        for number in range(ROUNDS):
+            for timed in every if number % 2 == 0 else every[::-1]:
+                timed.samples_s += self._time(timed, self._last, inf)
+        return {
+            name: _row(min(each, key=lambda t: median(t.samples_s)), sides[name])
+            for name, each in finals.items()
+            if each
+        }
+
+    def release(self, sides: Mapping[str, Sequence[Timed]]) -> None:
+        """Forget kernels."""
+        slots = [timed.slot for each in sides.values() for timed in each]
+        self._worker.request(("release", slots), _TIME_S)
+
+    def _time(self, timed: Timed, protocol: Any, give_up_s: float) -> list[float]:
+        return self._worker.request(("measure", timed.slot, protocol, 0, give_up_s), _TIME_S)
+
+
+def _row(best: Timed, every: Sequence[Timed]) -> Row:
+    low, middle, high = (round(1e6 * value, 2) for value in quantiles(best.samples_s, n=4))
+    candidate = best.choice[1]
+    return {
+        "us": middle,
+        "low": low,
+        "high": high,
+        "implementation": candidate.implementation,
+        "settings": dict(candidate.settings),
+        "forms": [str(candidate.forms[0]), str(candidate.forms[-1])],
+        "place": every.index(best),
+        "first": [round(1e6 * timed.first_s, 1) for timed in every],
+    }
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """A task of the benchmark: its identity, its candidates by the name and the unit of each
+    side, and what else its line tells."""
+
+    key: str
+    sides: Mapping[str, tuple[str, list[Choice]]]
+    told: Row
+
+    @property
+    def seconds(self) -> float:
+        """How long timing takes, roughly."""
+        once_s = self.told["conv"]["flop"] / 90e9
+        candidates = sum(len(choices) for _, choices in self.sides.values())
+        finals = 2 * len(self.sides) * ROUNDS
+        return candidates * (0.012 + 3 * once_s) + finals * (0.012 + 4 * max(once_s, 0.003))
+
+
+def comparison(layer: Layer) -> Work:
+    """Units and layouts."""
+    sizes = {s.name: sum(f.settings for f in families(layer.workload, s)) for s in SIDES}
+    told = {
+        "name": layer.name,
+        "calls": dict(layer.calls),
+        "conv": described(layer.workload),
+        "settings": sizes,
+    }
+    return Work(
+        key=layer.workload.key,
+        sides={s.name: (s.unit, choices_of(layer.workload, s)) for s in SIDES},
+        told=told,
+    )
+
+
+def sample(layer: Layer, unit: str) -> Work:
+    """More candidates of a unit, from its space and from outside."""
+    side = Side(unit, "NCHWc")
+    usual = {"usual": choices_of(layer.workload, side), **more_choices(layer.workload, side)}
+    return Work(
+        key=f"{layer.workload.key} {unit}",
+        sides={name: (unit, choices) for name, choices in usual.items()},
+        told={"name": layer.name, "unit": unit, "conv": described(layer.workload)},
+    )
+
+
+def again(layer: Layer, layout: str, row: Row) -> Work:
+    """The best kernel of a layout against four times as many in blocks, and what it takes to turn
+    its data from blocks, and its result back."""
+    unit, workload = "AVX-512", layer.workload
+    blocks = Side(unit, "NCHWc")
+    every = [*choices_of(workload, blocks), *choices_of(workload, blocks, 4)]
+    sides = {"NCHWc": (unit, list(dict.fromkeys(every)))}
+    sides[layout] = (unit, [_found(workload, layout, row)])
+    conv = convolution(workload)
+    for name, kind in (("in", workload.types[conv.data]), ("out", workload.result)):
+        sides[name] = (unit, _conversions(kind, layout, back=name == "out"))
+    told = {"name": layer.name, "layout": layout, "conv": described(workload)}
+    return Work(key=f"{workload.key} {layout}", sides=sides, told=told)
+
+
+def _found(workload: Workload, layout: str, row: Row) -> Choice:
+    """The candidate that a line tells as the best of a layout."""
+    (forms,), computed = ports(workload, layout, ()), workload
+    if row["implementation"] == PRODUCT:
+        product = as_product(workload)
+        assert product is not None
+        computed, forms = product, (PLAIN,) * (len(product.arguments) + 1)
+    settings = tuple(sorted(row["settings"].items()))
+    return computed, Candidate(implementation=row["implementation"], settings=settings, forms=forms)
+
+
+def _conversions(kind: TensorType, layout: str, *, back: bool) -> list[Choice]:
+    """Ways from blocks to a layout or `back`. Blocks of all channels lie as NHWC does."""
+    on, channels = placement("AVX-512"), kind.shape[1]
+    other = PLAIN if layout == "NCHW" else blocked(channels)
+    forms = (blocked(gcd(channels, on.target.lanes(kind.dtype))), other)
+    family = family_of(
+        copying(kind), implementation("injective"), [forms[::-1] if back else forms], on
+    )
+    return [(family.workload, family.candidate(i)) for i in range(len(family.estimates_s))]
+
+
+def spread_out(found: Sequence[Layer]) -> list[Layer]:
+    """A dozen of the convolutions, of all kinds and sizes."""
+
+    def kind(layer: Layer) -> tuple[Any, ...]:
+        conv = convolution(layer.workload)
+        return conv.kernel, conv.strides, conv.flop
+
+    ordered = sorted(found, key=kind)
+    step = len(ordered) / SAMPLED
+    return [ordered[int(step * (number + 0.5))] for number in range(SAMPLED)]
+
+
+def read(path: Path) -> dict[str, Row]:
+    """The lines that are there, by what they are of and their keys, but for one cut short."""
+    found: dict[str, Row] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        found[f"{row['of']} {row['key']}"] = row
+    return found
+
+
+def wanted(
+    found: Sequence[Layer], known: Mapping[str, Row]
+) -> Iterator[tuple[str, Callable[[], Work]]]:
+    """What is to be measured, by name, and how its candidates are found."""
+    for layer in found:
+        yield f"comparison {layer.workload.key}", partial(comparison, layer)
+    for layer in spread_out(found):
+        for unit in UNITS:
+            yield f"sample {layer.workload.key} {unit}", partial(sample, layer, unit)
+    for layer in found:
+        row = known.get(f"comparison {layer.workload.key}")
+        for layout in ("NCHW", "NHWC") if row else ():
+            sides = row["sides"]
+            mine, blocks = sides[f"AVX-512 {layout}"], sides.get("AVX-512 NCHWc")
+            if blocks and mine["us"] <= AGAIN * blocks["us"]:
+                name = f"again {layer.workload.key} {layout}"
+                yield name, partial(again, layer, layout, mine)
+
+
+@contextmanager
+def opened(gate: str | None) -> Generator[None]:
+    """While a gate is open."""
+    if gate is None:
+        yield
+        return
+    waiting = [sys.executable, "-c", "print('open', flush=True); input()"]
+    process = subprocess.Popen(
+        [*shlex.split(gate), *waiting], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin and process.stdout
+    if process.stdout.readline().strip() != "open":
+        sys.exit(f"the gate {gate!r} did not open")
+    try:
+        yield
+    finally:
+        process.stdin.write("\n")
+        process.stdin.close()
+        process.wait()
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Build, time what is built while a gate is open, and go on until nothing is left, or for so
+    many gates."""
+    results: Path = given.results
+    results.parent.mkdir(parents=True, exist_ok=True)
+    bench, found = Bench(), layers(given.only)
+    ready: list[tuple[str, Work, dict[str, list[Timed]]]] = []
+    asked: set[str] = set()
+
+    def fill() -> None:
+        known = read(results)
+        for name, make in wanted(found, known):
+            if sum(work.seconds for _, work, _ in ready) > given.ahead:
+                return
+            if name not in known and name not in asked:
+                asked.add(name)
+                work = make()
+                built = {n: bench.build(chosen, unit) for n, (unit, chosen) in work.sides.items()}
+                ready.append((name, work, built))
+                print(f"built {name}: {work.told['name']}", flush=True)
+
+    def time_some() -> None:
+        began_s, before = time.monotonic(), len(ready)
+        while ready and time.monotonic() - began_s < _GATE_S:
+            name, work, built = ready.pop(0)
+            try:
+                compared = bench.compare(built)
+            except (ChildError, RemoteError) as error:
+                print(f"{name}: {error}", file=sys.stderr)
+                continue
+            row = {"of": name.split()[0], "key": work.key, **work.told, "sides": compared}
+            with results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row, separators=(",", ":")) + "\n")
+            bench.release(built)
+        print(f"timed {before - len(ready)} in {time.monotonic() - began_s:.0f} s", flush=True)
+
+    try:
+        fill()
+        for _ in range(given.gates):
+            if ready:
+                with opened(given.gate):
+                    time_some()
+                fill()
+    finally:
+        bench.close()
+
+
+def main() -> None:
+    """Measure, or write the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--only", nargs="*", choices=NETWORKS, default=NETWORKS)
+    parser.add_argument("--gate", help="what opens a minute without disturbance")
+    parser.add_argument("--gates", type=int, default=1000, help="stop after so many")
+    parser.add_argument("--ahead", type=float, default=_GATE_S, help="build for so many seconds")
+    parser.add_argument("--tables", action="store_true", help="write the page, measure nothing")
+    given = parser.parse_args()
+    if given.tables:
+        from units_and_layouts_tables import write_tables
+
+        write_tables(read(given.results))
+        return
+    measure(given)
+
+
+if __name__ == "__main__":
+    main()
