@@ -20,9 +20,9 @@ from tilewright.graph.workload import Step, Workload
 from tilewright.hardware.device import parse_target
 from tilewright.kernels.columns import Floats, column
 from tilewright.kernels.conv2d_direct import DirectConvolution
-from tilewright.kernels.convolution import convolution
+from tilewright.kernels.convolution import convolution, plane_tiles
 from tilewright.kernels.knobs import split
-from tilewright.kernels.register_tile import TiledSums
+from tilewright.kernels.register_tile import RegisterTile, TiledSums
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.search_space import LISTED
 from tilewright.kernels.spaces import TaskSpace
@@ -317,6 +317,26 @@ def more_choices(workload: Workload, side: Side) -> dict[str, list[Choice]]:
         "drawn": picked(usual, partial(drawn, rng=rng), MORE, set()),
         "outside": picked([f for f in wider if f.direct], outside, MORE, set()),
     }
+
+
+def fitting_tiles(unit: str) -> list[RegisterTile]:
+    """The tiles whose sums stay in the registers of a unit."""
+    registers = placement(unit).target.vector_registers
+    tiles = (RegisterTile(rows, vectors) for vectors in range(1, 9) for rows in range(1, 33))
+    return [tile for tile in tiles if tile.fits(registers)]
+
+
+def tile_loss(workload: Workload, unit: str) -> float:
+    """What the best register tile of the direct convolution's space loses by the model, idle parts
+    of tiles included, against the best one that fits the registers."""
+    register = placement(unit).target.lanes(workload.computed_in)
+    losses = [np.empty(0)]
+    for space in (s for f in families(workload, Side(unit, "NCHWc")) for s in f.direct):
+        settings = space.part.knobs.columns(space.numbers)
+        waste = plane_tiles(convolution(workload), settings)[2]
+        losses.append(waste * DirectConvolution().tile(settings, register).slowdown)
+    best = min(float(tile.slowdown) for tile in fitting_tiles(unit))
+    return float(np.concatenate(losses).min(initial=np.inf)) / best
 
 
 def described(workload: Workload) -> dict[str, Any]:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import inf
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from convolution_sides import BEST, DRAWN, NETWORKS, SIDES
+from convolution_sides import (
+    BEST,
+    DRAWN,
+    NETWORKS,
+    SIDES,
+    UNITS,
+    Layer,
+    fitting_tiles,
+    layers,
+    tile_loss,
+)
 from kept import Item
 from pages import replace_between, table
 
@@ -22,25 +34,29 @@ Rows = Sequence[Item]
 
 def write_tables(found: Mapping[str, Item]) -> None:
     """Replace what is between the page's marks."""
-    replace_between(PAGE, (BEGIN, END), rendered(list(found.values())))
+    replace_between(PAGE, (BEGIN, END), rendered(list(found.values()), layers()))
 
 
-def rendered(rows: Rows) -> str:
-    """All sections that have results."""
-    by_kind = {
-        of: [row for row in rows if row["of"] == of] for of in ("comparison", "sample", "again")
-    }
-    compared = [row for row in by_kind["comparison"] if BASE in row["sides"]]
+def rendered(rows: Rows, found: Sequence[Layer] = ()) -> str:
+    """All sections that have results; register tiles are those of the layers that are `found`."""
+    compared, sampled, again = (
+        [row for row in rows if row["of"] == of] for of in ("comparison", "sample", "again")
+    )
+    compared = [row for row in compared if BASE in row["sides"]]
     parts = [
-        f"{len(compared)} convolutions; {BEST + DRAWN} candidates of each side for each of them.",
-        f"## All convolutions\n\n{_means(compared)}",
-        f"## Whole networks\n\n{_networks(compared)}",
-        f"## Where AVX2 is faster\n\n{_faster(compared, 'AVX2 NCHWc')}",
-        f"## Where a layout is faster, looked at again\n\n{_again(by_kind['again'])}",
-        f"## How many settings there are\n\n{_spaces(compared)}",
-        f"## What more candidates give\n\n{_samples(by_kind['sample'])}",
-        f"## Every convolution\n\n{_every(compared)}",
+        f"{len(compared)} convolutions; {BEST + DRAWN} candidates of each side for each of them."
     ]
+    sections: list[tuple[str, Sequence[Any], Callable[[Any], str]]] = [
+        ("All convolutions", compared, _means),
+        ("Whole networks", compared, _networks),
+        ("Where AVX2 is faster", compared, partial(_faster, side="AVX2 NCHWc")),
+        ("Where a layout is faster, looked at again", again, _again),
+        ("How many settings there are", compared, _spaces),
+        ("How good the register tiles in the spaces are", found, _tiles),
+        ("What more candidates give", sampled, _samples),
+        ("Every convolution", compared, _every),
+    ]
+    parts += [f"## {title}\n\n{made(these)}" for title, these, made in sections if these]
     return "\n\n".join(parts)
 
 
@@ -159,6 +175,19 @@ def _spaces(rows: Rows) -> str:
     return table(["side", "fewest settings", "median", "most", "best one was drawn"], cells)
 
 
+def _tiles(found: Sequence[Layer]) -> str:
+    cells: list[list[str]] = []
+    for unit in UNITS:
+        tiles = sorted(fitting_tiles(unit), key=lambda tile: float(tile.slowdown))
+        best = ", ".join(f"{tile.rows}×{tile.vectors}" for tile in tiles[:4])
+        losses = sorted(tile_loss(layer.workload, unit) - 1 for layer in found)
+        finite = [loss for loss in losses if loss < inf]
+        shown = (median(finite), finite[int(0.9 * len(finite))], finite[-1])
+        cells.append([unit, str(len(tiles)), best, *(f"{loss:.1%}" for loss in shown)])
+    head = ["unit", "tiles that fit", "best of them", "loss: median", "90 %", "most"]
+    return table(head, cells)
+
+
 def _samples(rows: Rows) -> str:
     cells: list[list[str]] = []
     for row in sorted(rows, key=lambda r: (r["unit"], r["conv"]["kernel"], r["conv"]["flop"])):
@@ -167,7 +196,7 @@ def _samples(rows: Rows) -> str:
             f"{ratio(row, n, 'usual'):.3f}" if n in sides else "–" for n in ("drawn", "outside")
         ]
         cells.append([row["unit"], *_shown(row), _kernel(sides["usual"], row["unit"]), *ratios])
-    for unit in ("AVX2", "AVX-512"):
+    for unit in UNITS:
         mine = [row["sides"] for row in rows if row["unit"] == unit]
         means = [
             geometric_mean([s[n]["us"] / s["usual"]["us"] for s in mine if n in s] or [1.0])

@@ -135,3 +135,14 @@ def test_a_dozen_of_all_kinds_is_looked_at_closely() -> None:
     assert len({layer.workload.key for layer in found}) == benchmark.SAMPLED
     kernels = {layer.workload.types[1].shape[2:] for layer in found}
     assert kernels == {(1, 1), (3, 3)}
+
+
+def test_tiles_that_fit_are_those_of_the_unit_and_spaces_hold_good_ones() -> None:
+    tiles = {unit: {(t.rows, t.vectors) for t in sides.fitting_tiles(unit)} for unit in sides.UNITS}
+    assert {(6, 2), (4, 3)} <= tiles["AVX2"] < tiles["AVX-512"]
+    assert (7, 2) in tiles["AVX-512"] - tiles["AVX2"]
+    losses = {unit: sides.tile_loss(POINTWISE, unit) for unit in sides.UNITS}
+    assert all(1.0 <= loss < 1.1 for loss in losses.values())
+    assert "| AVX2 | 30 | 4×3, 6×2, 3×3" in tables.rendered(
+        [], [Layer(workload=POINTWISE, name="", calls={})]
+    )
