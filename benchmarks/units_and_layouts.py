@@ -1,6 +1,7 @@
 """AVX2 against AVX-512, and NCHW and NHWC against NCHWc, over the convolutions of five networks.
 
     python benchmarks/units_and_layouts.py [--gate COMMAND] [--only NAME…]      measure what is left
+    python benchmarks/units_and_layouts.py --check                              against numpy
     python benchmarks/units_and_layouts.py --tables                             write the page anew
 
 Each distinct convolution, with what is fused into it, is timed on one thread. Every side gets the
@@ -23,6 +24,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -35,13 +37,11 @@ from typing import Any
 
 from convolution_sides import (
     NETWORKS,
-    PRODUCT,
     SIDES,
     UNITS,
     Choice,
     Layer,
     Side,
-    as_product,
     choices_of,
     described,
     families,
@@ -50,7 +50,6 @@ from convolution_sides import (
     layers,
     more_choices,
     placement,
-    ports,
 )
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.processes import ChildError, RemoteError
@@ -60,8 +59,9 @@ from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.registry import implementation
+from tilewright.measure.checking import check_kernel
 from tilewright.measure.circumstances import kernel_protocol
-from tilewright.measure.kernels import open_worker
+from tilewright.measure.kernels import KernelMeasurer, open_worker
 
 RESULTS = Path(__file__).parent / "results" / "units_and_layouts.jsonl"
 SAMPLED = 12
@@ -69,6 +69,8 @@ ROUNDS = 6
 AGAIN = 0.97
 """A layout that takes at most so much of the time of blocks is compared with more of them."""
 _GATE_S = 45.0
+_UNSTEADY, _TRIES = 0.15, 2
+"""Times whose quartiles are further apart, by the median, are taken once more, and then again."""
 _MEMORY_BYTES = 8 << 30
 _BUILD_S, _TIME_S = 60.0, 60.0
 
@@ -127,6 +129,8 @@ class Bench:
             fastest = sorted(each, key=lambda timed: timed.first_s)[:2]
             finals[name] = [timed for timed in fastest if timed.first_s <= 1.1 * least_s[name]]
         every = [timed for each in finals.values() for timed in each]
+        for timed in every:
+            timed.samples_s = []
         for number in range(ROUNDS):
             for timed in every if number % 2 == 0 else every[::-1]:
                 timed.samples_s += self._time(timed, self._last, inf)
@@ -147,16 +151,27 @@ class Bench:
 
 def _row(best: Timed, every: Sequence[Timed]) -> Row:
     low, middle, high = (round(1e6 * value, 2) for value in quantiles(best.samples_s, n=4))
-    candidate = best.choice[1]
     return {
         "us": middle,
         "low": low,
         "high": high,
+        **told_of(best.choice[1]),
+        "place": every.index(best),
+        "first": [round(1e6 * timed.first_s, 1) for timed in every],
+    }
+
+
+def unsteady(compared: Mapping[str, Row]) -> bool:
+    """Whether something disturbed the last samples of a side."""
+    return any(row["high"] - row["low"] > _UNSTEADY * row["us"] for row in compared.values())
+
+
+def told_of(candidate: Candidate) -> Row:
+    """What a line tells of a candidate, the forms of its first port and of its result."""
+    return {
         "implementation": candidate.implementation,
         "settings": dict(candidate.settings),
         "forms": [str(candidate.forms[0]), str(candidate.forms[-1])],
-        "place": every.index(best),
-        "first": [round(1e6 * timed.first_s, 1) for timed in every],
     }
 
 
@@ -212,7 +227,7 @@ def again(layer: Layer, layout: str, row: Row) -> Work:
     blocks = Side(unit, "NCHWc")
     every = [*choices_of(workload, blocks), *choices_of(workload, blocks, 4)]
     sides = {"NCHWc": (unit, list(dict.fromkeys(every)))}
-    sides[layout] = (unit, [_found(workload, layout, row)])
+    sides[layout] = (unit, [winner(workload, Side(unit, layout), row)])
     conv = convolution(workload)
     for name, kind in (("in", workload.types[conv.data]), ("out", workload.result)):
         sides[name] = (unit, _conversions(kind, layout, back=name == "out"))
@@ -220,15 +235,12 @@ def again(layer: Layer, layout: str, row: Row) -> Work:
     return Work(key=f"{workload.key} {layout}", sides=sides, told=told)
 
 
-def _found(workload: Workload, layout: str, row: Row) -> Choice:
-    """The candidate that a line tells as the best of a layout."""
-    (forms,), computed = ports(workload, layout, ()), workload
-    if row["implementation"] == PRODUCT:
-        product = as_product(workload)
-        assert product is not None
-        computed, forms = product, (PLAIN,) * (len(product.arguments) + 1)
-    settings = tuple(sorted(row["settings"].items()))
-    return computed, Candidate(implementation=row["implementation"], settings=settings, forms=forms)
+def winner(workload: Workload, side: Side, row: Row) -> Choice:
+    """The candidate that a line tells as the best of a side."""
+    for choice in choices_of(workload, side):
+        if told_of(choice[1]).items() <= row.items():
+            return choice
+    raise SystemExit(f"{side.name} of {workload.key} has no such candidate any more: {row}")
 
 
 def _conversions(kind: TensorType, layout: str, *, back: bool) -> list[Choice]:
@@ -306,55 +318,83 @@ def opened(gate: str | None) -> Generator[None]:
         process.wait()
 
 
-def measure(given: argparse.Namespace) -> None:
-    """Build, time what is built while a gate is open, and go on until nothing is left, or for so
-    many gates."""
-    results: Path = given.results
-    results.parent.mkdir(parents=True, exist_ok=True)
-    bench, found = Bench(), layers(given.only)
-    ready: list[tuple[str, Work, dict[str, list[Timed]]]] = []
-    asked: set[str] = set()
+class Queue:
+    """What is built and waits for an open gate."""
 
-    def fill() -> None:
-        known = read(results)
-        for name, make in wanted(found, known):
-            if sum(work.seconds for _, work, _ in ready) > given.ahead:
+    def __init__(self, bench: Bench, results: Path, found: Sequence[Layer]) -> None:
+        self._bench, self._results, self._found = bench, results, found
+        self._asked: set[str] = set()
+        self._tries: Counter[str] = Counter()
+        self.ready: list[tuple[str, Work, dict[str, list[Timed]]]] = []
+
+    def fill(self, ahead_s: float) -> None:
+        """Build what takes so long to time, roughly."""
+        known = read(self._results)
+        for name, make in wanted(self._found, known):
+            if sum(work.seconds for _, work, _ in self.ready) > ahead_s:
                 return
-            if name not in known and name not in asked:
-                asked.add(name)
+            if name not in known and name not in self._asked:
+                self._asked.add(name)
                 work = make()
-                built = {n: bench.build(chosen, unit) for n, (unit, chosen) in work.sides.items()}
-                ready.append((name, work, built))
+                built = {n: self._bench.build(some, on) for n, (on, some) in work.sides.items()}
+                self.ready.append((name, work, built))
                 print(f"built {name}: {work.told['name']}", flush=True)
 
-    def time_some() -> None:
-        began_s, before = time.monotonic(), len(ready)
-        while ready and time.monotonic() - began_s < _GATE_S:
-            name, work, built = ready.pop(0)
+    def time_some(self) -> None:
+        """Time what is ready, as long as a gate is open, and keep the lines."""
+        began_s, before = time.monotonic(), len(self.ready)
+        while self.ready and time.monotonic() - began_s < _GATE_S:
+            name, work, built = self.ready.pop(0)
             try:
-                compared = bench.compare(built)
+                compared = self._bench.compare(built)
             except (ChildError, RemoteError) as error:
                 print(f"{name}: {error}", file=sys.stderr)
                 continue
+            if unsteady(compared) and self._tries[name] < _TRIES:
+                self._tries[name] += 1
+                self.ready.append((name, work, built))
+                continue
             row = {"of": name.split()[0], "key": work.key, **work.told, "sides": compared}
-            with results.open("a", encoding="utf-8") as file:
+            with self._results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row, separators=(",", ":")) + "\n")
-            bench.release(built)
-        print(f"timed {before - len(ready)} in {time.monotonic() - began_s:.0f} s", flush=True)
+            self._bench.release(built)
+        took_s = time.monotonic() - began_s
+        print(f"timed {before - len(self.ready)} in {took_s:.0f} s", flush=True)
 
+
+def measure(given: argparse.Namespace) -> None:
+    """Build, time what is built while a gate is open, and go on until nothing is left, or for so
+    many gates."""
+    given.results.parent.mkdir(parents=True, exist_ok=True)
+    bench = Bench()
+    queue = Queue(bench, given.results, layers(given.only))
     try:
-        fill()
+        queue.fill(given.ahead)
         for _ in range(given.gates):
-            if ready:
+            if queue.ready:
                 with opened(given.gate):
-                    time_some()
-                fill()
+                    queue.time_some()
+                queue.fill(given.ahead)
     finally:
         bench.close()
 
 
+def check(given: argparse.Namespace) -> None:
+    """Compare the best candidates of the dozen's sides with numpy."""
+    known = read(given.results)
+    for layer in spread_out(layers(given.only)):
+        row = known.get(f"comparison {layer.workload.key}", {"sides": {}})
+        for side in (side for side in SIDES if side.name in row["sides"]):
+            workload, candidate = winner(layer.workload, side, row["sides"][side.name])
+            with KernelMeasurer(placement(side.unit), builders=1) as measurer:
+                found = check_kernel(measurer, workload, candidate, 0)
+            if found.failure is not None:
+                raise SystemExit(f"{layer.name}: {found.failure.message}")
+            print(f"{layer.name}, {side.name}: {found.error:.1e} (bound {found.bound:.1e})")
+
+
 def main() -> None:
-    """Measure, or write the page."""
+    """Measure, check, or write the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -363,14 +403,16 @@ def main() -> None:
     parser.add_argument("--gate", help="what opens a minute without disturbance")
     parser.add_argument("--gates", type=int, default=1000, help="stop after so many")
     parser.add_argument("--ahead", type=float, default=_GATE_S, help="build for so many seconds")
-    parser.add_argument("--tables", action="store_true", help="write the page, measure nothing")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--tables", action="store_true", help="write the page, measure nothing")
+    modes.add_argument("--check", action="store_true", help="compare the dozen's best with numpy")
     given = parser.parse_args()
     if given.tables:
         from units_and_layouts_tables import write_tables
 
         write_tables(read(given.results))
         return
-    measure(given)
+    (check if given.check else measure)(given)
 
 
 if __name__ == "__main__":
