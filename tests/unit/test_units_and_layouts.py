@@ -146,3 +146,38 @@ def test_tiles_that_fit_are_those_of_the_unit_and_spaces_hold_good_ones() -> Non
     assert "| AVX2 | 30 | 4×3, 6×2, 3×3" in tables.rendered(
         [], [Layer(workload=POINTWISE, name="", calls={})]
     )
+
+
+class Disturbed:
+    """A bench whose first samples of everything are disturbed, `times` over."""
+
+    def __init__(self, times: int) -> None:
+        self.times, self.compared = times, 0
+
+    def build(self, choices: object, unit: str) -> list[object]:
+        return []
+
+    def compare(self, built: object) -> dict[str, dict[str, float]]:
+        self.compared += 1
+        high = 150.0 if self.compared <= self.times else 101.0
+        return {"AVX2 NCHWc": {"us": 100.0, "low": 99.0, "high": high}}
+
+    def release(self, built: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("times", "compared", "high"), [(0, 1, 101), (2, 3, 101), (9, 3, 150)])
+def test_what_was_disturbed_is_timed_again(
+    times: int, compared: int, high: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"name": "a.layer", "conv": benchmark.described(SQUARE)}
+    work = benchmark.Work(key="a", sides={"AVX2 NCHWc": ("AVX2", [])}, told=told)
+    monkeypatch.setattr(benchmark, "wanted", lambda found, known: [("comparison a", lambda: work)])
+    bench, path = Disturbed(times), tmp_path / "lines.jsonl"
+    queue = benchmark.Queue(bench, path, [])  # pyright: ignore
+    queue.fill(1.0)
+    queue.time_some()
+    row = benchmark.read(path)["comparison a"]
+    assert (bench.compared, row["sides"]["AVX2 NCHWc"]["high"]) == (compared, high)
+    queue.fill(1.0)
+    assert not queue.ready, "what is there is not built again"
