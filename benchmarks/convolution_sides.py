@@ -40,7 +40,7 @@ PRODUCT = "batch_matmul_tiled"
 _HOPELESS = 6.0
 _DRAWN_FROM = 2.0
 """Candidates are drawn from those with estimates of at most so many times the least."""
-_FEW_CHANNELS = 4
+FEW_CHANNELS = 4
 
 Choice = tuple[Workload, Candidate]
 
@@ -183,7 +183,7 @@ def ports(workload: Workload, layout: str, offered: Sequence[tuple[Form, ...]]) 
     of few channels may be plain beside results in blocks."""
     conv = convolution(workload)
     if layout == "NCHWc":
-        few = conv.in_channels <= _FEW_CHANNELS
+        few = conv.in_channels <= FEW_CHANNELS
         return [p for p in offered if channel_block(p[-1]) and (few or channel_block(p[conv.data]))]
     form = {"NCHW": PLAIN, "NHWC": CHANNELS_LAST}[layout]
     roles = [argument.role for argument in workload.arguments]

@@ -38,7 +38,6 @@ from typing import Any
 from convolution_sides import (
     NETWORKS,
     SIDES,
-    UNITS,
     Choice,
     Layer,
     Side,
@@ -282,11 +281,14 @@ def wanted(
     found: Sequence[Layer], known: Mapping[str, Row]
 ) -> Iterator[tuple[str, Callable[[], Work]]]:
     """What is to be measured, by name, and how its candidates are found."""
+
+    def samples(unit: str) -> Iterator[tuple[str, Callable[[], Work]]]:
+        for layer in spread_out(found):
+            yield f"sample {layer.workload.key} {unit}", partial(sample, layer, unit)
+
     for layer in found:
         yield f"comparison {layer.workload.key}", partial(comparison, layer)
-    for layer in spread_out(found):
-        for unit in UNITS:
-            yield f"sample {layer.workload.key} {unit}", partial(sample, layer, unit)
+    yield from samples("AVX2")
     for layer in found:
         row = known.get(f"comparison {layer.workload.key}")
         for layout in ("NCHW", "NHWC") if row else ():
@@ -295,6 +297,7 @@ def wanted(
             if blocks and mine["us"] <= AGAIN * blocks["us"]:
                 name = f"again {layer.workload.key} {layout}"
                 yield name, partial(again, layer, layout, mine)
+    yield from samples("AVX-512")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 from convolution_sides import (
     BEST,
     DRAWN,
+    FEW_CHANNELS,
     NETWORKS,
     SIDES,
     UNITS,
@@ -60,18 +61,22 @@ def rendered(rows: Rows, found: Sequence[Layer] = ()) -> str:
     return "\n\n".join(parts)
 
 
+def suits_blocks(row: Item) -> bool:
+    """Whether the results' channels fill registers of eight numbers."""
+    return row["conv"]["out"][0] % 8 == 0
+
+
 def kind(row: Item) -> str:
     """The group that a convolution is counted in."""
-    (high, wide), (down, _), channels = (
-        row["conv"]["kernel"],
-        row["conv"]["strides"],
-        row["conv"]["in"][0],
-    )
-    if channels <= 4:
-        return "three channels"
+    conv = row["conv"]
+    (high, wide), stride = conv["kernel"], conv["strides"][0]
+    if not suits_blocks(row):
+        return "results of channels that 8 does not divide"
+    if conv["in"][0] <= FEW_CHANNELS:
+        return "data of three channels"
     if high != wide:
         return "one axis (1×7, 7×1, 1×3, 3×1)"
-    return f"{high}×{wide}{f', stride {down}' if down > 1 else ''}"
+    return f"{high}×{wide}{f', stride {stride}' if stride > 1 else ''}"
 
 
 def ratio(row: Item, side: str, base: str = BASE) -> float:
@@ -89,16 +94,19 @@ def _means(rows: Rows) -> str:
     groups = {
         name: [row for row in rows if kind(row) == name] for name in sorted({*map(kind, rows)})
     }
+    suited = [row for row in rows if suits_blocks(row)]
+    sums = {"**all but those that 8 does not divide**": suited, "**all**": rows}
     cells = [
         [name, str(len(each)), *(_mean(each, side) for side in OTHERS)]
-        for name, each in {**groups, "**all**": rows}.items()
+        for name, each in {**groups, **sums}.items()
     ]
     counts = [
-        f"{side} is faster than {BASE} {_count(rows, side, faster)} times and slower "
-        f"{_count(rows, side, lambda row, s: faster(row, BASE, s))} times"
+        f"{side} is faster than {BASE} {_count(suited, side, faster)} times and slower "
+        f"{_count(suited, side, lambda row, s: faster(row, BASE, s))} times"
         for side in OTHERS
     ]
-    return f"{table(['kernel', 'convolutions', *OTHERS], cells)}\n\n{'; '.join(counts)}."
+    told = f"Of the {len(suited)} whose channels 8 divides: {'; '.join(counts)}."
+    return f"{table(['kernel', 'convolutions', *OTHERS], cells)}\n\n{told}"
 
 
 def _count(rows: Rows, side: str, test: Callable[[Item, str], bool]) -> int:
@@ -115,7 +123,8 @@ def _mean(rows: Rows, side: str) -> str:
 def _networks(rows: Rows) -> str:
     cells: list[list[str]] = []
     for network in NETWORKS:
-        mine = [row for row in rows if network in row["calls"] and len(row["sides"]) == len(SIDES)]
+        whole = [row for row in rows if len(row["sides"]) == len(SIDES) and suits_blocks(row)]
+        mine = [row for row in whole if network in row["calls"]]
         sums = {
             side.name: sum(row["calls"][network] * row["sides"][side.name]["us"] for row in mine)
             for side in SIDES
