@@ -38,6 +38,7 @@ from typing import Any
 from convolution_sides import (
     NETWORKS,
     SIDES,
+    UNITS,
     Choice,
     Layer,
     Side,
@@ -63,7 +64,8 @@ from tilewright.measure.circumstances import kernel_protocol
 from tilewright.measure.kernels import KernelMeasurer, open_worker
 
 RESULTS = Path(__file__).parent / "results" / "units_and_layouts.jsonl"
-SAMPLED = 12
+SAMPLED, BEHIND = 12, 3
+"""Convolutions of which more candidates are drawn: of all kinds, and where AVX2 does worst."""
 ROUNDS = 6
 AGAIN = 0.97
 """A layout that takes at most so much of the time of blocks is compared with more of them."""
@@ -265,6 +267,17 @@ def spread_out(found: Sequence[Layer]) -> list[Layer]:
     return [ordered[int(step * (number + 0.5))] for number in range(SAMPLED)]
 
 
+def far_behind(found: Sequence[Layer], known: Mapping[str, Row]) -> list[Layer]:
+    """The few convolutions at which AVX2 is furthest behind."""
+
+    def ratio(layer: Layer) -> float:
+        sides = known.get(f"comparison {layer.workload.key}", {}).get("sides", {})
+        times = [sides.get(f"{unit} NCHWc", {}).get("us", inf) for unit in UNITS]
+        return times[1] / times[0] if times[1] < inf else 0.0
+
+    return sorted(found, key=ratio, reverse=True)[:BEHIND]
+
+
 def read(path: Path) -> dict[str, Row]:
     """The lines that are there, by what they are of and their keys, but for one cut short."""
     found: dict[str, Row] = {}
@@ -283,7 +296,7 @@ def wanted(
     """What is to be measured, by name, and how its candidates are found."""
 
     def samples(unit: str) -> Iterator[tuple[str, Callable[[], Work]]]:
-        for layer in spread_out(found):
+        for layer in (*spread_out(found), *far_behind(found, known)):
             yield f"sample {layer.workload.key} {unit}", partial(sample, layer, unit)
 
     for layer in found:

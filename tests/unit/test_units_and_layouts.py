@@ -181,3 +181,15 @@ def test_what_was_disturbed_is_timed_again(
     assert (bench.compared, row["sides"]["AVX2 NCHWc"]["high"]) == (compared, high)
     queue.fill(1.0)
     assert not queue.ready, "what is there is not built again"
+
+
+def test_more_is_drawn_where_avx2_is_furthest_behind() -> None:
+    tasks = [conv((1, 16, 8, 8), 16 + n) for n in range(5)]
+    found = [Layer(workload=task, name=str(n), calls={}) for n, task in enumerate(tasks)]
+    known = {
+        f"comparison {task.key}": {
+            "sides": {"AVX-512 NCHWc": {"us": 10.0}, "AVX2 NCHWc": {"us": us}}
+        }
+        for task, us in zip(tasks[1:], [11.0, 30.0, 9.0, 20.0], strict=True)
+    }
+    assert [layer.name for layer in benchmark.far_behind(found, known)] == ["2", "4", "1"]
