@@ -65,7 +65,7 @@ from tilewright.measure.kernels import KernelMeasurer, open_worker
 
 RESULTS = Path(__file__).parent / "results" / "units_and_layouts.jsonl"
 SAMPLED, BEHIND = 12, 3
-"""Convolutions of which more candidates are drawn: of all kinds, and where AVX2 does worst."""
+"""Convolutions of which more candidates are drawn: of all kinds, and where a unit does worst."""
 ROUNDS = 6
 AGAIN = 0.97
 """A layout that takes at most so much of the time of blocks is compared with more of them."""
@@ -267,15 +267,18 @@ def spread_out(found: Sequence[Layer]) -> list[Layer]:
     return [ordered[int(step * (number + 0.5))] for number in range(SAMPLED)]
 
 
-def far_behind(found: Sequence[Layer], known: Mapping[str, Row]) -> list[Layer]:
-    """The few convolutions at which AVX2 is furthest behind."""
+def far_behind(found: Sequence[Layer], known: Mapping[str, Row], unit: str) -> list[Layer]:
+    """The few convolutions at which a unit is furthest behind the other, of those whose channels
+    suit blocks of both."""
+    (other,) = UNITS.keys() - {unit}
 
     def ratio(layer: Layer) -> float:
         sides = known.get(f"comparison {layer.workload.key}", {}).get("sides", {})
-        times = [sides.get(f"{unit} NCHWc", {}).get("us", inf) for unit in UNITS]
-        return times[1] / times[0] if times[1] < inf else 0.0
+        ours, theirs = (sides.get(f"{name} NCHWc", {}).get("us", inf) for name in (unit, other))
+        return ours / theirs if max(ours, theirs) < inf else 0.0
 
-    return sorted(found, key=ratio, reverse=True)[:BEHIND]
+    suited = (layer for layer in found if convolution(layer.workload).out_channels % 8 == 0)
+    return sorted(suited, key=ratio, reverse=True)[:BEHIND]
 
 
 def read(path: Path) -> dict[str, Row]:
@@ -296,7 +299,7 @@ def wanted(
     """What is to be measured, by name, and how its candidates are found."""
 
     def samples(unit: str) -> Iterator[tuple[str, Callable[[], Work]]]:
-        for layer in (*spread_out(found), *far_behind(found, known)):
+        for layer in (*far_behind(found, known, unit), *spread_out(found)):
             yield f"sample {layer.workload.key} {unit}", partial(sample, layer, unit)
 
     for layer in found:
