@@ -167,7 +167,7 @@ class OnCodes:
 
     def _tell(self, kept: Sequence[str], whole: NetworkCheck, check: NetworkCheck) -> None:
         named = ", ".join(kept[:_NAMED]) + (", …" if len(kept) > _NAMED else "")
-        every = sum(node.chosen for node in self.quantizer.nodes)
+        every = len(self.quantizer.nodes)
         self.events(
             Note(
                 message=f"{len(kept)} of {every} operators stay in float32 for the error: all on "

@@ -39,8 +39,7 @@ _PRODUCTS = {"Conv": 4, "Gemm": 2, "MatMul": 2}
 """The axes of their weights."""
 _PICKING = ("MaxPool", "Relu", "Clip", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose")
 """What they read and what they write has the same codes."""
-_AVERAGING = ("AveragePool", "GlobalAveragePool")
-_MOVING = (*_PICKING, *_AVERAGING)
+_MOVING = (*_PICKING, "AveragePool", "GlobalAveragePool")
 _JOINING = ("Add", "Concat")
 _ON_CODES = ("QuantizeLinear", "DequantizeLinear", "Integer", "QLinear", "QGemm")
 _DRAWN = (
@@ -129,11 +128,10 @@ def nodes_on_codes(graph: onnx.GraphProto, kept: Collection[str] = ()) -> list[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedNode:
-    """A node that may be on codes by itself (`chosen`), or is where what it reads is: the tensors
-    that it reads and the one that it writes. Tensors with the same codes have one name."""
+    """A node that may be on codes, or stay in single precision: the tensors that it reads, less
+    constants, and the one that it writes. Tensors with the same codes have one name."""
 
     name: str
-    chosen: bool
     product: bool
     inputs: tuple[str, ...]
     output: str
@@ -156,7 +154,6 @@ def coded_nodes(
         found.append(
             CodedNode(
                 name=node.name,
-                chosen=node.op_type not in _AVERAGING,
                 product=node.op_type in _PRODUCTS,
                 inputs=inputs,
                 output=node.output[0],

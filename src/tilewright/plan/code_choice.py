@@ -71,7 +71,7 @@ class CodeChoice:
     def kept(self, front: Front) -> list[str]:
         """The nodes that go back to single precision."""
         chosen = front.chosen.assignment
-        return [n.name for n in self.nodes if n.chosen and chosen[_NODE + n.name] != _VALUES[0]]
+        return [n.name for n in self.nodes if chosen[_NODE + n.name] != _VALUES[0]]
 
     def sqnr_db(self, assignment: Mapping[str, str]) -> float:
         """The least ratio of signal to noise of an output that is predicted of a choice."""
@@ -114,8 +114,6 @@ class CodeChoice:
                 read_ps = self._copied_ps(each) if node.product else 0
                 read = np.array([[0, FORBIDDEN], [read_ps, 0]], np.int64)
                 yield _table([name, _TENSOR + each], read)
-                if not node.chosen:
-                    yield _table([_TENSOR + each, name], needs)
         for each in self.tensors:
             yield _table([_TENSOR + each], np.zeros(2, np.int64))
 
