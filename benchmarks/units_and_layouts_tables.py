@@ -191,9 +191,9 @@ def _tiles(found: Sequence[Layer]) -> str:
         best = ", ".join(f"{tile.rows}×{tile.vectors}" for tile in tiles[:4])
         losses = sorted(tile_loss(layer.workload, unit) - 1 for layer in found)
         finite = [loss for loss in losses if loss < inf]
-        shown = (median(finite), finite[int(0.9 * len(finite))], finite[-1])
+        shown = (median(finite), finite[int(0.9 * len(finite))])
         cells.append([unit, str(len(tiles)), best, *(f"{loss:.1%}" for loss in shown)])
-    head = ["unit", "tiles that fit", "best of them", "loss: median", "90 %", "most"]
+    head = ["unit", "tiles that fit", "best of them", "loss: median", "90 %"]
     return table(head, cells)
 
 
@@ -206,14 +206,17 @@ def _samples(rows: Rows) -> str:
         ]
         cells.append([row["unit"], *_shown(row), _kernel(sides["usual"], row["unit"]), *ratios])
     for unit in UNITS:
-        mine = [row["sides"] for row in rows if row["unit"] == unit]
+        mine = [row for row in rows if row["unit"] == unit and suits_blocks(row)]
+        direct = [r for r in mine if r["sides"]["usual"]["implementation"] == "conv2d_direct"]
         means = [
-            geometric_mean([s[n]["us"] / s["usual"]["us"] for s in mine if n in s] or [1.0])
-            for n in ("drawn", "outside")
+            geometric_mean([ratio(row, name, "usual") for row in these if name in row["sides"]])
+            for name, these in (("drawn", mine), ("outside", direct))
+            if these
         ]
-        cells.append(
-            [f"**{unit}**", "geometric mean", "", "", "", *(f"{mean:.3f}" for mean in means)]
-        )
+        if means:
+            cells.append(
+                [f"**{unit}**", "geometric mean", "", "", "", *(f"{m:.3f}" for m in means)]
+            )
     return table(["unit", *_SHOWN, "usual", "drawn", "from outside"], cells)
 
 
