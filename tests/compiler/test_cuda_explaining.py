@@ -71,7 +71,7 @@ def test_without_nvcc_the_rest_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("PATH", str(tmp_path))
     found, notes = explained("op:relu[shape=1x64x56x56]")
     assert "registers" not in found.facts
-    assert found.facts["sectors_per_load"] == 4
+    assert found.facts["sectors_per_load"] == 16, "four numbers of each of 32 lanes"
     assert "nvcc" in found.reason
     assert any("registers and spills are not known" in note for note in notes)
 

@@ -44,10 +44,8 @@ from tilewright.models.source import is_model_file
 
 REPORT = "report.html"
 DRAWING = "layouts.onnx"
-FILES = (
-    *(LIBRARY, *LIBRARIES.values(), WEIGHTS, REPORT, DRAWING),
-    *(QUANTIZED, f"{QUANTIZED}.data", MANIFEST),
-)
+CODES = QUANTIZED, f"{QUANTIZED}.data"
+FILES = (LIBRARY, *LIBRARIES.values(), WEIGHTS, REPORT, DRAWING, *CODES, MANIFEST)
 """The files of an artifact, in the order in which they appear."""
 _STAGING = ".staging-"
 _PACKAGES = ("tilewright", "apache-tvm", "apache-tvm-ffi")

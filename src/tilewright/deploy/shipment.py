@@ -22,7 +22,7 @@ from tilewright.core.timings import Speedup, Timing
 from tilewright.cost.floors import Peaks
 from tilewright.deploy.artifact import Artifact, load_one
 from tilewright.deploy.manifest import LIBRARIES, LIBRARY
-from tilewright.deploy.publishing import DRAWING, FILES, REPORT, publish, staging
+from tilewright.deploy.publishing import CODES, DRAWING, FILES, REPORT, publish, staging
 from tilewright.deploy.racing import LOST, Race, timing_of
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
@@ -311,7 +311,7 @@ class OptimizedNetwork:
         target = arguments.path_of(folder, "folder")
         libraries = (LIBRARY, *LIBRARIES.values())
         there = [name for name in libraries if (self.folder / name).exists()]
-        absent = {*libraries, DRAWING} - set(there or [LIBRARY])
+        absent = {*libraries, DRAWING, *CODES} - set(there or [LIBRARY])
         with staging(target) as made:
             for name in FILES:
                 if name not in absent or (self.folder / name).exists():

@@ -112,12 +112,12 @@ def test_kernels_with_settings_turn_where_their_facts_do_and_no_code_is_made(
     heard: list[Event],
 ) -> None:
     ours = cuda_explainer("cuda -model=T4", None, heard.append, ModelOptions())
-    found = ours.explain("op:dense[m=1024,k=256,n=512]")
+    found = ours.explain("op:dense[m=2048,k=256,n=512]")
     assert Inspector.made == 1, "of the operator itself"
     assert found.turning_points
 
     def told(point: TurningPoint, value: int) -> tuple[int, float]:
-        sizes = {"m": 1024, "k": 256, "n": 512} | {point.parameter: value}
+        sizes = {"m": 2048, "k": 256, "n": 512} | {point.parameter: value}
         text = "op:dense[{}]".format(",".join(f"{name}={size}" for name, size in sizes.items()))
         workload, candidate = ours.kernel(text)
         on, settings = ours.placement, [dict(candidate.settings)]
@@ -126,7 +126,7 @@ def test_kernels_with_settings_turn_where_their_facts_do_and_no_code_is_made(
         return ceil(known["waves"][0]), float(known["estimate_s"][0]) / workload.flop
 
     for point in found.turning_points:
-        values = around({"m": 1024, "k": 256, "n": 512}[point.parameter])
+        values = around({"m": 2048, "k": 256, "n": 512}[point.parameter])
         before = values[values.index(point.value) - 1]
         (waves, cost), (waves_after, cost_after) = told(point, before), told(point, point.value)
         assert (point.before, point.after) == (waves, waves_after)

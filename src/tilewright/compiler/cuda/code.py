@@ -176,7 +176,8 @@ def _is_global(buffer: Any) -> bool:
 
 
 def _bytes(buffer: Any) -> int:
-    return prod(map(int, buffer.shape)) * tvm.DataType(str(buffer.dtype)).bits // 8
+    kind = tvm.DataType(str(buffer.dtype))
+    return prod(map(int, buffer.shape)) * kind.bits * kind.lanes // 8
 
 
 def cuda_code(
