@@ -1,4 +1,4 @@
-"""Kernels for GPUs that memory limits, compiled for four architectures: next to nothing spills."""
+"""Kernels for GPUs that memory limits, compiled for four architectures: nothing is spilled."""
 
 from __future__ import annotations
 

@@ -32,7 +32,9 @@ from tilewright.kernels.ports import Ports
 from tilewright.kernels.rows import NORMALISING, REDUCTIONS, Frame, operand_frame, reduced_axes
 
 _WARP = 32
-_MOST_IN_REGISTERS = 32
+_MOST_IN_REGISTERS, _MOST_IN_LARGE, _LARGE_BLOCK = 32, 12, 256
+"""Of a kept row; in vectors of four, of a thread of such a block: with more of them NVIDIA's
+compiler gives registers away for one more block, and spills."""
 _VECTOR_BYTES, _SMALL_BLOCK = 16, 256
 _OF_IMAGES = REDUCTIONS | {"softmax", "log_softmax", "instance_norm"}
 _FOLDS = {"softmax": 2, "log_softmax": 2, "layer_norm": 2, "instance_norm": 2, "rms_norm": 1}
@@ -195,7 +197,10 @@ class RowKernels(CudaKernels):
         least = (4 if rows.across else 1) * vector
         if shares.step * split > max(2 * rows.length - 1, least):
             return False
-        if settings["kept"] and shares.turns * vector > _MOST_IN_REGISTERS:
+        large = vector > 2 and threads >= _LARGE_BLOCK
+        if settings["kept"] and shares.turns * vector > (
+            _MOST_IN_LARGE if large else _MOST_IN_REGISTERS
+        ):
             return False
         registers = _registers(workload, shares, bool(settings["kept"]))
         held = _shared_bytes(workload, shares)
