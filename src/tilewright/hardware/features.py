@@ -93,6 +93,8 @@ _VECTORS = (
     _Vectors("avxvnni", "int8", "int32", terms=4, most_bytes=32),
     _Vectors("fullfp16", "float16", "float16", lane_bytes=2),
     _Vectors("dotprod", "int8", "int32", terms=4),
+    _Vectors("i8mm", "int8", "int32", terms=4),
+    _Vectors("bf16", "bfloat16", "float32", terms=2),
 )
 
 _TILES = (

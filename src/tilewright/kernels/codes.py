@@ -1,17 +1,23 @@
 """What kernels on codes of eight bits have in common.
 
-With dot-product instructions (`vpdpbusd`: four products of an unsigned and a signed byte added to
-each 32-bit lane) signed data is taken as x + 128, which is a flip of one bit; -128 Σw of every
-column is added to the sums again and lies in one more slot behind its weights: the lowest bytes of
-all lanes, then the next ones.
+Dot-product instructions add four products to each 32-bit lane:
+
+    vnni     vpdpbusd of x86              unsigned data, signed weights
+    sdot     of ARM's dot products        signed data, signed weights
+    usdot    of ARM's matrix products     unsigned data, signed weights
+
+An instruction takes data of the other sign as x + 128 or x - 128, which is a flip of one bit; -128
+Σw or 128 Σw of every column is added to the sums again and lies in one more slot behind its
+weights: the lowest bytes of all lanes, then the next ones.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilewright.core.records import Settings
 from tilewright.core.targets import Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
@@ -22,16 +28,51 @@ CODES = frozenset({"int8", "uint8"})
 """The element types of codes."""
 QUAD = 4
 """Products that one dot-product instruction adds to a lane."""
-OFFSET = 128
-"""What is added to signed data to make it unsigned."""
-UNITS = frozenset({"avx512vnni", "avxvnni"})
-"""Those with the instruction `vpdpbusd`."""
+WIDEN = "widen"
+"""In place of an instruction: bytes are widened before they are multiplied."""
+_OFFSET = 128
 _ONE_QUANTUM = 1.01 / 127
+
+
+class ByteDot(NamedTuple):
+    """A dot-product instruction: the type of the `data` that it takes beside signed weights, and
+    the `units` that have it."""
+
+    data: str
+    units: frozenset[str]
+
+
+_DOTS = {
+    "vnni": ByteDot("uint8", frozenset({"avx512vnni", "avxvnni"})),
+    "sdot": ByteDot("int8", frozenset({"dotprod"})),
+    "usdot": ByteDot("uint8", frozenset({"i8mm"})),
+}
+_UNITS = frozenset[str]().union(*(dot.units for dot in _DOTS.values()))
 
 
 def dot_lanes(target: Target) -> tuple[int, ...]:
     """Lanes of 32 bits for which the device has dot products of bytes."""
-    return lanes_of(dot_units(target, UNITS))
+    return lanes_of(dot_units(target, _UNITS))
+
+
+def usual_dot(target: Target, lanes: int, data: str) -> str:
+    """The instruction for so many lanes and data of a type: one that takes it as it is, else one
+    that takes it with an offset, else `WIDEN`."""
+    able = (n for n, dot in _DOTS.items() if lanes in lanes_of(dot_units(target, dot.units)))
+    return min(able, key=lambda name: _DOTS[name].data != data, default=WIDEN)
+
+
+def terms(settings: Settings) -> int:
+    """Products that are added to a lane at once."""
+    return 1 if settings["dot"] == WIDEN else QUAD
+
+
+def offset(settings: Settings, data: str) -> int:
+    """What is added to data of a type, so that the instruction takes it."""
+    dot = _DOTS.get(str(settings["dot"]))
+    if dot is None or dot.data == data:
+        return 0
+    return _OFFSET if data == "int8" else -_OFFSET
 
 
 def rate(target: Target, computed_in: str, *, dots: bool) -> float:
@@ -39,16 +80,16 @@ def rate(target: Target, computed_in: str, *, dots: bool) -> float:
     which take three instructions where a dot product takes one."""
     plain, lanes = target.operations_per_cycle(computed_in), target.lanes(computed_in)
     found = [
-        unit.operations_per_cycle // unit.granule[1] * lanes for unit in dot_units(target, UNITS)
+        unit.operations_per_cycle // unit.granule[1] * lanes for unit in dot_units(target, _UNITS)
     ]
     return max(found, default=plain) if dots else plain / 3
 
 
-def with_offsets(packed: Array, sums: Any) -> Array:
-    """Packed weights [chunks, slots, lanes, width] with -128 Σw behind the others; `sums` are those
-    of all columns."""
+def with_offsets(packed: Array, sums: Any, added: int) -> Array:
+    """Packed weights [chunks, slots, lanes, width] with what `added` to the data makes of the sums,
+    its sign changed, behind the others; `sums` are those of the weights of all columns."""
     chunks, _, lanes, width = packed.shape
-    planes = (-OFFSET * sums.astype("<i4")).view(np.int8).reshape(chunks, lanes, QUAD)
+    planes = (-added * sums.astype("<i4")).view(np.int8).reshape(chunks, lanes, QUAD)
     last = planes.swapaxes(1, 2).reshape(chunks, 1, lanes, width)
     return np.concatenate([packed, last], axis=1)
 

@@ -1,11 +1,11 @@
 """Convolutions by dot products: instructions that add several products to each lane at once.
 
-    vpdpbusd     lane of 32 bits += four bytes times four bytes        `conv2d_int8`
-    vdpbf16ps    single in a lane += two bfloat16 times two bfloat16   `conv2d_bfloat16`
+    vpdpbusd, sdot, usdot   lane of 32 bits += four bytes times four bytes        `conv2d_int8`
+    vdpbf16ps, bfdot        single in a lane += two bfloat16 times two bfloat16   `conv2d_bfloat16`
 
-The loops are those of `conv2d_direct`. Weights lie as [out/bo, slot, bo, terms]: a slot for every
-`terms` neighbouring input channels of every tap. Data that does not lie so, or that has a border of
-zeros, is copied first.
+The first ones are x86's, the others ARM's. The loops are those of `conv2d_direct`. Weights lie as
+[out/bo, slot, bo, terms]: a slot for every `terms` neighbouring input channels of every tap. Data
+that does not lie so, or that has a border of zeros, is copied first.
 """
 
 from __future__ import annotations
@@ -33,15 +33,22 @@ FEW = 4
 _BLOCK = 16
 
 
+_BY_REGISTERS = frozenset({"dotprod", "i8mm", "bf16"})
+"""Units of ARM, whose registers are narrow: several of them are one dot product of more lanes."""
+
+
 def dot_units(target: Target, names: frozenset[str]) -> tuple[ComputeUnit, ...]:
-    """The units of a target that compute dot products, of those with these names."""
-    return tuple(unit for unit in target.units if unit.name in names)
+    """The units of a target that compute dot products, of those with these names; none on ARM of 32
+    bits, for which LLVM rounds no vector to bfloat16."""
+    narrow = target.architecture.startswith("arm")
+    return tuple(u for u in target.units if u.name in names and u.granule[0] == 1 and not narrow)
 
 
 def lanes_of(units: Sequence[ComputeUnit]) -> tuple[int, ...]:
-    """Lanes of 32 bits for which there are instructions."""
+    """Lanes of 32 bits for which there are dot products."""
     widest = max((unit.granule[1] for unit in units), default=0)
-    return tuple(lanes for lanes in (16, 8, 4) if lanes <= widest)
+    several = any(unit.name in _BY_REGISTERS for unit in units)
+    return tuple(lanes for lanes in (16, 8, 4) if several or lanes <= widest)
 
 
 class DotConvolution(TiledConvolution):

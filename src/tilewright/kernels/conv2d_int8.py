@@ -20,9 +20,12 @@ from tilewright.kernels.base import Knob
 from tilewright.kernels.codes import (
     CODES,
     QUAD,
+    WIDEN,
     code_error,
-    dot_lanes,
+    offset,
     rate,
+    terms,
+    usual_dot,
     with_offsets,
 )
 from tilewright.kernels.columns import Floats, chosen
@@ -50,7 +53,7 @@ class Int8Convolution(DotConvolution):
         conv = convolution(workload)
         lanes = usual_lanes(conv.group_out, forms[-1], target.lanes(conv.computed_in))
         quads = conv.groups == 1 or conv.group_in % QUAD == 0
-        dot = "vnni" if lanes in dot_lanes(target) and quads else "widen"
+        dot = usual_dot(target, lanes, workload.types[conv.data].dtype) if quads else WIDEN
         return (
             Knob(name="lanes", values=(lanes,)),
             Knob(name="dot", values=(dot,)),
@@ -59,12 +62,12 @@ class Int8Convolution(DotConvolution):
 
     def terms(self, settings: Settings) -> int:
         """Input channels that are multiplied together."""
-        return QUAD if settings["dot"] == "vnni" else 1
+        return terms(settings)
 
     def per_cycle(self, conv: Convolution, target: Target, settings: Sequence[Settings]) -> Floats:
         """By dot products, where there are any, and by widened products."""
         fast, slow = (rate(target, conv.computed_in, dots=dots) for dots in (True, False))
-        return np.where(chosen(settings, "dot", "vnni"), fast, slow)
+        return np.where(chosen(settings, "dot", WIDEN), slow, fast)
 
     def error_bound(self, workload: Workload) -> float:
         """Sums are exact."""
@@ -75,7 +78,7 @@ class Int8Convolution(DotConvolution):
     ) -> Mapping[int, tuple[int, ...]]:
         """Physical shape of the weights."""
         ((weight, (chunks, slots, *rest)),) = super().packed_shapes(workload, candidate).items()
-        slots += compensated(workload, dict(candidate.settings))
+        slots += bool(added(workload, dict(candidate.settings)))
         return {weight: (chunks, slots, *rest)}
 
     def pack(
@@ -84,14 +87,15 @@ class Int8Convolution(DotConvolution):
         """[O, I, kh, kw] → [O/bo, slots, bo, 4 or 1]; slots by input chunk, tap, lanes of it."""
         conv, weights = convolution(workload), constants[convolution(workload).weight]
         packed = self.in_slots(workload, candidate, weights, np.int8)
-        if compensated(workload, dict(candidate.settings)):
-            packed = with_offsets(packed, weights.sum(axis=(1, 2, 3), dtype=np.int32))
+        if extra := added(workload, dict(candidate.settings)):
+            packed = with_offsets(packed, weights.sum(axis=(1, 2, 3), dtype=np.int32), extra)
         return {**constants, conv.weight: np.ascontiguousarray(packed)}
 
 
-def compensated(workload: Workload, settings: Settings) -> bool:
-    """Whether sums are of offset data, and the weights carry what to add."""
-    return SPEC.terms(settings) > 1 and workload.types[convolution(workload).data].dtype == "int8"
+def added(workload: Workload, settings: Settings) -> int:
+    """What is added to the data; where it is something, the weights carry what to add to the
+    sums."""
+    return offset(settings, workload.types[convolution(workload).data].dtype)
 
 
 SPEC = Int8Convolution()

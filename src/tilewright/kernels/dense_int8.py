@@ -24,8 +24,10 @@ from tilewright.kernels.codes import (
     CODES,
     QUAD,
     code_error,
-    dot_lanes,
+    offset,
     rate,
+    terms,
+    usual_dot,
     with_offsets,
 )
 from tilewright.kernels.columns import Bools
@@ -35,11 +37,6 @@ _COPY_CYCLES = 0.1
 """Cycles for each byte of the data that is copied."""
 
 
-def terms(settings: Settings) -> int:
-    """Products that are added to a lane at once."""
-    return QUAD if settings["dot"] == "vnni" else 1
-
-
 def copied(workload: Workload, settings: Settings) -> bool:
     """Whether the data is copied first."""
     dense = product(workload)
@@ -47,9 +44,10 @@ def copied(workload: Workload, settings: Settings) -> bool:
     return terms(settings) > 1 and not whole
 
 
-def compensated(workload: Workload, settings: Settings) -> bool:
-    """Whether sums are of offset data, and the weights carry what to add."""
-    return terms(settings) > 1 and workload.types[product(workload).data].dtype == "int8"
+def added(workload: Workload, settings: Settings) -> int:
+    """What is added to the data; where it is something, the weights carry what to add to the
+    sums."""
+    return offset(settings, workload.types[product(workload).data].dtype)
 
 
 class Int8Dense(PackedDense):
@@ -67,7 +65,8 @@ class Int8Dense(PackedDense):
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """Register tile, order of the parallel axes, and how bytes are multiplied."""
-        dot = "vnni" if target.lanes(workload.computed_in) in dot_lanes(target) else "widen"
+        data = workload.types[product(workload).data].dtype
+        dot = usual_dot(target, target.lanes(workload.computed_in), data)
         return Knob(name="dot", values=(dot,)), *super().knobs(workload, target, resources, forms)
 
     def valid_many(
@@ -118,7 +117,7 @@ class Int8Dense(PackedDense):
         ((weight, (chunks, depth, block)),) = super().packed_shapes(workload, candidate).items()
         settings = dict(candidate.settings)
         width = terms(settings)
-        slots = -(-depth // width) + compensated(workload, settings)
+        slots = -(-depth // width) + bool(added(workload, settings))
         return {weight: (chunks, slots, block, width)}
 
     def pack(
@@ -127,14 +126,14 @@ class Int8Dense(PackedDense):
         """[K, N] → [N/b, K/4, b, 4], N and K padded with zeros to whole blocks and quads."""
         weight, settings = product(workload).weight, dict(candidate.settings)
         chunks, slots, block, width = self.packed_shapes(workload, candidate)[weight]
-        extra = compensated(workload, settings)
-        slots -= extra
+        extra = added(workload, settings)
+        slots -= bool(extra)
         depth, columns = constants[weight].shape
         missing = ((0, width * slots - depth), (0, chunks * block - columns))
         whole = np.pad(constants[weight], missing)
         packed = whole.reshape(slots, width, chunks, block).transpose(2, 0, 3, 1)
         if extra:
-            packed = with_offsets(packed, whole.sum(axis=0, dtype=np.int32))
+            packed = with_offsets(packed, whole.sum(axis=0, dtype=np.int32), extra)
         return {**constants, weight: np.ascontiguousarray(packed)}
 
 

@@ -1,7 +1,8 @@
 """What kernels have in common that round singles to bfloat16 and multiply those.
 
-`vdpbf16ps` of x86 multiplies two pairs of bfloat16 and adds both products to a single, in each
-lane: twice the rate of single precision, at an error of two roundings in each product.
+`vdpbf16ps` of x86 and `bfdot` of ARM multiply two pairs of bfloat16 and add both products to a
+single, in each lane: twice the rate of single precision, at an error of two roundings in each
+product.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tilewright.kernels.ports import Widening
 
 PAIR = 2
 """Products that one dot-product instruction adds to a lane."""
-_UNITS = frozenset({"avx512bf16"})
+_UNITS = frozenset({"avx512bf16", "bf16"})
 ROUNDED_TWICE = 2.0 * (element_type(HALF).unit_roundoff or 0.0)
 """Largest relative error of a product of two rounded numbers."""
 _DEVIATIONS = 6.0

@@ -62,6 +62,30 @@ def test_plain_vectors_multiply_and_add_in_two_units(target: Target) -> None:
         assert target.operations_per_cycle(dtype) == 2 * 2 * target.lanes(dtype)
 
 
+@pytest.mark.parametrize(
+    ("features", "dtype", "vectors", "tiles"),
+    [
+        (("dotprod",), "int8", 64, 64),
+        (("dotprod", "i8mm"), "int8", 64, 128),
+        (("bf16",), "bfloat16", 32, 64),
+    ],
+)
+def test_what_arm_multiplies_with(
+    features: tuple[str, ...], dtype: str, vectors: int, tiles: int
+) -> None:
+    """Two pipes of four lanes: dot products, and matrices that double their rate."""
+    target = cpu_target(
+        model="made up",
+        architecture="aarch64",
+        features=("neon", *features),
+        cache_bytes=(32 << 10, 1 << 20),
+        cores=2,
+    )
+    assert target.operations_per_cycle("float32") == 16
+    assert target.operations_per_cycle(dtype, tiles=False) == vectors
+    assert target.operations_per_cycle(dtype) == tiles
+
+
 @pytest.mark.parametrize("dtype", NAMES)
 def test_without_units_a_lane_multiplies_and_adds(dtype: str) -> None:
     bare = Target(

@@ -23,12 +23,20 @@ from tilewright.measure.checking import relative_error, sample_arguments
 from tilewright.testing.implementations import PLACEMENTS, candidate_of, made_up_placement, single
 
 
-def with_dots(on: Placement) -> Placement:
-    features = ("avx512vnni",)
+def with_dots(on: Placement, *features: str) -> Placement:
+    features = features or ("avx512vnni",)
     return altered(on, features=features, units=units_of(features, on.target.vector_bytes))
 
 
 WITH_DOTS = with_dots(made_up_placement())
+ARM = {
+    name: with_dots(made_up_placement(16), *features)
+    for name, features in (
+        ("dotprod", ("dotprod",)),
+        ("i8mm", ("i8mm",)),
+        ("both", ("dotprod", "i8mm")),
+    )
+}
 
 
 def conv(
@@ -57,7 +65,7 @@ def conv(
     extent=st.sampled_from([1, 7, 17, 73]),
     kernel=st.sampled_from([1, 3]),
     dtype=st.sampled_from(["int8", "uint8"]),
-    on=st.sampled_from([*PLACEMENTS, *(with_dots(on) for on in PLACEMENTS)]),
+    on=st.sampled_from([*PLACEMENTS, *(with_dots(on) for on in PLACEMENTS), *ARM.values()]),
     data_block=st.sampled_from([0, 4, 16]),
     result=st.booleans(),
 )
@@ -74,13 +82,15 @@ def test_every_shape_has_settings_and_weights_in_their_places(
     packed = SPEC.pack(task, chosen, {1: weights})[1]
     assert packed.shape == SPEC.packed_shapes(task, chosen)[1]
     assert packed.dtype == np.int8 and packed.flags["C_CONTIGUOUS"]
-    extra = dict(chosen.settings)["dot"] == "vnni" and dtype == "int8"
+    dot = dict(chosen.settings)["dot"]
+    taken = {"vnni": "uint8", "usdot": "uint8", "sdot": "int8"}.get(dot, dtype)
+    extra = 128 * ((taken == "uint8") - (dtype == "uint8"))
     kept = packed[:, :-1] if extra else packed
     np.testing.assert_array_equal(np.sort(kept[kept != 0]), np.sort(weights[weights != 0]))
     if extra:
         planes = packed[:, -1].reshape(packed.shape[0], 4, -1).swapaxes(1, 2)
         sums = np.ascontiguousarray(planes).view("<i4").reshape(-1)
-        np.testing.assert_array_equal(sums, -128 * weights.sum(axis=(1, 2, 3), dtype=np.int32))
+        np.testing.assert_array_equal(sums, -extra * weights.sum(axis=(1, 2, 3), dtype=np.int32))
 
 
 def test_dot_products_need_the_instruction_and_their_lanes() -> None:
@@ -97,11 +107,37 @@ def test_dot_products_need_the_instruction_and_their_lanes() -> None:
     assert dot(conv((1, 3, 7, 7), 32), WITH_DOTS, (PLAIN,) * 3) == "vnni"
 
 
+@pytest.mark.parametrize(
+    ("features", "dtype", "instruction"),
+    [
+        ("dotprod", "int8", "sdot"),
+        ("dotprod", "uint8", "sdot"),
+        ("i8mm", "int8", "usdot"),
+        ("i8mm", "uint8", "usdot"),
+        ("both", "int8", "sdot"),
+        ("both", "uint8", "usdot"),
+    ],
+)
+@pytest.mark.parametrize("block", [4, 8, 16])
+def test_arm_multiplies_what_data_is_if_it_can(
+    features: str, dtype: str, instruction: str, block: int
+) -> None:
+    """Several registers of four lanes are one dot product of a block."""
+    task, forms = conv((1, 16, 7, 7), 32, dtype=dtype), (blocked(16), PLAIN, blocked(block))
+    found, _ = check_space(SPEC, task, ARM[features], forms)
+    assert {(s["dot"], s["lanes"]) for s in found} == {(instruction, block)}
+
+
+def test_arm_of_32_bits_has_no_dot_products() -> None:
+    assert dot_lanes(ARM["both"].target) == (16, 8, 4)
+    assert dot_lanes(altered(ARM["both"], architecture="armv8l").target) == ()
+
+
 @given(
     vector_bytes=st.sampled_from([16, 32, 64]),
-    features=st.sets(st.sampled_from(["avx512vnni", "avxvnni", "dotprod", "i8mm", "amx-int8"])),
+    features=st.sets(st.sampled_from(["avx512vnni", "avxvnni", "amx-int8"])),
 )
-def test_dot_products_are_those_of_x86_as_wide_as_their_registers(vector_bytes, features) -> None:
+def test_dot_products_of_x86_are_as_wide_as_their_registers(vector_bytes, features) -> None:
     on = made_up_placement(vector_bytes)
     target = altered(on, units=units_of(tuple(features), vector_bytes)).target
     wide = "avx512vnni" in features

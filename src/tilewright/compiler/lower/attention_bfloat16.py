@@ -28,7 +28,11 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build the kernel."""
     lanes = target.lanes(program.workload.computed_in)
     kept = SPEC.buffers(program.workload, program.settings, lanes)
-    return program.begin(_AttentionInHalves(program, lanes, kept).function(resources.threads))
+    return program.begin(
+        _AttentionInHalves(program, lanes, kept, half_dot_text(target, lanes)).function(
+            resources.threads
+        )
+    )
 
 
 class _AttentionInHalves(AttentionRows):
@@ -37,9 +41,11 @@ class _AttentionInHalves(AttentionRows):
 
     terms = PAIR
 
-    def __init__(self, program: Program, lanes: int, kept: Mapping[str, TensorType]) -> None:
+    def __init__(
+        self, program: Program, lanes: int, kept: Mapping[str, TensorType], imported: str
+    ) -> None:
         super().__init__(program, lanes, kept)
-        self.imported = half_dot_text(lanes)
+        self.imported = imported
         self.exact = abs(frexp(self.step.number("scale"))[0]) == 0.5
 
     def copied(self, into: str, extent: int, vectors: int, value: Body) -> Any:

@@ -46,7 +46,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     if copied(program.workload, program.candidate.forms):
         spread(schedule, schedule.get_sblock("copy"), lanes, resources.threads)
     parallel, pair, tile, lane = tiled(schedule, matmul, settings, lanes)
-    schedule.annotate(parallel, "pragma_import_llvm", half_dot_text(lanes))
+    schedule.annotate(parallel, "pragma_import_llvm", half_dot_text(target, lanes))
     for loop in tile:
         schedule.unroll(loop)
     placed(schedule, matmul, settings, lanes)

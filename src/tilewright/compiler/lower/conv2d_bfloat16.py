@@ -21,7 +21,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         product=half_product,
         instruction=half_dot(lanes),
         taken=mathematics.half,
-        imported=half_dot_text(lanes),
+        imported=half_dot_text(target, lanes),
     )
     program.set_anchor(program.in_blocks(accumulated(program, dots), 1, lanes))
     return scheduled(program, dots, resources)

@@ -7,12 +7,17 @@ from functools import partial
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower.byte_dots import byte_dot, byte_product, compensation
+from tilewright.compiler.lower.byte_dots import (
+    byte_dot,
+    byte_dot_text,
+    byte_product,
+    compensation,
+)
 from tilewright.compiler.lower.dot_convolution import Dots, accumulated, scheduled
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.conv2d_int8 import SPEC, compensated
+from tilewright.kernels.conv2d_int8 import SPEC, added
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.ports import output_block
 
@@ -21,12 +26,13 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     workload, settings = program.workload, program.settings
     lanes = output_block(program.candidate.forms, settings)
-    offset, conv = compensated(workload, settings), convolution(workload)
+    extra, conv = added(workload, settings), convolution(workload)
     kind = program.operand(conv.data).type.dtype
     dots = Dots(
         spec=SPEC,
-        product=partial(byte_product, offset=offset),
-        instruction=byte_dot(lanes, kind) if SPEC.terms(settings) > 1 else "",
+        product=partial(byte_product, added=extra),
+        instruction=byte_dot(settings, lanes, kind),
+        imported=byte_dot_text(settings, lanes),
     )
     total = program.in_blocks(accumulated(program, dots), 1, lanes)
 
@@ -34,5 +40,5 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         at = program.simplify.split(position[1], lanes)
         return total(position) + compensation(program, program.tensors[conv.weight], *at)
 
-    program.set_anchor(compensating if offset else total)
+    program.set_anchor(compensating if extra else total)
     return scheduled(program, dots, resources)

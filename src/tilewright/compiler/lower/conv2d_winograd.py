@@ -76,11 +76,6 @@ class _Plan:
         """Singles that are rounded together."""
         return gcd(self.block, _WIDEST)
 
-    @property
-    def imported(self) -> str:
-        """LLVM's text of the instructions."""
-        return half_dot_text(self.dots) + rounding_text(self.rounded)
-
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
@@ -102,7 +97,8 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     else:
         first = _schedule_planes(schedule, program, plan, target)
     if plan.halves:
-        schedule.annotate(first, "pragma_import_llvm", plan.imported)
+        imported = half_dot_text(target, plan.dots) + rounding_text(plan.rounded)
+        schedule.annotate(first, "pragma_import_llvm", imported)
         lane = schedule.get_loops(schedule.get_sblock("product_update"))[-2]
         schedule.tensorize(lane, half_dot(plan.dots))
     return schedule

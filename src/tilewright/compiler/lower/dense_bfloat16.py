@@ -23,7 +23,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         copied=copied(program.workload, program.candidate.forms),
         weight_bytes=2,
         taken=mathematics.half,
-        imported=half_dot_text(lanes),
+        imported=half_dot_text(target, lanes),
     )
     block = program.settings["block"]
     program.set_anchor(program.in_blocks(accumulated(program, dots), -1, block))

@@ -7,12 +7,18 @@ from functools import partial
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower.byte_dots import byte_dot, byte_product, compensation
+from tilewright.compiler.lower.byte_dots import (
+    byte_dot,
+    byte_dot_text,
+    byte_product,
+    compensation,
+)
 from tilewright.compiler.lower.dot_dense import DenseDots, accumulated, scheduled
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.dense_int8 import compensated, copied, terms
+from tilewright.kernels.codes import terms
+from tilewright.kernels.dense_int8 import added, copied
 from tilewright.kernels.matrix_products import product
 
 
@@ -20,12 +26,13 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     workload, settings, dense = program.workload, program.settings, product(program.workload)
     lanes, block = target.lanes(workload.computed_in), settings["block"]
-    offset = compensated(workload, settings)
+    extra = added(workload, settings)
     kind = program.operand(dense.data).type.dtype
     dots = DenseDots(
         terms=terms(settings),
-        product=partial(byte_product, offset=offset),
-        instruction=byte_dot(lanes, kind) if terms(settings) > 1 else "",
+        product=partial(byte_product, added=extra),
+        instruction=byte_dot(settings, lanes, kind),
+        imported=byte_dot_text(settings, lanes),
         copied=copied(workload, settings),
         weight_bytes=1,
     )
@@ -35,5 +42,5 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         at = program.simplify.split(position[-1], block)
         return total(position) + compensation(program, program.tensors[dense.weight], *at)
 
-    program.set_anchor(compensating if offset else total)
+    program.set_anchor(compensating if extra else total)
     return scheduled(program, dots, target, resources)

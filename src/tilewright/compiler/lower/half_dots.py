@@ -18,7 +18,10 @@ from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
 from tilewright.compiler.lower import mathematics
+from tilewright.compiler.lower.arm_dots import arm_dot_text
 from tilewright.compiler.lower.values import filled
+from tilewright.core.targets import Target
+from tilewright.hardware.features import is_arm
 from tilewright.kernels.halves import PAIR
 
 _TEXT = """
@@ -47,8 +50,10 @@ define <{lanes} x i16> @{name}(<{lanes} x float> %values) alwaysinline {{
 """
 
 
-def half_dot_text(lanes: int) -> str:
+def half_dot_text(target: Target, lanes: int) -> str:
     """LLVM's text of the function that the instruction for so many lanes calls."""
+    if is_arm(target.architecture):
+        return arm_dot_text("bfdot", lanes, _function(lanes))
     return _TEXT.format(lanes=lanes, pairs=2 * lanes, bits=32 * lanes, name=_function(lanes))
 
 

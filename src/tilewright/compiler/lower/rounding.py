@@ -18,7 +18,7 @@ from tvm_ffi import structural_map
 
 _NAME = "tirx.tilewright_half"
 _PURE = 1
-_FEATURE = "+avx512bf16"
+_FEATURES = frozenset({"+avx512bf16", "+bf16"})
 _TEXT = """
 define {bits} @tilewright_half_{lanes}({single} %x) alwaysinline {{
   %half = fptrunc {single} %x to {half}
@@ -87,7 +87,7 @@ def with_instructions(
 ) -> tirx.PrimFunc:
     """The function with the processor's conversion where it has one."""
     target = function.attrs.get("target")
-    if target is None or _FEATURE not in target.attrs.get("mattr", ()):
+    if target is None or not _converts(target.attrs):
         return function
     widths: set[int] = set()
 
@@ -103,6 +103,13 @@ def with_instructions(
     text = "".join(map(_text, sorted(widths)))
     value = StringImm(text)
     return function.with_body(tirx.AttrStmt(value, "pragma_import_llvm", value, body))
+
+
+def _converts(attributes: Any) -> bool:
+    """Whether a target has the conversion, and LLVM makes it of vectors: on ARM of 32 bits it does
+    not."""
+    narrow = str(attributes.get("mtriple", "")).startswith("armv")
+    return not narrow and not _FEATURES.isdisjoint(attributes.get("mattr", ()))
 
 
 def _text(lanes: int) -> str:
