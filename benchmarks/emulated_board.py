@@ -4,11 +4,12 @@
 
 It puts together a root folder with Debian's Python for arm64 and TVM's wheels for it, starts TVM's
 own RPC server there under QEMU, beside a tracker, and optimizes an MLP and a small convolutional
-network for it; both are then run there once more and compared with ONNX Runtime. Times are those of
-the emulation and say nothing. It needs Debian or Ubuntu with `qemu-user-static` and
-`g++-aarch64-linux-gnu`; packages come from where apt and pip get theirs. With `--without-linker`
-only the board may use that compiler, so that it links what it is sent. The folder is kept for the
-next time. Ends with 1 where a result is wrong.
+network for it, in single precision for a Cortex-A72, in bfloat16 and in int8 for a processor with
+ARM's dot products; all are then run there once more and compared with ONNX Runtime in single
+precision. Times are those of the emulation and say nothing. It needs Debian or Ubuntu with
+`qemu-user-static` and `g++-aarch64-linux-gnu`; packages come from where apt and pip get theirs.
+With `--without-linker` only the board may use that compiler, so that it links what it is sent. The
+folder is kept for the next time. Ends with 1 where a result is wrong.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import zipfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -33,12 +35,14 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-TARGET = 'rpc:emulated={"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}'
+TARGET = 'rpc:emulated={"kind": "llvm", "mtriple": "aarch64-linux-gnu", %s}'
+PLAIN, DOTS = '"mcpu": "cortex-a72"', '"mattr": ["+neon", "+dotprod", "+i8mm", "+bf16"]'
+ALLOWED = {"float32": (PLAIN, 1e-4), "bfloat16": (DOTS, 2e-2), "int8": (DOTS, 5e-2)}
+"""By precision the processor, and the error that is allowed."""
 EMULATORS = ("qemu-aarch64-static", "qemu-aarch64")
 PINNED = ("apache-tvm", "apache-tvm-ffi")
 WHEELS = ("numpy", "tornado", "cloudpickle", "psutil", "typing_extensions", "ml_dtypes")
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64")
-ALLOWED = 1e-4
 _SERVER = """
 import sys
 from tvm.rpc.server import PopenRPCServerState
@@ -153,11 +157,13 @@ def small_networks(folder: Path) -> list[tuple[str, Path, tuple[int, ...]]]:
     return made
 
 
-def tried(model: Path, shape: tuple[int, ...], tracker: str, measurements: int, path: str) -> float:
+def tried(
+    model: Path, precision: str, shape: tuple[int, ...], tracker: str, measurements: int, path: str
+) -> float:
     """Optimize for the board, run there, compare: the error relative to the largest value."""
-    folder = model.with_suffix("")
-    there = ("--target", TARGET, "--tracker", tracker)
-    database = ("--db", str(model.with_suffix(".db")))
+    folder = model.with_suffix(f".{precision}")
+    there = ("--target", TARGET % ALLOWED[precision][0], "--tracker", tracker)
+    database = ("--db", str(model.with_suffix(".db")), "--precision", precision)
     budget = ("--budget", str(measurements), "--out", str(folder))
     tilewright("optimize", str(model), *there, *database, *budget, path=path)
     given = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
@@ -205,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own = {"PYTHONPATH": str(site), "TVM_NUM_THREADS": "2"}
     if options.without_linker:
         own["CXX"] = shutil.which("aarch64-linux-gnu-g++") or sys.exit("No g++ for Arm is here.")
-    port, worst = options.port, 0.0
+    port, wrong = options.port, False
     tracker = (sys.executable, "-m", "tvm.exec.rpc_tracker", "--host", "127.0.0.1")
     board = (emulator, "-L", str(folder / "root"), str(python), "-c", _SERVER, "127.0.0.1")
     with (
@@ -215,11 +221,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         path = _path(Path(scratch), hidden=options.without_linker)
         wait_for_server(port, server)
-        for name, model, shape in small_networks(Path(scratch)):
-            error = tried(model, shape, f"127.0.0.1:{port}", options.measurements, path)
-            print(f"{name}: largest error {error:.1e} of the largest value")
-            worst = max(worst, error)
-    return int(worst > ALLOWED)
+        for (name, model, shape), precision in product(small_networks(Path(scratch)), ALLOWED):
+            at = f"127.0.0.1:{port}"
+            error = tried(model, precision, shape, at, options.measurements, path)
+            print(
+                f"{name}, {precision}: largest error {error:.1e} of the largest value", flush=True
+            )
+            wrong |= not error <= ALLOWED[precision][1]
+    return int(wrong)
 
 
 def _path(scratch: Path, *, hidden: bool) -> str:

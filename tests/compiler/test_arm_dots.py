@@ -18,6 +18,7 @@ from tilewright.graph.workload import Workload
 from tilewright.hardware.device import parse_target
 from tilewright.kernels import conv2d_int8
 from tilewright.kernels.base import HALF
+from tilewright.kernels.conv2d_int8 import SPEC as CONVOLUTION
 from tilewright.kernels.int8_case import int8_case
 from tilewright.kernels.spaces import default_candidate
 from tilewright.testing.implementations import single
@@ -40,6 +41,14 @@ def mnemonics(task: Workload, forms: tuple[Form, ...], on: Placement, name: str)
     assert candidate.implementation == name
     text = rendered(task, candidate, on.target, on.resources, "asm")
     return re.findall(r"^\t([a-z][\w.]*)\t", text, flags=re.MULTILINE)
+
+
+def spilled(text: str, instruction: str) -> list[str]:
+    """Lines of the innermost loop that move vector registers to the stack or back."""
+    loops = re.split(r"^(?=\.LBB)", text, flags=re.MULTILINE)
+    inner = max(loops, key=lambda loop: loop.count(f"\t{instruction}\t"))
+    inside = inner[: inner.rindex(f"\t{instruction}\t")]
+    return [line for line in inside.splitlines() if re.search(r"\bq\d+.*\[sp", line)]
 
 
 def multiplied_by(found: list[str]) -> set[str]:
@@ -68,6 +77,19 @@ def test_codes_are_multiplied_by_dot_products(options: str, dtype: str, instruct
     layer = emulated_kernels.drawn(Case("dense_int8", "", "", dtype), np.random.default_rng(1))
     found = mnemonics(layer, (PLAIN,) * (len(layer.arguments) + 1), on, "dense_int8")
     assert instruction in multiplied_by(found) <= {instruction, "fmla"}
+
+
+@pytest.mark.parametrize("block", [4, 16])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_sums_stay_in_registers(kernel: int, block: int) -> None:
+    """LLVM spells out the taps, and loads what they broadcast ahead: that needs registers, too."""
+    task, on = int8_case(kernel, filters=64, data="uint8")[0], arm(EVERY)
+    candidate, _ = default_candidate(task, (blocked(block), PLAIN, blocked(block)), on)
+    text = rendered(task, candidate, on.target, on.resources, "asm")
+    assert not spilled(text, "usdot")
+    spilling = dict(candidate.settings) | {"tile_width": 28, "tile_height": 1, "tile_out": 1}
+    forms = candidate.forms
+    assert not CONVOLUTION.valid(task, on.target, on.resources, forms, spilling)
 
 
 def test_without_dot_products_codes_are_widened() -> None:

@@ -87,14 +87,13 @@ _VECTORS = (
     _Vectors("vector", "float32", "float32"),
     _Vectors("vector", "float64", "float64", lane_bytes=8),
     _Vectors("vector", "int32", "int32"),
-    _Vectors("avx512bf16", "bfloat16", "float32", terms=2),
+    *(_Vectors(name, "bfloat16", "float32", terms=2) for name in ("avx512bf16", "bf16")),
     _Vectors("avx512fp16", "float16", "float16", lane_bytes=2),
     _Vectors("avx512vnni", "int8", "int32", terms=4),
     _Vectors("avxvnni", "int8", "int32", terms=4, most_bytes=32),
     _Vectors("fullfp16", "float16", "float16", lane_bytes=2),
     _Vectors("dotprod", "int8", "int32", terms=4),
     _Vectors("i8mm", "int8", "int32", terms=4),
-    _Vectors("bf16", "bfloat16", "float32", terms=2),
 )
 
 _TILES = (

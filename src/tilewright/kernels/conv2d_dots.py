@@ -47,8 +47,11 @@ def dot_units(target: Target, names: frozenset[str]) -> tuple[ComputeUnit, ...]:
 def lanes_of(units: Sequence[ComputeUnit]) -> tuple[int, ...]:
     """Lanes of 32 bits for which there are dot products."""
     widest = max((unit.granule[1] for unit in units), default=0)
-    several = any(unit.name in _BY_REGISTERS for unit in units)
-    return tuple(lanes for lanes in (16, 8, 4) if several or lanes <= widest)
+    return tuple(lanes for lanes in (16, 8, 4) if _by_registers(units) or lanes <= widest)
+
+
+def _by_registers(units: Sequence[ComputeUnit]) -> bool:
+    return any(unit.name in _BY_REGISTERS for unit in units)
 
 
 class DotConvolution(TiledConvolution):
@@ -98,12 +101,18 @@ class DotConvolution(TiledConvolution):
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Bools:
-        """The tile, the weights and an input beside it fit the registers, and it is worth it."""
+        """The tile, the weights and an input beside it fit the registers, and it is worth it.
+
+        For ARM LLVM spells out taps and slots, and loads the inputs of a whole tile ahead.
+        """
         tile = self.tile(settings, target.lanes(workload.computed_in))
         small = chosen(settings, "tile_height", 1) | (column(settings, "tile_width") <= _BLOCK)
         # one register more than in single precision: the broadcast input is never an operand
-        fits = tile.fits(target.vector_registers - 1) & self.whole_blocks(workload, forms)
-        return fits & small
+        fits = tile.fits(target.vector_registers - 1)
+        if _by_registers(target.units):
+            ahead = tile.fits_beside(target.vector_registers, kept=tile.rows)
+            fits &= ahead | np.array([self.terms(s) == 1 for s in settings], dtype=np.bool_)
+        return fits & self.whole_blocks(workload, forms) & small
 
     def demand(
         self,

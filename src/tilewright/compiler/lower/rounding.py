@@ -16,6 +16,8 @@ from tvm.ir import Call, Op, StringImm
 from tvm.ir.op import register_op_attr
 from tvm_ffi import structural_map
 
+from tilewright.hardware.target import target_architecture
+
 _NAME = "tirx.tilewright_half"
 _PURE = 1
 _FEATURES = frozenset({"+avx512bf16", "+bf16"})
@@ -108,8 +110,10 @@ def with_instructions(
 def _converts(attributes: Any) -> bool:
     """Whether a target has the conversion, and LLVM makes it of vectors: on ARM of 32 bits it does
     not."""
-    narrow = str(attributes.get("mtriple", "")).startswith("armv")
-    return not narrow and not _FEATURES.isdisjoint(attributes.get("mattr", ()))
+    architecture = target_architecture({"mtriple": attributes.get("mtriple", "")})
+    return not architecture.startswith("arm") and not _FEATURES.isdisjoint(
+        attributes.get("mattr", ())
+    )
 
 
 def _text(lanes: int) -> str:
