@@ -61,18 +61,19 @@ _KINDS = {"float": 2, "int": 0, "uint": 1, "bool": 6}
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel on a processor that has so many `features` beside NEON, which is emulated as
+    """A kernel on a processor that has these `features` beside NEON, which is emulated as
     `processor`; codes are of type `data`."""
 
     kernel: str
-    features: str
+    features: tuple[str, ...]
     processor: str
     data: str = "float32"
 
     @property
     def placement(self) -> Placement:
         """The processor as a target."""
-        text = f"llvm -mtriple=aarch64-linux-gnu -mattr=+neon{self.features}"
+        attributes = ",".join(f"+{name}" for name in ("neon", *self.features))
+        text = f"llvm -mtriple=aarch64-linux-gnu -mattr={attributes}"
         return replace(parse_target(text, 2), precision="float32" if self.codes else HALF)
 
     @property
@@ -84,9 +85,9 @@ class Case:
 _WITH_CODES = [
     (features, processor, data)
     for features, processor in (
-        ("", "cortex-a72"),
-        (",+dotprod", "neoverse-n1"),
-        (",+dotprod,+i8mm", "max"),
+        ((), "cortex-a72"),
+        (("dotprod",), "neoverse-n1"),
+        (("dotprod", "i8mm"), "max"),
     )
     for data in CODES
 ]
@@ -101,7 +102,7 @@ _HALVES = (
 )
 CASES = [
     *(Case(name, *one) for name in ("conv2d_int8", "dense_int8") for one in _WITH_CODES),
-    *(Case(name, ",+bf16", "max") for name in _HALVES),
+    *(Case(name, ("bf16",), "max") for name in _HALVES),
 ]
 
 
@@ -297,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for case in CASES:
         found = run(case, options.count, options.seed)
         wrong += found.wrong
-        features = case.features.strip(",").replace(",", " ") or "nothing"
+        features = ", ".join(f"`{name}`" for name in case.features) or "nothing"
         counts = map(str, (found.kernels, found.dots, len(found.wrong)))
         errors = (f"{found.largest:.1e}", f"{found.share:.2f}")
         rows.append([f"`{case.kernel}`", case.data, features, case.processor, *counts, *errors])

@@ -74,7 +74,7 @@ def test_codes_are_multiplied_by_dot_products(options: str, dtype: str, instruct
     assert found.count(instruction) >= 16, "a register of sums for each four lanes of the tile"
     flips = found.count("eor")
     assert flips >= 4 if (instruction, dtype) == ("sdot", "uint8") else flips <= 1
-    layer = emulated_kernels.drawn(Case("dense_int8", "", "", dtype), np.random.default_rng(1))
+    layer = emulated_kernels.drawn(Case("dense_int8", (), "", dtype), np.random.default_rng(1))
     found = mnemonics(layer, (PLAIN,) * (len(layer.arguments) + 1), on, "dense_int8")
     assert instruction in multiplied_by(found) <= {instruction, "fmla"}
 
@@ -130,7 +130,7 @@ def test_single_precision_needs_no_more_than_it_did() -> None:
 
 
 @needs_emulation
-@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.kernel}{c.features}-{c.data}")
+@pytest.mark.parametrize("case", CASES, ids=lambda c: "-".join([c.kernel, *c.features, c.data]))
 def test_results_are_those_of_numpy_under_emulation(case: Case) -> None:
     found = emulated_kernels.run(case, 2, seed=7)
     assert found.kernels == 2 and not found.wrong
@@ -139,7 +139,7 @@ def test_results_are_those_of_numpy_under_emulation(case: Case) -> None:
 @needs_emulation
 def test_a_wrong_kernel_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of data that was made signed, and nothing added to them again."""
-    case = Case("conv2d_int8", ",+dotprod", "neoverse-n1", "uint8")
+    case = Case("conv2d_int8", ("dotprod",), "neoverse-n1", "uint8")
     given = conv2d_int8.with_offsets
     monkeypatch.setattr(
         conv2d_int8, "with_offsets", lambda packed, sums, added: given(packed, 0 * sums, added)
