@@ -65,6 +65,7 @@ def test_an_artifact_is_opened_with_its_own_codes(made: Path, tmp_path: Path) ->
     rows = {row["precision"]: row for row in compared["rows"]}
     assert set(rows) == {"fp32", "int8"} and rows["fp32"]["own_precision"] == "int8"
     assert rows["fp32"]["peer_rel_error"] < 1e-5 < rows["int8"]["peer_rel_error"] < 0.1
+    assert rows["fp32"]["peer_error"] == "less" and rows["int8"]["peer_error"]
     assert compared["geomean_speedup"] == pytest.approx(rows["int8"]["speedup"])
     assert succeed(made, "show", made / "out")["source"]["precision"] == "int8"
 

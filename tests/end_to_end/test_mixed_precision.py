@@ -109,5 +109,7 @@ def test_what_makes_no_sense_is_told_before_any_work(made: Path, tmp_path: Path)
             session.optimize(model, budget=0, out=tmp_path / "no", keep="float32:g")
         with pytest.raises(UsageError, match="over the whole graph"):
             session.tune(model, budget=0, out=tmp_path / "no", options=MIXED)
+    unchosen = call(made, "compare", model, "--precision", "auto", "--db", "memory:")
+    assert unchosen.code == 2 and "optimize MODEL --precision auto` first" in unchosen.err
     wrong = call(made, "optimize", model, "--precision", "auto", "--keep", "int8:g")
     assert wrong.code == 2 and "float32 is the only type" in wrong.err

@@ -173,7 +173,9 @@ def _row(row: object, index: int, path: Path) -> CompareRow:
         )
     # comparisons of earlier versions have no bounds
     bounds = [name for name in _BOUNDS if _is(fields.get(name), float) and fields[name] > 0]
-    known: dict[str, Any] = {name: fields[name] for name in (*_KINDS, *bounds)}
+    # those of before precision was chosen do not tell ours
+    own = ["own_precision"] if _is(fields.get("own_precision"), str) else []
+    known: dict[str, Any] = {name: fields[name] for name in (*_KINDS, *bounds, *own)}
     return CompareRow(**known, max_abs_error=None, max_rel_error=None)
 
 

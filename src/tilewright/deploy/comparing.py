@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from math import inf
 
-from tilewright.core.comparisons import CompareResult, CompareRow
+from tilewright.core.comparisons import CompareResult, CompareRow, beside_ours
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.grouping import grouped
@@ -16,6 +17,7 @@ from tilewright.core.targets import Target
 from tilewright.core.timings import Timing
 from tilewright.deploy.artifact import refuse_elsewhere
 from tilewright.deploy.opening import OpenedArtifact, open_model
+from tilewright.deploy.quantizing import rounds_to_codes
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array
 from tilewright.kernels.cuda.base import CUDA
@@ -25,9 +27,10 @@ from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import PEERS, Peer, Tensors, make_peer, mode_of
 from tilewright.measure.reference import REFERENCE, checking_placement, peer_beside
 from tilewright.models import ModelOptions
+from tilewright.models.calibration import noise_inputs
 from tilewright.models.loaded import ON_CODES, PreparedNetwork
 from tilewright.report import islands
-from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
+from tilewright.report.comparison import OUR_PRECISION, geomean_speedup, no_more_error
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import SettingsName, choose_plan
 
@@ -36,17 +39,21 @@ _USUAL = {CUDA: ("onnxruntime", "torch", "torch_compiled", "jax", "tensorrt")}
 _OTHERWISE = ("onnxruntime", "openvino", "torch")
 
 
+_UNCHECKED = NetworkCheck(max_abs_error=inf, max_rel_error=inf)
+
+
 @dataclass(slots=True)
 class _Started:
-    """A peer with the network loaded, in a precision, perhaps its `default` one, and what it
-    computed. `rel_error` is that of its outputs, relative to the largest value of each."""
+    """A peer with the network loaded, in a precision, perhaps its `default` one, in one way of
+    several; what it computed of each input, and how right that is."""
 
     label: str
     peer: Peer
     precision: str
     default: bool
-    outputs: Tensors = field(default_factory=dict[str, Array])
-    rel_error: float | None = None
+    mode: str
+    outputs: list[Tensors] = field(default_factory=list[Tensors])
+    check: NetworkCheck = _UNCHECKED
 
 
 _IN_ROWS: Mapping[Precision, str] = {
@@ -86,12 +93,15 @@ class Comparer:
             rows += [replace(row, model=_distinct(row.model, model, taken)) for row in found]
         if not rows:
             raise _without_peers(skipped)
-        mean = geomean_speedup(rows)
+        mean, exact = geomean_speedup(rows), geomean_speedup(rows, no_more_error)
         return CompareResult(
             rows=tuple(rows),
             geomean_speedup=mean.value if mean else None,
             geomean_speedup_low=mean.low if mean else None,
             geomean_speedup_high=mean.high if mean else None,
+            geomean_at_no_more_error=exact.value if exact else None,
+            geomean_at_no_more_error_low=exact.low if exact else None,
+            geomean_at_no_more_error_high=exact.high if exact else None,
             skipped=skipped,
         )
 
@@ -103,14 +113,15 @@ class Comparer:
         self._tell([network.model.remark] if network.model.remark else [])
         if artifact is not None:
             refuse_elsewhere(artifact, self.placement)
-        inputs = random_inputs(network.model.graph, self.seed)
+        judged = self._judged(network, options)
+        inputs = judged[0]
         ordered = [inputs[name] for name in network.graph.inputs]
         with ExitStack() as stack:
             worker = self._loaded(stack, network, artifact)
-            peers = self._started(stack, worker, network, inputs, skipped)
+            peers = self._started(stack, worker, network, judged, skipped)
             if not peers:
                 return []
-            check = self._check(worker, network, inputs, ordered, peers)
+            check = self._check(worker, network, judged, peers)
             runners: dict[str, network_timing.Runner] = {
                 _OURS: network_timing.network_runner(worker, _OURS, ordered)
             }
@@ -123,6 +134,15 @@ class Comparer:
                 self._row(network, each, timings[each.label], (timings[_OURS], check))
                 for each in peers
             ]
+
+    def _judged(self, network: PreparedNetwork, options: ModelOptions) -> list[dict[str, Array]]:
+        """The inputs on which outputs are compared, those that `optimize` judges on; the first one
+        is also timed."""
+        graph = network.model.graph
+        if network.precision == ModelOptions().precision:
+            return [random_inputs(graph, self.seed)]
+        inputs = noise_inputs(graph, options.calibration, self.seed)
+        return [dict(each) for each in inputs.judged]
 
     def _loaded(
         self, stack: ExitStack, network: PreparedNetwork, artifact: OpenedArtifact | None
@@ -152,16 +172,18 @@ class Comparer:
         stack: ExitStack,
         worker: NetworkRunner,
         network: PreparedNetwork,
-        inputs: dict[str, Array],
+        judged: Sequence[Mapping[str, Array]],
         skipped: dict[str, str],
     ) -> list[_Started]:
-        """Started peers that have run once: each in fp32, once more by default where that is
-        something else, and on the codes that were calibrated for ours."""
+        """Started peers that have run: each in fp32, once more by default where that is something
+        else, and on the codes that were calibrated for ours. A model that came on codes is
+        computed on them in either precision of the rest."""
         started: list[_Started] = []
         plain = network.model.onnx_path
         files = {"fp32": plain, "default": plain}
         if network.model.quantized is not None:
             files[_CODES] = network.model.quantized.path
+        on_codes = {*files} if _came_on_codes(network) else {_CODES}
         for name in self.peers:
             for request, file in files.items():
                 peer = peer_beside(worker, name)
@@ -177,10 +199,12 @@ class Comparer:
                     if default and peer.precision == OUR_PRECISION:
                         peer.stop()
                         continue
-                    precision = _CODES if request == _CODES else peer.precision
-                    started.append(
-                        _Started(f"{name} {request}", peer, precision, default, peer.run(inputs))
+                    precision = _CODES if request in on_codes else peer.precision
+                    found = _Started(
+                        f"{name} {request}", peer, precision, default, _mode(peer, precision)
                     )
+                    found.outputs = [peer.run(each) for each in judged]
+                    started.append(found)
                 except TargetError as error:
                     skipped[f"{name} ({network.model.name})"] = error.message
                     self.events(Note(message=f"{name} left out: {error.message}"))
@@ -191,8 +215,7 @@ class Comparer:
         self,
         worker: NetworkRunner,
         network: PreparedNetwork,
-        inputs: dict[str, Array],
-        ordered: list[Array],
+        judged: Sequence[Mapping[str, Array]],
         peers: Sequence[_Started],
     ) -> NetworkCheck:
         """Our results and those of the peers against the reference's."""
@@ -200,15 +223,17 @@ class Comparer:
         where = checking_placement(worker, self.placement)
         try:
             reference.start(network.model.onnx_path, where.resources.threads, where.binding.cpus)
-            expected = reference.run(inputs)
+            expected = [reference.run(inputs) for inputs in judged]
         finally:
             reference.stop()
         names = network.model.outputs
-        wanted = [expected[name] for name in names]
+        wanted = [[outputs[name] for name in names] for outputs in expected]
         for each in peers:
-            found = [each.outputs[name] for name in names]
-            each.rel_error = checking.compare_outputs(found, wanted, names).max_rel_error
-        return checking.compare_outputs(worker.run(_OURS, ordered), wanted, network.graph.outputs)
+            found = [[outputs[name] for name in names] for outputs in each.outputs]
+            each.check = checking.compare_runs(found, wanted, names)
+        ordered = ([inputs[name] for name in network.graph.inputs] for inputs in judged)
+        ours = [worker.run(_OURS, inputs) for inputs in ordered]
+        return checking.compare_runs(ours, wanted, network.graph.outputs)
 
     def _row(
         self,
@@ -218,13 +243,12 @@ class Comparer:
         ours: tuple[Timing, NetworkCheck],
     ) -> CompareRow:
         timing, check = ours
-        engine = started.peer
         speedup = timing.speedup_over(theirs)
         return CompareRow(
             model=network.model.name,
-            peer=engine.name,
+            peer=started.peer.name,
             precision=started.precision,
-            own_precision=_IN_ROWS[network.precision],
+            own_precision=_CODES if _came_on_codes(network) else _IN_ROWS[network.precision],
             threads=self.placement.resources.threads,
             latency_s=timing.latency_s,
             peer_latency_s=theirs.latency_s,
@@ -236,9 +260,25 @@ class Comparer:
             latency_spread=timing.spread,
             peer_spread=theirs.spread,
             default_precision=started.default,
-            mode=mode_of(engine),
-            peer_rel_error=started.rel_error,
+            mode=started.mode,
+            peer_rel_error=started.check.max_rel_error,
+            peer_error=beside_ours(started.check.max_rel_error, check.max_rel_error),
+            sqnr_db=check.sqnr_db,
+            peer_sqnr_db=started.check.sqnr_db,
         )
+
+
+def _came_on_codes(network: PreparedNetwork) -> bool:
+    """Whether a network's own file rounds to codes of eight bits."""
+    return network.model.quantized is None and rounds_to_codes(network.model.graph)
+
+
+def _mode(peer: Peer, precision: str) -> str:
+    """How a peer computes, in words, where it has a choice; on codes with the rest in what."""
+    plain = precision != _CODES or peer.precision in (OUR_PRECISION, _CODES)
+    return ", ".join(
+        filter(None, (mode_of(peer), "" if plain else f"the rest in {peer.precision}"))
+    )
 
 
 def _without_peers(skipped: Mapping[str, str]) -> TargetError:

@@ -18,7 +18,7 @@ from tilewright.cost.floors import Peaks
 from tilewright.deploy import graph_account, publishing, sharing, shipment
 from tilewright.deploy.manifest import MANIFEST
 from tilewright.deploy.mixing import Mixing
-from tilewright.deploy.quantizing import OnCodes
+from tilewright.deploy.quantizing import OnCodes, rounds_to_codes
 from tilewright.deploy.racing import Race
 from tilewright.deploy.reserve import FEW, PLAIN, LineUp, Reserve
 from tilewright.deploy.sharing import ALONE, OtherShapes
@@ -32,7 +32,6 @@ from tilewright.hardware.environment import (
     read_environment,
 )
 from tilewright.kernels.base import MIXED
-from tilewright.kernels.codes import CODES
 from tilewright.kernels.spaces import MAX_CODE_ERROR
 from tilewright.measure import network_timing, targeting
 from tilewright.measure.accesses.registry import access_to
@@ -138,14 +137,7 @@ def ship(
 def _coarse_enough(request: OptimizeRequest, graph: Graph) -> OptimizeRequest:
     """What was asked for, with an error that codes cause which round to their neighbours, in
     networks that have codes and where nobody asked for another."""
-    makers = graph.producers()
-    clips = (
-        makers.get(node.inputs[0])
-        for node in graph.nodes
-        if node.operator == "cast" and graph.types[node.output].dtype in CODES
-    )
-    coarse = any(clip is not None and clip.operator == "clip" for clip in clips)
-    if not (request.usual_error and coarse):
+    if not (request.usual_error and rounds_to_codes(graph)):
         return request
     return replace(request, max_error=max(request.max_error, MAX_CODE_ERROR))
 

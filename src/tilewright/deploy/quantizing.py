@@ -12,7 +12,9 @@ from tilewright.core.mixtures import FrontPoint, LayerPrecision, MixtureReport
 from tilewright.core.noise import largest_share
 from tilewright.core.records import NetworkCheck, Placement
 from tilewright.core.solutions import PICOSECONDS
+from tilewright.graph.network import Graph
 from tilewright.graph.plan_result import PlanResult
+from tilewright.kernels.codes import CODES
 from tilewright.measure import checking
 from tilewright.models import ModelOptions, loading
 from tilewright.models.loaded import ON_CODES, OnnxReference, PreparedNetwork
@@ -30,6 +32,17 @@ network on codes showed."""
 _WELL_USED = 0.6
 _SINGLE = ModelOptions().precision
 _NAMED = 6
+
+
+def rounds_to_codes(graph: Graph) -> bool:
+    """Whether results inside a network are rounded to codes of eight bits."""
+    makers = graph.producers()
+    clips = (
+        makers.get(node.inputs[0])
+        for node in graph.nodes
+        if node.operator == "cast" and graph.types[node.output].dtype in CODES
+    )
+    return any(clip is not None and clip.operator == "clip" for clip in clips)
 
 
 class OnCodes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from tilewright.core.comparisons import CompareRow
+from tilewright.core.comparisons import EQUAL, LESS, CompareRow
 from tilewright.core.timings import Speedup
 
 OUR_PRECISION = "fp32"
@@ -39,26 +39,39 @@ class AgainstBaseline:
         return now.low / then.high, now.high / then.low
 
 
-def fastest_peers(rows: Iterable[CompareRow]) -> dict[str, CompareRow]:
-    """For each model the row of its fastest peer in our network's precision: the lowest
-    speed-up."""
+def counts(row: CompareRow) -> bool:
+    """Whether a peer ran in our network's precision, and was timed."""
+    return row.precision == row.own_precision and _positive(row.speedup)
+
+
+def no_more_error(row: CompareRow) -> bool:
+    """Whether a peer, in whatever precision, has no more error than our network, and was timed."""
+    return row.peer_error in (LESS, EQUAL) and _positive(row.speedup)
+
+
+def fastest_peers(
+    rows: Iterable[CompareRow], counted: Callable[[CompareRow], bool] = counts
+) -> dict[str, CompareRow]:
+    """For each model the row of its fastest peer among those that count, by default in our
+    network's precision: the lowest speed-up."""
     fastest: dict[str, CompareRow] = {}
-    for row in rows:
-        if not counts(row):
-            continue
+    for row in filter(counted, rows):
         known = fastest.get(row.model)
         if known is None or row.speedup < known.speedup:
             fastest[row.model] = row
     return fastest
 
 
-def geomean_speedup(rows: Iterable[CompareRow]) -> Speedup | None:
-    """The geometric mean over the models, each against its fastest peer in the same precision.
+def geomean_speedup(
+    rows: Iterable[CompareRow], counted: Callable[[CompareRow], bool] = counts
+) -> Speedup | None:
+    """The geometric mean over the models, each against its fastest peer among those that count, by
+    default in the same precision.
 
     Its bounds are the geometric means of the models' bounds, as though all erred to the same side:
     wider than needed. None when no row counts.
     """
-    fastest = fastest_peers(rows).values()
+    fastest = fastest_peers(rows, counted).values()
     if not fastest:
         return None
     lows = [row.speedup_low for row in fastest if row.speedup_low is not None]
@@ -96,11 +109,6 @@ def _pairs(rows: Iterable[CompareRow]) -> set[tuple[str, str, str]]:
 
 def _identity(row: CompareRow) -> tuple[str, str, str]:
     return row.model, row.peer, row.own_precision
-
-
-def counts(row: CompareRow) -> bool:
-    """Whether a peer ran in our network's precision, and was timed."""
-    return row.precision == row.own_precision and _positive(row.speedup)
 
 
 def _positive(value: float) -> bool:

@@ -203,7 +203,7 @@ def _sum_of_tasks(result: TimedNetwork, network_s: float) -> tuple[str, ...]:
 def _(result: CompareResult) -> Page:
     return Page(
         rows=views.COMPARED.of(result.rows),
-        notes=(views.compare_verdict(result),),
+        notes=(views.compare_verdict(result), *views.error_verdict(result)),
         warnings=[f"{peer} was skipped: {reason}" for peer, reason in result.skipped.items()],
     )
 

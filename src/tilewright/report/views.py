@@ -270,6 +270,7 @@ COMPARED = Heading(
         Column(field="speedup", label="speed-up", show_record=_speedup, number=True),
         Column(field="max_rel_error", label="error", show=shown.error, number=True),
         Column(field="peer_rel_error", label="their error", show=shown.error, number=True),
+        Column(field="peer_error", label="beside ours"),
     ),
 )
 """One row per model, peer and precision."""
@@ -290,6 +291,17 @@ def compare_verdict(result: CompareResult) -> str:
     )
     peers = f"the fastest {_precisions(result)} peer of each model"
     return f"Geometric mean of the speed-ups over {peers}: {mean}"
+
+
+def error_verdict(result: CompareResult) -> tuple[str, ...]:
+    """The same over peers of any precision whose error is no more than ours, where that is another
+    mean."""
+    mean = result.geomean_at_no_more_error
+    if mean is None or mean == result.geomean_speedup:
+        return ()
+    low, high = result.geomean_at_no_more_error_low, result.geomean_at_no_more_error_high
+    peers = "the fastest peer of each model, in any precision, with no more error than ours"
+    return (f"Over {peers}: {shown.speedup(mean, low, high)}",)
 
 
 CHECKS = Heading(

@@ -45,6 +45,9 @@ SettingsName = Literal["default", "best", "shipped"]
 SETTINGS: tuple[SettingsName, ...] = ("default", "best", "shipped")
 
 _WRONG = "wrong result"
+_TYPES_FIRST = (
+    "Run `tilewright optimize MODEL --precision auto` first: it chooses the type of each tensor."
+)
 _Some = TypeVar("_Some", bound=Outcome | PlannedCall)
 
 
@@ -128,7 +131,8 @@ def choose_plan(
     what shipped. Raises UsageError where nothing has shipped, or in
     settings that implementations do not take any more.
     """
-    if network.precision == MIXED:
+    mixed = network.precision == MIXED
+    if mixed:
         settings = "shipped"
     if settings == "best":
         return with_candidates(network.plan, best_known(network.tasks, store, placement, max_error))
@@ -138,7 +142,9 @@ def choose_plan(
     if shipped is None:
         raise UsageError(
             f"nothing has shipped for {network.model.name} on this device",
-            hint="Run `tilewright optimize` first, or use --settings best.",
+            hint=_TYPES_FIRST
+            if mixed
+            else "Run `tilewright optimize` first, or use --settings best.",
         )
     plan = plan_of(shipped, network, placement)
     for call in plan.calls:

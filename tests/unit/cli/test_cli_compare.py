@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from helpers.fakes.session import FakeSession, compare_row
 from tilewright.core.comparisons import CompareResult, CompareRow
-from tilewright.report.comparison import geomean_speedup
+from tilewright.report.comparison import geomean_speedup, no_more_error
 
 Command = Callable[..., Any]
 
@@ -63,6 +64,40 @@ def test_baseline_judges_the_ratio_over_common_models(
     assert data["baseline"]["ratio_high"] == pytest.approx(0.9 * 1.05 / 0.95)
     assert data["baseline_geomean"] == pytest.approx(1.0)
     assert tilewright(*command, "--fail-below", "0.91").code == 1
+
+
+def test_a_baseline_in_a_coarser_precision_is_compared_in_it(
+    tilewright: Command, session: FakeSession, tmp_path: Path
+) -> None:
+    """Rows of a baseline were taken for networks in fp32, which peers in int8 say nothing of."""
+    halves, codes = (
+        replace(compare_row("a", "openvino", 1.2, precision=name), own_precision=name)
+        for name in ("bf16", "int8")
+    )
+    session.compared = compared(codes)
+    (tmp_path / "old.json").write_text(tilewright("compare", "a", "--format", "json").out)
+    session.compared = compared(replace(codes, speedup=0.6))
+    ran = tilewright("compare", "a", "--baseline", "old.json", "--format", "json")
+    assert json.loads(ran.out)["data"]["baseline"]["ratio"] == pytest.approx(0.5)
+    session.compared = compared(halves)
+    assert tilewright("compare", "a", "--baseline", "old.json").code == 4
+
+
+def test_the_mean_at_no_more_error_is_told_where_it_is_another(
+    tilewright: Command, session: FakeSession
+) -> None:
+    rows = (
+        replace(compare_row("m", "openvino", 0.6), peer_error="more"),
+        replace(compare_row("m", "onnxruntime", 1.4), peer_error="equal"),
+        replace(compare_row("m", "openvino", 1.3, precision="bf16"), peer_error="less"),
+    )
+    mean = geomean_speedup(rows, no_more_error)
+    assert mean is not None
+    session.compared = replace(compared(*rows), geomean_at_no_more_error=mean.value)
+    last = tilewright("compare", "m", "--format", "md").out.splitlines()[-1]
+    assert "no more error than ours: 1.30×" in last
+    session.compared = replace(compared(rows[1]), geomean_at_no_more_error=1.4)
+    assert "no more error" not in tilewright("compare", "m", "--format", "md").out
 
 
 def test_saved_file_of_out_serves_as_baseline(tilewright: Command) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 import tilewright as tw
 from helpers.fakes.engines import NumpyReference
-from tilewright.core.comparisons import CompareResult, CompareRow
+from helpers.networks.tiny_networks import quantized_resnet
+from tilewright.core.comparisons import CompareResult, CompareRow, beside_ours
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import Event, Note
 from tilewright.deploy import comparing
@@ -65,6 +66,7 @@ def test_models_of_one_name_are_told_apart_and_all_count(monkeypatch: pytest.Mon
 
 
 MODEL = "op:conv2d[c=16,h=14,w=14,out=16,k=3,pad=1]"
+PLAIN = ModelOptions()
 
 
 @dataclass
@@ -114,6 +116,8 @@ class Yard:
     made: list[Engine] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     computes: Any = None
+    model: str = MODEL
+    options: ModelOptions = PLAIN
 
     def engine(self, name: str) -> Engine:
         known = self.engines[name]
@@ -130,7 +134,7 @@ class Yard:
             peers=tuple(self.engines),
             settings="default",
             rounds=2,
-        ).run(models or [MODEL], ModelOptions())
+        ).run(models or [self.model], self.options)
 
 
 @pytest.fixture
@@ -140,15 +144,22 @@ def session(tmp_path: Path) -> Iterator[tw.Session]:
 
 
 def yard(
-    session: tw.Session, monkeypatch: pytest.MonkeyPatch, *engines: Engine, off_by: float = 0.0
+    session: tw.Session,
+    monkeypatch: pytest.MonkeyPatch,
+    *engines: Engine,
+    off_by: float = 0.0,
+    model: str = MODEL,
+    options: ModelOptions = PLAIN,
 ) -> Yard:
     """The reference computes what the network does in numpy, but for `off_by`."""
-    made = Yard(session, {engine.name: engine for engine in engines})
-    network = prepare(MODEL, ModelOptions(), session.placement)
+    known = {engine.name: engine for engine in engines}
+    made = Yard(session, known, model=model, options=options)
+    network = prepare(model, ModelOptions(), session.placement)
     made.computes = NumpyReference(network).run
     monkeypatch.setattr(comparing, "peer_beside", lambda _worker, name: made.engine(name))
     monkeypatch.setattr(comparing, "make_peer", lambda _name: NumpyReference(network, off_by))
-    monkeypatch.setattr(LoadedModel, "onnx_path", Path("made-up.onnx"))
+    if options == PLAIN:
+        monkeypatch.setattr(LoadedModel, "onnx_path", Path("made-up.onnx"))
     return made
 
 
@@ -205,6 +216,87 @@ def test_a_peer_says_how_it_computes_and_is_held_against_the_reference(
     assert [row.precision for row in rows] == ["fp32", "fp32", "tf32"]
     assert [row.peer_rel_error for row in rows] == pytest.approx([0, 0.01, 0.01], rel=1e-3)
     assert all((row.max_rel_error or 0) < 1e-5 for row in rows), "ours are not concerned"
+
+
+def test_errors_of_peers_are_told_beside_ours(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second mean is over peers whose error is no more than ours."""
+    engines = (Engine("exact", 1e-2), Engine("rounded", 1e-4), Engine("coarse", 1e-6))
+    made = yard(session, monkeypatch, *engines, off_by=0.1)
+    exact = made.computes
+    for engine, off_by in zip(engines, (0.1, 0.0, 0.3), strict=True):
+        engine.computes = lambda inputs, off_by=off_by: {
+            name: y + np.float32(off_by) for name, y in exact(inputs).items()
+        }
+    found = made.compare()
+    assert [row.peer_error for row in found.rows] == ["less", "equal", "more"]
+    rounded, coarse = found.rows[1:]
+    assert found.geomean_speedup == pytest.approx(coarse.speedup)
+    assert found.geomean_at_no_more_error == pytest.approx(rounded.speedup)
+    assert found.geomean_at_no_more_error_low == rounded.speedup_low
+    assert (rounded.sqnr_db or 0) < 60 and (rounded.peer_sqnr_db or 0) < 60
+    assert found.rows[0].peer_sqnr_db == 300 > (coarse.sqnr_db or 0) > (coarse.peer_sqnr_db or 0)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "told"),
+    [
+        (0.0, 9e-5, "equal"),
+        (2e-4, 0.0, "more"),
+        (1.09e-2, 1e-2, "equal"),
+        (1e-2, 1.09e-2, "equal"),
+        (1.2e-2, 1e-2, "more"),
+        (1e-2, 1.2e-2, "less"),
+        (float("inf"), 1e-2, "more"),
+        (None, 1e-2, ""),
+        (1e-2, None, ""),
+    ],
+)
+def test_errors_that_rounding_explains_are_equal(
+    theirs: float | None, ours: float | None, told: str
+) -> None:
+    assert beside_ours(theirs, ours) == told
+
+
+def test_a_model_on_codes_is_marked_so(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ours and the peers', with what the rest is computed in."""
+    model = tmp_path / "codes.onnx"
+    model.write_bytes(quantized_resnet("basic_1_1").SerializeToString())
+    engines = Engine("single"), Engine("halves", usually="bf16", mode="one stream")
+    made = yard(session, monkeypatch, *engines, model=str(model))
+    rows = made.compare().rows
+    assert {(row.precision, row.own_precision) for row in rows} == {("int8", "int8")}
+    assert [(row.peer, row.mode, row.default_precision) for row in rows] == [
+        ("single", "", False),
+        ("halves", "one stream", False),
+        ("halves", "one stream, the rest in bf16", True),
+    ]
+
+
+def test_coarser_networks_are_compared_on_inputs_that_results_are_judged_on(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Every other one of the file: the others are those that codes were calibrated on."""
+    images = np.random.default_rng(0).normal(size=(4, 1, 16, 14, 14)).astype(np.float32)
+    (name,) = prepare(MODEL, ModelOptions(), session.placement).graph.inputs
+    np.savez(tmp_path / "images.npz", **{name: images})
+    options = ModelOptions(precision="int8", calibration=tmp_path / "images.npz")
+    made = yard(session, monkeypatch, Engine("peer"), options=options)
+    exact, seen = made.computes, []
+
+    def computed(inputs: Mapping[str, Any]) -> Any:
+        seen.append(inputs[name])
+        return exact(inputs)
+
+    made.computes = computed
+    single, codes = made.compare().rows
+    assert np.array_equal(seen, [images[1], images[3]] * 2)
+    assert (single.precision, codes.precision, codes.own_precision) == ("fp32", "int8", "int8")
+    assert single.peer_error == codes.peer_error == "less", "they are computed by numpy"
+    assert 20 < (codes.sqnr_db or 0) < 60
 
 
 def test_a_peer_whose_first_run_fails_is_left_out(
