@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +12,11 @@ import pytest
 import tilewright
 from helpers.commands.command_line import call, reference, succeed
 from tilewright.core.errors import NegativeVerdict, TargetError, UsageError
-from tilewright.core.events import Event, Note
-from tilewright.deploy import optimizing
 from tilewright.deploy.opening import open_artifact
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.halves import half_lanes
 from tilewright.models import ModelOptions
+from tilewright.session import networks
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 images (float[1, 16, 20, 20] x) => (float[1, 10] y)
@@ -98,19 +96,10 @@ def test_it_is_compiled_in_python(model: Path) -> None:
     assert 0 < np.abs(halves - own).max() < 2e-2 * np.abs(own).max()
 
 
-def test_an_error_below_one_rounding_leaves_single_precision() -> None:
-    said: list[Event] = []
-    on = replace(local_placement(), precision="bfloat16")
-    assert optimizing._fine_enough(on, 4e-3, said.append) is on  # pyright: ignore[reportPrivateUsage]
-    fine = optimizing._fine_enough(on, 1e-3, said.append)  # pyright: ignore[reportPrivateUsage]
-    assert fine.precision == "float32"
-    assert [event.message for event in said if isinstance(event, Note)][0].endswith("in float32.")
-
-
 def test_an_error_that_is_too_large_ships_nothing(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimizing, "_fine_enough", lambda placement, *_: placement)
+    monkeypatch.setattr(networks, "fine_enough", lambda options, *_: options)
     with (
         tilewright.open(db="memory:") as session,
         pytest.raises(NegativeVerdict, match="rounding in bfloat16 can cause this") as told,

@@ -103,7 +103,8 @@ def kept_names(wishes: object, kind: str = "float32") -> tuple[str, ...]:
 
 def error_of(value: object, name: str = "max_error") -> float:
     """An allowed relative error: a finite number above 0, as text too. Of a ratio of signal to
-    noise, `30dB`, it is the root mean square of the noise relative to that of the signal."""
+    noise, `30dB`, it is the root mean square of the noise relative to that of the signal, to which
+    bounds of kernels are held: they are of single elements, and have no ratio."""
     ratio_db = decibels_of(value)
     if ratio_db is not None:
         return 10.0 ** (-ratio_db / 20.0)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.core.budget import Budget
-from tilewright.core.element_types import element_type
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.output_files import check_place
@@ -92,7 +91,6 @@ def ship(
         )
     _check_mixing(request)
     placement = targeting.allowing(placement, request.options)
-    placement = _fine_enough(placement, request.max_error, events)
     _check_places(request)
     events(Stage(name="import", detail=request.model))
     with budget.phase("import"):
@@ -150,22 +148,6 @@ def _check_mixing(request: OptimizeRequest) -> None:
             "a type for each tensor is a choice over the whole graph, of a network that is built",
             hint="Use `tilewright optimize`; with --budget 0 it measures no kernels.",
         )
-
-
-def _fine_enough(placement: Placement, max_error: float, events: EventSink) -> Placement:
-    """The placement, in single precision where not even one rounding of another is allowed."""
-    if placement.precision in ("float32", MIXED):
-        return placement
-    rounding = element_type(placement.precision).unit_roundoff or 0.0
-    if max_error >= rounding:
-        return placement
-    events(
-        Note(
-            message=f"Numbers in {placement.precision} are rounded by up to {rounding:.2g}, more "
-            f"than the error of {max_error:g} that is allowed: the network stays in float32."
-        )
-    )
-    return replace(placement, precision="float32")
 
 
 def _new_run(request: OptimizeRequest, network: PreparedNetwork, placement: Placement) -> Run:

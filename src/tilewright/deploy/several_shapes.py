@@ -204,7 +204,7 @@ def _axes(
     made: Sequence[MadeShape], asked: ShapesRequest, placement: Placement
 ) -> tuple[VariedAxis, ...]:
     """What the shapes differ in. Padding is tried: where it changes results there is none."""
-    folder, max_error = asked.request.folder, asked.request.max_error
+    folder = asked.request.folder
     manifests = {m.member.folder: read_manifest(folder / m.member.folder) for m in made}
     pairs = [(each.member, manifests[each.member.folder]) for each in made]
     axes = varied_axes(pairs, asked.padded)
@@ -232,7 +232,7 @@ def _axes(
         return tuple(
             structs.replace(axis, pads=not fault, reason=fault) if axis.pads else axis
             for axis in axes
-            for fault in [_fault(axis, axes, made, (run, padded), max_error)]
+            for fault in [_fault(axis, axes, made, (run, padded), asked.request)]
         )
 
 
@@ -245,13 +245,12 @@ def _fault(
     axes: tuple[VariedAxis, ...],
     made: Sequence[MadeShape],
     runs: tuple[_Run, _RunPadded],
-    max_error: float,
+    request: OptimizeRequest,
 ) -> str:
     """Why an axis cannot be padded, empty where it can: the inputs of each shape are run in the
     next larger one, and what belongs to them is compared."""
     run, run_padded = runs
     members = {tuple(each.member.sizes.items()): each.member for each in made}
-    error = 0.0
     for each in made if axis.pads else ():
         sizes = each.member.sizes
         larger = [size for size in axis.sizes if size > sizes[axis.name]]
@@ -263,7 +262,6 @@ def _fault(
         if any(found[name].shape != array.shape for name, array in wanted.items()):
             return "because outputs differ in shape"
         check = checking.compare_outputs([*found.values()], [*wanted.values()], tuple(wanted))
-        error = max(error, check.max_rel_error)
-    if error <= max_error:
-        return ""
-    return f"because it changes results by {error:.2g} of the largest value"
+        if not request.allows(check):
+            return f"because it changes results by {check.max_rel_error:.2g} of the largest value"
+    return ""

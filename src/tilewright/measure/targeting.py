@@ -5,16 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import log10, sqrt
 
 from tilewright.core import errors, results
-from tilewright.core.arguments import texts_of
+from tilewright.core.arguments import Error, decibels_of, error_of, texts_of
+from tilewright.core.element_types import element_type
 from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.records import Placement
 from tilewright.cost.floors import Peaks
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.meters import KernelEnergy, Meter
 from tilewright.kernels import registry
-from tilewright.kernels.base import CPU
+from tilewright.kernels.base import CPU, MIXED
 from tilewright.kernels.halves import half_lanes
 from tilewright.measure import base, kernels, networks
 from tilewright.measure.accesses import cuda
@@ -23,6 +25,10 @@ from tilewright.measure.accesses.registry import access_to, accesses
 from tilewright.measure.circumstances import Circumstances
 from tilewright.models.loaded import ON_CODES, ModelOptions
 from tilewright.store.base import Store
+
+_ROOT_MEAN_SQUARE = 1.0 / sqrt(7.0)
+"""The error of rounding numbers that are spread evenly between two powers of two, relative to
+theirs, by the largest: 1/3 for errors between -1 and 1, over 7/3 for numbers between 1 and 2."""
 
 
 def usable_placement(placement: Placement, events: EventSink = discard) -> Placement:
@@ -85,6 +91,25 @@ def allowing(placement: Placement, options: ModelOptions) -> Placement:
             hint="It takes a CPU with AVX512-BF16. Leave out --precision.",
         )
     return replace(allowed, precision=options.precision)
+
+
+def fine_enough(
+    options: ModelOptions, max_error: Error | None, events: EventSink = discard
+) -> ModelOptions:
+    """What is said of a model, in single precision, with a note, where not even one rounding to the
+    other type is within the error that is allowed. Raises UsageError for an error that is none."""
+    single = ModelOptions().precision
+    if max_error is None or options.precision in (single, MIXED):
+        return options
+    rounding = element_type(options.precision).unit_roundoff or 0.0
+    ratio = decibels_of(max_error) is not None
+    if error_of(max_error) >= rounding * (_ROOT_MEAN_SQUARE if ratio else 1.0):
+        return options
+    ratio_db = -20.0 * log10(rounding * _ROOT_MEAN_SQUARE)
+    told = f"leaves {ratio_db:.0f} dB of signal to noise" if ratio else f"is off by {rounding:.2g}"
+    said = f"One rounding to {options.precision} {told}, and {max_error} is asked for"
+    events(Note(message=f"{said}: the network stays in {single}."))
+    return replace(options, precision=single)
 
 
 def _with_libraries(placement: Placement, libraries: Iterable[str]) -> Placement:

@@ -36,7 +36,7 @@ from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.gpus import is_cuda
 from tilewright.insight import evaluating, explaining, studies
 from tilewright.insight.cuda_explaining import cuda_explainer
-from tilewright.measure.targeting import allowing, placement_of, usable_placement
+from tilewright.measure.targeting import allowing, fine_enough, placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
@@ -126,7 +126,8 @@ class ForecastVerbs(Opened):
         similar sizes were measured), model (a fitted model), facts (the kernel's facts and a GPU's
         datasheet), or roofline (a lower bound).
         """
-        said, chosen = options_of(options, self.seed), checked_settings(settings)
+        said = fine_enough(options_of(options, self.seed), max_error, self.events)
+        chosen = checked_settings(settings)
         allowed, wanted = (
             allowed_error(max_error, said.precision),
             energies.known_metrics(texts_of(metrics, "metrics")),
@@ -175,7 +176,8 @@ class ForecastVerbs(Opened):
         The other arguments are those of `predict`. Raises `ModelError` for a file that is no such
         table.
         """
-        said, chosen = options_of(options, self.seed), checked_settings(settings)
+        said = fine_enough(options_of(options, self.seed), max_error, self.events)
+        chosen = checked_settings(settings)
         allowed = allowed_error(max_error, said.precision)
         placement, wanted = allowing(self.foreseen, said), texts_of(metrics, "metrics")
         texts = tables.read_texts(path_of(table, "table"), "operator")

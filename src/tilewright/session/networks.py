@@ -39,7 +39,7 @@ from tilewright.deploy.several_shapes import OptimizedShapes
 from tilewright.deploy.shipment import OptimizedNetwork, default_folder
 from tilewright.graph.network import Array
 from tilewright.hardware.meters import meter_of
-from tilewright.measure.targeting import describable_placement, placement_of
+from tilewright.measure.targeting import describable_placement, fine_enough, placement_of
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
@@ -176,6 +176,7 @@ class NetworkVerbs(Opened):
             keep=wishes.get("keep") or options.keep,
             calibration=wishes.get("calibration") or options.calibration,
         )
+        options = fine_enough(options, max_error, self.events)
         total = parse_budget(BUDGET if budget is None else budget)
         allowed = allowed_error(max_error, options.precision)
         out = path_or_none(wishes.get("out"), "out")
@@ -236,7 +237,8 @@ class NetworkVerbs(Opened):
         network's energy in joules is measured, too, with `memory` its peak memory in bytes. The
         model may be the folder of an artifact.
         """
-        named, said = text_or_none(meter, "meter"), options_of(options, self.seed)
+        named = text_or_none(meter, "meter")
+        said = fine_enough(options_of(options, self.seed), max_error, self.events)
         return profiling.Profiler(
             placement=self.placement,
             store=self.store,
@@ -265,7 +267,7 @@ class NetworkVerbs(Opened):
         """
         compared = several_models(models)
         comparing.require_models(compared)
-        said = options_of(options, self.seed)
+        said = fine_enough(options_of(options, self.seed), max_error, self.events)
         return comparing.Comparer(
             peers=comparing.checked_peers(
                 comparing.usual_peers(self.placement.target)

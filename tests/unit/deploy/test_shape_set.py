@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.records.written_artifacts import manifest_content, write_artifact
+from tilewright.core.budget import Limit
 from tilewright.core.codec import convert
 from tilewright.core.errors import DamagedArtifact, ModelError, UsageError
 from tilewright.deploy.manifest import (
@@ -24,6 +26,7 @@ from tilewright.deploy.manifest import (
 )
 from tilewright.deploy.opening import describe_shapes, input_names
 from tilewright.deploy.publishing import forget_shapes, reseal
+from tilewright.deploy.several_shapes import _fault  # pyright: ignore[reportPrivateUsage]
 from tilewright.deploy.shape_set import (
     Extent,
     Member,
@@ -34,6 +37,8 @@ from tilewright.deploy.shape_set import (
     varied_axes,
     write_shape_set,
 )
+from tilewright.models import ModelOptions
+from tilewright.search.levels import OptimizeRequest
 
 GRID = [{"batch": batch, "tokens": tokens} for batch in (1, 4) for tokens in (8, 16)]
 
@@ -84,6 +89,24 @@ def test_outputs_that_do_not_grow_evenly_are_not_padded() -> None:
 
     (axis,) = varied_axes([uneven(batch) for batch in (1, 4, 16)], ("batch",))
     assert not axis.pads and "do not follow" in axis.reason
+
+
+@pytest.mark.parametrize(("least_sqnr_db", "pads"), [(None, False), (30.0, True), (45.0, False)])
+def test_padding_may_change_results_as_much_as_was_asked_for(
+    least_sqnr_db: float | None, pads: bool
+) -> None:
+    """One of a thousand elements is off by 0.3 of it: that is a ratio of 40.5 dB."""
+    request = OptimizeRequest(
+        model="m", options=ModelOptions(), budget=Limit(measurements=0), folder=Path("o"),
+        max_error=0.03, least_sqnr_db=least_sqnr_db, seed=0,
+    )  # fmt: skip
+    axes = varied_axes([(member(sizes), manifest(sizes)) for sizes in GRID], ("batch",))
+    made: Any = [SimpleNamespace(member=member(sizes), inputs={}) for sizes in GRID]
+    exact = np.random.default_rng(0).choice([-1.0, 1.0], 1000)
+    off = exact * np.where(np.arange(1000) == 7, 1.3, 1.0)
+    runs: Any = (lambda *_: {"y": exact}, lambda *_: {"y": off})
+    fault = _fault(axes[0], axes, made, runs, request)
+    assert (fault == "") == pads and ("changes results by 0.3" in fault) != pads
 
 
 def test_outputs_that_would_be_empty() -> None:

@@ -11,6 +11,7 @@ import pytest
 import tilewright as tw
 from tilewright.collect.design import Design
 from tilewright.core.errors import UsageError
+from tilewright.core.events import Event, Note
 from tilewright.core.records import PlacementKey
 from tilewright.kernels.spaces import MAX_ERROR
 from tilewright.search.levels import GraphLevel
@@ -66,6 +67,55 @@ def test_optimize_searches_the_graph_by_default_wishes(
     assert (request.max_error, request.seed, request.options.seed) == (MAX_ERROR, 5, 5)
     assert request.folder.parent == Path("tilewright-out")
     assert placement is session.placement and store is session.store
+
+
+@pytest.mark.parametrize(
+    ("max_error", "precision"),
+    [
+        (None, "bfloat16"),
+        (4e-3, "bfloat16"),
+        ("3.8e-3", "float32"),
+        ("50dB", "bfloat16"),
+        ("56.5dB", "bfloat16"),
+        ("57dB", "float32"),
+    ],
+)
+def test_an_error_below_one_rounding_leaves_single_precision(
+    monkeypatch: pytest.MonkeyPatch, max_error: Any, precision: str
+) -> None:
+    """In every verb alike; 50 dB were taken for an error of 3.2e-3 of the largest value."""
+    said: list[Event] = []
+    session = tw.open(db="memory:", target="simulated", events=said.append)
+    worker, predicted = Worker(), Asked()
+    made, optimize = Asked(worker), Asked()
+    monkeypatch.setattr(networks.optimizing, "optimize", optimize)
+    monkeypatch.setattr(networks.profiling, "Profiler", made)
+    monkeypatch.setattr(networks.comparing, "Comparer", made)
+    monkeypatch.setattr(forecasts.forecasting, "forecaster_of", Asked(worker))
+    monkeypatch.setattr(forecasts, "allowing", lambda placement, _options: placement)
+    monkeypatch.setattr(forecasts, "prepare", predicted)
+    options = tw.ModelOptions(precision="bfloat16")
+    for ask, told in (
+        (session.optimize, lambda: optimize.arguments[0].options),
+        (session.profile, lambda: worker.run.arguments[1]),
+        (session.compare, lambda: worker.run.arguments[1]),
+        (session.predict, lambda: predicted.arguments[1]),
+    ):
+        said.clear()
+        ask(RELU, options=options, max_error=max_error)
+        assert told().precision == precision
+        notes = [event.message for event in said if isinstance(event, Note)]
+        told_so = f"{max_error} is asked for: the network stays in float32."
+        assert any(note.endswith(told_so) for note in notes) == (precision == "float32")
+
+
+@pytest.mark.parametrize("precision", ["auto", "int8"])
+def test_a_choice_of_types_is_made_within_any_error(
+    session: tw.Session, optimize: Asked, precision: Any
+) -> None:
+    session.optimize(RELU, options=tw.ModelOptions(precision=precision), max_error="90dB")
+    request = optimize.arguments[0]
+    assert (request.options.precision, request.least_sqnr_db) == (precision, 90.0)
 
 
 def test_tune_takes_every_wish(session: tw.Session, optimize: Asked, tmp_path: Path) -> None:
