@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import CommonFlags, MeteredFlags
+from tilewright.cli.flags import CollectedFlags, CommonFlags
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
 
@@ -129,7 +129,7 @@ def collect(
         ),
     ] = "10m",
     design_flags: DesignFlags = DesignFlags(),
-    model_flags: MeteredFlags = MeteredFlags(),
+    model_flags: CollectedFlags = CollectedFlags(),
     flags: CommonFlags = CommonFlags(),
 ) -> None:
     """Measure operators in many configurations and settings, for predictors to learn from.

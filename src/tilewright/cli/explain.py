@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import ModelFlags, SharedFlagsOfExplain
+from tilewright.cli.flags import PredictedModelFlags, SharedFlagsOfExplain
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
 
@@ -35,7 +35,7 @@ def explain(
             "`--threads 8` at most 8 are tried.",
         ),
     ] = False,
-    model_flags: ModelFlags = ModelFlags(),
+    model_flags: PredictedModelFlags = PredictedModelFlags(),
     flags: SharedFlagsOfExplain = SharedFlagsOfExplain(),
 ) -> None:
     """Say which settings an operator's time depends on, and at which sizes it jumps.

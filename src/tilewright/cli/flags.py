@@ -416,6 +416,12 @@ class MeteredFlags(ModelFlags):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+class CollectedFlags(MeteredFlags, PredictedModelFlags):
+    """What can be said about a MODEL whose kernels are measured for predictors."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
 class ProfiledFlags(MeteredFlags, CompiledModelFlags):
     """Both."""
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from tilewright.cli import help_pages, optimize
-from tilewright.cli.flags import ModelFlags, SharedFlags, ThreadedFlags
+from tilewright.cli.flags import PredictedModelFlags, SharedFlags, ThreadedFlags
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
 
@@ -62,7 +62,7 @@ def subgraph(
         str, Parameter(help="A time or a number of measurements for both levels together.")
     ] = "4m",
     tuner: Annotated[str, Parameter(help="The tuner of both levels.")] = "default",
-    model_flags: ModelFlags = ModelFlags(),
+    model_flags: PredictedModelFlags = PredictedModelFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
     """Tune bare operators and fused subgraphs, each with half of the budget, and compare.
@@ -107,7 +107,7 @@ def padding(
         Parameter(help="Its values, such as 0,1,2 [default: 0 to 3, or around the given value]."),
     ] = "",
     kernels: KernelFlags = KernelFlags(),
-    model_flags: ModelFlags = ModelFlags(),
+    model_flags: PredictedModelFlags = PredictedModelFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
     """Measure and predict an operator while one parameter, such as padding, varies.

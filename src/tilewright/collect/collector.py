@@ -31,6 +31,7 @@ from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
 from tilewright.measure.circumstances import PROBE, Circumstances
 from tilewright.measure.targeting import measured_peaks, open_measurer_under
+from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
 from tilewright.predict.kernel_features import Kernel
 from tilewright.predict.modelling import Predictors, predictors_of
@@ -202,7 +203,9 @@ class _Visit:
         measurer = stack.enter_context(self.collector.measurers(self.place, self.request.seed))
         measurer.start()
         measured_peaks(store, placement, measurer)
-        network = prepare(PROBE, self.request.options, placement)
+        usual = ModelOptions()
+        placement = replace(placement, precision=usual.precision)
+        network = prepare(PROBE, usual, placement)
         task = next(task for task in network.tasks.values() if is_operator(task.workload))
         store.add_workload(task.workload)
         probe = default_candidate(task.workload, task.forms, placement)[0]

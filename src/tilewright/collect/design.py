@@ -12,10 +12,12 @@ from tilewright.core.budget import Limit
 from tilewright.core.codec import canonical_json, digest
 from tilewright.core.errors import TargetError, UsageError, close_matches
 from tilewright.core.records import Placement
+from tilewright.kernels.base import MIXED
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.circumstances import Cache, Circumstances
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import CONFIGURATIONS, configurations_of, of_type
+from tilewright.models.loaded import ON_CODES
 
 CACHES: tuple[Cache, ...] = get_args(Cache)
 DTYPES = tuple(dict.fromkeys(family.dtype for family in CONFIGURATIONS.values()))
@@ -83,6 +85,8 @@ class CollectRequest:
             for name, value in asdict(self.design).items()
             if value != usual[name] and name not in ("settings", "dtypes")
         }
+        if self.options.precision != ModelOptions().precision:
+            special["precision"] = self.options.precision
         asked = [self.families, self.models, self.samples, self.design.settings, self.seed]
         return digest(canonical_json(["collect", *asked, *([special] if special else [])]))
 
@@ -97,9 +101,15 @@ def collect_request(
     options: ModelOptions,
 ) -> CollectRequest:
     """The request, checked; `all` stands for every family. Raises UsageError for an unknown family,
-    for one that has no kernels in a type, for values that a factor cannot have, and for a share
-    without models."""
+    for one that has no kernels in a type, for values that a factor cannot have, for a share without
+    models, and for a precision that kernels of what is asked for do not have."""
     _check(samples, design)
+    if options.precision == MIXED or (options.precision == ON_CODES and families):
+        raise UsageError(
+            f"no kernels of operators are measured in {options.precision}",
+            hint="--precision bfloat16 takes networks and families, int8 networks; --dtype int8 "
+            "takes families on codes.",
+        )
     if design.share < 1 and not models:
         raise UsageError(
             "--share is a part of a network's time, and no network is named.",

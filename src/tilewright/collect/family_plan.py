@@ -23,11 +23,13 @@ from tilewright.collect.planned import Batch, Journal, Planned, candidates_of
 from tilewright.core.codec import canonical_json, digest
 from tilewright.core.errors import ModelError
 from tilewright.core.events import EventSink, Note, Stage, discard
-from tilewright.core.forms import PLAIN
+from tilewright.core.forms import PLAIN, stored_in
 from tilewright.core.predictions import CollectRound
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
+from tilewright.kernels.base import HALF
+from tilewright.kernels.half_forms import alone_in_halves
 from tilewright.kernels.registry import applicable, implementation
 from tilewright.kernels.spaces import TaskSpace, default_candidate
 from tilewright.models.configurations import Numbers, configurations_of, drawn, neighbours
@@ -286,7 +288,13 @@ class FamilyPlan:
         text = configurations_of(self.name).text(numbers)
         found = prepare_outline(text, self.request.options, self.placement).tasks.values()
         tasks = sorted(found, key=lambda task: not is_operator(task.workload))
-        return tasks if tasks and is_operator(tasks[0].workload) else []
+        if not tasks or not is_operator(tasks[0].workload):
+            return []
+        if self.placement.precision == HALF:
+            first = tasks[0]
+            forms = alone_in_halves(first.workload, first.forms, self.placement)
+            tasks[0] = replace(first, key=(first.workload.key, forms), forms=forms)
+        return tasks
 
     def _batch(self, task: Task, candidates: Sequence[Candidate]) -> Batch:
         predicted_s: tuple[float | None, ...] = (None,) * len(candidates)
@@ -332,7 +340,8 @@ def carried(candidate: Candidate, workload: Workload, placement: Placement) -> C
     spec = implementation(candidate.implementation)
     target, resources = placement.target, placement.resources
     plain = (PLAIN,) * (len(workload.arguments) + 1)
-    if spec not in applicable(workload, target, resources) or candidate.forms not in (
+    layouts = tuple(stored_in(form, None) for form in candidate.forms)
+    if spec not in applicable(workload, target, resources) or layouts not in (
         plain,
         *spec.port_forms(workload, target, resources),
     ):

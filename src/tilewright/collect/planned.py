@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewright.core.codec import FILE_NAMES, decode, digest, encode
 from tilewright.core.events import EventSink, Note
-from tilewright.core.forms import Form
+from tilewright.core.forms import Form, stored_in
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
@@ -177,12 +177,14 @@ def candidates_of(
 
 
 def _usual_forms(task: Task, placement: Placement) -> tuple[Form, ...]:
-    """What the default implementation would read and write inside a network; a single operator's
-    own layouts are those of a network's inputs and outputs."""
+    """What the default implementation would read and write inside a network, in the task's element
+    types; a single operator's own layouts are those of a network's inputs and outputs."""
     chosen = default_candidate(task.workload, task.forms, placement)[0]
-    return implementation(chosen.implementation).port_forms(
+    usual = implementation(chosen.implementation).port_forms(
         task.workload, placement.target, placement.resources
     )[0]
+    own = zip(usual, task.forms, strict=True)
+    return tuple(stored_in(form, stored.dtype or form.dtype) for form, stored in own)
 
 
 def _elsewhere(space: TaskSpace, random: np.random.Generator) -> TaskSpace:

@@ -91,10 +91,12 @@ def kept_names(wishes: object, kind: str = "float32") -> tuple[str, ...]:
     """The names of `float32:NAME`, of one wish or several. Raises UsageError for other types."""
     given = texts_of(wishes, "keep")
     for wish in given:
-        found, _, name = wish.partition(":")
+        found, colon, name = wish.partition(":")
         if found != kind or not name:
             raise UsageError(
-                f"{wish!r} cannot be kept: no kernels keep what others compute in {quoted(found)}",
+                f"{wish!r} cannot be kept: no kernels keep what others compute in {quoted(found)}"
+                if colon and name
+                else f"{wish!r} keeps nothing: it lacks a type, or a name",
                 hint=f"Write {kind}:NAME, with the name of a node or a tensor; {kind} is the "
                 "only type that is known here.",
             )

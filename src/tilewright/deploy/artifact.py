@@ -34,6 +34,10 @@ from tilewright.measure.targeting import in_this_process, open_networks
 from tilewright.report import shown
 
 _NAME = "network"
+_TILES = (
+    " Tile registers (amx-…) count only where Linux lets a process use them, which containers and "
+    "virtual machines may forbid."
+)
 
 
 class Artifact(CallableNetwork):
@@ -305,6 +309,7 @@ def refuse_other_machine(
     missing = sorted(set(machine.features) - set(target.features))
     if missing:
         lacks = "this CPU lacks" if where == "this machine" else f"{where} lacks"
+        hint += _TILES if any(name.startswith("amx-") for name in missing) else ""
         raise TargetError(f"compiled for {machine.model}; {lacks} {', '.join(missing)}", hint=hint)
 
 

@@ -46,7 +46,7 @@ from tilewright.cost.floors import Peaks
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.plans import with_candidates
-from tilewright.kernels.spaces import default_candidate
+from tilewright.kernels.spaces import MAX_ERRORS, default_candidate
 from tilewright.measure import circumstances, network_timing, targeting
 from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
@@ -133,6 +133,7 @@ class SubgraphStudy:
             seed=self.seed,
             tuner=self.tuner,
             level=level,
+            max_error=MAX_ERRORS[self.placement.precision],
             recall=False,
         )
         tuner = NetworkTuner(tasks, context)

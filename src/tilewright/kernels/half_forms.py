@@ -16,9 +16,10 @@ from math import inf
 from tilewright.core.forms import PLAIN, Form, stored_in
 from tilewright.core.records import Placement
 from tilewright.graph.fuse import FusedNetwork, TaskCall
-from tilewright.kernels.base import HALF
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import HALF, TakesHalves
 from tilewright.kernels.ports import Ports
-from tilewright.kernels.registry import applicable, precise_enough, takes
+from tilewright.kernels.registry import applicable, implementation, precise_enough, takes
 from tilewright.kernels.spaces import ranked_defaults
 
 _SLOWER = 1.1
@@ -43,6 +44,15 @@ def in_halves(
             break
         halved -= wide
     return {t: stored_in(form, HALF) if t in halved else form for t, form in forms.items()}
+
+
+def alone_in_halves(workload: Workload, forms: Ports, placement: Placement) -> Ports:
+    """The forms of an operator that stands for one inside a network: the singles that its fastest
+    implementation reads and writes as halves lie so."""
+    fastest = ranked_defaults(workload, forms, placement)[0][0]
+    spec = implementation(fastest.implementation)
+    halved = spec.half_ports(workload) if isinstance(spec, TakesHalves) else frozenset[int]()
+    return tuple(stored_in(f, HALF) if i in halved else f for i, f in enumerate(forms))
 
 
 def _refused(

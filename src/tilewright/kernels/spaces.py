@@ -194,7 +194,7 @@ def library_candidates(
 
 
 def too_inexact(
-    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float
+    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float | None
 ) -> frozenset[str]:
     """The names of the implementations that `max_error` forbids for a task."""
     every = _task_spaces(workload, forms, placement, inf)

@@ -32,7 +32,8 @@ Islands = Literal["run", "refuse"]
 """What becomes of nodes that cannot be compiled."""
 ON_CODES: Precision = "int8"
 """The precision of networks in single precision that are put on codes of eight bits."""
-_CALIBRATED: tuple[Precision, ...] = ("auto", ON_CODES)
+CALIBRATED: tuple[Precision, ...] = ("auto", ON_CODES)
+"""Precisions that are a choice for each tensor, made on inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +72,11 @@ class ModelOptions:
         object.__setattr__(self, "keep", texts_of(self.keep, "keep"))
         object.__setattr__(self, "calibration", path_or_none(self.calibration, "calibration"))
         said = kept_names(self.keep) or self.calibration is not None
-        if said and self.precision not in _CALIBRATED:
+        if said and self.precision not in CALIBRATED:
             raise UsageError(
                 "what is kept in single precision, and calibration inputs, belong to a choice of "
                 "types",
-                hint=f"Add --precision {' or '.join(_CALIBRATED)}.",
+                hint=f"Add --precision {' or '.join(CALIBRATED)}.",
             )
         object.__setattr__(self, "libraries", texts_of(self.libraries, "libraries"))
         object.__setattr__(self, "seed", count_of(self.seed, "seed"))

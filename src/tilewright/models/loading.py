@@ -39,7 +39,14 @@ from tilewright.models.input_shapes import (
     input_axes,
     keep_inputs,
 )
-from tilewright.models.loaded import ON_CODES, Islands, LoadedModel, ModelOptions, OnnxReference
+from tilewright.models.loaded import (
+    CALIBRATED,
+    ON_CODES,
+    Islands,
+    LoadedModel,
+    ModelOptions,
+    OnnxReference,
+)
 from tilewright.models.onnx_file import load_saved, parse_onnx, read_onnx, save_onnx
 from tilewright.models.onnx_import.islands import as_island
 from tilewright.models.onnx_import.translate import translate
@@ -120,11 +127,16 @@ def load_outline(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel
     """A single operator for what its shapes alone decide, such as its kernels and their times: many
     times as fast as `load`, which answers for all other models, and where options change shapes.
 
-    Raises as `load`.
+    Raises as `load`, and UsageError for a precision that is a choice for each tensor.
     """
     source = parse_source(argument)
     if source.kind != "operator" or options.batch is not None or options.shapes:
         return load(argument, options)
+    if options.precision in CALIBRATED:
+        raise UsageError(
+            f"a single operator is looked at in one precision, not in {options.precision}",
+            hint="Use --precision bfloat16, or name a network.",
+        )
     return _load_operator(source, options, outline=True)
 
 

@@ -63,8 +63,8 @@ def error(value: float | None) -> str:
 
 def decibels(raw: float | None, centred: float | None = None) -> str:
     """`48.3 dB, 45.1 dB of what differs between inputs`."""
-    text = number(raw, suffix=" dB")
-    return text if centred is None else f"{text}, {number(centred)} of what differs between inputs"
+    text, other = (number(ratio, suffix=" dB") for ratio in (raw, centred))
+    return text if centred is None else f"{text}, {other} of what differs between inputs"
 
 
 def number(value: float | None, digits: int = 3, suffix: str = "") -> str:

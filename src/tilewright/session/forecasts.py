@@ -32,14 +32,13 @@ from tilewright.core.predictions import (
     PredictResult,
     ThreadsResult,
 )
-from tilewright.hardware.device import local_placement, parse_target
+from tilewright.hardware.device import local_placement
 from tilewright.hardware.gpus import is_cuda
 from tilewright.insight import evaluating, explaining, studies
 from tilewright.insight.cuda_explaining import cuda_explainer
-from tilewright.measure.targeting import allowing, fine_enough, placement_of, usable_placement
+from tilewright.measure.targeting import allowing, placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
-from tilewright.models.loaded import options_of
 from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
 from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict import energies, forecasting, modelling, tables
@@ -73,7 +72,7 @@ class ForecastVerbs(Opened):
         configurations are chosen. `budget` is the total of this collection, including earlier runs,
         as for `optimize`. A repeated call continues where the last one stopped.
         """
-        said = options_of(options, self.seed)
+        said = self._said(options)
         request = collect_request(
             texts_of(families, "families"),
             [self._given(each, said).argument for each in several_models(models)],
@@ -83,7 +82,7 @@ class ForecastVerbs(Opened):
             options=said,
         )
         targets = [
-            usable_placement(placement_of(self._target, self._tracker, count))
+            allowing(usable_placement(placement_of(self._target, self._tracker, count)), said)
             for count in request.design.threads or (self._threads,)
         ]
         return collector.collector_of(
@@ -126,8 +125,7 @@ class ForecastVerbs(Opened):
         similar sizes were measured), model (a fitted model), facts (the kernel's facts and a GPU's
         datasheet), or roofline (a lower bound).
         """
-        said = fine_enough(options_of(options, self.seed), max_error, self.events)
-        chosen = checked_settings(settings)
+        said, chosen = self._said(options, max_error), checked_settings(settings)
         allowed, wanted = (
             allowed_error(max_error, said.precision),
             energies.known_metrics(texts_of(metrics, "metrics")),
@@ -151,7 +149,7 @@ class ForecastVerbs(Opened):
         `devices` are targets, such as "llvm" and "cuda -model=H100"; they need not be here. The
         other arguments are those of `predict`.
         """
-        said = options_of(options, self.seed)
+        said = self._said(options)
         if said.precision != "float32":
             raise UsageError(
                 f"devices are compared in float32, not in {said.precision}",
@@ -176,8 +174,7 @@ class ForecastVerbs(Opened):
         The other arguments are those of `predict`. Raises `ModelError` for a file that is no such
         table.
         """
-        said = fine_enough(options_of(options, self.seed), max_error, self.events)
-        chosen = checked_settings(settings)
+        said, chosen = self._said(options, max_error), checked_settings(settings)
         allowed = allowed_error(max_error, said.precision)
         placement, wanted = allowing(self.foreseen, said), texts_of(metrics, "metrics")
         texts = tables.read_texts(path_of(table, "table"), "operator")
@@ -203,17 +200,16 @@ class ForecastVerbs(Opened):
         `implementation` where that is named, and nothing is measured.
         """
         first, other = text_of(name, "name"), text_or_none(versus, "versus")
-        measured, said = truth_of(confirm, "confirm"), options_of(options, self.seed)
+        measured, said = truth_of(confirm, "confirm"), self._said(options)
         kernels = text_of(implementation, "implementation")
         if is_cuda(self._target):
             gpu = cuda_explainer(self._target, self._tracker, self.events, said, kernels)
             return gpu.explain(first, other, confirm=measured)
         if kernels:
             raise UsageError("--implementation is for GPUs: on a CPU all of them are explained.")
+        place, store = allowing(self.placement, said), self.store if measured else self.records
         explainer = explaining.Explainer(
-            predictors=modelling.predictors_of(
-                self.placement, self.store if measured else self.records, self.events
-            ),
+            predictors=modelling.predictors_of(place, store, self.events),
             options=said,
         )
         return explainer.explain(first, other, confirm=measured)
@@ -230,11 +226,11 @@ class ForecastVerbs(Opened):
 
         The numbers are all threads of the session, and 7/8, 3/4, 5/8 and half of them.
         """
-        said, chosen = options_of(options, self.seed), checked_settings(settings)
+        said, chosen = self._said(options, max_error), checked_settings(settings)
         argument = self._given(model, said).argument
         return studies.study_threads(
             argument,
-            lambda count: parse_target(self._target, count),
+            lambda count: allowing(placement_of(self._target, self._tracker, count), said),
             self.placement.resources.threads,
             partial(
                 studies.network_time_s,
@@ -242,7 +238,7 @@ class ForecastVerbs(Opened):
                 options=said,
                 store=self.records,
                 settings=chosen,
-                max_error=allowed_error(max_error),
+                max_error=allowed_error(max_error, said.precision),
             ),
             self.events,
         )

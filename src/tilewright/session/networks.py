@@ -39,10 +39,9 @@ from tilewright.deploy.several_shapes import OptimizedShapes
 from tilewright.deploy.shipment import OptimizedNetwork, default_folder
 from tilewright.graph.network import Array
 from tilewright.hardware.meters import meter_of
-from tilewright.measure.targeting import describable_placement, fine_enough, placement_of
+from tilewright.measure.targeting import describable_placement, placement_of
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
-from tilewright.models.loaded import options_of
 from tilewright.models.shape_grid import ShapeGrid
 from tilewright.plan.assignment.solving import solve_file
 from tilewright.search.levels import GraphLevel, OptimizeRequest, checked_level
@@ -170,13 +169,12 @@ class NetworkVerbs(Opened):
             hint = close_matches(name, Wishes.__annotations__)
             raise UsageError(f"there is no argument {name!r}", hint=hint)
         budget, max_error = wishes.get("budget"), wishes.get("max_error")
-        options = options_of(wishes.get("options"), self.seed)
+        options = self._said(wishes.get("options"), max_error)
         options = replace(
             options,
             keep=wishes.get("keep") or options.keep,
             calibration=wishes.get("calibration") or options.calibration,
         )
-        options = fine_enough(options, max_error, self.events)
         total = parse_budget(BUDGET if budget is None else budget)
         allowed = allowed_error(max_error, options.precision)
         out = path_or_none(wishes.get("out"), "out")
@@ -237,8 +235,7 @@ class NetworkVerbs(Opened):
         network's energy in joules is measured, too, with `memory` its peak memory in bytes. The
         model may be the folder of an artifact.
         """
-        named = text_or_none(meter, "meter")
-        said = fine_enough(options_of(options, self.seed), max_error, self.events)
+        named, said = text_or_none(meter, "meter"), self._said(options, max_error)
         return profiling.Profiler(
             placement=self.placement,
             store=self.store,
@@ -267,7 +264,7 @@ class NetworkVerbs(Opened):
         """
         compared = several_models(models)
         comparing.require_models(compared)
-        said = fine_enough(options_of(options, self.seed), max_error, self.events)
+        said = self._said(options, max_error)
         return comparing.Comparer(
             peers=comparing.checked_peers(
                 comparing.usual_peers(self.placement.target)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Self
 
-from tilewright.core.arguments import Text, count_of, location_of, text_of, text_or_none
+from tilewright.core.arguments import Error, Text, count_of, location_of, text_of, text_or_none
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, discard
 from tilewright.core.records import Placement
 from tilewright.core.settings import read_settings
 from tilewright.hardware.gpus import is_cuda
-from tilewright.measure.targeting import placement_of, usable_placement
+from tilewright.measure.targeting import fine_enough, placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import GivenModel, given_model
+from tilewright.models.loaded import options_of
 from tilewright.report import formats, tables
 from tilewright.store import open_for_reading, open_store
 from tilewright.store.base import Store
@@ -93,6 +94,10 @@ class Opened:
                 placement_of(self._target, self._tracker, self._threads), self.events
             )
         return self._placement
+
+    def _said(self, options: ModelOptions | None, max_error: Error | None = None) -> ModelOptions:
+        """What is said of a model, within an error: by default the session's seed alone."""
+        return fine_enough(options_of(options, self.seed), max_error, self.events)
 
     @property
     def foreseen(self) -> Placement:

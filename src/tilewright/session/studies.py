@@ -19,9 +19,9 @@ from tilewright.core.results import SubgraphStudyResult, TunerStudyResult
 from tilewright.hardware.gpus import is_cuda
 from tilewright.insight import cuda_studies, studies, sweeping
 from tilewright.insight.cuda_explaining import cuda_explainer
+from tilewright.measure.targeting import allowing
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model
-from tilewright.models.loaded import options_of
 from tilewright.predict.modelling import predictors_of
 from tilewright.search.tuners.registry import tuner_factory
 from tilewright.session.opened import Opened
@@ -71,9 +71,9 @@ class StudyVerbs(Opened):
         """
         total = parse_budget("4m" if budget is None else budget)
         tuner_factory(text_of(tuner, "tuner"))
-        said = options_of(options, self.seed)
+        said = self._said(options)
         return studies.SubgraphStudy(
-            placement=self.placement,
+            placement=allowing(self.placement, said),
             store=self.store,
             events=self.events,
             seed=self.seed,
@@ -98,7 +98,7 @@ class StudyVerbs(Opened):
         lie in the `layout` "NHWC", and nothing is measured where the GPU is not here.
         """
         name, steps = text_of(operator, "operator"), counts_of(values, "values")
-        said, kernels = options_of(options, self.seed), text_of(implementation, "implementation")
+        said, kernels = self._said(options), text_of(implementation, "implementation")
         lying = text_of(layout, "layout")
         if is_cuda(self._target):
             return cuda_studies.swept_on_gpu(
@@ -121,6 +121,6 @@ class StudyVerbs(Opened):
             name,
             text_of(parameter, "parameter"),
             steps,
-            predictors=predictors_of(self.placement, self.store, self.events),
+            predictors=predictors_of(allowing(self.placement, said), self.store, self.events),
             options=said,
         )

@@ -35,7 +35,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import MIXED
 from tilewright.kernels.plans import default_settings, in_sequence, with_candidates
 from tilewright.kernels.registry import is_allowed
-from tilewright.kernels.spaces import MAX_ERROR, MAX_ERRORS, too_inexact
+from tilewright.kernels.spaces import MAX_ERRORS, too_inexact
 from tilewright.kernels.stored_settings import refusals
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.store.base import Store
@@ -66,7 +66,7 @@ def checked_settings(name: str) -> SettingsName:
 
 
 def defaults(
-    tasks: Mapping[TaskKey, Task], placement: Placement, max_error: float = MAX_ERROR
+    tasks: Mapping[TaskKey, Task], placement: Placement, max_error: float | None = None
 ) -> dict[TaskKey, Candidate]:
     """Our default settings for tasks, from facts and device alone, none with an error bound above
     `max_error` where a more exact one is to be had."""
@@ -121,7 +121,7 @@ def choose_plan(
     store: Store,
     placement: Placement,
     settings: SettingsName,
-    max_error: float = MAX_ERROR,
+    max_error: float | None = None,
 ) -> NetworkPlan:
     """The plan of a network with these settings: with our defaults, with the best that is known of
     each task (the default where nothing is), or the one that shipped, whose layouts may be others.
@@ -161,7 +161,7 @@ def best_known(
     tasks: Mapping[TaskKey, Task],
     store: Store,
     placement: Placement,
-    max_error: float = MAX_ERROR,
+    max_error: float | None = None,
 ) -> dict[TaskKey, Candidate]:
     """The fastest that is known of each task, our default settings where nothing is."""
     chosen = defaults(tasks, placement, max_error)

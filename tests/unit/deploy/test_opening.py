@@ -243,6 +243,25 @@ def test_a_machine_without_what_it_needs_is_refused(placement: Placement) -> Non
     assert caught.value.hint == "Run `tilewright optimize` for the board."
 
 
+def test_tile_registers_that_there_are_not_or_may_not_be_used(
+    folder: Path, changed: Changed, placement: Placement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A processor without AMX, and one whose tile registers Linux does not let this process use,
+    have the same features: their first instruction would end the process."""
+    tiles = ("amx-bf16", "amx-int8", "amx-tile")
+    target = replace(placement.target, architecture="x86_64", features=("avx512bf16",))
+    here = replace(placement, device=replace(placement.device, target=target))
+    made_on = {"architecture": "x86_64", "model": "a Xeon", "features": (*target.features, *tiles)}
+    opened = changed(machine=machine(**made_on))
+    monkeypatch.setattr(artifacts, "open_artifact", lambda *_a, **_n: opened)
+    monkeypatch.setattr(artifacts, "local_placement", lambda _threads: here)
+    monkeypatch.setattr(artifacts, "Artifact", lambda *_: pytest.fail("it is loaded"))
+    with pytest.raises(TargetError, match=f"a Xeon; this CPU lacks {', '.join(tiles)}") as caught:
+        artifacts.load(folder)
+    assert caught.value.exit_code == 3
+    assert "where Linux lets a process use them" in caught.value.hint
+
+
 def test_a_device_elsewhere_is_refused_by_its_name(
     folder: Path, placement: Placement, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tilewright.collect.design import Design
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Note
 from tilewright.core.records import PlacementKey
-from tilewright.kernels.spaces import MAX_ERROR
+from tilewright.kernels.spaces import MAX_ERROR, MAX_ERRORS
 from tilewright.search.levels import GraphLevel
 from tilewright.session import forecasts, networks, records, studies
 
@@ -257,6 +258,38 @@ def test_evaluate_and_threads(session: tw.Session, monkeypatch: pytest.MonkeyPat
     argument, placement_with, most, *_ = studied.arguments
     assert (argument, most) == (RELU, 2)
     assert placement_with is not None
+
+
+def test_studies_and_collecting_heed_a_precision(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The placement that kernels are chosen and measured for has it; so has the allowed error."""
+    coarse: Any = "bfloat16"
+    options = tw.ModelOptions(precision=coarse)
+    for room in (forecasts, studies):
+        monkeypatch.setattr(
+            room, "allowing", lambda place, said: replace(place, precision=said.precision)
+        )
+    threads, placed, study = Asked(), Asked("circumstances"), Asked(Worker())
+    swept, explained = Asked(), Asked(Worker())
+    monkeypatch.setattr(forecasts.studies, "study_threads", threads)
+    monkeypatch.setattr(forecasts, "circumstances_of", placed)
+    monkeypatch.setattr(forecasts.collector, "collector_of", Asked(Worker()))
+    monkeypatch.setattr(forecasts.explaining, "Explainer", explained)
+    monkeypatch.setattr(studies.studies, "SubgraphStudy", study)
+    monkeypatch.setattr(studies.sweeping, "swept", swept)
+    session.best_threads(RELU, options=options)
+    _, placement_with, _, timer, _ = threads.arguments
+    assert placement_with(1).precision == coarse
+    assert timer.keywords["max_error"] == MAX_ERRORS[coarse]
+    session.collect(models=RELU, options=options)
+    assert {each.precision for each in placed.arguments[0]} == {coarse}
+    session.study_subgraph(RELU, options=options)
+    assert study.named["placement"].precision == coarse
+    session.study_padding(OPERATOR, options=options)
+    session.explain(OPERATOR, options=options)
+    for asked in (swept, explained):
+        assert asked.named["predictors"].placement.precision == coarse
 
 
 def test_records_go_in_and_out(session: tw.Session, monkeypatch: pytest.MonkeyPatch) -> None:
