@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from helpers.kernels.one_kernel import PLACEMENT, step
 from helpers.kernels.packed_kernel import kernel_error
 from tilewright.compiler.build import rendered
+from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.network import TensorType
@@ -70,6 +71,17 @@ def test_sums_are_exact(dtype, shape, bare, placement, choice):
     error = kernel_error(task, SPEC, forms, found[choice % len(found)], placement, arrays)
     assert error <= 1e-10
     assert SPEC.error_bound(task) <= 1e-10
+
+
+@pytest.mark.parametrize("cpu", [None, "haswell"])
+def test_the_largest_sums_do_not_saturate(cpu: str | None) -> None:
+    """With dot products and without: pairs of products of bytes would saturate in 16 bits."""
+    placement = local_placement() if cpu is None else placement_of(f"llvm -mcpu={cpu}", None, 1)
+    task = layer((8,), 64, 32, "uint8", bare=True)
+    arrays = [np.full(a.type.shape, v, a.type.dtype)
+              for a, v in zip(task.arguments, (255, -128), strict=True)]  # fmt: skip
+    built = build_kernel(task, default(task, placement), placement.target, placement.resources)
+    assert (built.run(arrays) == -255 * 128 * 64).all()
 
 
 @pytest.mark.parametrize(

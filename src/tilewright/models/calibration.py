@@ -43,7 +43,7 @@ def noise_inputs(
     drawn to fit, and how many of a file do at most.
 
     Raises UsageError where a file does not have the network's inputs: other names, shapes or types,
-    numbers that are not finite or all the same, indices that are outside a table.
+    numbers that are not finite, all the same or all denormal, indices that are outside a table.
     """
     if calibration is None:
         drawn = [random_inputs(graph, seed + place) for place in range(_JUDGED + fitted[0])]
@@ -123,5 +123,11 @@ def _parts(name: str, kind: TensorType, array: Array) -> Array:
         raise UsageError(
             f"calibration inputs {quoted(name)} are all {found.flat[0]}: noise cannot be measured "
             "on them"
+        )
+    if np.issubdtype(found.dtype, np.floating) and np.abs(found).max() < np.finfo(np.float32).tiny:
+        raise UsageError(
+            f"calibration inputs {quoted(name)} have only numbers that are not normal in float32, "
+            f"up to {np.abs(found).max():.1g}: processors may take them for 0",
+            hint="Give inputs as the network gets them, not scaled down.",
         )
     return np.ascontiguousarray(found, dtype=kind.dtype)

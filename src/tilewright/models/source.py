@@ -27,6 +27,8 @@ _FILES: dict[str, Kind] = {
     ".json": "relax",
     ".py": "relax",
 }
+_ARTIFACT = ("manifest.json", "shapes.json")
+"""Files that tell the folder of a compiled network."""
 _FORMS = (
     "MODEL is a path to an .onnx or .pt2 file, to a .json or .py file with a module of Relax, an "
     "address https://…onnx#sha256=HEX, zoo:NAME, "
@@ -57,6 +59,12 @@ def parse_source(argument: str) -> Source:
     if colon and prefix.isalpha() and len(prefix) > 1:
         hint = f"{close_matches(prefix + ':', [name + ':' for name in _PREFIXES])} {_FORMS}"
         raise UsageError(f"{quoted(argument)}: no models by {quoted(prefix)}", hint=hint)
+    if any((path / name).is_file() for name in _ARTIFACT):
+        raise UsageError(
+            f"{quoted(argument)} is an artifact, which this command does not take",
+            hint="Give the model that it was made from, with the same --precision, and --settings "
+            "shipped where the command takes that; profile, compare, show and run take artifacts.",
+        )
     if path.is_dir():
         raise UsageError(f"{quoted(argument)} is a folder, not a model", hint=_FORMS)
     if path.exists():

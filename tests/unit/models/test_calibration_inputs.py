@@ -58,6 +58,7 @@ def test_drawn_inputs_are_others_for_judging() -> None:
         ({"x0": IMAGES[:5], "x1": IDS}, "5 of 'x0', 6 of 'x1'"),
         ({"x0": np.where(IMAGES > 1, np.nan, IMAGES), "x1": IDS}, "not finite"),
         ({"x0": np.zeros_like(IMAGES), "x1": IDS}, "are all 0.0"),
+        ({"x0": IMAGES * np.float32(1e-40), "x1": IDS}, "not normal in float32, up to"),
         ({"x0": IMAGES, "x1": IDS + 4}, "from 4 to 8; the network takes -5 to 4"),
         ({"x0": IMAGES, "x1": IDS / 2}, "are float64, the network takes int64"),
     ],
@@ -90,7 +91,12 @@ def test_what_is_kept_is_named_by_node_or_tensor() -> None:
     assert kept_single(network, [f"float32:{two.nodes[0]}"]) == {one.output, two.output}
     with pytest.raises(UsageError, match="no node or tensor 't99'"):
         kept_single(network, ["float32:t99"])
-    for wish in ("int8:t0", "t0", "float32:"):
-        with pytest.raises(UsageError, match="cannot be kept") as told:
+    for wish, why in (
+        ("int8:t0", "cannot be kept: no kernels keep what others compute in 'int8'"),
+        ("t0", "keeps nothing: it lacks a type"),
+        ("float32:", "keeps nothing"),
+        (":t0", "cannot be kept"),
+    ):
+        with pytest.raises(UsageError, match=why) as told:
             kept_single(network, [wish])
         assert "float32 is the only type" in told.value.hint

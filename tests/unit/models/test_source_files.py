@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 from helpers.networks.onnx_models import model_of, normal, reference
 from tilewright.core.errors import ModelError, TilewrightError, UsageError
+from tilewright.deploy.manifest import MANIFEST, SHAPES
 from tilewright.graph.evaluate import run_graph
 from tilewright.models import ModelOptions
 from tilewright.models.loading import load
@@ -58,6 +59,14 @@ def test_missing_file_names_near_ones(tmp_path: Path) -> None:
     assert "'resnet.onnx'" in (caught.value.hint or "")
     with pytest.raises(ModelError, match="no such file"):
         load(str(tmp_path / "nowhere" / "a.onnx"))
+
+
+@pytest.mark.parametrize("name", [MANIFEST, SHAPES])
+def test_an_artifact_where_a_model_is_wanted(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(UsageError, match="is an artifact, which this command") as told:
+        load(str(tmp_path))
+    assert "the model that it was made from" in told.value.hint
 
 
 def test_folder_instead_of_a_file(tmp_path: Path) -> None:
@@ -223,3 +232,30 @@ def test_arguments_that_mean_nothing(argument: str, message: str, hint: str) -> 
     with pytest.raises(UsageError, match=message) as caught:
         load(argument)
     assert hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        (["x", "s", "z"], "node 'quantize' in .* reads 's', which nothing writes"),
+        (["x"], "node 'quantize' in .* is no 'QuantizeLinear' as ONNX has it"),
+    ],
+)
+def test_codes_without_their_scale(tmp_path: Path, inputs: list[str], told: str) -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", inputs, ["q"], name="quantize"),
+        helper.make_node("DequantizeLinear", ["q", "other", "z"], ["y"], name="dequantize"),
+    ]
+    constants = {"z": np.array(0, np.uint8), "other": np.array(0.1, np.float32)}
+    graph = helper.make_graph(
+        nodes,
+        "codes",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 8])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 8])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    path = tmp_path / "codes.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=opset).SerializeToString())
+    with pytest.raises(ModelError, match=told):
+        load(str(path))

@@ -332,6 +332,7 @@ def test_a_network_far_slower_than_its_kernels_is_told(
         (shown.speedup(None), "–"),
         (shown.speedup(1.0, 1.0, 1.0), "1.00×"),
         (shown.error(1.234e-6), "1.2e-06"),
+        (shown.decibels(48.34, -4.13), "48.3 dB, -4.13 dB of what differs between inputs"),
         (shown.whole(1234567), "1\u202f234\u202f567"),
         (shown.size(1536), "1.5 KiB"),
         (shown.pairs({"a": 1, "b": False}), "a=1 b=no"),
