@@ -16,7 +16,7 @@ from tilewright.deploy.opening import open_artifact
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.halves import half_lanes
 from tilewright.models import ModelOptions
-from tilewright.session import networks
+from tilewright.session import opened
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 images (float[1, 16, 20, 20] x) => (float[1, 10] y)
@@ -99,7 +99,7 @@ def test_it_is_compiled_in_python(model: Path) -> None:
 def test_an_error_that_is_too_large_ships_nothing(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(networks, "fine_enough", lambda options, *_: options)
+    monkeypatch.setattr(opened, "fine_enough", lambda options, *_: options)
     with (
         tilewright.open(db="memory:") as session,
         pytest.raises(NegativeVerdict, match="rounding in bfloat16 can cause this") as told,
