@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from helpers.kernels.one_kernel import step, workload
 from helpers.networks.fused_networks import fused
 from helpers.networks.graph_builder import Builder, random_inputs
-from tilewright.compiler.rounding_noise import rounded, rounding_noise
+from tilewright.compiler.rounding_noise import disturbable, rounded, rounding_noise
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.fuse import FusedNetwork
-from tilewright.graph.network import Array
+from tilewright.graph.network import Array, TensorType
+from tilewright.kernels.half_noise import Rounds
+from tilewright.kernels.registry import implementation
 
 HALF = "bfloat16"
 
@@ -51,7 +56,7 @@ def test_each_cause_is_what_numpy_makes_of_it() -> None:
         call.name: 1 for call in net.calls if call.workload.anchor_name in ("conv2d", "dense")
     }
     assert len(factors) == 3
-    found = rounding_noise(net, inputs, tensors, factors, HALF)
+    found = rounding_noise(net, inputs, tensors, factors, {}, HALF)
     right = [outputs(net, each) for each in inputs]
     for number, name in enumerate(net.graph.outputs):
         assert found.outputs[number] == name
@@ -70,6 +75,46 @@ def test_each_cause_is_what_numpy_makes_of_it() -> None:
         assert found.tensors[tensor] == pytest.approx(noise(tensor=tensor), rel=0.05, abs=1e-9)
     for call, place in factors.items():
         assert found.calls[call] == pytest.approx(noise(call=call, place=place), rel=0.05, abs=1e-9)
+
+
+def test_an_algorithm_makes_the_noise_of_its_own_errors() -> None:
+    """Two calls behind it; its anchor is followed by a bias and a rectifier."""
+    b = Builder()
+    x = b.input(1, 32, 8, 8)
+    one = b.add("relu", b.add("add", b.conv(x, 32), b.weight(32, 1, 1)))
+    net = fused(b, b.add("reduce_mean", b.conv(one, 16), axes=(2, 3), keepdims=False))
+    call, name = net.calls[0], "conv2d_winograd_bfloat16"
+    given = random_inputs(net.graph, 3)
+    found = rounding_noise(net, [given], [], {call.name: 1}, {call.name: [name]}, HALF)
+
+    spec = implementation(name)
+    assert isinstance(spec, Rounds) and len(call.workload.steps) == 3
+    values: dict[str, Array] = {**net.graph.constants, **given}
+    data, weights, bias = (values[tensor] for tensor in call.inputs)
+    errors = spec.rounding_errors(call.workload, [rounded(data, HALF), weights])
+    right = run_workload(
+        replace(call.workload, steps=call.workload.steps[:1]), [data, weights, bias]
+    )
+    runs: list[Array] = []
+    for result in (right, right + errors):
+        values[call.output] = np.maximum(result + bias, 0)
+        for each in net.calls[1:]:
+            values[each.output] = run_workload(each.workload, [values[n] for n in each.inputs])
+        runs.append(values[net.graph.outputs[0]].astype(np.float64))
+    assert found.algorithms == {
+        (call.name, name): pytest.approx((np.sum((runs[1] - runs[0]) ** 2),), rel=0.01)
+    }
+    assert found.algorithms[call.name, name] != pytest.approx(found.calls[call.name], rel=0.1)
+
+
+def test_errors_are_added_behind_the_anchor_wherever_it_stands() -> None:
+    kinds = [TensorType((6, 5), "float32"), TensorType((5, 4), "float32")]
+    task = workload(kinds, step("tanh", 0), step("dense", 2, 1), step("relu", 3))
+    changed = disturbable(task)
+    rng = np.random.default_rng(0)
+    *given, errors = (rng.standard_normal(a.type.shape, np.float32) for a in changed.arguments)
+    right = np.maximum(np.tanh(given[0]) @ given[1] + errors, 0)
+    np.testing.assert_allclose(run_workload(changed, [*given, errors]), right, rtol=1e-5, atol=1e-6)
 
 
 def test_what_is_finite_stays_finite() -> None:

@@ -2,6 +2,7 @@
 
     x ─ [conv] ─ t ─ [conv] ─ y      noise of t:        y of rounded t less y
                                      of the first conv: y of its rounded weights less y
+                                     of an algorithm:   y of t with its own errors less y
 
 Each call is a small model of its own in ONNX Runtime, and what a cause does not touch is not
 computed again. What ONNX cannot say is computed by numpy.
@@ -10,7 +11,7 @@ computed again. What ONNX cannot say is computed by numpy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,8 +23,10 @@ from tilewright.core.noise import Powers, RoundingNoise
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import Array, TensorType
-from tilewright.graph.workload import Workload
+from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.kernels.half_noise import Rounds
 from tilewright.kernels.onnx_nodes import Untranslatable
+from tilewright.kernels.registry import implementation
 
 _LARGEST = float.fromhex("0x1.fep127")
 
@@ -39,10 +42,12 @@ def rounding_noise(
     inputs: Sequence[Mapping[str, Array]],
     tensors: Sequence[str],
     factors: Mapping[str, int],
+    algorithms: Mapping[str, Sequence[str]],
     dtype: str,
 ) -> RoundingNoise:
-    """The noise of storing each of `tensors`, calls' results or inputs, in `dtype`, and of rounding
-    one argument of calls: `factors` has its place by the calls' names."""
+    """The noise of storing each of `tensors`, calls' results or inputs, in `dtype`, of rounding one
+    argument of calls, and of their `algorithms` that round in their own way: `factors` has the
+    place of the argument, `algorithms` the implementations by the calls' names."""
     graph = network.graph
     outputs = tuple(o for o in graph.outputs if "float" in graph.types[o].dtype)
     runner, calls = _Runner(graph.types), network.calls
@@ -72,6 +77,9 @@ def rounding_noise(
                 coarse = {name: rounded(values[name], dtype)}
                 result = runner.run(call, values, coarse)
                 _add(found, ("call", call.name), noise({call.output: result}, place + 1))
+            for name in algorithms.get(call.name, ()):
+                result = runner.disturbed(call, values, _errors(call, values, name, dtype))
+                _add(found, (call.name, name), noise({call.output: result}, place + 1))
     return RoundingNoise(
         outputs=outputs,
         signals=tuple(sum(_power(each[o]) for each in base) for o in outputs),
@@ -81,7 +89,44 @@ def rounding_noise(
         elements=tuple(sum(each[o].size for each in base) for o in outputs),
         tensors={name: tuple(found["tensor", name]) for name in tensors},
         calls={name: tuple(found["call", name]) for name in factors},
+        algorithms={
+            (call, name): tuple(found[call, name])
+            for call, names in algorithms.items()
+            for name in names
+        },
     )
+
+
+def _errors(call: TaskCall, values: Mapping[str, Array], name: str, dtype: str) -> Array:
+    """What rounding in an implementation adds to what the anchor of a call computes of arguments,
+    where data among these are rounded already."""
+    workload, spec = call.workload, implementation(name)
+    assert workload.anchor is not None and isinstance(spec, Rounds), "it rounds no products"
+    operands: list[Array] = []
+    for index in workload.anchor.inputs:
+        argument, value = workload.arguments[index], values[call.inputs[index]]
+        found = rounded(value, dtype) if argument.role == "data" else value
+        operands.append(found.reshape(argument.type.shape))
+    return spec.rounding_errors(workload, operands)
+
+
+def disturbable(workload: Workload) -> Workload:
+    """The same with one more argument, the last one, which is added to the anchor's result."""
+    assert workload.anchor_index is not None, "nothing is multiplied"
+    count, at = len(workload.arguments), workload.anchor_index
+    added = Argument(type=workload.types[count + at])
+    steps = [
+        replace(
+            step,
+            inputs=tuple(
+                index + (0 if index < count else 1 if index < count + at else 2)
+                for index in step.inputs
+            ),
+        )
+        for step in workload.steps
+    ]
+    steps.insert(at + 1, Step(operator="add", attributes=(), inputs=(count + 1 + at, count)))
+    return Workload(arguments=(*workload.arguments, added), steps=tuple(steps))
 
 
 def _add(found: dict[tuple[str, str], list[float]], key: tuple[str, str], powers: Powers) -> None:
@@ -120,6 +165,12 @@ class _Runner:
         other = changed or {}
         arrays = [other[name] if name in other else values[name] for name in call.inputs]
         result = self._computed(call.workload, arrays)
+        return result.reshape(self.types[call.output].shape)
+
+    def disturbed(self, call: TaskCall, values: Mapping[str, Array], errors: Array) -> Array:
+        """The result of a call whose anchor's result has errors."""
+        arrays = [*(values[name] for name in call.inputs), errors]
+        result = self._computed(disturbable(call.workload), arrays)
         return result.reshape(self.types[call.output].shape)
 
     def _computed(self, workload: Workload, arrays: Sequence[Array]) -> Array:

@@ -7,7 +7,7 @@ of squares over all inputs that were looked at, one for each output.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, log, log10
 
 Powers = tuple[float, ...]
@@ -18,8 +18,9 @@ class RoundingNoise:
     """The noise of each cause in each of the `outputs`, which are those of floating-point numbers.
 
     `tensors` has what comes of storing a tensor of the network in a coarser type, `calls` what
-    comes of rounding one factor of each product of a call. `signals` are the outputs' own powers,
-    `largest` their largest absolute values, `elements` how many values were looked at.
+    comes of rounding one factor of each product of a call, and `algorithms`, by call and name, what
+    comes of those of its implementations that round in another way. `signals` are the outputs' own
+    powers, `largest` their largest absolute values, `elements` how many values were looked at.
     """
 
     outputs: tuple[str, ...]
@@ -28,6 +29,9 @@ class RoundingNoise:
     elements: tuple[int, ...]
     tensors: Mapping[str, Powers]
     calls: Mapping[str, Powers]
+    algorithms: Mapping[tuple[str, str], Powers] = field(
+        default_factory=dict[tuple[str, str], Powers]
+    )
 
     def allowed(self, max_error: float, least_sqnr_db: float | None) -> Powers:
         """The power that noise may have in each output: by its ratio, or so that the largest of

@@ -27,14 +27,10 @@ from tilewright.kernels.conv2d_dots import FEW
 from tilewright.kernels.conv2d_winograd import FROM_L3, Pair, WinogradConvolution
 from tilewright.kernels.convolution import Convolution, Convolutions, convolution, convolutions
 from tilewright.kernels.halves import PAIR, half_lanes, multiplied_work, rounding_error
+from tilewright.kernels.winograd_rounding import rounding_errors
 
 _TRANSFORM_CYCLES = 4.0
 """For each vector of transformed input: both transforms, rounding, and the output's share."""
-
-
-_SEEN = 0.65
-"""Of the noise that the transforms' norms say, so much was measured with rectified normal inputs:
-0.61 to 0.76 of it, over five forms."""
 
 
 class Bfloat16Winograd(WinogradConvolution):
@@ -112,12 +108,10 @@ class Bfloat16Winograd(WinogradConvolution):
         across = form.horizontal.amplification(max(left, right))
         return down * across * rounding_error(conv.summed)
 
-    def roundings(self, workload: Workload) -> float:
-        """The power of its noise by that of rounding one factor of each product of a direct
-        convolution: two factors are rounded, each behind a transform."""
-        form = self.form(convolution(workload))
-        enlarged = form.vertical.mean_square() * form.horizontal.mean_square()
-        return 2.0 * _SEEN * enlarged
+    def rounding_errors(self, workload: Workload, operands: Sequence[Array]) -> Array:
+        """What the roundings of transformed data and transformed weights add to the convolution."""
+        conv = convolution(workload)
+        return rounding_errors(self.form(conv), conv, *operands, self.multiplies_in)
 
     def least_work(self, workload: Workload, target: Target) -> Work:
         """At the rate of dot products."""

@@ -1,16 +1,18 @@
 """What noise kernels in bfloat16 make of their own, beside that of the tensors they are given.
 
-One place for all: an implementation that `Rounds` more than once says so, others are taken for
-products whose constant factor is rounded once.
+One place for all: an implementation that `Rounds` in its own way computes what that adds to its
+results, others are taken for products whose constant factor is rounded once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from tilewright.core.forms import Form
 from tilewright.core.records import Placement
 from tilewright.graph.fuse import FusedNetwork
+from tilewright.graph.network import Array
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import HALF, Coarse, Implementation
@@ -22,21 +24,24 @@ _PICK = frozenset({"relu", "max_pool2d", "identity"})
 
 @runtime_checkable
 class Rounds(Protocol):
-    """An implementation whose own noise is another than that of rounding one factor of each
-    product once, because it transforms in halves, say."""
+    """An implementation that rounds something else than one factor of each product once: factors
+    that it has transformed, say."""
 
-    def roundings(self, workload: Workload) -> float:
-        """The power of its noise, where its data lies in halves, by that of rounding one factor of
-        each product."""
+    def rounding_errors(self, workload: Workload, operands: Sequence[Array]) -> Array:
+        """What rounding adds to the anchor's result, in its shape, where the anchor reads these
+        `operands`; data among them are halves already."""
         ...
 
 
-def roundings(spec: Implementation, workload: Workload) -> float:
-    """The power of an implementation's own noise by that of rounding one factor of each product; 0
-    where it multiplies in single precision."""
-    if not isinstance(spec, Coarse) or spec.multiplies_in != HALF:
-        return 0.0
-    return spec.roundings(workload) if isinstance(spec, Rounds) else 1.0
+def multiplies_halves(spec: Implementation) -> bool:
+    """Whether an implementation multiplies in halves, and so makes noise of its own."""
+    return isinstance(spec, Coarse) and spec.multiplies_in == HALF
+
+
+def own_rounders(workload: Workload, placement: Placement) -> tuple[str, ...]:
+    """The implementations of a workload that round in their own way, by their names."""
+    specs = applicable(workload, placement.target, placement.resources)
+    return tuple(s.name for s in specs if multiplies_halves(s) and isinstance(s, Rounds))
 
 
 def storable(network: FusedNetwork) -> tuple[str, ...]:
@@ -53,7 +58,7 @@ def rounded_factor(workload: Workload, placement: Placement) -> int | None:
     None where nothing multiplies in halves."""
     anchor, count = workload.anchor, len(workload.arguments)
     specs = applicable(workload, placement.target, placement.resources)
-    if anchor is None or not any(roundings(spec, workload) for spec in specs):
+    if anchor is None or not any(map(multiplies_halves, specs)):
         return None
     constants = [i for i in anchor.inputs if i < count and workload.is_constant(i)]
     return next(iter((*constants, *reversed(multiplied(workload)))), None)

@@ -86,10 +86,6 @@ class Transform:
         ends = (np.ones(self.positions), first, first[::-1])
         return max(float(self._squares(present).max()) for present in ends) ** 0.5
 
-    def mean_square(self) -> float:
-        """The square of the same, inside the data, on the average over the results of a tile."""
-        return float(self._squares(np.ones(self.positions)).mean())
-
     def _squares(self, present: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         output, weight, data = (double(m) ** 2 for m in (self.output, self.weight, self.input))
         squares = output @ (weight.sum(axis=1) * (data @ present))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tilewright.core.noise import Powers, RoundingNoise, largest_share
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.kernels.base import HALF
-from tilewright.kernels.half_noise import roundings, rounds_anew
+from tilewright.kernels.half_noise import multiplies_halves, rounds_anew
 from tilewright.kernels.ports import Ports
 from tilewright.kernels.registry import implementations
 
@@ -46,8 +46,10 @@ class Mixture:
         """The noise that a call makes: by products of halves, by rounding its result, and by
         rounding what the network is `given`. An empty implementation computes nothing."""
         noise, spec = self.noise, implementations().get(implementation)
-        times = 0.0 if spec is None else roundings(spec, call.workload)
-        causes = [(noise.calls[call.name], times)] if times and call.name in noise.calls else []
+        causes: list[Powers] = []
+        if spec is not None and multiplies_halves(spec) and call.name in noise.calls:
+            own = noise.algorithms.get((call.name, implementation))
+            causes.append(noise.calls[call.name] if own is None else own)
         rounded = [
             tensor
             for tensor, form in zip(call.inputs, ports, strict=False)
@@ -55,8 +57,8 @@ class Mixture:
         ]
         if rounds_anew(call.workload, ports):
             rounded.append(call.output)
-        causes += [(noise.tensors[each], 1.0) for each in rounded if each in noise.tensors]
-        return noise.total(causes)
+        causes += [noise.tensors[each] for each in rounded if each in noise.tensors]
+        return noise.total((each, 1.0) for each in causes)
 
     def share_at(
         self, call: TaskCall, implementation: str, ports: Ports, given: Collection[str]
