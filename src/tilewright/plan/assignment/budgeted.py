@@ -7,37 +7,34 @@ r"""Problems with a second cost and a budget for it: the least time whose noise 
 
 With a price for noise it is a problem with one cost, which any solver answers; its least sum less
 price × budget bounds the time of all assignments within the budget (Everett 1963). At the price at
-which A and B cost the same the bound is highest. Branching closes what is left: values of a
-variable that are as noisy as A's are taken apart from the others, and parts whose bound is not
-below the best that is known go.
+which A and B cost the same the bound is highest. What lies between the bound and B is looked at by
+label setting (`labels.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heappop, heappush
-from itertools import count
+from math import inf
 from time import perf_counter
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.core.solutions import Solution
-from tilewright.plan.assignment.problem import FORBIDDEN, Assignment, Problem, Table
-from tilewright.plan.assignment.solution import Infeasible
+from tilewright.plan.assignment.labels import Labelling
+from tilewright.plan.assignment.problem import FORBIDDEN, Assignment, Costs, Problem, Table
 from tilewright.plan.assignment.solving import DEFAULT, solve
 
 Floats = npt.NDArray[np.float64]
 Noises = Mapping[str, Floats]
 """The noise of each value of some variables, by their names; at least 0."""
-Allowed = Mapping[str, Sequence[str]]
-"""Values that variables may have."""
 
 _POINTS = 16
 """So many solutions at most are looked for to show the front."""
 _DEAR = 1 << 50
 _CLOSE = 1e-9
+_LABELS = "labels"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +74,13 @@ def fastest_within(
     Raises Infeasible where there is no assignment without noise, and what the solver raises.
     """
     until_s = perf_counter() + most_s
-    priced = _Priced(problem=problem, noises=noises, solver=solver)
-    fast, quiet = priced.cheapest(0.0), priced.silent()
+    labels = Labelling.of(problem, noises)
+    priced = _Priced(problem=problem, noises=noises, solver=solver, labels=labels)
+    (fast, _), (quiet, _) = priced.cheapest(0.0), priced.cheapest(inf)
     if fast.noise <= budget:
         chosen, bound = fast, float(fast.cost_ps)
     else:
-        fast, quiet, price = _bracket(priced, fast, quiet, budget)
-        chosen, bound = _branch(priced, fast, quiet, price, budget, until_s)
+        chosen, bound = _closed(priced, *_bracket(priced, fast, quiet, budget), budget, until_s)
     priced.spread(until_s)
     return Front(
         chosen=chosen,
@@ -111,105 +108,71 @@ def _price(quiet: Point, fast: Point) -> float:
 
 def _bracket(
     priced: _Priced, fast: Point, quiet: Point, budget: float
-) -> tuple[Point, Point, float]:
-    """The neighbours on the front beyond and within the budget, and their price."""
+) -> tuple[Point, float, float]:
+    """Of the neighbours on the front around the budget that within it, their price, and what all
+    that is within the budget costs at least."""
     while True:
         price = max(0.0, _price(quiet, fast))
-        found = priced.cheapest(price)
+        found, least = priced.cheapest(price)
         if found.at(price) >= quiet.at(price) * (1.0 - _CLOSE) - 1.0:
-            return fast, quiet, price
+            return quiet, price, least - price * budget
         fast, quiet = (found, quiet) if found.noise > budget else (fast, found)
 
 
-def _branch(
-    priced: _Priced, fast: Point, best: Point, price: float, budget: float, until_s: float
+def _closed(
+    priced: _Priced, quiet: Point, price: float, least: float, budget: float, until_s: float
 ) -> tuple[Point, float]:
-    """The best within the budget and a bound, which is its cost where there was time enough."""
-    order = count()
-    waiting: list[tuple[float, int, Allowed, Point]] = []
+    """The fastest within the budget, and a bound of all that are, which is its cost where there was
+    time enough; where the problem is too wide for labels what is known."""
+    if priced.labels is None:
+        return quiet, least
+    places, bound = priced.labels.fastest(price, budget, quiet.cost_ps, until_s)
+    return quiet if places is None else priced.point(places, _LABELS), bound
 
-    def wait(point: Point, allowed: Allowed) -> None:
-        bound = point.at(price) - price * budget
-        if bound < best.cost_ps - 1.0:
-            heappush(waiting, (bound, next(order), allowed, point))
 
-    wait(fast, {})
-    while waiting and perf_counter() < until_s:
-        bound, _, allowed, point = heappop(waiting)
-        if bound >= best.cost_ps - 1.0:
-            return best, float(best.cost_ps)
-        for part in priced.parts(point, best, allowed):
-            try:
-                found = priced.cheapest(price, part)
-            except Infeasible:
-                continue
-            if found.noise <= budget and found.cost_ps < best.cost_ps:
-                best = found
-            wait(found, part)
-    return best, min([float(best.cost_ps), *(each[0] for each in waiting)])
+def _charges(noise: Floats, price: float) -> Costs:
+    """What noise costs, in whole picoseconds."""
+    if price == inf:
+        return np.where(noise > 0, FORBIDDEN, 0)
+    return np.rint(np.minimum(price * noise, _DEAR)).astype(np.int64)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Priced:
-    """A problem whose noise has a price; `seen` are the points that came of it."""
+    """A problem whose noise has a price, and labels for it where it is narrow enough; `seen` are
+    the points that came of it."""
 
     problem: Problem
     noises: Noises
     solver: str
+    labels: Labelling | None
     seen: list[Point] = field(default_factory=list[Point])
 
-    def cheapest(self, price: float, allowed: Allowed | None = None) -> Point:
-        """The assignment with the least cost and price × noise, of the values that are allowed."""
-        costs = {name: np.minimum(price * noise, _DEAR) for name, noise in self.noises.items()}
-        return self._found(costs, allowed)
-
-    def silent(self) -> Point:
-        """The fastest assignment without any noise."""
-        return self._found(
-            {n: np.where(noise > 0, FORBIDDEN, 0) for n, noise in self.noises.items()}
-        )
-
-    def _found(self, costs: Noises, allowed: Allowed | None = None) -> Point:
+    def cheapest(self, price: float) -> tuple[Point, float]:
+        """The assignment with the least cost and price × noise, without noise at an infinite price;
+        and what all cost at least at that price."""
+        if self.labels is not None and self.solver == DEFAULT:
+            places, least = self.labels.cheapest(price)
+            self.seen.append(self.point(places, _LABELS))
+            return self.seen[-1], least
         tables = [
-            Table(
-                variables=(name,), costs=np.rint(cost).astype(np.int64), role="rule", source="free"
-            )
-            for name, cost in costs.items()
+            Table(variables=(name,), costs=_charges(noise, price), role="rule", source="free")
+            for name, noise in self.noises.items()
         ]
         priced = replace(self.problem, tables=(*self.problem.tables, *tables), default={})
-        found = solve(priced.restricted(allowed) if allowed else priced, self.solver)
-        places = self.problem.places(found.assignment)
-        point = Point(
-            solution=found,
-            cost_ps=self.problem.cost_at(places),
-            noise=sum(
-                float(noise[places[self.problem.numbers[name]]])
-                for name, noise in self.noises.items()
-            ),
-        )
-        if not allowed:
-            self.seen.append(point)
-        return point
+        found = solve(priced, self.solver)
+        self.seen.append(self.point(self.problem.places(found.assignment), found.solver))
+        return self.seen[-1], float(found.bound_ps - len(tables))
 
-    def parts(self, point: Point, best: Point, allowed: Allowed) -> Iterator[Allowed]:
-        """What is allowed in two parts: a variable as noisy as at a point, or else."""
-        found: list[tuple[bool, float, str, list[str], list[str]]] = []
-        for variable in self.problem.variables:
-            noise = self.noises.get(variable.name)
-            if noise is None:
-                continue
-            of = dict(zip(variable.values, noise, strict=True))
-            here = of[point.assignment[variable.name]]
-            values = allowed.get(variable.name, variable.values)
-            same = [value for value in values if of[value] == here]
-            others = [value for value in values if of[value] != here]
-            if others:
-                differs = of[best.assignment[variable.name]] != here
-                found.append((differs, float(here), variable.name, same, others))
-        if found:
-            _, _, name, same, others = max(found, key=lambda each: each[:2])
-            yield {**allowed, name: same}
-            yield {**allowed, name: others}
+    def point(self, places: Sequence[int], solver: str) -> Point:
+        """What values at these places make."""
+        numbers, cost = self.problem.numbers, self.problem.cost_at(places)
+        assignment = self.problem.assignment(places)
+        return Point(
+            solution=Solution(solver=solver, assignment=assignment, objective_ps=cost),
+            cost_ps=cost,
+            noise=sum(float(noise[places[numbers[name]]]) for name, noise in self.noises.items()),
+        )
 
     def spread(self, until_s: float) -> None:
         """See more of the front, where its points are far from each other."""
