@@ -110,8 +110,9 @@ def mixed_plan(problem: NetworkProblem, name: str, solver: str) -> tuple[PlanRes
     """The fastest plan of a network whose mixture's noise is within its budget, and the front that
     it is from. Raises as solvers do."""
     assert problem.mixture is not None, "there is no budget of noise"
+    costs, noises = problem.problem, problem.noises
     began = perf_counter()
-    front = fastest_within(problem.problem, problem.noises, problem.mixture.budget, solver)
+    front = fastest_within(costs, noises, problem.mixture.budget, solver)
     solution = replace(
         front.chosen.solution,
         objective_ps=front.chosen.cost_ps,

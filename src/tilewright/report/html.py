@@ -64,6 +64,7 @@ def render(result: OptimizeResult) -> str:
         changes=views.CHANGES.of(result.last_run.changes if result.last_run else ()),
         graph=_graph_tables(result),
         mixture=mixtures.mixture_tables(result.mixture),
+        front=mixtures.chart(result.mixture),
         watched=searching.watched(result),
         warnings=noise.noise_warnings(result),
         facts=(

@@ -1,10 +1,16 @@
-"""Types of tensors as tables: time against noise, and what each layer has and makes of both."""
+"""Types of tensors as tables and a chart: time against noise, and what each layer has and makes of
+both."""
 
 from __future__ import annotations
 
 from tilewright.core.mixtures import MixtureReport
 from tilewright.report import shown
 from tilewright.report.tables import Column, Heading, Table, facts_table
+from tilewright.report.vega import Chart
+
+_SILENT_DB = 10.0
+"""So far behind the others a mixture without noise is drawn."""
+_NONE_DB = 300.0
 
 
 def mixture_tables(found: MixtureReport | None) -> tuple[Table, ...]:
@@ -12,6 +18,35 @@ def mixture_tables(found: MixtureReport | None) -> tuple[Table, ...]:
     if found is None:
         return ()
     return (_FRONT.of(found.front), _LAYERS.of(found.layers), _summary(found))
+
+
+def chart(found: MixtureReport | None) -> Chart | None:
+    """Time against the ratio of signal to noise, the chosen mixture marked, and the ratio that the
+    compiled network shows; None with fewer than two mixtures."""
+    if found is None or len(found.front) < 2:
+        return None
+    noisy = [point.sqnr_db for point in found.front if point.sqnr_db < _NONE_DB]
+    end_db = max(noisy, default=0.0) + _SILENT_DB
+    points = [
+        {
+            "ratio_db": min(point.sqnr_db, end_db),
+            "time_s": point.predicted_s,
+            "ratio": shown.decibels(point.sqnr_db) if point.sqnr_db < _NONE_DB else "no noise",
+            "time": shown.seconds(point.predicted_s),
+            "colour": "var(--best)" if point.chosen else "var(--s0)",
+            "size": 140 if point.chosen else 60,
+            "label": "chosen" if point.chosen else "float32" * (point.sqnr_db >= _NONE_DB),
+        }
+        for point in found.front
+    ]
+    ratio = shown.decibels(found.measured_sqnr_db)
+    seen = found.measured_sqnr_db is not None and found.measured_sqnr_db <= end_db
+    rule = {"ratio_db": found.measured_sqnr_db, "ratio": ratio, "label": f"measured {ratio}"}
+    return Chart(
+        name="mixture",
+        label="Time against noise",
+        rows={"front": points, "measured": [rule] if seen else []},
+    )
 
 
 def _summary(found: MixtureReport) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from tilewright.core.records import Placement
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.hardware.features import units_of
 from tilewright.kernels.forms import choose_forms
-from tilewright.kernels.half_noise import rounded_factor, rounds_anew, storable
+from tilewright.kernels.half_noise import own_rounders, rounded_factor, rounds_anew, storable
 from tilewright.kernels.spaces import ranked_defaults
 from tilewright.plan.mixture import Mixture
 from tilewright.plan.network_problem import NetworkProblem
@@ -84,6 +85,70 @@ def test_a_plan_stays_within_its_budget_and_makes_the_noise_that_was_counted(
     for call in found.plan.calls:
         halves = call.candidate.forms[0].dtype == HALF
         assert halves or "bfloat16" not in call.candidate.implementation
+
+
+def random_network(kinds: list[str]) -> FusedNetwork:
+    """Layers that read what was made before, with all that was made last as outputs."""
+    b = Builder()
+    x = before = b.conv(b.input(1, 16, 12, 12), 32)
+    for kind in kinds:
+        older, before = before, x
+        match kind:
+            case "conv":
+                x = b.conv(x, 32)
+            case "point":
+                x = b.add("relu", b.conv(x, 32, 1))
+            case "sum":
+                x = b.add("add", x, older)
+            case _:
+                x = b.conv(b.add("concat", x, older, axis=1), 32, 1)
+    return fused(b, b.add("tanh", x), b.add("reduce_mean", before, axes=(2, 3), keepdims=False))
+
+
+COSTS = LayoutCosts(placement=ON, max_error=inf)
+
+
+@settings(deadline=None, max_examples=12)
+@given(
+    st.lists(st.sampled_from(["conv", "point", "sum", "join"]), min_size=1, max_size=6),
+    st.floats(1e-7, 1e-2),
+    st.none() | st.floats(0.2, 5.0),
+    st.integers(0, 1000),
+)
+def test_no_output_of_any_network_gets_more_noise_than_its_budget(
+    kinds: list[str], allowed: float, scale: float | None, seed: int
+) -> None:
+    network, rng = random_network(kinds), np.random.default_rng(seed)
+    outputs = network.graph.outputs
+
+    def powers() -> tuple[float, ...]:
+        return tuple((rng.random(len(outputs)) < 0.8) * rng.exponential(1e-4, len(outputs)))
+
+    calls = [c for c in network.calls if rounded_factor(c.workload, ON) is not None]
+    noise = RoundingNoise(
+        outputs=outputs, signals=(1.0, 1.0), largest=(1.0, 1.0), elements=(64, 64),
+        tensors={name: powers() for name in storable(network)},
+        calls={call.name: powers() for call in calls},
+        algorithms={(c.name, n): powers() for c in calls for n in own_rounders(c.workload, ON)},
+    )  # fmt: skip
+    mixture = Mixture(noise=noise, allowed=(allowed, 2 * allowed), scale=scale)
+    forms = choose_forms(network, ON.target, ON.resources)
+    asked = NetworkProblem(network=network, usual=forms, placement=ON, times=COSTS, mixture=mixture)
+    found, front = mixed_plan(asked, "chosen", "auto")
+    spent = [0.0, 0.0]
+    for call in found.plan.calls:
+        name, ports = call.candidate.implementation, call.candidate.forms
+        causes = [noise.calls[call.name]] if "bfloat16" in name else []
+        causes = [noise.algorithms.get((call.name, name), *causes)] if causes else []
+        if ports[-1].dtype == HALF and call.output in noise.tensors:
+            causes.append(noise.tensors[call.output])
+        for tensor, form in zip(call.inputs, ports, strict=False):
+            if form.dtype == HALF and tensor in network.graph.inputs:
+                causes.append(noise.tensors[tensor])
+        spent = [known + sum(each[n] for each in causes) for n, known in enumerate(spent)]
+    shares = [known / most for known, most in zip(spent, mixture.allowed, strict=True)]
+    assert max(shares) <= mixture.budget * (1 + 1e-9) and front.chosen.noise <= mixture.budget
+    assert found.solution is not None and found.solution.gap < 1e-6
 
 
 def test_more_noise_is_never_slower_and_none_is_single_precision() -> None:

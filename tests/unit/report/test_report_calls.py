@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from helpers.records.report_results import CALL, CONV, OPTIMIZED
 from tilewright.core.accounts import KernelChange, LastRun, RoundTimes
-from tilewright.report import calls, displays, html, rounds
+from tilewright.core.mixtures import FrontPoint, MixtureReport
+from tilewright.report import calls, displays, html, mixtures, rounds
 from tilewright.report.layers import layers
 
 BOX, WIRE, GAP = 10.0, 2.0, 3.0
@@ -109,6 +110,29 @@ def test_rounds_are_dots_with_their_median() -> None:
     assert [row["told"] for row in drawn.rows["medians"]] == ["2 ms", "2 ms"]
     assert rounds.chart((ours,)) is None
     assert rounds.chart((replace(ours, rounds_s=(0.1,)), replace(ours, rounds_s=(0.1,)))) is None
+
+
+def test_mixtures_are_a_front_with_the_chosen_and_the_measured_one() -> None:
+    front = (
+        FrontPoint(predicted_s=0.004, sqnr_db=48.0),
+        FrontPoint(predicted_s=0.005, sqnr_db=51.0, chosen=True),
+        FrontPoint(predicted_s=0.009, sqnr_db=300.0),
+    )
+    found = MixtureReport(
+        predicted_sqnr_db=51.0, measured_sqnr_db=50.5, correction=1.0, corrections=0, gap=0.0,
+        solve_s=0.1, noise_s=4.0, calibrated=False, kept=(), layers=(), front=front,
+    )  # fmt: skip
+    drawn = mixtures.chart(found)
+    assert drawn is not None
+    assert [row["ratio_db"] for row in drawn.rows["front"]] == [48.0, 51.0, 61.0]
+    assert [row["label"] for row in drawn.rows["front"]] == ["", "chosen", "float32"]
+    assert [row["ratio"] for row in drawn.rows["front"]] == ["48.0 dB", "51.0 dB", "no noise"]
+    assert [row["label"] for row in drawn.rows["measured"]] == ["measured 50.5 dB"]
+    silent = mixtures.chart(replace(found, measured_sqnr_db=120.0))
+    assert silent is not None and silent.rows["measured"] == []
+    assert mixtures.chart(replace(found, front=front[:1])) is None and mixtures.chart(None) is None
+    text = html.render(replace(OPTIMIZED, mixture=found))
+    assert 'class="chart mixture"' in text and "chart mixture" not in html.render(OPTIMIZED)
 
 
 def test_the_page_has_the_graph_where_calls_are_known() -> None:

@@ -131,10 +131,10 @@ def _closed(
 
 
 def _charges(noise: Floats, price: float) -> Costs:
-    """What noise costs, in whole picoseconds."""
-    if price == inf:
-        return np.where(noise > 0, FORBIDDEN, 0)
-    return np.rint(np.minimum(price * noise, _DEAR)).astype(np.int64)
+    """What noise costs, in whole picoseconds; infinite noise is forbidden at any price."""
+    forbidden = noise > 0 if price == inf else noise == inf
+    paid = np.multiply(price, noise, out=np.zeros(len(noise)), where=~forbidden & (noise > 0))
+    return np.where(forbidden, FORBIDDEN, np.rint(np.minimum(paid, _DEAR)).astype(np.int64))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -43,6 +43,8 @@ _MOST_LABELS = 1 << 21
 """Of one bucket, before those that are beaten go."""
 _WINDOWS = 16
 """The first window is this part of what is open."""
+_ROUNDING = 1e-12
+"""By which sums of noise may differ that are added up in another order."""
 
 
 @dataclass(slots=True)
@@ -167,12 +169,13 @@ class Labelling:
         None where none was found, and a lower bound of what costs less."""
         least = self._priced(price) - price * budget
         self._complete()
+        room = budget * (1.0 - _ROUNDING)
         bound, width = least, (known_ps - least) / _WINDOWS
         found: Sequence[int] | None = None
         while bound < known_ps - 1:
             limit = min(bound + width, float(known_ps))
             try:
-                better = self._below(limit + price * budget, budget, until_s)
+                better = self._below(limit + price * budget, room, until_s)
             except _TooMany:
                 break
             if better is not None and self.problem.cost_at(better) < known_ps:
@@ -253,7 +256,9 @@ def _buckets(network: Network, order: Sequence[int], noises: Mapping[int, Floats
         sizes = {v: len(network.values[v]) for v in rest}
         shape = (len(network.values[variable]) if variable >= 0 else 1, *sizes.values())
         own = capped(sum((_over(f, variable, sizes) for f in factors[number]), np.zeros(shape)))
+        noise = noises.get(variable, np.zeros(shape[0]))
         own = np.where(own < FORBIDDEN, own, inf).reshape(shape[0], -1)
+        own[noise == inf] = inf
         beside = [_beside(found[child], variable, rest, shape) for child in children[number]]
         found.append(
             _Bucket(
@@ -261,7 +266,7 @@ def _buckets(network: Network, order: Sequence[int], noises: Mapping[int, Floats
                 rest=rest,
                 steps=tuple(prod(shape[axis + 2 :]) for axis in range(len(rest))),
                 own=own,
-                noise=noises.get(variable, np.zeros(shape[0])),
+                noise=np.where(noise < inf, noise, 0.0),
                 children=tuple(children[number]),
                 beside=tuple(cells.reshape(own.shape) for cells in beside),
                 joint=own,
