@@ -36,10 +36,10 @@ def rounding_errors(
     return images[:, :, : conv.out_height, : conv.out_width]
 
 
-def _windows(form: Transforms, conv: Convolution, data: Array) -> Array:
+def _windows(form: Transforms, conv: Convolution, data: Array) -> Any:
     """What each tile of the output reads, zeros around the data: [N, C, down, across, rows,
     columns]."""
-    borders, shape, steps = [(0, 0), (0, 0)], [], []
+    borders, shape, steps = [(0, 0), (0, 0)], list[int](), list[slice]()
     for axis, way in enumerate((form.vertical, form.horizontal)):
         covered = form.tiles(conv)[axis] * way.outputs
         before = conv.padding[axis]
@@ -47,14 +47,15 @@ def _windows(form: Transforms, conv: Convolution, data: Array) -> Array:
         borders.append((before, needed - before - data.shape[2 + axis]))
         shape.append(way.positions)
         steps.append(slice(None, covered, way.outputs))
-    every: Array = sliding_window_view(np.pad(data, borders), shape, axis=(2, 3))
+    every = sliding_window_view(np.pad(data, borders), shape, axis=(2, 3))
     return every[:, :, *steps]
 
 
-def _along_both(values: Array, vertical: Matrix, horizontal: Matrix) -> Any:
+def _along_both(values: Any, vertical: Matrix, horizontal: Matrix) -> Any:
     """Both last axes transformed, in single precision."""
-    turned = np.tensordot(values, double(vertical).astype(np.float32), (-2, 1))
-    return np.tensordot(turned, double(horizontal).astype(np.float32), (-2, 1))
+    for matrix in (vertical, horizontal):
+        values = np.tensordot(values, double(matrix).astype(np.float32), (-2, 1))
+    return values
 
 
 def _rounded(values: Any, dtype: str) -> Any:

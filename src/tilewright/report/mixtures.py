@@ -35,7 +35,7 @@ def chart(found: MixtureReport | None) -> Chart | None:
             "time": shown.seconds(point.predicted_s),
             "colour": "var(--best)" if point.chosen else "var(--s0)",
             "size": 140 if point.chosen else 60,
-            "label": "chosen" if point.chosen else "float32" * (point.sqnr_db >= _NONE_DB),
+            "label": "chosen" if point.chosen else "single precision" * (point.sqnr_db >= _NONE_DB),
         }
         for point in found.front
     ]

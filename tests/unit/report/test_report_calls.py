@@ -125,7 +125,7 @@ def test_mixtures_are_a_front_with_the_chosen_and_the_measured_one() -> None:
     drawn = mixtures.chart(found)
     assert drawn is not None
     assert [row["ratio_db"] for row in drawn.rows["front"]] == [48.0, 51.0, 61.0]
-    assert [row["label"] for row in drawn.rows["front"]] == ["", "chosen", "float32"]
+    assert [row["label"] for row in drawn.rows["front"]] == ["", "chosen", "single precision"]
     assert [row["ratio"] for row in drawn.rows["front"]] == ["48.0 dB", "51.0 dB", "no noise"]
     assert [row["label"] for row in drawn.rows["measured"]] == ["measured 50.5 dB"]
     silent = mixtures.chart(replace(found, measured_sqnr_db=120.0))

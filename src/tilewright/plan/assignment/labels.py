@@ -30,7 +30,7 @@ from tilewright.plan.assignment.factors import (
     cheapest_order,
     possible_network,
 )
-from tilewright.plan.assignment.problem import FORBIDDEN, Problem
+from tilewright.plan.assignment.problem import FORBIDDEN, Costs, Problem
 from tilewright.plan.assignment.solution import infeasible
 
 Floats = npt.NDArray[np.float64]
@@ -63,9 +63,13 @@ class _Labels:
 
     def taken(self, places: Any) -> _Labels:
         """Some of them."""
-        parts = tuple(part[places] for part in self.parts)
-        found = (each[places] for each in (self.cells, self.cost, self.noise, self.excess))
-        return _Labels(*found, parts)
+        return _Labels(
+            self.cells[places],
+            self.cost[places],
+            self.noise[places],
+            self.excess[places],
+            tuple(part[places] for part in self.parts),
+        )
 
     def joined(self, other: _Labels, cells: Numbers) -> _Labels:
         """Each with each label of another message in the cell that lies beside it."""
@@ -255,9 +259,11 @@ def _buckets(network: Network, order: Sequence[int], noises: Mapping[int, Floats
         rest = tuple(sorted({v for scope in scopes for v in scope} - {variable}))
         sizes = {v: len(network.values[v]) for v in rest}
         shape = (len(network.values[variable]) if variable >= 0 else 1, *sizes.values())
-        own = capped(sum((_over(f, variable, sizes) for f in factors[number]), np.zeros(shape)))
+        costs = np.zeros(shape, dtype=np.int64)
+        for factor in factors[number]:
+            costs = capped(costs + _over(factor, variable, sizes))
         noise = noises.get(variable, np.zeros(shape[0]))
-        own = np.where(own < FORBIDDEN, own, inf).reshape(shape[0], -1)
+        own = np.where(costs < FORBIDDEN, costs, inf).reshape(shape[0], -1)
         own[noise == inf] = inf
         beside = [_beside(found[child], variable, rest, shape) for child in children[number]]
         found.append(
@@ -279,11 +285,11 @@ def _buckets(network: Network, order: Sequence[int], noises: Mapping[int, Floats
     return found
 
 
-def _over(factor: Factor, variable: int, sizes: Mapping[int, int]) -> Floats:
+def _over(factor: Factor, variable: int, sizes: Mapping[int, int]) -> Costs:
     """A factor's costs by the values of a variable of its, then of others."""
     costs = np.moveaxis(factor.costs, factor.scope.index(variable), 0)
     inside = [n if v in factor.scope else 1 for v, n in sizes.items()]
-    return costs.reshape(len(costs), *inside).astype(np.float64)
+    return costs.reshape(len(costs), *inside)
 
 
 def _beside(child: _Bucket, variable: int, rest: Sequence[int], shape: Sequence[int]) -> Numbers:
