@@ -103,7 +103,7 @@ class _Labels:
 
 
 class _TooMany(Exception):
-    """More labels than fit."""
+    """More labels than fit, or than there is time for."""
 
 
 @dataclass(slots=True, kw_only=True)
