@@ -110,8 +110,8 @@ class Bfloat16Winograd(WinogradConvolution):
 
     def rounding_errors(self, workload: Workload, operands: Sequence[Array]) -> Array:
         """What the roundings of transformed data and transformed weights add to the convolution."""
-        conv = convolution(workload)
-        return rounding_errors(self.form(conv), conv, *operands, self.multiplies_in)
+        conv, (data, weights) = convolution(workload), operands
+        return rounding_errors(self.form(conv), conv, data, weights, self.multiplies_in)
 
     def least_work(self, workload: Workload, target: Target) -> Work:
         """At the rate of dot products."""
