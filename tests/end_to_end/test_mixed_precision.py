@@ -102,8 +102,8 @@ images (float[1, 16, 24, 24] x) => (float[1, 64] y)
 
 
 def test_a_compiled_mixture_shows_the_noise_that_was_predicted(tmp_path: Path) -> None:
-    """With estimates that prefer halves, also where this processor does not. Behind the mean over an
-    image there is less of the noise of Winograd's data than of its weights."""
+    """With estimates that prefer halves, also where this processor does not. Behind the mean over
+    an image there is less of the noise of Winograd's data than of its weights."""
     path, planned = tmp_path / "images.onnx", with_fast_halves(allowing(local_placement(), MIXED))
     write_model(path, WINOGRADS, a=(64, 16, 1, 1), b=(64, 64, 3, 3), c=(64, 64, 3, 3))
     prepared = prepare(str(path), MIXED, planned)
