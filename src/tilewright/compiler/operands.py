@@ -19,6 +19,7 @@ ArrayType = tuple[tuple[int, ...], str]
 """A physical shape, and an element type."""
 
 _PATTERN = 1 << 20
+_BITS = "uint16"
 HALVES = "halves"
 """In place of an element type: numbers in bfloat16 that kernels declare as their bits."""
 
@@ -63,13 +64,14 @@ def physical_operands(
 
 def as_bits(halves: Array) -> Array:
     """Numbers in bfloat16 as kernels declare them."""
-    return halves.view(np.uint16)
+    return halves.view(_BITS)
 
 
 def half_places(workload: Workload, candidate: Candidate) -> frozenset[int]:
     """The operands, the result behind them, that are `HALVES`."""
     spec = implementation(candidate.implementation)
-    packed = spec.packed_types(workload, candidate) if isinstance(spec, PacksTypes) else ()
+    types = spec.packed_types(workload, candidate) if isinstance(spec, PacksTypes) else {}
+    packed = (index for index, dtype in types.items() if dtype == _BITS)
     stored = (index for index, form in enumerate(candidate.forms) if form.dtype == HALF)
     return frozenset((*stored, *packed))
 
