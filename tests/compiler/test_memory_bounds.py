@@ -13,14 +13,14 @@ from helpers.kernels import guarded_memory
 
 pytest.importorskip("tvm")
 
-from tilewright.core.forms import PLAIN, Form, blocked, form_texts
+from tilewright.core.forms import PLAIN, Form, blocked, form_texts, stored_in
 from tilewright.graph.workload import Workload
 from tilewright.testing.implementations import single
 
 WINDOW = {"dilation": (1, 1)}
 SAME = {"kernel": (3, 3), "strides": (1, 1), "padding": (1, 1, 1, 1), **WINDOW}
 DOWN = {"kernel": (3, 3), "strides": (2, 2), "padding": (0, 1, 1, 0), **WINDOW}
-B, P = blocked(16), PLAIN
+B, P, LINE = blocked(16), PLAIN, stored_in(blocked(32), "bfloat16")
 
 
 def conv(
@@ -37,6 +37,13 @@ def conv(
         dilation=(1, 1),
         groups=groups,
     )
+
+
+def row(channels: int, filters: int, width: int) -> Workload:
+    """A convolution 1×1 of a single row."""
+    attributes = {"strides": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
+    shapes = (1, channels, 1, width), (filters, channels, 1, 1)
+    return single("conv2d", *shapes, constants=(1,), **attributes)
 
 
 _MORE = frozenset({"1x1", "3x3", "5x5", "1x7 and 7x1", "max pool"})
@@ -70,6 +77,9 @@ CASES: dict[str, list[tuple[Workload, tuple[Form, ...]]]] = {
         (single("softmax", (16, 24), axis=1), (P, P)),
         (single("reduce_mean", (1, 64, 7, 7), axes=(2, 3), keepdims=True), (B, B)),
     ],
+    "tile registers": [
+        (row(64, 64, width), (LINE, P, LINE)) for width in (7, 17, 49)
+    ] + [(conv(32, 64, 9, (3, 3)), (LINE, P, LINE))],
     "copies": [
         (single("identity", (1, 64, 7, 7)), forms)
         for forms in ((P, B), (B, blocked(32)), (blocked(64), P))

@@ -22,6 +22,7 @@ from tvm_ffi import structural_map, structural_visit
 from tilewright.compiler.lower.registry import lowered
 from tilewright.compiler.lower.rounding import with_instructions
 from tilewright.compiler.prefetch import with_prefetches
+from tilewright.compiler.tile_setup import with_tiles
 from tilewright.core.codec import digest
 from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
@@ -41,7 +42,12 @@ _STACK_BYTES = 8192
 def compiled(module: tvm.IRModule, target: Target, resources: Resources) -> Any:
     """A module of kernels as an executable for a device."""
     generated = compiled_for(target, resources)
-    return tvm.compile(with_prefetches(module), generated, tir_pipeline=registered())
+    return tvm.compile(instructed(module), generated, tir_pipeline=registered())
+
+
+def instructed(module: tvm.IRModule) -> tvm.IRModule:
+    """Kernels whose marks are turned into what they stand for: no compiler of TVM's knows them."""
+    return with_prefetches(with_tiles(module))
 
 
 def compiled_for(target: Target, resources: Resources) -> tvm.target.Target:

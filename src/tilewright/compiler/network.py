@@ -31,12 +31,12 @@ from tilewright.compiler.build import (
     WorkspaceReader,
     argument_types,
     compiled_for,
+    instructed,
     kernel_module,
     registered,
 )
 from tilewright.compiler.builders.base import CalledInNetworks
 from tilewright.compiler.builders.registry import builder_for
-from tilewright.compiler.prefetch import with_prefetches
 from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Target
 from tilewright.core.weights import WEIGHTS
@@ -73,8 +73,8 @@ def compile_network(
         for symbol in plan.symbols.values()
         if outside(calls[symbol]) is None
     }
-    instructed = {symbol: with_prefetches(module)["main"] for symbol, module in modules.items()}
-    module = network_module(plan, instructed, timed=timed)
+    kernels = {symbol: instructed(module)["main"] for symbol, module in modules.items()}
+    module = network_module(plan, kernels, timed=timed)
     reader = WorkspaceReader()
     with tvm.transform.PassContext(instruments=[reader]):
         executable = relax.build(

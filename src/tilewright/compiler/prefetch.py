@@ -37,7 +37,7 @@ _TO_READ, _SECOND_LEVEL, _DATA = 0, 2, 1
 _REPEATED = 3
 """So many times a line may be fetched where an iteration has fewer lines than the panel has tiles.
 Further out in the nest there are more of them, but LLVM keeps registers best in innermost loops."""
-_FAR = 4
+FAR = 4
 """Weights of less than this part of the second cache gained nothing (inception_v3, densenet201)."""
 
 _ZERO = tirx.const(0, "int32")
@@ -65,7 +65,7 @@ class Panel:
 def mark_ahead(schedule: Schedule, target: Target, panel: Panel, sums: Sequence[Any]) -> None:
     """Mark the loops of a reduction, outermost first, to fetch the next panel ahead, if it pays."""
     tiles = prod(count for _, count in panel.tiles)
-    if tiles < 2 or panel.element_bytes * panel.size < target.cache_bytes(2) // _FAR:
+    if tiles < 2 or panel.element_bytes * panel.size < target.cache_bytes(2) // FAR:
         return
     lines = panel.element_bytes * panel.run / _LINE_BYTES
     at = None

@@ -194,15 +194,6 @@ class Coarse(Protocol):
 
 
 @runtime_checkable
-class Unproven(Protocol):
-    """An implementation whose estimates nobody believes, since no machine that has what it needs
-    has run it: it competes only once it was measured. `unproven` says what was missing."""
-
-    @property
-    def unproven(self) -> str: ...
-
-
-@runtime_checkable
 class ValidatesMany(Protocol):
     """An implementation of a large space, whose settings are filtered as columns: a space is listed
     many times as fast as by `valid`."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,13 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob
 from tilewright.kernels.columns import Bools, Floats, chosen, column
 from tilewright.kernels.convolution import Convolution, TiledConvolution, convolution, plane_tiles
-from tilewright.kernels.ports import arriving_block, output_block, tile_sizes
+from tilewright.kernels.ports import (
+    arriving_block,
+    chunk_count,
+    output_block,
+    tile_sizes,
+    whole_chunks,
+)
 
 _LARGEST_TILE = 32
 FEW = 4
@@ -65,6 +72,14 @@ class DotConvolution(TiledConvolution):
     @abstractmethod
     def per_cycle(self, conv: Convolution, target: Target, settings: Sequence[Settings]) -> Floats:
         """Operations per cycle and core of full registers."""
+
+    def folded(self, conv: Convolution, forms: tuple[Form, ...], settings: Settings) -> int:
+        """Taps beside each other that are multiplied together, with all channels of each."""
+        return 1
+
+    def overruns(self, conv: Convolution, forms: tuple[Form, ...], settings: Settings) -> bool:
+        """Whether what multiplies is given pixels beyond the last one, and takes care of it."""
+        return False
 
     def input_block(self, conv: Convolution, forms: tuple[Form, ...], settings: Settings) -> int:
         """Channels of the input that lie together when the loops read it."""
@@ -149,19 +164,30 @@ class DotConvolution(TiledConvolution):
         conv, settings = convolution(workload), dict(candidate.settings)
         block, terms = self.input_block(conv, candidate.forms, settings), self.terms(settings)
         lanes = output_block(candidate.forms, settings)
-        slots = conv.taps * -(-conv.group_in // block) * (block // terms)
-        return {conv.weight: (conv.out_channels // lanes, slots, lanes, terms)}
+        taps = widened(conv, self.folded(conv, candidate.forms, settings)).taps
+        slots = taps * -(-conv.group_in // block) * block // terms
+        return {
+            conv.weight: (chunk_count(conv.out_channels, lanes, conv.groups), slots, lanes, terms)
+        }
 
     def in_slots(
         self, workload: Workload, candidate: Candidate, weights: Array, dtype: npt.DTypeLike
     ) -> Array:
         """[O, I, kh, kw] → [O/bo, slots, bo, terms] of a type; slots by input chunk, tap, lanes of
-        it."""
+        it. What fills chunks and taps up is zero."""
         conv, settings = convolution(workload), dict(candidate.settings)
         block, terms = self.input_block(conv, candidate.forms, settings), self.terms(settings)
         lanes = output_block(candidate.forms, settings)
-        chunks, inside = conv.out_channels // lanes, -(-conv.group_in // block)
-        whole: Any = np.zeros((conv.out_channels, inside * block, *conv.kernel), dtype)
-        whole[:, : conv.group_in] = weights
-        split = whole.reshape(chunks, lanes, inside, block // terms, terms, *conv.kernel)
+        kernel = widened(conv, self.folded(conv, candidate.forms, settings)).kernel
+        weights = whole_chunks(weights, lanes, conv.groups)
+        chunks, inside = len(weights) // lanes, -(-conv.group_in // block)
+        whole: Any = np.zeros((len(weights), inside * block, *kernel), dtype)
+        whole[:, : conv.group_in, :, : conv.kernel[1]] = weights
+        split = whole.reshape(chunks, lanes, inside, block // terms, terms, *kernel)
         return split.transpose(0, 2, 5, 6, 3, 1, 4).reshape(chunks, -1, lanes, terms)
+
+
+def widened(conv: Convolution, folded: int) -> Convolution:
+    """The convolution with as many more columns of weights, zeros, as fill up the `folded` ones."""
+    height, width = conv.kernel
+    return replace(conv, kernel=(height, -(-width // folded) * folded))

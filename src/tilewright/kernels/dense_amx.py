@@ -1,15 +1,16 @@
-"""Dense layer of singles with products of bfloat16 in the tile registers of AMX.
+"""Dense layers in tile registers: of singles with products of bfloat16, and of codes.
 
-    data     [rows, depth], rounded into a copy of whole tiles: 16 or 32 rows, 32 values
-    weights  [columns/block, depth/2, block, 2], as of `dense_bfloat16`, the depth in whole tiles
-    sums     up to 2 × 2 registers of 16 × 16 singles, which stay there over the whole depth
+    data     [rows, depth], in a copy of whole tiles where it is none: 16 or 32 rows, whole lines
+    weights  [columns/block, depth/2, block, 2], as of `dense_bfloat16`, of codes [.., depth/4, ..,
+             4], the depth in whole lines
+    sums     up to 2 × 2 registers of 16 × 16, which stay there over the whole depth
 
-Sixteen lines of weights are a tile register as they lie. No machine with AMX has run this kernel:
-it competes once it was measured.
+Sixteen slots of weights are a register as they lie.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -19,39 +20,57 @@ from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
-from tilewright.cost.floors import MEASURED, Work
+from tilewright.cost.floors import MEASURED, Work, least_work
+from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
+from tilewright.kernels.amx import (
+    CODE_UNIT,
+    HALF_UNIT,
+    LINE_BYTES,
+    ROWS,
+    has_unit,
+    product_cycles,
+)
 from tilewright.kernels.base import HALF, Knob
+from tilewright.kernels.codes import QUAD
 from tilewright.kernels.columns import Bools, column
 from tilewright.kernels.dense_bfloat16 import ROUNDING_CYCLES, Bfloat16Dense
+from tilewright.kernels.dense_int8 import Int8Dense, packed_quads
 from tilewright.kernels.halves import PAIR, multiplied_work
 from tilewright.kernels.matrix_products import PackedDense, product
 
-UNIT = "amx-bf16"
-_ROWS, WIDE = 16, 32
-"""Rows of a tile register, and the values of each."""
-_REACHED = 1 / 3
-"""Part of the nominal rate that one core of Granite Rapids reached with matrices of 4096 × 4096
-(github.com/johnnyw3/gemm)."""
 
+class AmxDense(PackedDense):
+    """What both have in common."""
 
-def covered(workload: Workload, settings: Settings) -> tuple[int, int, int]:
-    """Rows and depth in whole tiles, and chunks of columns."""
-    dense, tile, block = product(workload), int(settings["tile_rows"]), int(settings["block"])
-    whole = (-(-dense.rows // tile) * tile, -(-dense.depth // WIDE) * WIDE)
-    return (*whole, -(-dense.columns // block))
+    unit: str
+    width: int
+    terms: int
 
+    @property
+    def line(self) -> int:
+        """Values of a whole line of a register."""
+        return LINE_BYTES // self.width
 
-class AmxDense(Bfloat16Dense):
-    """Spec of the kernel."""
+    @abstractmethod
+    def rounded(self, form: Form) -> bool:
+        """Whether data in a form is not what is multiplied."""
 
-    name = "dense_amx"
-    unproven = "a processor with AMX"
+    def covered(self, workload: Workload, settings: Settings) -> tuple[int, int, int]:
+        """Rows and depth in whole tiles, and chunks of columns."""
+        dense, tile = product(workload), int(settings["tile_rows"])
+        whole = (-(-dense.rows // tile) * tile, -(-dense.depth // self.line) * self.line)
+        return (*whole, -(-dense.columns // int(settings["block"])))
+
+    def copied(self, workload: Workload, forms: tuple[Form, ...], settings: Settings) -> bool:
+        """Whether the data is copied first: to round it, or to fill tiles up."""
+        dense = product(workload)
+        whole = self.covered(workload, settings)[:2] == (dense.rows, dense.depth)
+        return not whole or dense.data >= len(forms) - 1 or self.rounded(forms[dense.data])
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Constant weights and an axis of several rows, on a CPU with tile registers."""
-        tiles = any(unit.name == UNIT for unit in target.units)
-        if not (tiles and PackedDense.applies(self, workload, target, resources)):
+        if not (has_unit(target, self.unit) and super().applies(workload, target, resources)):
             return False
         dense = product(workload)
         return dense.batch == 1 and dense.rows > 1
@@ -61,8 +80,8 @@ class AmxDense(Bfloat16Dense):
     ) -> tuple[Knob, ...]:
         """Registers of sums across and down, and the order of the parallel axes."""
         return (
-            Knob(name="block", values=product(workload).blocks(_ROWS, (1, 2))),
-            Knob(name="tile_rows", values=(_ROWS, 2 * _ROWS)),
+            Knob(name="block", values=product(workload).blocks(ROWS, (1, 2))),
+            Knob(name="tile_rows", values=(ROWS, 2 * ROWS)),
             Knob(name="order", values=("columns", "rows")),
         )
 
@@ -85,24 +104,47 @@ class AmxDense(Bfloat16Dense):
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Demand:
-        """Whole tiles at the rate that others reached, the copy of the data, the weights."""
-        dense, unit = product(workload), target.operations_per_cycle(HALF)
+        """Instructions of whole registers, what becomes of sums, the copy of the data, the
+        weights."""
+        dense = product(workload)
         rows, depth, chunks = (
-            np.asarray(each) for each in zip(*(covered(workload, s) for s in settings), strict=True)
+            np.asarray(each)
+            for each in zip(*(self.covered(workload, s) for s in settings), strict=True)
         )
         block, tile = column(settings, "block"), column(settings, "tile_rows")
-        registers = (tile // _ROWS) * (block // _ROWS)
-        loads = tile // _ROWS + block // _ROWS
-        # a register is loaded in 8 cycles and multiplied in 16
-        slowdown = np.maximum(1.0, loads / (2 * registers))
+        registers = rows / ROWS * chunks * block / ROWS
+        operations = 2.0 * rows * depth * chunks * block
+        loads = ROWS / tile + ROWS / block
+        cycles = product_cycles(registers * depth / self.line, loads, registers * ROWS * ROWS)
+        moves = np.array([self.copied(workload, forms, s) for s in settings])
+        weights = workload.types[dense.weight]
         return Demand(
             pieces=rows / tile * chunks,
-            operations=2.0 * rows * depth * chunks * block,
-            per_cycle=unit * _REACHED / slowdown,
-            cycles=ROUNDING_CYCLES * rows * depth,
-            traffic={"memory": workload.bytes - 2.0 * dense.depth * dense.columns},
-            launches=2.0,
+            operations=operations,
+            per_cycle=operations / cycles,
+            cycles=np.where(moves, ROUNDING_CYCLES * rows * depth, 0.0),
+            traffic={"memory": workload.bytes - weights.bytes + weights.elements * self.width},
+            launches=1.0 + moves,
         )
+
+    def packed_shapes(
+        self, workload: Workload, candidate: Candidate
+    ) -> Mapping[int, tuple[int, ...]]:
+        """Physical shape of the weights."""
+        _, depth, chunks = self.covered(workload, dict(candidate.settings))
+        block = int(candidate.setting("block"))
+        return {product(workload).weight: (chunks, depth // self.terms, block, self.terms)}
+
+
+class _OfHalves(AmxDense, Bfloat16Dense):
+    """Of singles with products of bfloat16."""
+
+    name = "dense_amx"
+    unit, width, terms = HALF_UNIT, 2, PAIR
+
+    def rounded(self, form: Form) -> bool:
+        """Singles are."""
+        return form.dtype != HALF
 
     def least_work(self, workload: Workload, target: Target) -> Work:
         """At the rate of the tile registers."""
@@ -110,13 +152,30 @@ class AmxDense(Bfloat16Dense):
         rate = target.operations_per_cycle(HALF) / target.operations_per_cycle(MEASURED)
         return replace(work, speed=rate)
 
-    def packed_shapes(
-        self, workload: Workload, candidate: Candidate
-    ) -> Mapping[int, tuple[int, ...]]:
-        """Physical shape of the weights."""
-        _, depth, chunks = covered(workload, dict(candidate.settings))
-        block = int(candidate.setting("block"))
-        return {product(workload).weight: (chunks, depth // PAIR, block, PAIR)}
+
+class _OfCodes(AmxDense, Int8Dense):
+    """Of codes, signed or not, with signed weights: exact."""
+
+    name = "dense_amx_int8"
+    unit, width, terms = CODE_UNIT, 1, QUAD
+
+    def rounded(self, form: Form) -> bool:
+        """They are multiplied as they are."""
+        return False
+
+    def pack(
+        self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
+    ) -> Mapping[int, Array]:
+        """[K, N] → [N/b, K/4, b, 4], N and K padded with zeros; nothing is offset."""
+        weight = product(workload).weight
+        shape = self.packed_shapes(workload, candidate)[weight]
+        return {**constants, weight: packed_quads(constants[weight], shape)}
+
+    def least_work(self, workload: Workload, target: Target) -> Work:
+        """At the rate of the tile registers."""
+        rate = target.operations_per_cycle("int8") / target.operations_per_cycle(MEASURED)
+        return replace(least_work(workload, target), speed=rate)
 
 
-SPEC = AmxDense()
+OF_HALVES, OF_CODES = SPECS = (_OfHalves(), _OfCodes())
+"""Both specs."""

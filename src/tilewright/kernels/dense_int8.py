@@ -127,14 +127,21 @@ class Int8Dense(PackedDense):
         weight, settings = product(workload).weight, dict(candidate.settings)
         chunks, slots, block, width = self.packed_shapes(workload, candidate)[weight]
         extra = added(workload, settings)
-        slots -= bool(extra)
-        depth, columns = constants[weight].shape
-        missing = ((0, width * slots - depth), (0, chunks * block - columns))
-        whole = np.pad(constants[weight], missing)
-        packed = whole.reshape(slots, width, chunks, block).transpose(2, 0, 3, 1)
+        packed = packed_quads(constants[weight], (chunks, slots - bool(extra), block, width))
         if extra:
-            packed = with_offsets(packed, whole.sum(axis=0, dtype=np.int32), extra)
+            sums = constants[weight].sum(axis=0, dtype=np.int32)
+            sums = np.pad(sums, (0, chunks * block - len(sums)))
+            packed = with_offsets(packed, sums, extra)
         return {**constants, weight: np.ascontiguousarray(packed)}
+
+
+def packed_quads(weights: Array, shape: tuple[int, ...]) -> Array:
+    """[K, N] → [N/b, K/width, b, width], filled up with zeros."""
+    chunks, slots, block, width = shape
+    depth, columns = weights.shape
+    whole = np.pad(weights, ((0, width * slots - depth), (0, chunks * block - columns)))
+    packed = whole.reshape(slots, width, chunks, block).transpose(2, 0, 3, 1)
+    return np.ascontiguousarray(packed)
 
 
 SPEC = Int8Dense()

@@ -15,6 +15,7 @@ from tilewright.core.grouping import grouped
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.workload import Workload
+from tilewright.kernels.amx import line_of
 from tilewright.kernels.ports import best_block
 from tilewright.kernels.registry import applicable
 
@@ -28,9 +29,12 @@ _FOLLOWERS = frozenset(
 )  # fmt: skip
 
 
-def choose_forms(network: FusedNetwork, target: Target, resources: Resources) -> dict[str, Form]:
+def choose_forms(
+    network: FusedNetwork, target: Target, resources: Resources, precision: str = "float32"
+) -> dict[str, Form]:
     """The layout of every tensor that a call reads or writes; inputs, outputs and what opaque
-    operators and writes to caches read stay plain."""
+    operators and writes to caches read stay plain. Where tile registers multiply in a `precision`,
+    images lie in whole lines of them."""
     forms: dict[str, Form] = dict.fromkeys(network.graph.inputs, PLAIN)
     outputs = set(network.graph.outputs)
     readers = grouped([(tensor, call) for call in network.calls for tensor in call.inputs])
@@ -43,8 +47,20 @@ def choose_forms(network: FusedNetwork, target: Target, resources: Resources) ->
         elif call.output in convolved and _turns(call.workload):
             forms[call.output] = _whole_registers(call.workload, target, resources)
         else:
-            forms[call.output] = _result_layout(call, forms, read_by, target, resources)
+            form = _result_layout(call, forms, read_by, target, resources)
+            forms[call.output] = _in_lines(form, call.workload, target, precision)
     return forms
+
+
+def _in_lines(form: Form, workload: Workload, target: Target, precision: str) -> Form:
+    """Wider blocks of a convolution's result, of as many channels as a line of a tile register
+    holds."""
+    line = line_of(workload.result.dtype, target, precision)
+    if not line or workload.anchor_name not in _CONVOLUTIONS or not channel_block(form):
+        return form
+    step = workload.anchor
+    groups = step.integer("groups") if step is not None else 1
+    return blocked(line) if workload.result.shape[1] // groups % line == 0 else form
 
 
 def _convolved(network: FusedNetwork, readers: Mapping[str, list[TaskCall]]) -> set[str]:

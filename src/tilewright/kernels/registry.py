@@ -34,6 +34,7 @@ _BUILT_IN = (
     "conv2d_depthwise",
     "conv2d_int8",
     "conv2d_bfloat16",
+    "conv2d_amx",
     "conv2d_winograd_bfloat16",
     "conv2d_transposed",
     "matrix_products",

@@ -13,7 +13,7 @@ from tilewright.core.errors import InternalError
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import Implementation, Unproven
+from tilewright.kernels.base import Implementation
 from tilewright.kernels.estimates import facts
 from tilewright.kernels.registry import allowed_libraries, applicable, precise_enough, takes
 from tilewright.kernels.search_space import Floats, Numbers, Part, SearchSpace, knob_space
@@ -37,7 +37,7 @@ _SAMPLED = 4096
 @dataclass(frozen=True, kw_only=True)
 class TaskSpace:
     """All candidates of one implementation for a workload in fixed port layouts. One competes
-    `when_measured` only that is a library or was never run: nobody believes its estimates."""
+    `when_measured` only that is a library: nobody believes its estimates."""
 
     workload: Workload
     forms: tuple[Form, ...]
@@ -100,7 +100,6 @@ def _all_spaces(
             forms=forms,
             placement=placement,
             spec=spec,
-            when_measured=isinstance(spec, Unproven),
         )
         for spec in applicable(workload, placement.target, placement.resources)
         if precise_enough(spec, workload, forms, placement) and takes(spec, workload, forms)

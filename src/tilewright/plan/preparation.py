@@ -46,7 +46,7 @@ def prepare_outline(
 def _cut(model: LoadedModel, placement: records.Placement) -> PreparedNetwork:
     fused = tasks.fused_network(model.graph)
     _refuse_uncomputed(fused, placement)
-    forms = choose_forms(fused, placement.target, placement.resources)
+    forms = choose_forms(fused, placement.target, placement.resources, placement.precision)
     if placement.precision == HALF:
         forms = in_halves(fused, forms, placement)
     plan = lay_out(fused, forms, lane_of(placement), default_settings(placement))

@@ -15,11 +15,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from helpers.kernels.software_tiles import in_software
 from tilewright.core.forms import Form, parse_forms
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload, parse_workload
 from tilewright.hardware.device import local_placement
+from tilewright.kernels.base import HALF
 from tilewright.kernels.spaces import spaces
 
 _PAGE = mmap.PAGESIZE
@@ -70,9 +72,10 @@ def run(task: Workload, candidate: Candidate, placement: Placement) -> None:
 
 
 def main() -> None:
-    """Run what stdin names."""
-    placement = local_placement()
+    """Run what stdin names; what stores halves with tile registers in software."""
+    here, tiles = local_placement(), in_software()
     for text, layouts in json.load(sys.stdin):
+        placement = tiles if any(HALF in layout for layout in layouts) else here
         task = parse_workload(text)
         for candidate in candidates(task, parse_forms(*layouts), placement):
             told = f"{candidate.implementation} {dict(candidate.settings)} {layouts} {text}"

@@ -1,254 +1,313 @@
-"""Products of matrices in tile registers, as a tensor intrinsic.
+"""Products of matrices in tile registers, as tensor intrinsics.
 
-    C[row, column] += Σ A[row, k] * B[k, column]     up to 32 × 32 results, k as long as it is
+    C[row, column] = Σ A[row, k] * B[k, column]     up to 4 registers of sums, k as long as it is
 
-AMX of x86 has eight registers of 16 rows of 64 bytes, and an instruction that multiplies two of
-them and adds to a third: 16 × 16 sums of 32 products of bfloat16. TVM has no such thing: it is
-LLVM's text that a kernel imports, one function for the whole depth, in which sums stay in the
-registers. A processor without AMX is given a software tile unit, the same functions in plain code,
-so that what surrounds them can be tested anywhere.
+TVM has no tile registers. A kernel imports a function of a whole sum (see `amx_text`), and an
+intrinsic says what it means, so that all around it is scheduled as usual. Registers are set up once
+for each piece of work.
 """
-
-# pyright: reportInvalidTypeForm=false
 
 from __future__ import annotations
 
 import re
-from functools import cache
-from itertools import product
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
 
-from tvm.s_tir import TensorIntrin
+from tvm.s_tir import Schedule, TensorIntrin
+from tvm.script import from_source
 from tvm.script import tirx as T
 
-from tilewright.compiler.lower.half_dots import half_product
+from tilewright.compiler.lower.amx_text import WORD, Tiles, tiles_text
+from tilewright.compiler.lower.loops import extents
+from tilewright.compiler.prefetch import FAR, TILE
+from tilewright.compiler.tile_setup import LEFT_OUT, SET_UP, TILE_NUMBER
+from tilewright.core.targets import Target
+from tilewright.kernels.amx import LINE_BYTES
 
-_ROWS, _BYTES = 16, 64
-"""Of a register."""
-_SUMS, _LEFT, _RIGHT = 0, 4, 6
-"""The first registers of up to 2 × 2 sums, two of the left matrix, two of the right one."""
 
-_HARDWARE = """
-declare void @llvm.x86.ldtilecfg(ptr)
-declare void @llvm.x86.tilerelease()
-declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
-declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
-declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)
+def opened(schedule: Schedule, loop: Any, tiles: Tiles, target: Target) -> None:
+    """Set the registers up in each iteration of a loop, and import the functions of the tiles."""
+    schedule.annotate(loop, "pragma_import_llvm", tiles_text(tiles, target))
+    schedule.annotate(loop, SET_UP, tiles.function)
+
+
+def shared_out(
+    schedule: Schedule,
+    pieces: Sequence[Any],
+    serial: Sequence[Any],
+    inner: Sequence[Any],
+    threads: int,
+) -> tuple[Any, Any, list[tuple[Any, int]]]:
+    """Spread the outermost loops of pieces over threads, as few as keep all of them busy. The
+    parallel loop; the innermost one, of a tile; and where those `inner` loops are that use the
+    same weights, each with how many tiles it counts: they are marked as that."""
+    loops = [*pieces, *serial]
+    counts = extents(schedule, loops)
+
+    def cost(outer: int) -> float:
+        parts = prod(counts[:outer])
+        return -(-parts // threads) * (prod(counts[outer : len(pieces)]) + _SET_UP)
+
+    outer = min(range(1, len(pieces) + 1), key=cost)
+    first = len(loops) - len(inner)
+    parallel = schedule.fuse(*pieces[:outer]) if outer > 1 else pieces[0]
+    schedule.parallel(parallel)
+    tiles = [(parallel, prod(counts[first:outer]))]
+    tiles += list(zip(loops[outer:], counts[outer:], strict=True))[max(0, first - outer) :]
+    for loop, number in tiles:
+        if number > 1:
+            schedule.annotate(loop, TILE, number)
+    return parallel, loops[-1] if outer < len(loops) else parallel, tiles
+
+
+_SET_UP = 0.05
+"""To set registers up, in tiles' time."""
+
+
+def tensorized(
+    schedule: Schedule, anchor: Any, first: Any, extents: Sequence[int], intrinsic: str
+) -> None:
+    """Compute the sums of the block `anchor` by the intrinsic, from the loop `first` on; `extents`
+    are those of its loops that are no sums. What would set sums to zero is left out."""
+    start = schedule.decompose_reduction(anchor, first)
+    loops = sum(extent > 1 for extent in extents)
+    schedule.annotate(schedule.get_loops(start)[-loops], LEFT_OUT, 1)
+    schedule.tensorize(first, intrinsic)
+
+
+def fetching(
+    target: Target, tiles: Tiles, weight_bytes: int, loops: Sequence[tuple[Any, int]]
+) -> Tiles:
+    """The tiles, each of which fetches its part of the weights of the next channels, where weights
+    come from memory. Those of some channels are used for one tile after the other, which the
+    `loops` run over, each with how many it counts."""
+    if weight_bytes < target.cache_bytes(2) // FAR:
+        return tiles
+    lines = tiles.slots * tiles.lanes * WORD // LINE_BYTES
+    return replace(tiles, fetched=-(-lines // prod(count for _, count in loops)))
+
+
+def ahead(tiles: Tiles, panel_bytes: int) -> str:
+    """How far ahead of a step its tile fetches, as an argument of the function."""
+    lines = tiles.slots * tiles.lanes * WORD // LINE_BYTES
+    if not tiles.fetched:
+        return "T.int64(0)"
+    last, each = -(-lines // tiles.fetched) - 1, tiles.fetched * LINE_BYTES
+    number = f'T.min(T.call_extern("int32", "{TILE_NUMBER}"), {last})'
+    return f'T.cast({number} * {each} + {panel_bytes}, "int64")'
+
+
+Pair = tuple[int, int]
+
+_INTRINSIC = """
+@T.prim_func(s_tir=True)
+def {what}(a: T.handle, b: T.handle, c: T.handle) -> None:
+    {variables}A = T.match_buffer(a, {a_shape}, "{left}", offset_factor=1{a_strides})
+    B = T.match_buffer(b, {b_shape}, "{right}", offset_factor=1{b_strides})
+    C = T.match_buffer(c, {c_shape}, "{sums}", offset_factor=1, scope="local"{c_strides})
+    with T.sblock("root"):
+        T.reads(C[{c_all}], A[{a_all}], B[{b_all}])
+        T.writes(C[{c_all}])
+        {body}
 """
-
-_TILES = "[8 x [16 x <16 x i32>]]"
-_SOFTWARE = """
-define internal void @llvm.x86.ldtilecfg(ptr %tiles, ptr %config) {
-  ret void
-}
-define internal void @llvm.x86.tilerelease(ptr %tiles) {
-  ret void
-}
-define internal void @llvm.x86.tileloadd64(ptr %tiles, i8 %tile, ptr %from, i64 %stride) {
-entry:
-  br label %loop
-loop:
-  %row = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %offset = mul i64 %row, %stride
-  %source = getelementptr i8, ptr %from, i64 %offset
-  %place = getelementptr TILES, ptr %tiles, i64 0, i8 %tile, i64 %row
-  %line = load <16 x i32>, ptr %source, align 1
-  store <16 x i32> %line, ptr %place
-  %next = add i64 %row, 1
-  %done = icmp eq i64 %next, 16
-  br i1 %done, label %exit, label %loop
-exit:
-  ret void
-}
-define internal void @llvm.x86.tilestored64(ptr %tiles, i8 %tile, ptr %to, i64 %stride) {
-entry:
-  br label %loop
-loop:
-  %row = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %offset = mul i64 %row, %stride
-  %place = getelementptr i8, ptr %to, i64 %offset
-  %source = getelementptr TILES, ptr %tiles, i64 0, i8 %tile, i64 %row
-  %line = load <16 x i32>, ptr %source
-  store <16 x i32> %line, ptr %place, align 1
-  %next = add i64 %row, 1
-  %done = icmp eq i64 %next, 16
-  br i1 %done, label %exit, label %loop
-exit:
-  ret void
-}
-define internal void @llvm.x86.tdpbf16ps(ptr %tiles, i8 %sums, i8 %left, i8 %right) {
-entry:
-  br label %rows
-rows:
-  %row = phi i64 [ 0, %entry ], [ %next_row, %done_row ]
-  %place = getelementptr TILES, ptr %tiles, i64 0, i8 %sums, i64 %row
-  %from = getelementptr TILES, ptr %tiles, i64 0, i8 %left, i64 %row
-  %before = load <16 x float>, ptr %place
-  br label %pairs
-pairs:
-  %pair = phi i64 [ 0, %rows ], [ %next_pair, %pairs ]
-  %sum = phi <16 x float> [ %before, %rows ], [ %high_sum, %pairs ]
-  %word_at = getelementptr i32, ptr %from, i64 %pair
-  %word = load i32, ptr %word_at
-  %first = insertelement <16 x i32> poison, i32 %word, i64 0
-  %words = shufflevector <16 x i32> %first, <16 x i32> poison, <16 x i32> zeroinitializer
-  %line_at = getelementptr TILES, ptr %tiles, i64 0, i8 %right, i64 %pair
-  %line = load <16 x i32>, ptr %line_at
-  %low_left = shl <16 x i32> %words, splat (i32 16)
-  %low_right = shl <16 x i32> %line, splat (i32 16)
-  %high_left = and <16 x i32> %words, splat (i32 -65536)
-  %high_right = and <16 x i32> %line, splat (i32 -65536)
-  %a = bitcast <16 x i32> %low_left to <16 x float>
-  %b = bitcast <16 x i32> %low_right to <16 x float>
-  %c = bitcast <16 x i32> %high_left to <16 x float>
-  %d = bitcast <16 x i32> %high_right to <16 x float>
-  %low = fmul <16 x float> %a, %b
-  %low_sum = fadd <16 x float> %sum, %low
-  %high = fmul <16 x float> %c, %d
-  %high_sum = fadd <16 x float> %low_sum, %high
-  %next_pair = add i64 %pair, 1
-  %done_pairs = icmp eq i64 %next_pair, 16
-  br i1 %done_pairs, label %done_row, label %pairs
-done_row:
-  store <16 x float> %high_sum, ptr %place
-  %next_row = add i64 %row, 1
-  %done_rows = icmp eq i64 %next_row, 16
-  br i1 %done_rows, label %exit, label %rows
-exit:
-  ret void
-}
-""".replace("TILES", _TILES)
+_MEANING = """for {loops}, in T.grid({extents}):
+            with T.sblock("update"):
+                {names}, = T.axis.remap("{kinds}", [{real}])
+                C[{c}] = C[{c}] + product_of(A[{a}], B[{b}])"""
+_CALLED = 'T.evaluate(T.call_extern("int32", "{function}", {arguments}))'
 
 
-def _function(rows: int, columns: int) -> str:
-    return f"tilewright_tiles_{rows}x{columns}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Matrix:
+    """A buffer of an intrinsic: its shape, the names of strides, and where a product is in it."""
+
+    shape: Sequence[int]
+    strides: Sequence[str]
+    at: Sequence[str]
+
+    @property
+    def every(self) -> str:
+        return ", ".join(f"0:{extent}" for extent in self.shape)
 
 
-def tiles_text(rows: int, columns: int, *, software: bool) -> str:
-    """LLVM's text of the function that the intrinsic of a size calls."""
-    down, across = rows // _ROWS, columns // _ROWS
-    sums = [(_SUMS + 2 * r + c, r, c) for r, c in product(range(down), range(across))]
-    config = [1, *[0] * 15, *[_BYTES, 0] * 8, *[0] * 16, *[_ROWS] * 8, *[0] * 8]
-    listed = ", ".join(f"i8 {each}" for each in config)
-    lines = [
-        f"@{_function(rows, columns)}_config = private constant [64 x i8] [{listed}], align 64",
-        f"define i32 @{_function(rows, columns)}(ptr %a, i64 %a_row, ptr %b, i64 %b_row, ptr %c, "
-        "i64 %c_row, i64 %steps) alwaysinline {",
-        "entry:",
-        *([f"  %tiles = alloca {_TILES}, align 64"] if software else []),
-        f"  call void @llvm.x86.ldtilecfg(ptr @{_function(rows, columns)}_config)",
-        f"  %a_down = mul i64 %a_row, {_ROWS}",
-        f"  %c_down = mul i64 %c_row, {_ROWS}",
-        f"  %b_step = mul i64 %b_row, {_ROWS}",
-        "  %c_1 = getelementptr i8, ptr %c, i64 %c_down",
-    ]
-    for tile, r, c in sums:
-        lines += [
-            f"  %c_{r}_{c} = getelementptr i8, ptr %{'c_1' if r else 'c'}, i64 {c * _BYTES}",
-            f"  call void @llvm.x86.tileloadd64(i8 {tile}, ptr %c_{r}_{c}, i64 %c_row)",
-        ]
-    lines += [
-        "  br label %loop",
-        "loop:",
-        "  %step = phi i64 [ 0, %entry ], [ %next, %loop ]",
-        "  %a_0 = phi ptr [ %a, %entry ], [ %a_next, %loop ]",
-        "  %b_0 = phi ptr [ %b, %entry ], [ %b_next, %loop ]",
-        "  %a_1 = getelementptr i8, ptr %a_0, i64 %a_down",
-        f"  %b_1 = getelementptr i8, ptr %b_0, i64 {_BYTES}",
-    ]
-    for number in range(across):
-        lines.append(
-            f"  call void @llvm.x86.tileloadd64(i8 {_RIGHT + number}, ptr %b_{number}, i64 %b_row)"
-        )
-    for number in range(down):
-        lines.append(
-            f"  call void @llvm.x86.tileloadd64(i8 {_LEFT + number}, ptr %a_{number}, i64 %a_row)"
-        )
-    for tile, r, c in sums:
-        lines.append(f"  call void @llvm.x86.tdpbf16ps(i8 {tile}, i8 {_LEFT + r}, i8 {_RIGHT + c})")
-    lines += [
-        f"  %a_next = getelementptr i8, ptr %a_0, i64 {_BYTES}",
-        "  %b_next = getelementptr i8, ptr %b_0, i64 %b_step",
-        "  %next = add i64 %step, 1",
-        "  %done = icmp eq i64 %next, %steps",
-        "  br i1 %done, label %exit, label %loop, !llvm.loop !0",
-        "exit:",
-    ]
-    for tile, r, c in sums:
-        lines.append(f"  call void @llvm.x86.tilestored64(i8 {tile}, ptr %c_{r}_{c}, i64 %c_row)")
-    lines += ["  call void @llvm.x86.tilerelease()", "  ret i32 0", "}"]
-    lines += ["!0 = distinct !{!0, !1}", '!1 = !{!"llvm.loop.unroll.disable"}']
-    body = "\n".join(lines) + "\n"
-    if not software:
-        return _HARDWARE + body
-    with_tiles = re.sub(r"(call void @llvm\.x86\.\w+\()", r"\1ptr %tiles, ", body)
-    text = (_SOFTWARE + with_tiles).replace("@llvm.x86.", "@tilewright_software_")
-    return text.replace("(ptr %tiles, )", "(ptr %tiles)")
-
-
-@cache
-def tile_product(rows: int, columns: int, depth: int) -> str:
-    """The registered intrinsic: C[row, 0, column] += Σ A[row, k] * B[k / 2, column, k % 2]."""
-    name = f"{_function(rows, columns)}_{depth}"
-    TensorIntrin.register(name, _meaning(rows, columns, depth), _call(rows, columns, depth))
+def _registered(
+    name: str,
+    tiles: Tiles,
+    matrices: Mapping[str, _Matrix],
+    loops: Mapping[str, int],
+    arguments: Sequence[str],
+) -> str:
+    """The name of an intrinsic, made once. Loops of one iteration are none in what TVM compares
+    with; those called `v_r…` are of sums."""
+    if TensorIntrin.get(name, allow_missing=True) is not None:
+        return name
+    kind, left_out = tiles.kind, [loop for loop, extent in loops.items() if extent == 1]
+    real = [loop for loop in loops if loop not in left_out]
+    strides = sorted({s for m in matrices.values() for s in m.strides if not s.isdigit()})
+    shapes = {f"{m}_shape": tuple(matrix.shape) for m, matrix in matrices.items()}
+    every = {f"{m}_all": matrix.every for m, matrix in matrices.items()}
+    given = {
+        f"{m}_strides": f", strides=[{', '.join(matrix.strides)}]" for m, matrix in matrices.items()
+    }
+    places = {m: ", ".join(matrix.at) for m, matrix in matrices.items()}
+    for loop in left_out:
+        places = {m: re.sub(rf"\b{loop}\b", "0", at) for m, at in places.items()}
+    meaning = _MEANING.format(
+        loops=", ".join(loop[2:] for loop in loops),
+        extents=", ".join(map(str, loops.values())),
+        names=", ".join(real),
+        kinds="".join("R" if loop.startswith("v_r") else "S" for loop in real),
+        real=", ".join(loop[2:] for loop in real),
+        **places,
+    )
+    called = _CALLED.format(function=tiles.function, arguments=", ".join(arguments))
+    common = {"left": kind.left, "right": kind.right, "sums": kind.sums, **shapes, **every}
+    nothing = {"variables": "", **dict.fromkeys(given, "")}
+    known = {"variables": "".join(f"{stride} = T.int32()\n    " for stride in strides)}
+    texts = (
+        _INTRINSIC.format(what="meaning", body=meaning, **common, **nothing),
+        _INTRINSIC.format(what="called", body=called, **common, **known, **given),
+    )
+    found = [from_source(text, extra_vars={"T": T, "product_of": kind.product}) for text in texts]
+    TensorIntrin.register(name, *found)
     return name
 
 
-def _meaning(rows: int, columns: int, depth: int):
-    @T.prim_func(s_tir=True)
-    def sums(a: T.handle, b: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (rows, depth), "uint16", offset_factor=1)
-        B = T.match_buffer(b, (depth // 2, columns, 2), "uint16", offset_factor=1)
-        C = T.match_buffer(c, (rows, 1, columns), "float32", offset_factor=1, scope="local")
-        with T.sblock("root"):
-            T.reads(
-                C[0:rows, 0:1, 0:columns], A[0:rows, 0:depth], B[0 : depth // 2, 0:columns, 0:2]
-            )
-            T.writes(C[0:rows, 0:1, 0:columns])
-            for i, j, k, t in T.grid(rows, columns, depth // 2, 2):
-                with T.sblock("update"):
-                    vi, vj, vk, vt = T.axis.remap("SSRR", [i, j, k, t])
-                    C[vi, 0, vj] = C[vi, 0, vj] + half_product(A[vi, vk * 2 + vt], B[vk, vj, vt])
-
-    return sums
+def _bytes(stride: str, times: int = 1) -> str:
+    return f'T.cast({stride}, "int64") * T.int64({times})'
 
 
-def _call(rows: int, columns: int, depth: int):
-    function = _function(rows, columns)
+def _constants(*numbers: int) -> list[str]:
+    return [f"T.int64({number})" for number in numbers]
 
-    @T.prim_func(s_tir=True)
-    def product_of_tiles(a: T.handle, b: T.handle, c: T.handle) -> None:
-        a_row = T.int32()
-        b_row = T.int32()
-        c_row = T.int32()
-        A = T.match_buffer(a, (rows, depth), "uint16", offset_factor=1, strides=[a_row, 1])
-        B = T.match_buffer(
-            b, (depth // 2, columns, 2), "uint16", offset_factor=1, strides=[b_row, 2, 1]
+
+def dense_tiles(tiles: Tiles, depth: int) -> str:
+    """The registered intrinsic of rows that lie below each other:
+    C[row, 0, column] = Σ A[row, k] * B[k / terms, column, k % terms]."""
+    rows, columns, terms = tiles.rows * tiles.down, tiles.lanes, tiles.kind.terms
+    panel_bytes = depth // terms * columns * WORD
+    size = tiles.slots * WORD // tiles.depth
+    matrices = {
+        "a": _Matrix(
+            shape=(rows, depth),
+            strides=("a_row", "1"),
+            at=("v_i", f"v_rk * {terms} + v_rt"),
+        ),
+        "b": _Matrix(
+            shape=(depth // terms, columns, terms),
+            strides=("b_row", str(terms), "1"),
+            at=("v_rk", "v_j", "v_rt"),
+        ),
+        "c": _Matrix(
+            shape=(rows, 1, columns), strides=("c_row", str(columns), "1"), at=("v_i", "0", "v_j")
+        ),
+    }
+    arguments = [
+        'A.access_ptr("r")',
+        _bytes("a_row", size),
+        _bytes("a_row", size * tiles.rows),
+        'B.access_ptr("r")',
+        *_constants(0),
+        'C.access_ptr("rw")',
+        _bytes("c_row", WORD),
+        _bytes("c_row", WORD * tiles.rows),
+        *_constants(0, 1, 0, 1, 0, depth // tiles.depth, tiles.slots * WORD),
+        ahead(tiles, panel_bytes),
+        *_constants(0),
+    ]
+    loops = {"v_i": rows, "v_j": columns, "v_rk": depth // terms, "v_rt": terms}
+    return _registered(f"{tiles.function}_of_{depth}", tiles, matrices, loops, arguments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """What the sums of a convolution run over: chunks of channels and taps, of a step each. With
+    `fold` a step takes so many taps, and the lanes of a pixel go on with those of the next columns.
+    Rows are of `width` pixels, which counts where tiles go beyond."""
+
+    chunks: int
+    kernel: Pair
+    strides: Pair
+    dilation: Pair
+    fold: int
+    width: int
+
+
+def convolution_tiles(tiles: Tiles, steps: Steps) -> str:
+    """The registered intrinsic of images in chunks of channels: C[o, y, x, lane] = Σ A[chunk,
+    y * stride + ky * dilation, …, lane] * B[o, slot of chunk and tap, lane, term]."""
+    (rows, columns), (height, width) = tiles.plane, steps.kernel
+    loops = {"v_o": tiles.out, "v_i": rows, "v_j": columns, "v_k": tiles.lanes}
+    loops |= {"v_rn": steps.chunks, "v_rp": height, "v_rq": width}
+    loops |= {"v_rs": tiles.slots, "v_rt": tiles.kind.terms}
+    given = (steps.chunks, *steps.kernel, *steps.strides, *steps.dilation)
+    numbers = "_".join(map(str, (*given, steps.fold, rows, steps.width)))
+    matrices, arguments = _matrices_of_images(tiles, steps), _arguments_of_images(tiles, steps)
+    return _registered(f"{tiles.function}_of_{numbers}", tiles, matrices, loops, arguments)
+
+
+def _matrices_of_images(tiles: Tiles, steps: Steps) -> Mapping[str, _Matrix]:
+    terms, slots, (rows, columns) = tiles.kind.terms, tiles.slots, tiles.plane
+    (kh, kw), (sh, sw), (dh, dw) = steps.kernel, steps.strides, steps.dilation
+    high, wide = (rows - 1) * sh + (kh - 1) * dh + 1, (columns - 1) * sw + (kw - 1) * dw + 1
+    row, lane = f"v_i * {sh} + v_rp * {dh}", f"v_rs * {terms} + v_rt"
+    left = _Matrix(
+        shape=(steps.chunks, high, wide, tiles.depth),
+        strides=("a_chunk", "a_row", "a_pixel", "1"),
+        at=("v_rn", row, f"v_j * {sw} + v_rq * {dw}", lane),
+    )
+    if steps.fold > 1:
+        apart = sw * tiles.depth // steps.fold
+        left = _Matrix(
+            shape=(steps.chunks, high, (columns - 1) * apart + kw * tiles.depth),
+            strides=("a_chunk", "a_row", "1"),
+            at=("v_rn", row, f"v_j * {apart} + v_rq * {tiles.depth} + {lane}"),
         )
-        C = T.match_buffer(
-            c,
-            (rows, 1, columns),
-            "float32",
-            offset_factor=1,
-            strides=[c_row, columns, 1],
-            scope="local",
-        )
-        with T.sblock("root"):
-            T.reads(
-                C[0:rows, 0:1, 0:columns], A[0:rows, 0:depth], B[0 : depth // 2, 0:columns, 0:2]
-            )
-            T.writes(C[0:rows, 0:1, 0:columns])
-            T.evaluate(
-                T.call_extern(
-                    "int32",
-                    function,
-                    A.access_ptr("r"),
-                    T.cast(a_row, "int64") * T.int64(2),
-                    B.access_ptr("r"),
-                    T.cast(b_row, "int64") * T.int64(2),
-                    C.access_ptr("rw"),
-                    T.cast(c_row, "int64") * T.int64(4),
-                    T.int64(depth // 32),
-                )
-            )
+    slot = f"((v_rn * {kh} + v_rp) * {kw} + v_rq) * {slots} + v_rs"
+    right = _Matrix(
+        shape=(tiles.out, steps.chunks * kh * kw * slots, tiles.lanes, terms),
+        strides=("b_out", str(tiles.lanes * terms), str(terms), "1"),
+        at=("v_o", slot, "v_k", "v_rt"),
+    )
+    sums = _Matrix(
+        shape=(tiles.out, rows, columns, tiles.lanes),
+        strides=("c_out", "c_row", str(tiles.lanes), "1"),
+        at=("v_o", "v_i", "v_j", "v_k"),
+    )
+    return {"a": left, "b": right, "c": sums}
 
-    return product_of_tiles
+
+def _arguments_of_images(tiles: Tiles, steps: Steps) -> list[str]:
+    (kh, kw), (sh, sw), (dh, dw) = steps.kernel, steps.strides, steps.dilation
+    size, folded = tiles.slots * WORD // tiles.depth, steps.fold > 1
+    pixel, step = (str(tiles.depth // steps.fold), str(tiles.depth)) if folded else ("a_pixel",) * 2
+    (lines,) = _constants(0)
+    if tiles.beyond:
+        number = f'T.call_extern("int32", "{TILE_NUMBER}")'
+        lines = f'T.cast({steps.width} - {number} * {tiles.plane[1]}, "int64")'
+    a_down, c_down = _bytes("a_row", size * sh), _bytes("c_row", WORD)
+    if tiles.beside:
+        a_down = _bytes(pixel, size * sw * tiles.rows)
+        (c_down,) = _constants(tiles.rows * tiles.lanes * WORD)
+    panel_bytes = tiles.out * steps.chunks * kh * kw * tiles.slots * tiles.lanes * WORD
+    return [
+        'A.access_ptr("r")',
+        _bytes(pixel, size * sw),
+        a_down,
+        'B.access_ptr("r")',
+        _bytes("b_out", size),
+        'C.access_ptr("rw")',
+        *_constants(tiles.lanes * WORD),
+        c_down,
+        _bytes("c_out", WORD),
+        *_constants(steps.chunks),
+        _bytes("a_chunk", size),
+        *_constants(kh),
+        _bytes("a_row", size * dh),
+        *_constants(kw),
+        _bytes(step, size * dw),
+        ahead(tiles, panel_bytes),
+        lines,
+    ]

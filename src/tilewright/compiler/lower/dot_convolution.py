@@ -14,21 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
+from typing import Any
 
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.conv2d_windows import clamped, shared_tiles
-from tilewright.compiler.lower.loops import fill_ahead, finish_tile, share_out
+from tilewright.compiler.lower.loops import finish_tile, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.targets import Resources
-from tilewright.kernels.conv2d_dots import DotConvolution
+from tilewright.kernels.conv2d_dots import DotConvolution, widened
 from tilewright.kernels.convolution import Convolution, Plane, convolution, reach, whole_tiles
-from tilewright.kernels.ports import output_block
+from tilewright.kernels.ports import chunk_count, output_block
 
 
-def _as_it_is(value: tirx.Expr) -> tirx.Expr:
+def as_it_is(value: tirx.Expr) -> tirx.Expr:
+    """Elements as they are multiplied."""
     return value
 
 
@@ -45,71 +48,97 @@ class Dots:
     spec: DotConvolution
     product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
     instruction: str
-    taken: Callable[[tirx.Expr], tirx.Expr] = _as_it_is
+    taken: Callable[[tirx.Expr], tirx.Expr] = as_it_is
     imported: str = ""
 
 
 def accumulated(program: Program, dots: Dots) -> te.Tensor:
     """The stage `accumulator`: sums of products, [n, out chunk, row, column, lane]."""
     conv, settings = convolution(program.workload), program.settings
-    plane = whole_tiles(conv, settings)
+    plane, spec = whole_tiles(conv, settings), dots.spec
     lanes = output_block(program.candidate.forms, settings)
-    weights, terms = program.tensors[conv.weight], dots.spec.terms(settings)
-    block = dots.spec.input_block(conv, program.candidate.forms, settings)
-    source = _source(program, dots, conv, plane, block)
-    inside, slots = -(-conv.group_in // block), block // terms
+    weights, terms = program.tensors[conv.weight], spec.terms(settings)
+    block = spec.input_block(conv, program.candidate.forms, settings)
+    fold = spec.folded(conv, program.candidate.forms, settings)
+    conv = widened(conv, fold)
+    source = _source(program, dots, conv, plane, block, fold)
+    inside, slots = -(-conv.group_in // block), fold * block // terms
     (kh, kw), (sh, sw), (dh, dw) = conv.kernel, conv.strides, conv.dilation
-    axes = program.reduce_axes(in_chunk=inside, ky=kh, kx=kw, slot=slots, term=terms)
+    axes = program.reduce_axes(in_chunk=inside, ky=kh, kx=kw // fold, slot=slots, term=terms)
     chunk, ky, kx, slot, term = (axis.var for axis in axes)
 
     def compute(n, o, y, x, lane):
         first = chunk
         if conv.groups > 1:
             first = tirx.floordiv(o * lanes, conv.group_out) * inside + chunk
-        value = source(n, first, y * sh + ky * dh, x * sw + kx * dw, slot * terms + term)
-        place = ((chunk * kh + ky) * kw + kx) * slots + slot
+        column = x * sw + kx * (fold * dw)
+        value = source(n, first, y * sh + ky * dh, column, slot * terms + term)
+        place = ((chunk * kh + ky) * (kw // fold) + kx) * slots + slot
         return te.sum(dots.product(value, weights(o, place, lane, term)), axis=axes)
 
-    shape = (conv.batch, conv.out_channels // lanes, *plane, lanes)
+    shape = (conv.batch, chunk_count(conv.out_channels, lanes, conv.groups), *plane, lanes)
     return program.compute(shape, compute, "accumulator")
 
 
-def _source(program: Program, dots: Dots, conv: Convolution, plane: Plane, block: int):
+def _source(
+    program: Program, dots: Dots, conv: Convolution, plane: Plane, block: int, fold: int
+) -> Callable[..., tirx.Expr]:
     """A function from (n, chunk, row, column, lane) to an element: of a copy with its border of
-    zeros, or of the data itself with the surplus clamped to the last row and column."""
+    zeros, or of the data itself with the surplus clamped to the last row and column. In a copy for
+    `fold` taps, lanes go on with those of the next columns."""
     if not dots.spec.copied(conv, program.candidate.forms, program.settings):
-        data = clamped(program, conv, plane)
+        beyond = dots.spec.overruns(conv, program.candidate.forms, program.settings)
+        data = program.operand(conv.data) if beyond else clamped(program, conv, plane)
         return lambda n, chunk, y, x, lane: dots.taken(data.read([n, chunk * block + lane, y, x]))
     data = program.operand(conv.data)
     rows, columns = reach(conv, plane)
     top, left = conv.padding[:2]
     n, c, h, w = data.type.shape
+    together = gcd(c, block)
 
     def compute(n, chunk, y, x, lane):
         channel = chunk * block + lane
         guards = []
         if conv.padded or rows > h or columns > w:
             guards += [y >= top, y < h + top, x >= left, x < w + left]
-        if c % block:
-            guards.append(channel < c)
+        if c % block:  # the same for all that lie in a vector
+            guards.append(chunk * block + tirx.floordiv(lane, together) * together < c)
         value = dots.taken(data.read([n, channel, y - top, x - left]))
         if not guards:
             return value
         return tirx.if_then_else(tirx.all(*guards), value, tirx.const(0, value.ty.dtype))
 
-    return program.compute((n, -(-c // block), rows, columns, block), compute, "copy")
+    chunks = -(-c // block)
+    if fold == 1:
+        return program.compute((n, chunks, rows, columns, block), compute, "copy")
+
+    def flat(n, chunk, y, place):
+        return compute(n, chunk, y, *program.simplify.split(place, block))
+
+    copy = program.compute((n, chunks, rows, columns * block), flat, "copy")
+    return lambda n, chunk, y, x, lane: copy(n, chunk, y, x * block + lane)
+
+
+def filled(schedule: Schedule, channels: int, block: int, threads: int) -> None:
+    """Spread the copy of the input over threads, as many lanes in a vector as are channels or
+    none."""
+    *outer, lane = schedule.get_loops(schedule.get_sblock("copy"))
+    share_out(schedule, outer[:3], threads)
+    together = gcd(channels, block)
+    if int(schedule.get(lane).extent) > together:
+        lane = schedule.split(lane, [None, together])[1]
+    if together > 1:
+        schedule.vectorize(lane)
 
 
 def scheduled(program: Program, dots: Dots, resources: Resources) -> Schedule:
     """The schedule of a program whose anchor is set."""
     conv, settings = convolution(program.workload), program.settings
-    lanes = output_block(program.candidate.forms, settings)
-    if program.result_form == PLAIN:  # which would be computed lane by lane
-        last = len(program.workload.types) - 1
-        program.values[last] = program.kept(program.operand(last), blocked(lanes), "epilogue")
+    with_epilogue(program, output_block(program.candidate.forms, settings))
     schedule = program.schedule()
     if dots.spec.copied(conv, program.candidate.forms, settings):
-        fill_ahead(schedule, "copy", resources.threads)
+        block = dots.spec.input_block(conv, program.candidate.forms, settings)
+        filled(schedule, conv.in_channels, block, resources.threads)
     anchor = schedule.get_sblock("accumulator")
     n, o, y, x, lane, chunk, ky, kx, slot, term = schedule.get_loops(anchor)
     o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
@@ -124,13 +153,7 @@ def scheduled(program: Program, dots: Dots, resources: Resources) -> Schedule:
         schedule.annotate(parallel, "pragma_import_llvm", dots.imported)
     for loop in tile:
         schedule.unroll(loop)
-    home = serial[0] if serial else parallel
-    if program.result_form == PLAIN:
-        epilogue = schedule.get_sblock("epilogue")
-        schedule.reverse_compute_at(epilogue, home, preserve_unit_loops=True)
-        schedule.set_scope(epilogue, 0, "local")
-        schedule.vectorize(schedule.get_loops(epilogue)[-1])
-    finish_tile(schedule, anchor, home, vectors=program.result_form != PLAIN)
+    finished(program, schedule, serial[0] if serial else parallel)
     if not dots.instruction:
         schedule.vectorize(lane)
         schedule.decompose_reduction(anchor, chunk)
@@ -139,3 +162,27 @@ def scheduled(program: Program, dots: Dots, resources: Resources) -> Schedule:
     schedule.vectorize(schedule.get_loops(start)[-1])
     schedule.tensorize(lane, dots.instruction)
     return schedule
+
+
+def with_epilogue(program: Program, lanes: int) -> None:
+    """Compute a plain result in blocks first, where they divide it: it would be computed lane by
+    lane."""
+    if _in_blocks_first(program, lanes):
+        last = len(program.workload.types) - 1
+        program.values[last] = program.kept(program.operand(last), blocked(lanes), "epilogue")
+
+
+def _in_blocks_first(program: Program, lanes: int) -> bool:
+    whole = convolution(program.workload).out_channels % lanes == 0
+    return program.result_form == PLAIN and whole
+
+
+def finished(program: Program, schedule: Schedule, home: Any) -> None:
+    """The results of a tile behind its sums, within the loop `home`."""
+    plain = program.result_form == PLAIN
+    if _in_blocks_first(program, output_block(program.candidate.forms, program.settings)):
+        epilogue = schedule.get_sblock("epilogue")
+        schedule.reverse_compute_at(epilogue, home, preserve_unit_loops=True)
+        schedule.set_scope(epilogue, 0, "local")
+        schedule.vectorize(schedule.get_loops(epilogue)[-1])
+    finish_tile(schedule, schedule.get_sblock("accumulator"), home, vectors=not plain)

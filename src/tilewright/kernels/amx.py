@@ -1,0 +1,73 @@
+"""The tile registers of AMX: what kernels know of them.
+
+    registers 0 to 3   sums: up to 16 lines of 16 words of 32 bits
+    4 and 5            lines of the left matrix, each of 64 bytes at most
+    6 and 7            lines of the right one: as many as the left one's lines have words
+
+An instruction multiplies two registers and adds to a third: 16 × 16 sums of 32 products of
+bfloat16, or of 64 of codes of eight bits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.core.targets import Target
+from tilewright.kernels.base import HALF
+from tilewright.kernels.columns import Floats
+from tilewright.kernels.ports import tile_sizes
+
+HALF_UNIT, CODE_UNIT = "amx-bf16", "amx-int8"
+REGISTERS, ROWS, LINE_BYTES = 8, 16, 64
+SUMS = 4
+"""Registers of sums."""
+SET_UP_CYCLES = 200.0
+"""To set registers up and give them back (62 ns, Xeon of the fourth generation)."""
+_INSTRUCTION_CYCLES = 17.0
+"""Of a product with what it needs loaded beside it: 5 ns at 3.5 GHz, whether 7 or 16 lines are in
+the registers, from the first and the second cache (Xeon of the fourth generation)."""
+_LOAD_SHARE = 0.3
+"""What each load more than one adds to an instruction, of its time."""
+_SUM_CYCLES = 5.0
+"""To store 16 sums, load, round and store them again."""
+
+
+def has_unit(target: Target, name: str) -> bool:
+    """Whether a processor has tiles of a kind."""
+    return any(unit.name == name for unit in target.units)
+
+
+def product_cycles(instructions: Floats, loads: Floats, sums: Floats) -> Floats:
+    """Cycles of so many instructions, each with so many registers loaded, and of what becomes of so
+    many sums."""
+    slower = 1.0 + _LOAD_SHARE * np.maximum(0.0, loads - 1.0)
+    return _INSTRUCTION_CYCLES * slower * instructions + _SUM_CYCLES / ROWS * sums
+
+
+def pixel_counts(extent: int) -> tuple[int, ...]:
+    """Pixels of a row that registers below each other hold. For each number of registers: those
+    with the fewest tiles, as an instruction takes as long for few lines, and if there are not twice
+    as many, those that need none beyond the row."""
+    found = list[int]()
+    fitting = tile_sizes(extent, largest=SUMS * ROWS)
+    for registers in range(1, SUMS + 1):
+        sizes = [size for size in fitting if registers_of(size) == registers]
+        fewest = sorted(sizes, key=lambda size: (-(-extent // size), size))[:1]
+        exact = [size for size in sizes if extent % size == 0 and 2 * size >= fewest[0]]
+        found += [*fewest, *exact[-1:]]
+    return tuple(dict.fromkeys(found)) or (1,)
+
+
+def registers_of(pixels: int) -> int:
+    """Registers that hold so many pixels of a row, as many lines in each; 0 where none do."""
+    registers = -(-pixels // ROWS)
+    return registers if pixels % registers == 0 else 0
+
+
+def line_of(dtype: str, target: Target, precision: str) -> int:
+    """Values of a type in a line of a register, where tiles multiply them in a precision, else
+    0."""
+    if dtype in ("int8", "uint8"):
+        return LINE_BYTES if has_unit(target, CODE_UNIT) else 0
+    halves = precision == HALF and dtype == "float32" and has_unit(target, HALF_UNIT)
+    return LINE_BYTES // 2 if halves else 0
