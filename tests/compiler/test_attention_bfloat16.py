@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.kernels.attention_tasks import attention
-from helpers.kernels.in_halves import HALF, HERE, check, halved, needs_halves
+from helpers.kernels.in_halves import HALF, HERE, best_of, check, halved, needs_halves
 from helpers.kernels.one_kernel import PLACEMENT, step, workload
 from tilewright.compiler.build import rendered
 from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN, Form, stored_in
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
-from tilewright.kernels.spaces import default_candidate
 
 NAME = "attention_bfloat16"
 
@@ -75,8 +74,7 @@ def test_views_of_one_tensor_in_halves():
 @needs_halves
 def test_products_are_the_instruction() -> None:
     task = attention((1, 64, 64), (1, 64, 64), (1, 64, 64), heads=1, scale=0.125)
-    candidate, _ = default_candidate(task, forms(task, True, True), HERE)
-    assert candidate.implementation == NAME
+    candidate = best_of(NAME, task, HERE, forms(task, True, True))
     text = rendered(task, candidate, HERE.target, HERE.resources, "asm")
     assert text.count("vdpbf16ps") >= 16
 
@@ -90,9 +88,8 @@ def test_a_query_that_sees_nothing_and_scores_that_overflow() -> None:
     seen = np.tri(9, dtype=bool)
     seen[4] = False
     q[0, 6] = 3e38
-    candidate, _ = default_candidate(task, (PLAIN,) * 5, HERE)
+    candidate = best_of(NAME, task, HERE, (PLAIN,) * 5)
     found = build_kernel(task, candidate, HERE.target, HERE.resources).run([q, k, v, seen])
-    assert candidate.implementation == NAME
     assert np.isnan(found[0, 4]).all() and np.isfinite(found[0, [0, 1, 2, 3, 5, 7, 8]]).all()
     np.testing.assert_allclose(found[0, 0], v[0, 0], rtol=2**-8)
 

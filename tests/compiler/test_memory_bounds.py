@@ -94,8 +94,9 @@ CASES: dict[str, list[tuple[Workload, tuple[Form, ...]]]] = {
 def test_operands_may_lie_at_the_edge_of_memory(name: str) -> None:
     cases = json.dumps([[task.text, form_texts(forms)] for task, forms in CASES[name]])
     done = subprocess.run(
-        [sys.executable, guarded_memory.__file__],
-        input=cases, capture_output=True, text=True, timeout=600, check=False,
+        [sys.executable, "-m", guarded_memory.__name__],
+        cwd=Path(__file__).parents[1], input=cases,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     lines = done.stdout.splitlines()
     last = lines[-1] if lines else ""

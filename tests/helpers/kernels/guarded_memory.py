@@ -1,8 +1,8 @@
 """Kernels on operands that lie flush against memory that must not be touched.
 
-`python guarded_memory.py` reads workloads with layouts from stdin as JSON and runs candidates of
-each; a read or write outside an operand ends the process with a signal. What runs is told on
-stdout before it runs.
+`python -m helpers.kernels.guarded_memory` reads workloads with layouts from stdin as JSON and runs
+candidates of each; a read or write outside an operand ends the process with a signal. What runs is
+told on stdout before it runs.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tilewright.hardware.device import local_placement
 from tilewright.kernels.halves import half_lanes
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.search_space import knob_space
-from tilewright.kernels.spaces import default_candidate
+from tilewright.kernels.spaces import default_candidate, spaces
 from tilewright.measure.checking import (
     numpy_reference,
     relative_error,
@@ -55,6 +55,12 @@ def check(task: Workload, on: Placement, name: str, forms: tuple[Form, ...], cho
     assert result.dtype == np.float32
     assert error <= spec.error_bound(task) + rounding_of(forms[-1]), str(candidate)
     return candidate
+
+
+def best_of(name: str, task: Workload, on: Placement, forms: tuple[Form, ...]) -> Candidate:
+    """The candidate of an implementation with the least estimate."""
+    guesses = (space.best_guess for space in spaces(task, forms, on) if space.spec.name == name)
+    return next(guess[0] for guess in guesses if guess is not None)
 
 
 def halved(form: Form, yes: bool) -> Form:
