@@ -232,14 +232,14 @@ def test_a_convolution_of_codes_compiles_to_one_loop_of_products() -> None:
 
 
 def test_weights_from_memory_are_fetched_ahead() -> None:
-    forms = (PLAIN,) * 4
+    forms, target = (PLAIN,) * 4, replace(INTEL.target, memory=HERE.target.memory)
     for columns, ahead in ((3072, True), (64, False)):
         task = dense((128,), 768, columns)
         chosen = {"block": 32, "order": "columns", "tile_rows": 32}
         candidate = Candidate(
             implementation="dense_amx", settings=tuple(sorted(chosen.items())), forms=forms
         )
-        text = rendered(task, candidate, INTEL.target, INTEL.resources, "asm")
+        text = rendered(task, candidate, target, INTEL.resources, "asm")
         assert ("prefetcht1" in text) == ahead
 
 
