@@ -91,7 +91,7 @@ def check_codes(task: Workload, place: Placement, name: str, forms: tuple[Form, 
     np.testing.assert_array_equal(result, run_workload(task, arrays), err_msg=str(candidate))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     rows=st.integers(2, 70),
     depth=st.integers(1, 100),
@@ -160,7 +160,7 @@ def task_of(drawn: dict[str, Any]) -> Workload | None:
     return convolution(*(drawn[n] for n in names), **{n: drawn[n] for n in more})
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=18, deadline=None)
 @given(drawn=st.fixed_dictionaries(geometry), halves=st.tuples(st.booleans(), st.booleans()))
 def test_convolutions(drawn: dict[str, Any], halves: tuple[bool, bool]) -> None:
     task, blocks = task_of(drawn), drawn["blocks"]
@@ -171,7 +171,7 @@ def test_convolutions(drawn: dict[str, Any], halves: tuple[bool, bool]) -> None:
     check(task, drawn["place"], "conv2d_amx", forms, drawn["choice"])
 
 
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=18, deadline=None)
 @given(drawn=st.fixed_dictionaries(geometry), dtype=CODES)
 def test_convolutions_of_codes(drawn: dict[str, Any], dtype: str) -> None:
     task, blocks = task_of(drawn), drawn["blocks"]
@@ -192,6 +192,14 @@ def test_rows_that_tiles_do_not_divide(place: Placement, width: int, channels: i
         check(task, place, "conv2d_amx", (line, PLAIN, PLAIN, line), choice)
         forms = (blocked(32), PLAIN, blocked(64))
         check_codes(in_codes(task, "uint8"), place, "conv2d_amx_int8", forms, choice)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_taps_beside_each_other_of_few_channels(place: Placement) -> None:
+    """Also of data that lies in the blocks that are multiplied, and has no border."""
+    task, block = convolution(8, 16, (5, 6), (1, 2)), blocked(8)
+    check(task, place, "conv2d_amx", (halved(block, True), PLAIN, PLAIN, PLAIN), 0)
+    check_codes(in_codes(task, "int8"), place, "conv2d_amx_int8", (block, PLAIN, PLAIN), 0)
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -145,9 +145,11 @@ class AmxConvolution(DotConvolution):
         return in_turn and _beyond(conv, settings) and not super().copied(conv, forms, settings)
 
     def copied(self, conv: Convolution, forms: tuple[Form, ...], settings: Settings) -> bool:
-        """For a border, for blocks, for pixels beyond the last one of a row; and to round."""
+        """For a border, for blocks, for pixels beyond the last one of a row, for taps that are
+        multiplied together; and to round."""
         beyond = _beyond(conv, settings) and not self.overruns(conv, forms, settings)
-        return beyond or super().copied(conv, forms, settings)
+        together = self.folded(conv, forms, settings) > 1
+        return beyond or together or super().copied(conv, forms, settings)
 
     def demand(
         self,
