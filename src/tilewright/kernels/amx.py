@@ -21,8 +21,6 @@ HALF_UNIT, CODE_UNIT = "amx-bf16", "amx-int8"
 REGISTERS, ROWS, LINE_BYTES = 8, 16, 64
 SUMS = 4
 """Registers of sums."""
-SET_UP_CYCLES = 200.0
-"""To set registers up and give them back (62 ns, Xeon of the fourth generation)."""
 _INSTRUCTION_CYCLES = 17.0
 """Of a product with what it needs loaded beside it: 5 ns at 3.5 GHz, whether 7 or 16 lines are in
 the registers, from the first and the second cache (Xeon of the fourth generation)."""

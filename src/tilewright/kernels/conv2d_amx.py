@@ -1,10 +1,12 @@
 """Convolutions in tile registers: of singles with products of bfloat16, and of codes.
 
-data     [n, channels/32, rows, columns, 32] of bfloat16, /64 of codes: a pixel's block is a
-         line of a register; copied into such where it lies otherwise or needs a border
-weights  [out/bo, slot, bo, 2 or 4], as of the convolutions by dot products: 16 slots are a
-         register of the right matrix as they lie
-sums     up to four registers of up to 16 pixels of a row and 16 channels
+    data     [n, channels/32, rows, columns, 32] of bfloat16, /64 of codes: a pixel's block is a
+             line of a register; copied into such where it lies otherwise or needs a border
+    weights  [out/bo, slot, bo, 2 or 4], as of the convolutions by dot products: 16 slots are a
+             register of the right matrix as they lie
+    sums     up to four registers of up to 16 pixels of a row and 16 channels
+
+Few channels leave room in a line, which taps beside each other fill.
 """
 
 from __future__ import annotations
