@@ -115,15 +115,21 @@ def _rewritten(function: Any) -> Any:
     return function.with_body(structural_mutate(function.body, (tirx.For, visit)))
 
 
+def tile_number(tiles: Sequence[Tile]) -> Any:
+    """The number of a panel's tile, by the loops over them, outermost first."""
+    found = tirx.const(0, "int32")
+    for variable, count in tiles:
+        found = found * count + tirx.floormod(variable, count)
+    return found
+
+
 def _fetches(body: Any, weights: Any, distance: int, tiles: Sequence[Tile]) -> list[Any]:
     """Instructions for a tile's share of the lines that `body` reads of `weights`."""
     loops, indices = _reading(body, weights)
     element_bytes = tvm.DataType(str(weights.dtype)).bits // 8
     run, jumps = _runs(weights, loops, indices)
     lines_of_run = -(-run * element_bytes // _LINE_BYTES)
-    tile, count_of_tiles = tirx.const(0, "int32"), prod(count for _, count in tiles)
-    for variable, count in tiles:
-        tile = tile * count + tirx.floormod(variable, count)
+    tile, count_of_tiles = tile_number(tiles), prod(count for _, count in tiles)
     lines = lines_of_run * prod(count for _, count in jumps)
     share, together = -(-lines // count_of_tiles), max(1, count_of_tiles // lines)
     first = [_at(index, dict.fromkeys(loops, _ZERO)) for index in indices]

@@ -11,7 +11,6 @@ of its schedule; `with_tiles` turns them into calls right before compiling.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import tvm
@@ -19,7 +18,7 @@ from tvm import tirx
 from tvm.ir import Call, StringImm
 from tvm_ffi import structural_mutate
 
-from tilewright.compiler.prefetch import TILE, Tile
+from tilewright.compiler.prefetch import TILE, Tile, tile_number
 
 SET_UP = "tilewright.set_up"
 LEFT_OUT = "tilewright.left_out"
@@ -58,14 +57,6 @@ def _rewritten(function: Any) -> Any:
     def number(call: Any, mutator: Any) -> Any:
         if not any(isinstance(a, StringImm) and a.value == TILE_NUMBER for a in call.args):
             return mutator.default_mutate(call)
-        return _number(tiles)
+        return tile_number(tiles)
 
     return function.with_body(structural_mutate(function.body, [(tirx.For, visit), (Call, number)]))
-
-
-def _number(tiles: Sequence[Tile]) -> Any:
-    """Of a tile, as `prefetch` counts them."""
-    found = tirx.const(0, "int32")
-    for variable, count in tiles:
-        found = found * count + tirx.floormod(variable, count)
-    return found

@@ -96,7 +96,8 @@ def test_charts_are_well_formed_for_any_numbers(rows: list[tuple[float, float, f
     ]
     for drawn in (roof_of(*tasks), shares_chart(tasks)):
         if drawn is not None:
-            json.dumps(drawn.specification(), allow_nan=False)
+            written = json.dumps(drawn.specification(), allow_nan=False)
+            assert json.loads(written) == drawn.specification()
 
 
 def test_shares_put_small_tasks_and_the_rest_together() -> None:
