@@ -6,23 +6,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.core.display import Displayed
+from tilewright.core.records import NetworkCheck
 
 LESS, EQUAL, MORE = "less", "equal", "more"
 """How a peer's error is beside ours."""
 _ROUNDING = 1e-4
 """Errors up to it are those of rounding in single precision, whatever the order of sums."""
-_ALIKE = 1.1
-"""Errors are equal that differ by this factor at most: those of rounding differ between inputs."""
+_ALIKE_DB = 0.5
+"""Noise is equal that differs by this at most: that of one network differs so between inputs."""
 
 
-def beside_ours(theirs: float | None, ours: float | None) -> str:
-    """How a peer's largest error, relative to the largest value, is beside ours; empty where one
-    is not known."""
-    if theirs is None or ours is None:
+def beside_ours(theirs: NetworkCheck, ours: NetworkCheck) -> str:
+    """How the noise of a peer's results is beside that of ours; empty where one is not known.
+
+    Powers are compared, not largest elements: of a thousand errors of rounding the largest is one
+    that was drawn, and differs by a tenth or more between inputs where the power hardly does.
+    """
+    if theirs.sqnr_db is None or ours.sqnr_db is None:
         return ""
-    if max(theirs, ours) <= _ROUNDING or theirs / _ALIKE <= ours <= theirs * _ALIKE:
+    if max(theirs.max_rel_error, ours.max_rel_error) <= _ROUNDING:
         return EQUAL
-    return MORE if theirs > ours else LESS
+    if abs(theirs.sqnr_db - ours.sqnr_db) <= _ALIKE_DB:
+        return EQUAL
+    return MORE if theirs.sqnr_db < ours.sqnr_db else LESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,8 @@ from tilewright.store.known_candidates import SettingsName, choose_plan
 _OURS = "tilewright"
 _USUAL = {CUDA: ("onnxruntime", "torch", "torch_compiled", "jax", "tensorrt")}
 _OTHERWISE = ("onnxruntime", "openvino", "torch")
+_JUDGED_ON = 8
+"""Drawn inputs on which noise is compared: on single ones it is up to a decibel more or less."""
 
 
 _UNCHECKED = NetworkCheck(max_abs_error=inf, max_rel_error=inf)
@@ -136,12 +138,12 @@ class Comparer:
             ]
 
     def _judged(self, network: PreparedNetwork, options: ModelOptions) -> list[dict[str, Array]]:
-        """The inputs on which outputs are compared, those that `optimize` judges on; the first one
-        is also timed."""
+        """The inputs on which outputs are compared, those of people that `optimize` judges on or
+        drawn ones; the first one is also timed."""
         graph = network.model.graph
         if network.precision == ModelOptions().precision:
             return [random_inputs(graph, self.seed)]
-        inputs = noise_inputs(graph, options.calibration, self.seed)
+        inputs = noise_inputs(graph, options.calibration, self.seed, judged=_JUDGED_ON)
         return [dict(each) for each in inputs.judged]
 
     def _loaded(
@@ -262,7 +264,7 @@ class Comparer:
             default_precision=started.default,
             mode=started.mode,
             peer_rel_error=started.check.max_rel_error,
-            peer_error=beside_ours(started.check.max_rel_error, check.max_rel_error),
+            peer_error=beside_ours(started.check, check),
             sqnr_db=check.sqnr_db,
             peer_sqnr_db=started.check.sqnr_db,
         )

@@ -37,23 +37,25 @@ class NoiseInputs:
 
 
 def noise_inputs(
-    graph: Graph, calibration: Text | None, seed: int, fitted: tuple[int, int] = (_FITTED, _MOST)
+    graph: Graph,
+    calibration: Text | None,
+    seed: int,
+    fitted: tuple[int, int] = (_FITTED, _MOST),
+    judged: int = _JUDGED,
 ) -> NoiseInputs:
     """Those of a file, every other one for each purpose, else drawn ones. `fitted` is how many are
-    drawn to fit, and how many of a file do at most.
+    drawn to fit, and how many of a file do at most; `judged` how many are drawn to judge.
 
     Raises UsageError where a file does not have the network's inputs: other names, shapes or types,
     numbers that are not finite, all the same or all denormal, indices that are outside a table.
     """
     if calibration is None:
-        drawn = [random_inputs(graph, seed + place) for place in range(_JUDGED + fitted[0])]
-        return NoiseInputs(
-            fitted=tuple(drawn[_JUDGED:]), judged=tuple(drawn[:_JUDGED]), given=False
-        )
+        drawn = [random_inputs(graph, seed + place) for place in range(judged + fitted[0])]
+        return NoiseInputs(fitted=tuple(drawn[judged:]), judged=tuple(drawn[:judged]), given=False)
     path = path_of(calibration, "calibration")
     samples = _samples(graph, _arrays(path), path)
-    judged = samples[1::2] or samples
-    return NoiseInputs(fitted=samples[0::2][: fitted[1]], judged=judged[:_MOST], given=True)
+    others = samples[1::2] or samples
+    return NoiseInputs(fitted=samples[0::2][: fitted[1]], judged=others[:_MOST], given=True)
 
 
 def _arrays(path: Path) -> dict[str, Array]:

@@ -16,6 +16,7 @@ from helpers.networks.tiny_networks import quantized_resnet
 from tilewright.core.comparisons import CompareResult, CompareRow, beside_ours
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import Event, Note
+from tilewright.core.records import NetworkCheck
 from tilewright.deploy import comparing
 from tilewright.deploy.comparing import Comparer, checked_peers
 from tilewright.models import ModelOptions
@@ -242,21 +243,22 @@ def test_errors_of_peers_are_told_beside_ours(
 @pytest.mark.parametrize(
     ("theirs", "ours", "told"),
     [
-        (0.0, 9e-5, "equal"),
-        (2e-4, 0.0, "more"),
-        (1.09e-2, 1e-2, "equal"),
-        (1e-2, 1.09e-2, "equal"),
-        (1.2e-2, 1e-2, "more"),
-        (1e-2, 1.2e-2, "less"),
-        (float("inf"), 1e-2, "more"),
-        (None, 1e-2, ""),
-        (1e-2, None, ""),
+        ((0.0, 300.0), (9e-5, 85.0), "equal"),
+        ((2e-4, 80.0), (0.0, 300.0), "more"),
+        ((2e-2, 48.4), (1e-2, 48.8), "equal"),
+        ((1e-2, 48.8), (2e-2, 48.4), "equal"),
+        ((1e-2, 48.2), (2e-2, 48.8), "more"),
+        ((2e-2, 48.8), (1e-2, 48.2), "less"),
+        ((float("inf"), -300.0), (1e-2, 40.0), "more"),
+        ((1e-2, None), (1e-2, 40.0), ""),
+        ((1e-2, 40.0), (1e-2, None), ""),
     ],
 )
-def test_errors_that_rounding_explains_are_equal(
-    theirs: float | None, ours: float | None, told: str
+def test_noise_that_is_alike_is_equal_whatever_single_elements_are(
+    theirs: tuple[float, float | None], ours: tuple[float, float | None], told: str
 ) -> None:
-    assert beside_ours(theirs, ours) == told
+    both = (NetworkCheck(max_abs_error=e, max_rel_error=e, sqnr_db=db) for e, db in (theirs, ours))
+    assert beside_ours(*both) == told
 
 
 def test_a_model_on_codes_is_marked_so(

@@ -47,6 +47,7 @@ def test_drawn_inputs_are_others_for_judging() -> None:
     found = noise_inputs(GRAPH, None, 3)
     every = [each["x0"].tobytes() for each in (*found.fitted, *found.judged)]
     assert not found.given and len(set(every)) == 4
+    assert len(noise_inputs(GRAPH, None, 3, judged=8).judged) == 8
 
 
 @pytest.mark.parametrize(
