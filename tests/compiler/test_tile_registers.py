@@ -264,6 +264,20 @@ def test_tiles_are_what_computes_by_default_where_they_may() -> None:
     assert default_candidate(task, (PLAIN,) * 4, single)[0].implementation != "conv2d_amx"
 
 
+@pytest.mark.parametrize(
+    ("task", "order"),
+    [
+        (convolution(256, 512, (128, 128), (1, 1), strides=(2, 2)), "rows"),
+        (convolution(512, 2048, (16, 16), (1, 1)), "channels"),
+    ],
+)
+def test_what_the_second_cache_does_not_keep_is_swept_over_once(task: Workload, order: str) -> None:
+    """The first has an image of eight megabytes and weights of a quarter of one."""
+    forms = halved(blocked(32), True), PLAIN, PLAIN, halved(blocked(32), True)
+    chosen, _ = default_candidate(task, forms, INTEL)
+    assert chosen.implementation == "conv2d_amx" and dict(chosen.settings)["order"] == order
+
+
 def test_dot_products_beside_tiles_are_slow() -> None:
     def rate(cpu: str) -> int:
         return parse_target(f"llvm -mcpu={cpu}", 2).target.operations_per_cycle(HALF, tiles=False)

@@ -35,7 +35,7 @@ from tilewright.kernels.amx import (
 )
 from tilewright.kernels.base import HALF, Knob
 from tilewright.kernels.codes import QUAD
-from tilewright.kernels.columns import Bools, column
+from tilewright.kernels.columns import Bools, Floats, chosen, column
 from tilewright.kernels.conv2d_bfloat16 import Bfloat16Convolution
 from tilewright.kernels.conv2d_dots import DotConvolution, widened
 from tilewright.kernels.conv2d_int8 import Int8Convolution
@@ -58,6 +58,10 @@ from tilewright.kernels.ports import (
 _SMALLEST, _FEW = 4, 8
 """Channels of the smallest block, a word of codes or two of halves, and of the largest one whose
 taps are multiplied together."""
+
+
+_KEPT = 0.6
+"""The share of the second cache that what is swept over may take."""
 
 
 class AmxConvolution(DotConvolution):
@@ -179,11 +183,12 @@ class AmxConvolution(DotConvolution):
         saved = weights.bytes - weights.elements * self.width
         loads = 1.0 / down + ROWS / (out * lanes)
         cycles = product_cycles(instructions, loads, sums)
+        again = self._swept_again(conv, target, settings, (read, weights.elements * self.width))
         return Demand(
             pieces=conv.batch * tiles_h * chunks / out,
             operations=instructions * each,
             per_cycle=instructions * each / cycles,
-            traffic={"L3": workload.bytes - saved + copy_bytes},
+            traffic={"L3": workload.bytes - saved + copy_bytes + again},
             launches=1.0 + moves,
             details={
                 "accumulators": down * out * lanes / ROWS,
@@ -192,6 +197,29 @@ class AmxConvolution(DotConvolution):
                 "weight_tile_bytes": conv.summed * out * lanes,
             },
         )
+
+    def _swept_again(
+        self,
+        conv: Convolution,
+        target: Target,
+        settings: Sequence[Settings],
+        sizes: tuple[float, float],
+    ) -> Floats:
+        """Bytes of data and of weights that come again: each few channels sweep over an image, or
+        each few rows over the weights, and the second cache keeps only so much."""
+        tiles_h, tiles_w, _ = plane_tiles(conv, settings)
+        by_rows = chosen(settings, "order", "rows")
+        across = column(settings, "tile_out") * column(settings, "lanes")
+        pixels = tiles_h * (tiles_w if conv.out_height == 1 else 1.0)
+        sweeps = (
+            np.where(by_rows, 1.0, np.ceil(conv.group_out / across)),
+            conv.batch * np.where(by_rows, pixels, 1.0),
+        )
+        rows_read = min(1.0, conv.kernel[0] / conv.strides[0])
+        of_image = sizes[0] * rows_read / (conv.batch * conv.groups)
+        kept = _KEPT * target.cache_bytes(2)
+        data = (sweeps[0] - 1.0) * sizes[0] * rows_read if of_image > kept else 0.0
+        return data + ((sweeps[1] - 1.0) * sizes[1] if sizes[1] > kept else 0.0)
 
     def _steps(self, conv: Convolution, forms: tuple[Form, ...], settings: Settings) -> int:
         """Products that a register of sums adds up."""
