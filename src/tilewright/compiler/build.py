@@ -28,12 +28,15 @@ from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Workspaces
+from tilewright.kernels.in_place import overwritable
 
 NAME = "tilewright"
 GENERATION = 2
 """Raised when the same scheduled kernel is compiled to other code; what was measured of it before
 then does not count any more. The first one had TVM's own passes."""
 _BASE = "s_tir"
+_APART = "tirx.noalias"
+"""Whether LLVM may take it that no two arguments share memory."""
 _LEAVE_ALONE = "disable_lower_builtin"
 _STACK_BYTES = 8192
 """Four times the largest register file; threads have megabytes of stack."""
@@ -135,7 +138,10 @@ def kernel_module(
     workload: Workload, candidate: Candidate, target: Target, resources: Resources
 ) -> tvm.IRModule:
     """The scheduled module; its only function is called `main`."""
-    return lowered(workload, candidate, target, resources)[1].mod
+    module = lowered(workload, candidate, target, resources)[1].mod
+    if overwritable(workload, candidate):
+        module["main"] = module["main"].with_attr(_APART, False)
+    return module
 
 
 def kernel_hash_of(function: tirx.PrimFunc) -> str:

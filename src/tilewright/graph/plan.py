@@ -81,12 +81,14 @@ class PlannedTensor:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCall(TaskCall):
     """A kernel's call: what computes it, in which lane, and what it waits for. `constants` names
-    the packed constant of each operand that is one, by argument index."""
+    the packed constant of each operand that is one, by argument index; the result may be written
+    over the operands that are `overwritable`, which are read at each place before."""
 
     candidate: Candidate
     lane: str = MAIN
     after: tuple[str, ...] = ()
     constants: Mapping[int, str] = field(default_factory=dict[int, str])
+    overwritable: tuple[int, ...] = ()
 
     @property
     def task(self) -> TaskKey:
@@ -154,10 +156,48 @@ class NetworkPlan:
         return touched
 
     @cached_property
+    def overwritten(self) -> dict[str, str]:
+        """For each tensor whose memory is that of another one which nobody needs any more, that
+        one: the first of those that are written over each other."""
+        found: dict[str, str] = {}
+        for number, call in enumerate(self.calls):
+            for index in call.overwritable:
+                old = call.inputs[index]
+                if index not in call.constants and self._is_over(old, call.output, number):
+                    root = self.tensors[old].root
+                    found[call.output] = found.get(root, root)
+                    break
+        return found
+
+    def _is_over(self, old: str, new: str, number: int) -> bool:
+        """Whether both tensors are all that their memory holds, nobody touches the old one after
+        call `number` began, and nobody the new one before it ended."""
+        places = self.tensors[old], self.tensors[new]
+        roots = [self.touched.get(place.root) for place in places]
+        if None in roots or places[0].root == places[1].root or places[1].root != new:
+            return False
+        whole = places[0].offset_bytes == 0 and places[0].device == places[1].device
+        sizes = {tensor.bytes for tensor in (*places, self.tensors[places[0].root])}
+        before, after = (calls & ~(1 << number) for calls in roots if calls is not None)
+        ended = before & ~self.earlier[number] == 0
+        return whole and len(sizes) == 1 and ended and self._all_behind(number, after)
+
+    def _all_behind(self, number: int, calls: int) -> bool:
+        """Whether a call has ended when any of these begin."""
+        later = (n for n in range(len(self.calls)) if calls >> n & 1)
+        return all(self.earlier[n] >> number & 1 for n in later)
+
+    @cached_property
     def memory(self) -> dict[str, MemoryPlan]:
         """The arena of each device: where all tensors lie that are neither input nor output."""
         devices = {lane.device for lane in self.lanes.values()}
-        return {device: plan_memory(self._buffers(device), self.earlier) for device in devices}
+        return {device: self._placed(device) for device in devices}
+
+    def _placed(self, device: str) -> MemoryPlan:
+        found = plan_memory(self._buffers(device), self.earlier)
+        there = {new: old for new, old in self.overwritten.items() if old in found.offsets}
+        shared = {new: found.offsets[old] for new, old in there.items()}
+        return replace(found, offsets=found.offsets | shared)
 
     def memory_with(self, device: str, more: Sequence[Buffer]) -> MemoryPlan:
         """The arena of a device with more buffers, placed around the tensors that lie there."""
@@ -166,9 +206,13 @@ class NetworkPlan:
         return plan_memory(more, self.earlier, known)
 
     def _buffers(self, device: str) -> list[Buffer]:
+        using: dict[str, int] = {}
+        for root, calls in self.touched.items():
+            home = self.overwritten.get(root, root)
+            using[home] = using.get(home, 0) | calls
         return [
             Buffer(name=root, bytes=self.tensors[root].bytes, calls=calls)
-            for root, calls in self.touched.items()
+            for root, calls in using.items()
             if self.tensors[root].device == device
         ]
 

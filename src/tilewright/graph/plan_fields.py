@@ -76,6 +76,7 @@ class _Call(_Struct, frozen=True):
     lane: str = MAIN
     after: tuple[str, ...] = ()
     constants: dict[str, str] = {}
+    overwritable: tuple[_Index, ...] = ()
 
 
 class _Constant(_Struct, frozen=True):
@@ -164,6 +165,7 @@ def _read(written: _Plan) -> NetworkPlan:
             lane=call.lane,
             after=call.after,
             constants={int(index): name for index, name in call.constants.items()},
+            overwritable=call.overwritable,
         )
         for call in written.calls
     )
@@ -224,6 +226,7 @@ def _call(call: PlannedCall, kernel: int) -> _Call:
         lane=call.lane,
         after=call.after,
         constants={str(index): name for index, name in call.constants.items()},
+        overwritable=call.overwritable,
     )
 
 

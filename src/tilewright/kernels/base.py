@@ -182,6 +182,14 @@ class TakesHalves(Protocol):
 
 
 @runtime_checkable
+class ReadsBeforeWriting(Protocol):
+    """An implementation that writes each element of the result once, and then has read what it
+    needs of operands at that place: the result may lie where such an operand lay."""
+
+    reads_before_writing: bool
+
+
+@runtime_checkable
 class Coarse(Protocol):
     """An implementation that multiplies in a coarser element type than that of its operands.
 

@@ -218,8 +218,8 @@ class AmxConvolution(DotConvolution):
         rows_read = min(1.0, conv.kernel[0] / conv.strides[0])
         of_image = sizes[0] * rows_read / (conv.batch * conv.groups)
         kept = _KEPT * target.cache_bytes(2)
-        data = (sweeps[0] - 1.0) * sizes[0] * rows_read if of_image > kept else 0.0
-        return data + ((sweeps[1] - 1.0) * sizes[1] if sizes[1] > kept else 0.0)
+        data = (sweeps[0] - 1.0) * (sizes[0] * rows_read if of_image > kept else 0.0)
+        return data + (sweeps[1] - 1.0) * (sizes[1] if sizes[1] > kept else 0.0)
 
     def _steps(self, conv: Convolution, forms: tuple[Form, ...], settings: Settings) -> int:
         """Products that a register of sums adds up."""

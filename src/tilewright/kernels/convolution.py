@@ -180,6 +180,7 @@ class TiledConvolution(TiledProduct):
     """What the specs of convolutions have in common."""
 
     anchors = frozenset({"conv2d"})
+    reads_before_writing = True
 
     def operands(self, workload: Workload) -> Convolution:
         """The geometry of the convolution."""

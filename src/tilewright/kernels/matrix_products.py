@@ -139,6 +139,7 @@ class PackedDense(_InBlocks, TiledProduct):
 
     name = "dense_packed"
     anchors = frozenset({"dense"})
+    reads_before_writing = True
 
     def operands(self, workload: Workload) -> MatrixProduct:
         """The extents of the product."""

@@ -25,6 +25,7 @@ from tilewright.graph.plan import (
 )
 from tilewright.graph.tasks import TaskKey
 from tilewright.graph.workload import Workload
+from tilewright.kernels.in_place import overwritable
 from tilewright.kernels.registry import implementation, packed_type
 from tilewright.kernels.spaces import default_candidate
 
@@ -172,13 +173,18 @@ def _tensors(
 def _packed_all(
     calls: Sequence[PlannedCall],
 ) -> tuple[tuple[PlannedCall, ...], tuple[PackedConstant, ...]]:
-    """The calls with the names of their packed constants, and these, in order of first use."""
+    """The calls with what their candidates decide: the names of packed constants, and what the
+    result may overwrite; and these constants, in order of first use."""
     packed = [{index: _packed(call, index) for index in call.constants} for call in calls]
     stored: dict[str, PackedConstant] = {}
     for entry in chain.from_iterable(entries.values() for entries in packed):
         stored.setdefault(entry.name, entry)
     named = tuple(
-        replace(call, constants={index: entry.name for index, entry in entries.items()})
+        replace(
+            call,
+            constants={index: entry.name for index, entry in entries.items()},
+            overwritable=overwritable(call.workload, call.candidate),
+        )
         for call, entries in zip(calls, packed, strict=True)
     )
     return named, tuple(stored.values())

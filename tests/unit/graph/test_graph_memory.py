@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.networks.graph_arrangement import LANE, arranged
+from helpers.networks.graph_builder import Builder
 from tilewright.graph.plan import (
     ALIGNMENT_BYTES,
     Buffer,
     MemoryPlan,
+    NetworkPlan,
     aligned,
     plan_memory,
 )
@@ -157,3 +161,57 @@ def test_more_buffers_are_placed_around_those_that_lie_there(items: Schedule, co
         for other in items.buffers[:index]:
             if one.calls & other.calls:
                 assert apart(plan, one, other)
+
+
+def with_shortcuts(*, read_again: bool = False, handed_out: bool = False) -> NetworkPlan:
+    """x = conv(input); y = x + conv(conv(x)); z = y + conv(conv(y)); and a convolution of z, where
+    kernels read what they add before they write. `read_again`: the last one adds x, too.
+    `handed_out`: x is a result."""
+    b = Builder()
+    x = b.conv(b.input(1, 8, 6, 6), 8)
+    y = b.add("add", b.conv(b.conv(x, 8), 8), x)
+    z = b.add("add", b.conv(b.conv(y, 8), 8), y)
+    last = b.conv(z, 8)
+    outputs = [b.add("add", last, x) if read_again else last, *([x] if handed_out else [])]
+    plan = arranged(b.graph(*outputs))
+    calls = [replace(call, overwritable=tuple(range(2, len(call.inputs)))) for call in plan.calls]
+    assert [len(call.inputs) for call in calls][:5] == [2, 2, 3, 2, 3]
+    return replace(plan, calls=tuple(calls))
+
+
+def shortcuts(plan: NetworkPlan) -> tuple[str, str, str]:
+    """x, y and z."""
+    return plan.calls[0].output, plan.calls[2].output, plan.calls[4].output
+
+
+def test_results_are_written_over_what_nobody_reads_again() -> None:
+    plan = with_shortcuts()
+    x, y, z = shortcuts(plan)
+    memory = plan.memory[LANE.device]
+    assert plan.overwritten == {y: x, z: x}
+    assert memory.offsets[x] == memory.offsets[y] == memory.offsets[z]
+    assert memory.arena_bytes == 2 * plan.tensors[x].bytes
+    assert plan.memory_with(LANE.device, []).arena_bytes == memory.arena_bytes
+
+
+@pytest.mark.parametrize("kept", [{"read_again": True}, {"handed_out": True}])
+def test_what_is_read_again_or_handed_out_is_not_overwritten(kept: dict[str, bool]) -> None:
+    plan = with_shortcuts(**kept)
+    _, y, z = shortcuts(plan)
+    assert plan.overwritten == {z: y}
+
+
+def test_an_operand_is_not_overwritten_while_another_lane_may_read_it() -> None:
+    plan = with_shortcuts()
+    x, y, z = shortcuts(plan)
+    first, second, third, *rest = plan.calls
+    beside = replace(second, name="beside", output="beside", lane="other", after=(first.name,))
+    both = replace(
+        plan,
+        tensors={**plan.tensors, "beside": replace(plan.tensors[y], root="beside")},
+        lanes={**plan.lanes, "other": LANE},
+        calls=(first, beside, second, third, *rest),
+    )
+    assert both.overwritten == {z: y}
+    waiting = replace(third, after=("beside",))
+    assert replace(both, calls=(first, beside, second, waiting, *rest)).overwritten == {y: x, z: x}
