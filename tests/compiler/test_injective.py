@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 
 from helpers.kernels.one_kernel import PLACEMENT, random_arrays, run_kernel, step, workload
 from tilewright.compiler.build import kernel_module, rendered
+from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.workload import Workload
+from tilewright.hardware.device import local_placement
 from tilewright.measure.targeting import placement_of
 
+HERE = local_placement()
 FORMS = [PLAIN, blocked(2), blocked(4), blocked(8)]
 
 
@@ -98,5 +101,26 @@ def test_codes_are_made_in_vectors() -> None:
     settings, forms = (("vector", 16),), (PLAIN,) * 3
     candidate = Candidate(implementation="injective", settings=settings, forms=forms)
     text = rendered(task, candidate, on.target, on.resources, "asm")
-    assert "vrndscaleps" in text
+    assert "vcvtps2dq" in text
+    assert "vrndscaleps" not in text, "the conversion rounds"
     assert "vpextrb" not in text
+
+
+@pytest.mark.parametrize(("dtype", "low", "high"), [("uint8", 0, 255), ("int8", -7, 127)])
+def test_codes_are_the_nearest_within_limits(dtype: str, low: int, high: int) -> None:
+    """Ties go to even codes, and what no integer holds to the limits."""
+    task = workload(
+        [(1 << 12,)], step("round", 0), step("clip", 1, minimum=float(low), maximum=float(high)),
+        step("cast", 2, dtype=dtype),
+    )  # fmt: skip
+    halves = np.arange(-600, 600) / 2
+    beyond = [1e10, -1e10, 3e38, -3e38, np.inf, -np.inf, 2.0**31, -(2.0**31), 0.49999997, -0.0]
+    drawn = np.random.default_rng(0).uniform(-300, 300, task.arguments[0].type.elements)
+    x = drawn.astype(np.float32)
+    x[: len(halves)] = halves
+    x[-len(beyond) :] = beyond
+    candidate = Candidate(
+        implementation="injective", settings=(("vector", 16),), forms=(PLAIN, PLAIN)
+    )
+    found = build_kernel(task, candidate, HERE.target, HERE.resources).run([x])
+    np.testing.assert_array_equal(found, np.clip(np.rint(x), low, high).astype(dtype))

@@ -8,9 +8,10 @@ A lowering marks loops, and the marks are part of its schedule; `with_prefetches
 instructions right before compiling. A compiler that does not know the marks makes the same kernel
 without them.
 
-    AHEAD = [a, d]  on a loop of the reduction: each iteration fetches this tile's share of what it
-                    reads of argument `a`, `d` elements further on
-    TILE = m        on loops around it: the number of a panel's tile, a loop's variable modulo m
+    AHEAD = [a, d]      on a loop of the reduction: each iteration fetches this tile's share of what
+                        it reads of argument `a`, `d` elements further on
+    AHEAD = [a, d, 1]   the same, in a branch
+    TILE = m            on loops around it: the number of a panel's tile, a loop's variable modulo m
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ Further out in the nest there are more of them, but LLVM keeps registers best in
 FAR = 4
 """Weights of less than this part of the second cache gained nothing (inception_v3, densenet201)."""
 
+_APART = 2
+"""Where a mark has a third number, fetches are apart."""
 _ZERO = tirx.const(0, "int32")
 
 Tile = tuple[Any, int]
@@ -51,7 +54,9 @@ class Panel:
 
     `argument` is their number, `size` the elements of all weights, `distance` from one panel to the
     next, `run` those read in a step of the reduction. `tiles` are the loops over a panel's tiles,
-    outermost first, each with the number of tiles it counts: its variable modulo that number.
+    outermost first, each with the number of tiles it counts: its variable modulo that number. With
+    `apart` the fetches are in a branch of their own: among several steps of dot products that are
+    spelled out they make LLVM load the weights of all of these first, and registers spill.
     """
 
     argument: int
@@ -60,6 +65,7 @@ class Panel:
     run: int
     tiles: Sequence[Tile]
     element_bytes: int = 4
+    apart: bool = False
 
 
 def mark_ahead(schedule: Schedule, target: Target, panel: Panel, sums: Sequence[Any]) -> None:
@@ -80,7 +86,8 @@ def mark_ahead(schedule: Schedule, target: Target, panel: Panel, sums: Sequence[
     for loop, count in panel.tiles:
         if count > 1:
             schedule.annotate(loop, TILE, count)
-    schedule.annotate(at, AHEAD, [panel.argument, panel.distance])
+    apart = [1] if panel.apart else []
+    schedule.annotate(at, AHEAD, [panel.argument, panel.distance, *apart])
 
 
 def with_prefetches(module: tvm.IRModule) -> tvm.IRModule:
@@ -105,7 +112,10 @@ def _rewritten(function: Any) -> Any:
         body = mutator.mutate(loop.body)
         if ahead is not None:
             weights, distance = function.params[int(ahead[0])], int(ahead[1])
-            body = tirx.SeqStmt([*_fetches(body, weights, distance, tiles), body])
+            fetches = _fetches(body, weights, distance, tiles)
+            if len(ahead) > _APART:
+                fetches = [_in_a_branch(fetches, body, weights, distance)]
+            body = tirx.SeqStmt([*fetches, body])
         if counted is not None:
             tiles.pop()
         return tirx.For(
@@ -121,6 +131,14 @@ def tile_number(tiles: Sequence[Tile]) -> Any:
     for variable, count in tiles:
         found = found * count + tirx.floormod(variable, count)
     return found
+
+
+def _in_a_branch(fetches: Sequence[Any], body: Any, weights: Any, distance: int) -> Any:
+    """The fetches, where there is a next panel."""
+    loops, indices = _reading(body, weights)
+    place = _place(weights, [_at(index, dict.fromkeys(loops, _ZERO)) for index in indices])
+    more = place < prod(int(extent) for extent in weights.shape) - distance
+    return tirx.IfThenElse(more, tirx.SeqStmt([*fetches, tirx.Evaluate(_ZERO)]), None)
 
 
 def _fetches(body: Any, weights: Any, distance: int, tiles: Sequence[Tile]) -> list[Any]:
@@ -180,9 +198,7 @@ def _runs(
     weights: Any, loops: dict[Any, int], indices: Sequence[Any]
 ) -> tuple[int, list[tuple[int, int]]]:
     """How many elements the loops read in one run, and the strides and counts of such runs."""
-    place = _ZERO
-    for extent, index in zip(weights.shape, indices, strict=True):
-        place = place * extent + index
+    place = _place(weights, indices)
     simplify, still = Analyzer().simplify, dict.fromkeys(loops, _ZERO)
     first, one = _at(place, still), tirx.const(1, "int32")
     strides = [
@@ -196,6 +212,14 @@ def _runs(
         elif stride and extent > 1:
             jumps.append((stride, extent))
     return run, jumps
+
+
+def _place(weights: Any, indices: Sequence[Any]) -> Any:
+    """The number of an element in memory."""
+    place = _ZERO
+    for extent, index in zip(weights.shape, indices, strict=True):
+        place = place * extent + index
+    return place
 
 
 def _at(index: Any, values: dict[Any, Any]) -> Any:

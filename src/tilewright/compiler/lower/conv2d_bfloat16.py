@@ -24,4 +24,4 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         imported=half_dot_text(target, lanes),
     )
     program.set_anchor(program.in_blocks(accumulated(program, dots), 1, lanes))
-    return scheduled(program, dots, resources)
+    return scheduled(program, dots, target, resources)

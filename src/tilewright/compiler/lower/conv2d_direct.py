@@ -33,6 +33,7 @@ from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.conv2d_windows import (
     clamped,
+    panel_tiles,
     shared_tiles,
     with_border,
 )
@@ -154,7 +155,7 @@ def _schedule(
     parallel = share_out(schedule, pieces)
     register_tile(schedule, inside, lane)
     home = serial[-1] if serial else parallel
-    panel = _panel(conv, program, settings, _panel_tiles(conv, settings, parallel, serial))
+    panel = _panel(conv, program, settings, panel_tiles(conv, settings, parallel, serial))
     padding_home = parallel
     if settings["cache_chunks"]:
         inputs = _partial_sums(schedule, settings, home)
@@ -198,21 +199,6 @@ def _unroll(schedule: Schedule, settings: dict[str, Any], sums: list[Any]) -> li
         loops[at : at + 1] = schedule.split(sums[at], [None, UNROLLED_LANES])
         schedule.unroll(loops[at + 1])
     return loops
-
-
-def _panel_tiles(
-    conv: Convolution, settings: dict[str, Any], parallel: Any, serial: list[Any]
-) -> list[Tile]:
-    """The loops over the tiles that use the same weights one after the other, and their counts."""
-    down = -(-conv.out_height // int(settings["tile_height"]))
-    across = -(-conv.out_width // int(settings["tile_width"]))
-    alone = settings["order"] == "rows" or settings["cache_chunks"]
-    counts = {
-        0: (1 if alone else down * across,),
-        1: (1 if alone else down, across),
-        2: (1, down, across),
-    }[len(serial)]
-    return list(zip((parallel, *serial), counts, strict=True))
 
 
 def _panel(

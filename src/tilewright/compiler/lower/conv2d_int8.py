@@ -41,4 +41,4 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         return total(position) + compensation(program, program.tensors[conv.weight], *at)
 
     program.set_anchor(compensating if extra else total)
-    return scheduled(program, dots, resources)
+    return scheduled(program, dots, target, resources)

@@ -9,6 +9,7 @@ from tvm import tirx
 
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, bordered
+from tilewright.compiler.prefetch import Tile
 from tilewright.kernels.convolution import Convolution, Plane, reach
 
 
@@ -24,6 +25,21 @@ def shared_tiles(
     in_turn = [x] if order != "tiles" and (conv.out_height > 1 or cached) else []
     pixels = [y] if in_turn else [y, x]
     return ([n, *pixels, o] if order == "rows" else [n, o, *pixels]), in_turn
+
+
+def panel_tiles(
+    conv: Convolution, settings: dict[str, Any], parallel: Any, serial: list[Any]
+) -> list[Tile]:
+    """The loops over the tiles that use the same weights one after the other, and their counts."""
+    down = -(-conv.out_height // int(settings["tile_height"]))
+    across = -(-conv.out_width // int(settings["tile_width"]))
+    alone = settings["order"] == "rows" or settings.get("cache_chunks", 0)
+    counts = {
+        0: (1 if alone else down * across,),
+        1: (1 if alone else down, across),
+        2: (1, down, across),
+    }[len(serial)]
+    return list(zip((parallel, *serial), counts, strict=True))
 
 
 def with_border(program: Program, conv: Convolution, plane: Plane) -> Value:

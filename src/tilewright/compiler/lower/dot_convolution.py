@@ -12,19 +12,20 @@ parallel (n, out chunk tile, row tile)          # `order` decides which is outsi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
-from tvm import te, tirx
+from tvm import DataType, te, tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower.conv2d_windows import clamped, shared_tiles
+from tilewright.compiler.lower.conv2d_windows import clamped, panel_tiles, shared_tiles
 from tilewright.compiler.lower.loops import finish_tile, share_out
 from tilewright.compiler.lower.program import Program
+from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
 from tilewright.core.forms import PLAIN, blocked
-from tilewright.core.targets import Resources
+from tilewright.core.targets import Resources, Target
 from tilewright.kernels.conv2d_dots import DotConvolution, widened
 from tilewright.kernels.convolution import Convolution, Plane, convolution, reach, whole_tiles
 from tilewright.kernels.ports import chunk_count, output_block
@@ -131,7 +132,7 @@ def filled(schedule: Schedule, channels: int, block: int, threads: int) -> None:
         schedule.vectorize(lane)
 
 
-def scheduled(program: Program, dots: Dots, resources: Resources) -> Schedule:
+def scheduled(program: Program, dots: Dots, target: Target, resources: Resources) -> Schedule:
     """The schedule of a program whose anchor is set."""
     conv, settings = convolution(program.workload), program.settings
     with_epilogue(program, output_block(program.candidate.forms, settings))
@@ -151,6 +152,8 @@ def scheduled(program: Program, dots: Dots, resources: Resources) -> Schedule:
     parallel = share_out(schedule, pieces)
     if dots.imported:
         schedule.annotate(parallel, "pragma_import_llvm", dots.imported)
+    panel = _panel(program, panel_tiles(conv, settings, parallel, serial))
+    mark_ahead(schedule, target, panel, (chunk, ky, kx, slot))
     for loop in tile:
         schedule.unroll(loop)
     finished(program, schedule, serial[0] if serial else parallel)
@@ -162,6 +165,22 @@ def scheduled(program: Program, dots: Dots, resources: Resources) -> Schedule:
     schedule.vectorize(schedule.get_loops(start)[-1])
     schedule.tensorize(lane, dots.instruction)
     return schedule
+
+
+def _panel(program: Program, tiles: Sequence[Tile]) -> Panel:
+    """The weights of a register tile's channels."""
+    weight = convolution(program.workload).weight
+    shape = [int(extent) for extent in program.tensors[weight].shape]
+    chunks = int(program.settings["tile_out"])
+    return Panel(
+        argument=weight,
+        size=prod(shape),
+        distance=chunks * prod(shape[1:]),
+        run=chunks * prod(shape[2:]),
+        tiles=tiles,
+        element_bytes=DataType(str(program.tensors[weight].dtype)).bits // 8,
+        apart=True,
+    )
 
 
 def with_epilogue(program: Program, lanes: int) -> None:

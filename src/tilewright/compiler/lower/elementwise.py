@@ -291,6 +291,17 @@ def quotient(x: Expr, divisor: Expr) -> Expr:
     )
 
 
+def nearest_code(x: Expr, limits: dict[str, Any], kind: str) -> Expr:
+    """cast(clip(round(x))) of a single, for whole limits within the element type `kind`: limits are
+    applied first, so that one conversion rounds and no integer overflows."""
+
+    def code(x: Expr) -> Expr:
+        whole = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", _clip(x, limits))
+        return tirx.Cast(kind, whole)
+
+    return mathematics.bound(lambda: mathematics.shared(mathematics.opened(x), code))
+
+
 def _apply(step: Step, rule: Rule, operands: list[Expr]) -> Expr:
     kind = mathematics.dtype(operands[1 if step.operator == "where" else 0])
     wide = kind == "bfloat16" and step.operator not in _MOVES_BITS

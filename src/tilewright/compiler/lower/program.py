@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import te, tirx
 from tvm.s_tir import Schedule
@@ -27,9 +28,11 @@ from tilewright.compiler.lower.values import (
 )
 from tilewright.core.forms import Form, number_layout, stored_in
 from tilewright.core.records import Candidate
+from tilewright.graph.network import TensorType
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.workload import Workload
+from tilewright.graph.workload import Step, Workload
 from tilewright.kernels.base import HALF, OtherProcessors
+from tilewright.kernels.codes import CODES
 from tilewright.kernels.registry import implementation, packed_type
 
 _KEEPS_FINITE = frozenset({"cast", "add", "subtract", "multiply", "round", "clip", "relu"})
@@ -50,6 +53,8 @@ class Program:
     rule: str = ""
     fused = False
     """Whether the processor multiplies and adds with one rounding."""
+    rounds = False
+    """Whether the processor makes vectors of whole numbers of singles, the nearest ones."""
 
     def __init__(
         self,
@@ -109,6 +114,9 @@ class Program:
         result = self.workload.step_types(index)[1]
         operands = [self.operand(i) for i in step.inputs]
         quick = self.fused and self._by_inverse(index)
+        rounded = self._rounded(index) if self.rounds else None
+        if rounded is not None:
+            return self._nearest(result, *rounded)
         if OPERATORS[step.operator].movement:
             return movement.moved(step, operands, result, self.simplify)
 
@@ -117,6 +125,34 @@ class Program:
             if quick:
                 return elementwise.quotient(*at)
             return elementwise.expression(step, at, llvm=self.for_llvm)
+
+        return Value(result, read)
+
+    def _rounded(self, index: int) -> tuple[int, Step] | None:
+        """Of a step that makes codes of a single that was rounded and then kept within whole
+        limits: that single, and the step with the limits."""
+        steps, first = self.workload.steps, len(self.workload.arguments)
+        cast, found = steps[index], {}
+        value = first + index
+        for operator in ("cast", "clip", "round"):
+            if value < first or steps[value - first].operator != operator:
+                return None
+            found[operator] = steps[value - first]
+            value = found[operator].inputs[0]
+        kind, limits = str(cast.attribute("dtype")), found["clip"]
+        if self.workload.types[value].dtype != "float32" or kind not in CODES:
+            return None
+        low, high, able = limits.number("minimum"), limits.number("maximum"), np.iinfo(kind)
+        whole = low.is_integer() and high.is_integer()
+        return (value, limits) if whole and able.min <= low <= high <= able.max else None
+
+    def _nearest(self, result: TensorType, value: int, limits: Step) -> Value:
+        """Codes of a single, rounded by the conversion."""
+        source = self.operand(value)
+
+        def read(position: Index) -> tirx.Expr:
+            x = source.read(position)
+            return elementwise.nearest_code(x, dict(limits.attributes), result.dtype)
 
         return Value(result, read)
 

@@ -63,4 +63,5 @@ def lowered(
     spec = implementation(candidate.implementation)
     program = Program(workload, candidate, spec.packed_shapes(workload, candidate))
     program.fused = "fma" in target.features
+    program.rounds = "avx2" in target.features
     return program, lowering(candidate.implementation)(program, target, resources)
