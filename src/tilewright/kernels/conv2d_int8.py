@@ -8,12 +8,14 @@ bytes are widened and weights lie as [out/bo, tap and channel, bo, 1]. Both are 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob
@@ -28,10 +30,16 @@ from tilewright.kernels.codes import (
     usual_dot,
     with_offsets,
 )
-from tilewright.kernels.columns import Floats, chosen
+from tilewright.kernels.columns import Floats, chosen, column
 from tilewright.kernels.conv2d_dots import DotConvolution
-from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.convolution import Convolution, convolution, plane_tiles
 from tilewright.kernels.ports import usual_lanes
+
+
+_BESIDE = 3
+"""Pixels of 16 channels that are read beside a row of a window: the rest of its lines."""
+_STREAMED = 0.3
+"""Share of the time to read weights from the second cache that is not beside multiply-adds."""
 
 
 class Int8Convolution(DotConvolution):
@@ -69,6 +77,20 @@ class Int8Convolution(DotConvolution):
         fast, slow = (rate(target, conv.computed_in, dots=dots) for dots in (True, False))
         return np.where(chosen(settings, "dot", WIDEN), slow, fast)
 
+    def demand(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Demand:
+        """As any by dot products, and what is read more than once."""
+        found = super().demand(workload, target, resources, forms, settings)
+        again = _read_again(workload, target, resources, settings)
+        traffic = {level: found.traffic.get(level, 0.0) + again[level] for level in again}
+        return replace(found, traffic={**found.traffic, **traffic})
+
     def error_bound(self, workload: Workload) -> float:
         """Sums are exact."""
         return code_error(workload)
@@ -90,6 +112,36 @@ class Int8Convolution(DotConvolution):
         if extra := added(workload, dict(candidate.settings)):
             packed = with_offsets(packed, weights.sum(axis=(1, 2, 3), dtype=np.int32), extra)
         return {**constants, conv.weight: np.ascontiguousarray(packed)}
+
+
+def _read_again(
+    workload: Workload, target: Target, resources: Resources, settings: Sequence[Settings]
+) -> Mapping[str, Floats]:
+    """Bytes that are read more than once, by the level that they come from.
+
+    With rows outside each thread reads all weights, with channels outside all data, of which others
+    wrote a part. Tiles read their windows of the data from the second cache; also weights, where
+    these are many or, with channels outside, more than the first cache has for the tiles that use
+    them one after the other.
+    """
+    conv = convolution(workload)
+    data, weights = (workload.types[i].bytes for i in (conv.data, conv.weight))
+    others, by_rows = resources.threads - 1.0, chosen(settings, "order", "rows")
+    high, wide, lanes, out = (
+        column(settings, name) for name in ("tile_height", "tile_width", "lanes", "tile_out")
+    )
+    down, across, _ = plane_tiles(conv, settings)
+    (kh, kw), (sh, sw) = conv.kernel, conv.strides
+    window = ((high - 1) * sh + kh) * ((wide - 1) * sw + kw + _BESIDE) * conv.group_in
+    tiles = conv.batch * down * across
+    panel = conv.summed * lanes * out
+    far = np.where(by_rows, weights > target.cache_bytes(2) / 4, panel > target.cache_bytes(1))
+    return {
+        "memory": np.where(by_rows, 0.0, others * data),
+        "L3": np.where(by_rows, others * weights, 0.0),
+        "L2": window * tiles * conv.out_channels / lanes / out
+        + np.where(far, _STREAMED * weights * tiles, 0.0),
+    }
 
 
 def added(workload: Workload, settings: Settings) -> int:
