@@ -75,6 +75,11 @@ def offset(settings: Settings, data: str) -> int:
     return _OFFSET if data == "int8" else -_OFFSET
 
 
+def taken_data(settings: Settings) -> str:
+    """The type of data that the instruction of a setting takes."""
+    return _DOTS[str(settings["dot"])].data
+
+
 def rate(target: Target, computed_in: str, *, dots: bool) -> float:
     """Operations per cycle and core: by dot products where there are any, else by widened products,
     which take three instructions where a dot product takes one."""

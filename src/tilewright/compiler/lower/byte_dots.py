@@ -110,6 +110,12 @@ def _instruction(instruction: str, lanes: int, dtype: str, flip: int):
     return dot
 
 
+def flipped(value: tirx.Expr, *, kind: str) -> tirx.Expr:
+    """A code of the other sign: 128 more as `uint8`, 128 less as `int8`."""
+    highest = tirx.const(-128 if kind == "uint8" else 128, str(value.ty.dtype))
+    return tirx.reinterpret(kind, value ^ highest)
+
+
 def byte_product(value: tirx.Expr, weight: tirx.Expr, *, added: int) -> tirx.Expr:
     """The product of two codes, so much `added` to the first one."""
     wide = tirx.Cast(_KIND, value)

@@ -12,27 +12,34 @@ from tilewright.compiler.lower.byte_dots import (
     byte_dot_text,
     byte_product,
     compensation,
+    flipped,
 )
-from tilewright.compiler.lower.dot_convolution import Dots, accumulated, scheduled
+from tilewright.compiler.lower.dot_convolution import Dots, accumulated, as_it_is, scheduled
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index
 from tilewright.core.targets import Resources, Target
+from tilewright.kernels.codes import taken_data
 from tilewright.kernels.conv2d_int8 import SPEC, added
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.ports import output_block
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
-    """Build and schedule the kernel."""
+    """Build and schedule the kernel; codes of the sign that the instruction does not take are
+    flipped where they are copied, else whenever they are read."""
     workload, settings = program.workload, program.settings
     lanes = output_block(program.candidate.forms, settings)
     extra, conv = added(workload, settings), convolution(workload)
     kind = program.operand(conv.data).type.dtype
+    copied = SPEC.copied(conv, program.candidate.forms, settings)
+    ready = taken_data(settings) if extra and copied else kind
     dots = Dots(
         spec=SPEC,
-        product=partial(byte_product, added=extra),
-        instruction=byte_dot(settings, lanes, kind),
+        product=partial(byte_product, added=extra if ready == kind else 0),
+        instruction=byte_dot(settings, lanes, ready),
+        taken=as_it_is if ready == kind else partial(flipped, kind=ready),
         imported=byte_dot_text(settings, lanes),
+        border=0 if ready == kind else extra,
     )
     total = program.in_blocks(accumulated(program, dots), 1, lanes)
 

@@ -51,6 +51,7 @@ class Dots:
     instruction: str
     taken: Callable[[tirx.Expr], tirx.Expr] = as_it_is
     imported: str = ""
+    border: int = 0
 
 
 def accumulated(program: Program, dots: Dots) -> te.Tensor:
@@ -107,7 +108,7 @@ def _source(
         value = dots.taken(data.read([n, channel, y - top, x - left]))
         if not guards:
             return value
-        return tirx.if_then_else(tirx.all(*guards), value, tirx.const(0, value.ty.dtype))
+        return tirx.if_then_else(tirx.all(*guards), value, tirx.const(dots.border, value.ty.dtype))
 
     chunks = -(-c // block)
     if fold == 1:
