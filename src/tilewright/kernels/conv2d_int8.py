@@ -35,7 +35,6 @@ from tilewright.kernels.conv2d_dots import DotConvolution
 from tilewright.kernels.convolution import Convolution, convolution, plane_tiles
 from tilewright.kernels.ports import usual_lanes
 
-
 _BESIDE = 3
 """Pixels of 16 channels that are read beside a row of a window: the rest of its lines."""
 _STREAMED = 0.3
