@@ -46,6 +46,7 @@ _BUILT_IN = (
     "attention",
     "attention_in_place",
     "attention_bfloat16",
+    "attention_amx",
     "rows",
     "generic",
     "island",

@@ -28,24 +28,23 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build the kernel."""
     lanes = target.lanes(program.workload.computed_in)
     kept = SPEC.buffers(program.workload, program.settings, lanes)
-    return program.begin(
-        _AttentionInHalves(program, lanes, kept, half_dot_text(target, lanes)).function(
-            resources.threads
-        )
-    )
+    marks = {"pragma_import_llvm": half_dot_text(target, lanes)}
+    kernel = AttentionInHalves(program, lanes, kept, marks)
+    return program.begin(kernel.function(resources.threads))
 
 
-class _AttentionInHalves(AttentionRows):
-    """Products of halves. A scale that is no power of two would round queries once more: scores are
-    multiplied by it."""
+class AttentionInHalves(AttentionRows):
+    """Products of halves, keys filled up with zeros to a whole `slot`. A scale that is no power of
+    two would round queries once more: scores are multiplied by it."""
 
     terms = PAIR
+    slot = PAIR
 
     def __init__(
-        self, program: Program, lanes: int, kept: Mapping[str, TensorType], imported: str
+        self, program: Program, lanes: int, kept: Mapping[str, TensorType], marks: Mapping[str, str]
     ) -> None:
         super().__init__(program, lanes, kept)
-        self.imported = imported
+        self.marks = marks
         self.exact = abs(frexp(self.step.number("scale"))[0]) == 0.5
 
     def copied(self, into: str, extent: int, vectors: int, value: Body) -> Any:
@@ -54,7 +53,7 @@ class _AttentionInHalves(AttentionRows):
 
         def word(at: Expr, pair: Expr) -> Expr:
             low, high = (
-                half_at(lambda place: value(at, place), pair * PAIR + term, length)
+                half_at(lambda place: value(at, place), pair * PAIR + term, length, self.slot)
                 for term in range(PAIR)
             )
             return word_of(low, high)

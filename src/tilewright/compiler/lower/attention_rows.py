@@ -42,8 +42,8 @@ from tilewright.kernels.base import HALF
 
 Expr = Any
 Body = Callable[..., Any]
-_SERIAL, _PARALLEL, _VECTOR, _UNROLLED = (
-    tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED
+SERIAL, _PARALLEL, VECTOR = (
+    tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED
 )  # fmt: skip
 
 
@@ -67,15 +67,15 @@ def accumulate(buffer: Any, at: list[Any], value: Any, combine: Callable[[Any, A
     return tirx.BufferStore(buffer, combine(buffer[tuple(at)], value), at)
 
 
-_NEVER = _float(-inf)
+NEVER = _float(-inf)
 
 
 class AttentionRows:
-    """The statements of one kernel, with these buffers. Products are added up `terms` at a time, by
-    instructions of the LLVM text that is `imported`."""
+    """The statements of one kernel, with these buffers. Products are added up `terms` at a time;
+    the parallel loop has `marks`, such as LLVM's text of the instructions that do so."""
 
     terms = 1
-    imported = ""
+    marks: Mapping[str, str] | None = None
 
     def __init__(self, program: Program, lanes: int, kept: Mapping[str, TensorType]) -> None:
         workload = program.workload
@@ -83,7 +83,10 @@ class AttentionRows:
         self.heads, self.step = extents(workload), workload.anchor
         named = program.settings
         self.rows, self.parts = named["tile_rows"], named.get("row_groups", 1)
-        self.key_vectors, self.value_vectors = named.get("key_vectors", 1), named["value_vectors"]
+        self.key_vectors, self.value_vectors = (
+            named.get("key_vectors", 1),
+            named.get("value_vectors", 1),
+        )
         self.arguments = [
             tirx.decl_buffer(tensor.shape, tensor.dtype, f"argument{index}")
             for index, tensor in enumerate(program.tensors)
@@ -105,7 +108,7 @@ class AttentionRows:
     # ----- loops -----------------------------------------------------------------------------
 
     def loop(
-        self, extent: int, body: Body, kind: Any = _SERIAL, marks: Mapping[str, str] | None = None
+        self, extent: int, body: Body, kind: Any = SERIAL, marks: Mapping[str, str] | None = None
     ) -> Any:
         """`body` of a variable from zero to below the extent."""
         variable = tirx.Var("i", "int32")
@@ -119,7 +122,7 @@ class AttentionRows:
         found = list[Any]()
         for r, v in product(range(self.rows), range(vectors)):
             lanes = width if width and v == vectors - 1 else self.lanes
-            vector = self.loop(lanes, lambda lane, r=r, v=v: body(r, v, lane), _VECTOR)
+            vector = self.loop(lanes, lambda lane, r=r, v=v: body(r, v, lane), VECTOR)
             condition = None if where is None else where(r)
             found.append(vector if condition is None else tirx.IfThenElse(condition, vector, None))
         return one_after_another(found)
@@ -156,7 +159,7 @@ class AttentionRows:
         return self.chunks(
             extent, 1,
             lambda chunk, _, last: self.loop(
-                last, lambda lane: body(chunk * self.lanes + lane), _VECTOR
+                last, lambda lane: body(chunk * self.lanes + lane), VECTOR
             ),
         )  # fmt: skip
 
@@ -164,9 +167,8 @@ class AttentionRows:
 
     def function(self, threads: int) -> tirx.PrimFunc:
         """The whole kernel."""
-        kind = _PARALLEL if threads > 1 else _SERIAL
-        marks = {"pragma_import_llvm": self.imported} if self.imported else {}
-        body = self.loop(prod(self.pieces), self.piece, kind, marks)
+        kind = _PARALLEL if threads > 1 else SERIAL
+        body = self.loop(prod(self.pieces), self.piece, kind, self.marks)
         root = SBlock([], [], [], "root", body)
         function = tirx.PrimFunc(
             [*self.arguments, self.result], SBlockRealize([], tirx.const(True, "bool"), root)
@@ -238,18 +240,22 @@ class AttentionRows:
         largest, scaled = self.own["largest"], self.own["scaled"]
 
         def query(row: Expr) -> Any:
-            def element(k: Expr) -> Any:
-                head, number = self.place(row)
-                at = [self.image, number, head * self.heads.depth + k]
-                return tirx.BufferStore(scaled, self.query(self.queries.read(at)), [row, k])
-
-            return self.strips(self.heads.depth, element)
+            return self.strips(
+                self.heads.depth,
+                lambda k: tirx.BufferStore(scaled, self.asked(row, k), [row, k]),
+            )
 
         yield self.loop(self.rows, query)
-        yield self.tile(1, lambda r, _, lane: tirx.BufferStore(largest, _NEVER, [r, lane]))
+        yield self.tile(1, lambda r, _, lane: tirx.BufferStore(largest, NEVER, [r, lane]))
         yield self.seen(self.scored)
         yield self.loop(self.rows, self.powers)
         yield self.chunks(self.heads.width, self.value_vectors, self.summed)
+
+    def asked(self, row: Expr, k: Expr) -> Expr:
+        """An element of the query of a row."""
+        head, number = self.place(row)
+        at = [self.image, number, head * self.heads.depth + k]
+        return self.query(self.queries.read(at))
 
     def query(self, value: Expr) -> Expr:
         """What products are taken of, of an element of a query."""
@@ -311,10 +317,10 @@ class AttentionRows:
             self.loop(
                 self.lanes - last,
                 lambda lane, r=r: tirx.BufferStore(
-                    own["scores"], _NEVER,
+                    own["scores"], NEVER,
                     [r, first + (vectors - 1) * self.lanes + last + lane],
                 ),
-                _VECTOR,
+                VECTOR,
             )
             for r in range(self.rows if last < self.lanes else 0)
         ]  # fmt: skip
@@ -340,42 +346,50 @@ class AttentionRows:
                     lambda lane, left=left: accumulate(
                         buffer, [*at, lane], buffer[(*at, lane + left)], combine
                     ),
-                    _VECTOR,
+                    VECTOR,
                 )
             )
         return one_after_another(found)
 
     def powers(self, row: Expr) -> Any:
         """Exponentials of the scores of a query, and one by their sum."""
-        scores, largest, total = (self.own[n] for n in ("scores", "largest", "total"))
-
-        def chunk(number: Expr, vectors: int, _last: int) -> Any:
-            def element(v: Expr, lane: Expr) -> Any:
-                at = [row, number * (self.key_vectors * self.lanes) + v * self.lanes + lane]
-                power = mathematics.exp_below_one(scores[tuple(at)] - largest[row, 0])
-                return one_after_another(
-                    [
-                        tirx.BufferStore(scores, power, at),
-                        accumulate(total, [lane], scores[tuple(at)], lambda a, b: a + b),
-                        *self.weights(at),
-                    ]
-                )
-
-            return self.loop(
-                vectors, lambda v: self.loop(self.lanes, lambda lane: element(v, lane), _VECTOR)
-            )
-
+        largest, total = self.own["largest"], self.own["total"]
         return one_after_another(
             [
                 self.folded([row], largest, tirx.max),
                 self.loop(
-                    self.lanes, lambda lane: tirx.BufferStore(total, _float(0), [lane]), _VECTOR
+                    self.lanes, lambda lane: tirx.BufferStore(total, _float(0), [lane]), VECTOR
                 ),
-                self.seen(chunk),
+                self.every_vector(lambda vector: self.power(row, vector)),
                 self.folded([], total, lambda a, b: a + b),
                 tirx.BufferStore(self.own["factor"], _float(1) / total[0], [row]),
             ]
         )
+
+    def every_vector(self, body: Body) -> Any:
+        """`body` of each vector of the keys that a query of the tile sees."""
+        return self.seen(
+            lambda chunk, vectors, _: self.loop(
+                vectors, lambda v: body(chunk * self.key_vectors + v)
+            )
+        )
+
+    def power(self, row: Expr, vector: Expr) -> Any:
+        """Exponentials of a vector of scores, added up."""
+        scores, largest, total = (self.own[n] for n in ("scores", "largest", "total"))
+
+        def element(lane: Expr) -> Any:
+            at = [row, vector * self.lanes + lane]
+            power = mathematics.exp_below_one(scores[tuple(at)] - largest[row, 0])
+            return one_after_another(
+                [
+                    tirx.BufferStore(scores, power, at),
+                    accumulate(total, [lane], scores[tuple(at)], lambda a, b: a + b),
+                    *self.weights(at),
+                ]
+            )
+
+        return self.loop(self.lanes, element, VECTOR)
 
     def weights(self, at: list[Any]) -> Sequence[Any]:
         """What else makes a weight of the exponential of a score."""
@@ -399,18 +413,21 @@ class AttentionRows:
             "scores",
             lambda key, column: self.value(chunk, key, column),
         )
-        final = self.program.operand(len(self.program.workload.types) - 1)
 
-        def written(r: int, v: int, lane: Expr) -> Any:
-            column = chunk * (self.value_vectors * self.lanes) + v * self.lanes + lane
-            head, query = self.kept(r)
-            at = [self.image, query, head * self.heads.width + column]
-            self.reached = own["sums"][r, v, lane] * own["factor"][r]
-            found = final.read(at)
-            halves = self.program.candidate.forms[-1].dtype == HALF
-            return tirx.BufferStore(self.result, mathematics.half(found) if halves else found, at)
+        def stored(r: int, v: int, lane: Expr) -> Any:
+            return self.written(r, chunk, v * self.lanes + lane, own["sums"][r, v, lane])
 
-        return one_after_another([*sums, self.tile(vectors, written, last, self.inside)])
+        return one_after_another([*sums, self.tile(vectors, stored, last, self.inside)])
+
+    def written(self, row: Any, chunk: Expr, lane: Expr, total: Expr) -> Any:
+        """The result of a row in a column of a chunk, of its sum of weighted values."""
+        column = chunk * (self.value_vectors * self.lanes) + lane
+        head, query = self.kept(row)
+        at = [self.image, query, head * self.heads.width + column]
+        self.reached = total * self.own["factor"][row]
+        found = self.program.operand(len(self.program.workload.types) - 1).read(at)
+        halves = self.program.candidate.forms[-1].dtype == HALF
+        return tirx.BufferStore(self.result, mathematics.half(found) if halves else found, at)
 
     def kept(self, row: Any) -> tuple[Expr, Expr]:
         """The head and the query of a row that is `inside`."""

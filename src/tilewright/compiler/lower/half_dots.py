@@ -138,10 +138,12 @@ def half_of(word: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
     return tirx.Cast("uint16", word >> tirx.Cast("uint32", term * 16))
 
 
-def half_at(read: Callable[[Any], tirx.Expr], at: tirx.Expr, length: int) -> tirx.Expr:
+def half_at(
+    read: Callable[[Any], tirx.Expr], at: tirx.Expr, length: int, slot: int = PAIR
+) -> tirx.Expr:
     """What `read` gives at a place along a sum of so many products, as a half; zero behind them,
-    where an odd one has a pair."""
-    return filled(lambda place: mathematics.half(read(place)), at, length, PAIR)
+    where the last slot is not full."""
+    return filled(lambda place: mathematics.half(read(place)), at, length, slot)
 
 
 def half_product(value: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
@@ -150,8 +152,13 @@ def half_product(value: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
 
 
 def rounding_text(lanes: int) -> str:
-    """LLVM's text of the function that `half_rounding` calls."""
-    return _ROUNDING.format(lanes=lanes, name=f"tilewright_halves_{lanes}")
+    """LLVM's text of the function that rounds so many singles by the processor's conversion."""
+    return _ROUNDING.format(lanes=lanes, name=rounding_function(lanes))
+
+
+def rounding_function(lanes: int) -> str:
+    """The name of that function."""
+    return f"tilewright_halves_{lanes}"
 
 
 @cache
@@ -181,7 +188,7 @@ def _rounded_each(lanes: int):
 
 
 def _rounded_together(lanes: int):
-    function, singles, halves = f"tilewright_halves_{lanes}", f"float32x{lanes}", f"uint16x{lanes}"
+    function, singles, halves = rounding_function(lanes), f"float32x{lanes}", f"uint16x{lanes}"
 
     @T.prim_func(s_tir=True)
     def together(
