@@ -51,6 +51,20 @@ def dense(rows: tuple[int, ...], depth: int, columns: int) -> Workload:
     return with_constants(TensorType((*rows, depth)), constants, steps)
 
 
+def batched(left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> Workload:
+    """With another tensor of the right's columns added behind."""
+    columns = right[-2] if transposed else right[-1]
+    shapes = (left, right, (columns,))
+    named = attributes(transpose_b=transposed)
+    return Workload(
+        arguments=tuple(Argument(type=TensorType(shape)) for shape in shapes),
+        steps=(
+            Step(operator="batch_matmul", inputs=(0, 1), attributes=named),
+            Step(operator="add", inputs=(3, 2)),
+        ),
+    )
+
+
 def convolution(
     channels: int, filters: int, extents: tuple[int, int], kernel: tuple[int, int], **named: object
 ) -> Workload:
@@ -113,6 +127,33 @@ def test_dense_layers(
     forms = (halved(PLAIN, halves[0]), PLAIN, PLAIN, halved(PLAIN, halves[1]))
     shape = (1, rows) if leading else (rows,)
     check(dense(shape, depth, columns), place, "dense_amx", forms, choice)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    leading=st.sampled_from([((2, 3), (2, 3)), ((4,), (1,)), ((1, 3), (2, 1))]),
+    rows=st.integers(2, 70),
+    depth=st.sampled_from([1, 33, 64, 70]),
+    columns=st.sampled_from([3, 16, 32, 40, 70]),
+    transposed=st.booleans(),
+    halves=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    choice=st.integers(0, 3),
+    place=on_each,
+)
+def test_batched_products(
+    leading: tuple[tuple[int, ...], tuple[int, ...]],
+    rows: int,
+    depth: int,
+    columns: int,
+    transposed: bool,
+    halves: tuple[bool, bool, bool],
+    choice: int,
+    place: Placement,
+) -> None:
+    matrix = (columns, depth) if transposed else (depth, columns)
+    task = batched((*leading[0], rows, depth), (*leading[1], *matrix), transposed)
+    left, right, result = (halved(PLAIN, yes) for yes in halves)
+    check(task, place, "batch_matmul_amx", (left, right, PLAIN, result), choice)
 
 
 @settings(max_examples=8, deadline=None)
@@ -258,6 +299,8 @@ def test_tiles_are_what_computes_by_default_where_they_may() -> None:
     assert default_candidate(task, forms, INTEL)[0].implementation == "conv2d_amx"
     layer = dense((128,), 768, 768)
     assert default_candidate(layer, (PLAIN,) * 4, INTEL)[0].implementation == "dense_amx"
+    product = batched((12, 128, 64), (12, 128, 64), True)
+    assert default_candidate(product, (PLAIN,) * 4, INTEL)[0].implementation == "batch_matmul_amx"
     codes = in_codes(layer, "uint8")
     assert default_candidate(codes, (PLAIN,) * 3, INTEL)[0].implementation == "dense_amx_int8"
     single = replace(INTEL, precision="float32")

@@ -42,6 +42,7 @@ _BUILT_IN = (
     "dense_amx",
     "dense_int8",
     "batch_matmul_bfloat16",
+    "batch_matmul_amx",
     "recurrent",
     "attention",
     "attention_in_place",
