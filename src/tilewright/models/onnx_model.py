@@ -116,11 +116,27 @@ def check_model(model: onnx.ModelProto, where: str) -> None:
     _check_types("tensor", (*model.graph.output, *model.graph.value_info), where)
     for tensor in model.graph.initializer:
         check_constant(tensor)
+    _check_scales(model.graph, where)
     _check_once(model.graph, where)
     _check_nodes(model, where)
     _check_wiring(model.graph, where)
     for function in model.functions:
         _check_body(function, where)
+
+
+def _check_scales(graph: onnx.GraphProto, where: str) -> None:
+    """Refuse codes whose scale is no number: nothing that they stand for would be one."""
+    own = onnx.TensorProto.DEFAULT
+    constants = {each.name: each for each in graph.initializer if each.data_location == own}
+    for index, node in enumerate(graph.node):
+        scale = constants.get(node.input[1]) if len(node.input) > 1 else None
+        if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or scale is None:
+            continue
+        if not np.isfinite(array_of(scale).astype(np.float32)).all():
+            raise ModelError(
+                f"node {label_of(node, index)} of {where} has a scale that is not a finite number, "
+                f"{quoted(scale.name)}: it may be damaged"
+            )
 
 
 def label_of(node: onnx.NodeProto, index: int) -> str:

@@ -266,6 +266,24 @@ def test_a_missing_scale_is_refused_by_the_name_of_its_node(missing: str) -> Non
         load_model(model, "missing")
 
 
+@pytest.mark.parametrize("scale", [np.nan, np.inf])
+@pytest.mark.parametrize("part", ["data", "weights"])
+def test_a_scale_that_is_no_number_is_refused_by_the_name_of_its_node(
+    part: str, scale: float
+) -> None:
+    p, x = Pairs(), bytes_of("uint8", 1, 3, 8, 8)
+    data = p.read("x", scale if part == "data" else 0.05, np.asarray(3, np.uint8))
+    p.constants["w"] = bytes_of("int8", 4, 3, 1, 1)
+    scales = np.asarray([0.1, scale if part == "weights" else 0.2, 0.3, 0.4], np.float32)
+    weights = p.read("w", scales, np.zeros(4, np.int8))
+    p.nodes.append(helper.make_node("Conv", [data, weights], ["y"]))
+    model = model_of(p.nodes, {"x": x}, constants=p.constants)
+    node = model.graph.node[0 if part == "data" else 1]
+    node.name = "dequantized"
+    with pytest.raises(ModelError, match=r"'dequantized' .* not a finite number, .*damaged"):
+        load_model(model, "damaged")
+
+
 def steps(network: FusedNetwork) -> list[str]:
     return [" ".join(step.operator for step in call.workload.steps) for call in network.calls]
 
