@@ -44,6 +44,7 @@ from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import HALF
+from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.ports import Ports, form_options
 from tilewright.kernels.registry import applicable, precise_enough, takes
 from tilewright.plan.assignment.problem import FORBIDDEN, Problem, Table, Variable
@@ -100,7 +101,7 @@ class NetworkProblem:
     """The layout and algorithm problem of `network`.
 
     `usual` are the default layouts; their assignment is always part of the problem. With a
-    `mixture` tensors may also be stored in halves, in their default layouts.
+    `mixture` tensors may also be stored in halves, in the layouts that these have by default.
     """
 
     network: FusedNetwork
@@ -125,8 +126,16 @@ class NetworkProblem:
                 forms = (self._stored(tensor, form) for form in (*more, *own))
                 found[tensor] = tuple(dict.fromkeys((*found[tensor], *forms)))
                 if self._may_halve(tensor):
-                    found[tensor] += (stored_in(self.usual.get(tensor, PLAIN), HALF),)
+                    found[tensor] += (self._halves[tensor],)
         return found
+
+    @cached_property
+    def _halves(self) -> dict[str, Form]:
+        """The form of each tensor in halves: the layout that it has by default where all are."""
+        target, resources = self.placement.target, self.placement.resources
+        forms = choose_forms(self.network, target, resources, HALF)
+        tensors = [t for call in self.network.calls for t in (*call.inputs, call.output)]
+        return {tensor: stored_in(forms.get(tensor, PLAIN), HALF) for tensor in tensors}
 
     def _may_halve(self, tensor: str) -> bool:
         return self.mixture is not None and self.mixture.stores(tensor)
@@ -146,7 +155,10 @@ class NetworkProblem:
         specs = [s for s in applicable(call.workload, target, self.placement.resources)]
         for kept in _subsets(places, len(call.inputs)):
             found = tuple(
-                stored_in(form, HALF) if place in kept else form for place, form in enumerate(ports)
+                self._halves[tensor] if place in kept else form
+                for place, (tensor, form) in enumerate(
+                    zip((*call.inputs, call.output), ports, strict=True)
+                )
             )
             if any(
                 takes(spec, call.workload, found)

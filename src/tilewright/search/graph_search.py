@@ -17,6 +17,8 @@ from tilewright.core.forms import PLAIN, blocked, channel_block, stored_in
 from tilewright.graph.arrange import arrange
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import Task, TaskKey
+from tilewright.kernels.base import HALF
+from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.half_forms import in_halves
 from tilewright.kernels.spaces import spaces
 from tilewright.models.loaded import PreparedNetwork
@@ -165,9 +167,11 @@ class GraphSearch:
         a mixture, those of a network in halves."""
         if self.mixture is not None:
             fused, placement = self.network.fused, self.context.placement
-            halves = in_halves(fused, self.network.forms, placement)
+            lines = choose_forms(fused, placement.target, placement.resources, HALF)
+            halves = in_halves(fused, lines, placement)
             kept = {
-                t: halves[t] if self.mixture.stores(t) else f for t, f in self.network.forms.items()
+                t: halves[t] if halves[t].dtype == HALF and self.mixture.stores(t) else f
+                for t, f in self.network.forms.items()
             }
             return arrange(fused, kept).tasks
         options, types, usual = self.problem.options, self.network.graph.types, self.network.forms
