@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,10 @@ import tilewright
 from helpers.commands.command_line import call, reference, succeed
 from helpers.networks.quantizable import images, saved, written
 from tilewright.core.errors import NegativeVerdict, UsageError
+from tilewright.deploy import optimizing
+from tilewright.deploy.racing import Race
+from tilewright.hardware.device import local_placement
+from tilewright.kernels.halves import half_lanes
 from tilewright.models import ModelOptions
 from tilewright.models.shape_grid import ShapeGrid
 
@@ -25,10 +31,21 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, inputs for it, and what one command made of both."""
     folder = tmp_path_factory.mktemp("calibrated")
     model, given = saved(folder), written(folder, x=X)
-    asked = ("--precision", "int8", "--budget", "0", "--calibration", given, "--max-error", "40dB")
-    answer = succeed(folder, "optimize", model, *asked, "--out", folder / "out")
+    options = ModelOptions(precision="int8", calibration=given)
+    answer = shipped_on_codes(model, options=options, max_error="40dB", out=folder / "out")
     (folder / "answer.json").write_text(json.dumps(answer))
     return folder
+
+
+def shipped_on_codes(model: Path, **wishes: Any) -> dict[str, Any]:
+    """What `optimize` answers where of two networks that with codes counts as the faster one."""
+
+    def with_codes(races: Sequence[Race]) -> Race:
+        return next(race for race in races if race.network.model.quantized is not None)
+
+    with pytest.MonkeyPatch.context() as patch, tilewright.open(db="memory:") as session:
+        patch.setattr(optimizing, "fastest_of", with_codes)
+        return asdict(session.optimize(model, budget=0, **wishes).result)
 
 
 def largest(found: Any, expected: Any) -> float:
@@ -49,11 +66,12 @@ def test_it_is_as_exact_as_the_same_file_in_onnx_runtime(made: Path) -> None:
     assert 40.0 <= data["sqnr_db"] < 60.0
 
 
-def test_what_stays_in_single_precision_is_told(made: Path) -> None:
+def test_what_is_not_on_codes_is_told(made: Path) -> None:
     mixture = json.loads((made / "answer.json").read_text())["mixture"]
-    assert mixture["kept"] and mixture["calibrated"] and mixture["noise_s"] > 0.0
+    assert not mixture["kept"] and mixture["calibrated"] and mixture["noise_s"] > 0.0
     assert mixture["measured_sqnr_db"] >= 40.0 and mixture["predicted_sqnr_db"] > 38.0
-    assert {"int8", "float32"} <= {layer["multiplied"] for layer in mixture["layers"]}
+    types = {layer["multiplied"] for layer in mixture["layers"]} - {""}
+    assert {"int8"} < types <= {"int8", "bfloat16", "float32"}
     assert sum(layer["noise_share"] for layer in mixture["layers"]) == pytest.approx(1.0)
     assert sum(point["chosen"] for point in mixture["front"]) == 1
     assert "Precision by layer" in call(made, "show", made / "out").out
@@ -91,6 +109,28 @@ def test_what_cannot_be_is_told_before_any_work(made: Path, tmp_path: Path) -> N
         session.optimize_shapes(
             made / "images.onnx", ShapeGrid(batch=(1, 2)), budget=0, out=tmp_path, options=CODES
         )
+
+
+@pytest.mark.skipif(not half_lanes(local_placement().target), reason="no bfloat16 here")
+def test_a_type_for_each_tensor_may_be_codes(made: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "inputs.npz", x=X)
+    options = ModelOptions(precision="auto", calibration=tmp_path / "inputs.npz", keep="float32:e")
+    answer = shipped_on_codes(
+        made / "images.onnx", options=options, max_error="36dB", out=tmp_path / "out"
+    )
+    mixture = answer["mixture"]
+    layers = {layer["call"]: layer for layer in mixture["layers"]}
+    assert answer["sqnr_db"] >= 36.0 and layers["e"]["multiplied"] == "float32"
+    assert {"int8", "uint8"} & {layer["stored"] for layer in layers.values()}
+    assert sum(layer["noise_share"] for layer in layers.values()) == pytest.approx(1.0)
+    assert abs(mixture["predicted_sqnr_db"] - answer["sqnr_db"]) < 3.0
+    network = tilewright.load(tmp_path / "out")
+    single = reference(made / "images.onnx", {"x": X[1:2]})["y"]
+    assert largest(np.asarray(network(X[1:2])), single) < 0.05
+    shown = succeed(tmp_path, "show", tmp_path / "out")
+    assert shown["source"]["precision"] == "auto" and shown["mixture"]["front"]
+    compared = succeed(tmp_path, "compare", tmp_path / "out", "--peers", "onnxruntime")
+    assert {row["precision"] for row in compared["rows"]} == {"fp32", "int8"}
 
 
 def test_it_is_compiled_in_python(made: Path) -> None:

@@ -26,8 +26,8 @@ class PrecisionFlag:
         Parameter(
             group=MODEL,
             help="The coarsest type in which float32 may be multiplied and stored; sums stay in "
-            "float32. With auto each tensor gets a type, within --max-error. With int8 the network "
-            "is quantized.",
+            "float32. With auto each tensor gets a type, codes of eight bits included, within "
+            "--max-error. With int8 the network is quantized.",
         ),
     ] = "float32"
     keep: Annotated[

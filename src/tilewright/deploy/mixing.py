@@ -4,7 +4,7 @@ compiled network says of it, and what is told in the end."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 
 from tilewright.core.arguments import kept_names
@@ -19,13 +19,14 @@ from tilewright.core.units import format_seconds
 from tilewright.deploy.bisecting import ROUNDING
 from tilewright.deploy.racing import Race
 from tilewright.graph.fuse import FusedNetwork
-from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.plan import NetworkPlan, PlannedCall
 from tilewright.graph.plan_result import PlanResult
 from tilewright.kernels.base import Coarse
+from tilewright.kernels.codes import CODES
 from tilewright.kernels.registry import implementation
 from tilewright.measure.noise import measured_noise
 from tilewright.models.calibration import NoiseInputs, noise_inputs
-from tilewright.models.loaded import PreparedNetwork
+from tilewright.models.loaded import ON_CODES, PreparedNetwork
 from tilewright.plan.mixture import Mixture
 from tilewright.search.graph_search import CHOSEN
 from tilewright.search.levels import OptimizeRequest
@@ -41,36 +42,16 @@ _SINGLE = "float32"
 
 @dataclass(slots=True, kw_only=True)
 class Mixing:
-    """The choice of types for one network."""
+    """The choice of types for one network. Where some of it is on codes, that was chosen before,
+    from the `front`."""
 
     network: PreparedNetwork
-    placement: Placement
     request: OptimizeRequest
-    events: EventSink
-    inputs: NoiseInputs = field(init=False)
-    mixture: Mixture = field(init=False)
-    noise_s: float = 0.0
+    inputs: NoiseInputs
+    mixture: Mixture
+    noise_s: float
+    front: tuple[FrontPoint, ...] = ()
     corrections: int = 0
-
-    def __post_init__(self) -> None:
-        """Measure the noise of every cause."""
-        network, request = self.network, self.request
-        options = request.options
-        kept = kept_single(network.fused, options.keep)
-        self.inputs = noise_inputs(network.model.graph, options.calibration, request.seed)
-        if not self.inputs.given:
-            self.events(
-                Note(
-                    message="Noise is measured on inputs that are drawn; --calibration FILE.npz "
-                    "gives others."
-                )
-            )
-        self.events(Stage(name="noise", detail=f"{len(network.fused.calls)} calls"))
-        began = perf_counter()
-        noise = measured_noise(network.fused, self.placement, self.inputs.fitted)
-        self.noise_s = perf_counter() - began
-        allowed = noise.allowed(request.max_error, request.least_sqnr_db)
-        self.mixture = Mixture(noise=noise, allowed=allowed, kept=kept)
 
     def race(self, race: Race, plans: Sequence[PlanResult], search: NetworkSearch) -> None:
         """Race plans, then those chosen anew, while what a compiled one shows is beyond what is
@@ -137,7 +118,7 @@ class Mixing:
             noise_s=self.noise_s,
             calibrated=self.inputs.given,
             kept=tuple(sorted(self.mixture.kept)),
-            front=tuple(self._front(search)),
+            front=self.front or tuple(self._front(search)),
             layers=tuple(self._layers(winner, powers)),
         )
 
@@ -168,23 +149,63 @@ class Mixing:
         """The calls of the network that compute something, in their order."""
         every = self.mixture.share(powers) or 1.0
         for call in winner.plan.calls:
-            spec = implementation(call.candidate.implementation)
             known, seen = winner.call(call.name), powers.get(call.name)
-            multiplied = spec.multiplies_in if isinstance(spec, Coarse) else _SINGLE
             yield LayerPrecision(
                 call=call.name,
                 implementation=call.candidate.implementation,
-                multiplied=multiplied if call.name in self.mixture.noise.calls else "",
+                multiplied=self._multiplied(call),
                 stored=call.candidate.forms[-1].element(call.workload.result.dtype),
                 output=call.output,
                 time_s=known.in_place_s or known.call_s or 0.0,
                 noise_share=self.mixture.share({call.name: seen}) / every if seen else 0.0,
             )
 
+    def _multiplied(self, call: PlannedCall) -> str:
+        """The type in which a call multiplies, empty where it does not."""
+        anchor, spec = call.workload.anchor, implementation(call.candidate.implementation)
+        if anchor is not None and len(anchor.inputs) > 1 and call.workload.element_type in CODES:
+            return ON_CODES
+        if call.name not in self.mixture.noise.calls:
+            return ""
+        return spec.multiplies_in if isinstance(spec, Coarse) else _SINGLE
 
-def kept_single(network: FusedNetwork, wishes: str | Sequence[str]) -> frozenset[str]:
+
+def measured_mixing(
+    network: PreparedNetwork, placement: Placement, request: OptimizeRequest, events: EventSink
+) -> Mixing:
+    """The choice between halves and singles for a network, with the noise of every cause."""
+    options = request.options
+    kept = kept_single(network.fused, options.keep, known=network.precision == ON_CODES)
+    inputs = noise_inputs(network.model.graph, options.calibration, request.seed)
+    if not inputs.given:
+        events(
+            Note(
+                message="Noise is measured on inputs that are drawn; --calibration FILE.npz gives "
+                "others."
+            )
+        )
+    events(Stage(name="noise", detail=f"{len(network.fused.calls)} calls"))
+    began = perf_counter()
+    noise = measured_noise(network.fused, placement, inputs.fitted)
+    return Mixing(
+        network=network,
+        request=request,
+        inputs=inputs,
+        mixture=Mixture(
+            noise=noise,
+            allowed=noise.allowed(request.max_error, request.least_sqnr_db),
+            kept=kept,
+        ),
+        noise_s=perf_counter() - began,
+    )
+
+
+def kept_single(
+    network: FusedNetwork, wishes: str | Sequence[str], *, known: bool = False
+) -> frozenset[str]:
     """The tensors that stay in single precision because people named them, `float32:NAME`, or
-    nodes that read or write them. Raises UsageError for other types and unknown names."""
+    nodes that read or write them. Raises UsageError for other types, and unless all names are
+    `known` for unknown ones."""
     graph, kept = network.graph, set[str]()
     around = grouped(
         [
@@ -195,10 +216,10 @@ def kept_single(network: FusedNetwork, wishes: str | Sequence[str]) -> frozenset
         ]
     )
     for name in kept_names(wishes):
-        if name not in around and name not in graph.types:
-            known = [*around, *graph.types]
+        if not known and name not in around and name not in graph.types:
             raise UsageError(
-                f"the network has no node or tensor {quoted(name)}", hint=close_matches(name, known)
+                f"the network has no node or tensor {quoted(name)}",
+                hint=close_matches(name, [*around, *graph.types]),
             )
         kept |= {name, *around.get(name, ())}
     return frozenset(tensor for tensor in kept - graph.constants.keys() if tensor in graph.types)

@@ -30,7 +30,7 @@ from tilewright.kernels import registry, search_space
 from tilewright.kernels.island import SPEC
 from tilewright.measure import targeting
 from tilewright.models import ModelOptions, loading
-from tilewright.models.loaded import ON_CODES, OnnxReference, PreparedNetwork
+from tilewright.models.loaded import CALIBRATED, ON_CODES, OnnxReference, PreparedNetwork
 from tilewright.models.quantizing import QUANTIZED
 from tilewright.plan.preparation import prepare, prepare_loaded
 from tilewright.report import islands
@@ -72,13 +72,13 @@ class OpenedArtifact:
         """
         source, manifest = self.manifest.source, self.manifest
         allowed = targeting.allowing(placement, source.options)
+        usual, path = source.options, (self.folder / QUANTIZED).absolute()
         if source.precision == ON_CODES:
             usual = replace(source.options, precision=ModelOptions().precision)
-            file = OnnxReference(path=(self.folder / QUANTIZED).absolute())
-            model = loading.with_codes(loading.load(source.model, usual), file)
-            network = prepare_loaded(model, source.options, allowed)
-        else:
-            network = prepare(source.model, source.options, allowed)
+        model = loading.load(source.model, usual)
+        if source.precision in CALIBRATED and path.exists():
+            model = loading.with_codes(model, OnnxReference(path=path))
+        network = prepare_loaded(model, source.options, allowed)
         types = network.model.graph.types
         inputs = [(name, types[name].shape, types[name].dtype) for name in network.graph.inputs]
         known = [(port.name, port.shape, port.dtype) for port in manifest.inputs]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.core.budget import Budget
-from tilewright.core.errors import TargetError, UsageError
+from tilewright.core.errors import NegativeVerdict, TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.output_files import check_place
 from tilewright.core.records import Placement, Run
@@ -17,8 +17,8 @@ from tilewright.cost.floors import Peaks
 from tilewright.deploy import graph_account, publishing, sharing, shipment
 from tilewright.deploy.manifest import MANIFEST
 from tilewright.deploy.mixing import Mixing
-from tilewright.deploy.quantizing import OnCodes, rounds_to_codes
-from tilewright.deploy.racing import Race
+from tilewright.deploy.quantizing import Entry, entered, rounds_to_codes
+from tilewright.deploy.racing import Race, fastest_of
 from tilewright.deploy.reserve import FEW, PLAIN, LineUp, Reserve
 from tilewright.deploy.sharing import ALONE, OtherShapes
 from tilewright.graph.inputs import random_inputs
@@ -38,7 +38,6 @@ from tilewright.measure.base import Measurer, TimeSpent
 from tilewright.measure.circumstances import kernel_protocol
 from tilewright.models.calibration import noise_inputs
 from tilewright.models.loaded import ON_CODES, PreparedNetwork
-from tilewright.plan.preparation import prepare
 from tilewright.search.context import Counts, SearchContext
 from tilewright.search.graph_search import CHOSEN, RECONSIDERED
 from tilewright.search.layout_costs import InNetworkFactors, timed_kernels
@@ -94,10 +93,11 @@ def ship(
     _check_places(request)
     events(Stage(name="import", detail=request.model))
     with budget.phase("import"):
-        coded = OnCodes(request, placement, events) if placement.precision == ON_CODES else None
-        network = coded.network if coded else prepare(request.model, request.options, placement)
-    if network.model.remark:
-        events(Note(message=network.model.remark))
+        entries = entered(request, placement, events, alone=others is ALONE)
+    network = entries[0].network
+    for remark in dict.fromkeys(entry.network.model.remark for entry in entries):
+        if remark:
+            events(Note(message=remark))
     request = _coarse_enough(request, network.graph)
     if request.only_predicted:
         result = graph_account.predicted_only(network, placement, store, events, request)
@@ -114,7 +114,7 @@ def ship(
     run = store.begin_run(_new_run(request, network, placement))
     work = _Work(
         request=request,
-        network=network,
+        entries=entries,
         placement=placement,
         store=store,
         events=events,
@@ -122,7 +122,6 @@ def ship(
         run=run,
         states=frozenset(r.state for r in runs),
         others=others,
-        coded=coded,
     )
     try:
         with publishing.staging(request.folder) as made:
@@ -163,10 +162,22 @@ def _new_run(request: OptimizeRequest, network: PreparedNetwork, placement: Plac
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Raced:
+    """What came of one of the networks: its race, the plans that it began with, and whether the
+    search left nothing to gain."""
+
+    race: Race
+    plans: Sequence[PlanResult]
+    search: NetworkSearch
+    converged: bool
+    mixing: Mixing | None
+
+
 @dataclass(slots=True, kw_only=True)
 class _Work:
     request: OptimizeRequest
-    network: PreparedNetwork
+    entries: Sequence[Entry]
     placement: Placement
     store: Store
     events: EventSink
@@ -174,7 +185,7 @@ class _Work:
     run: Run
     states: frozenset[str]
     others: OtherShapes
-    coded: OnCodes | None
+    network: PreparedNetwork = field(init=False)
     search: NetworkSearch = field(init=False)
     reserve: Reserve = field(init=False)
     with_graph: bool = field(init=False)
@@ -184,6 +195,7 @@ class _Work:
     spent: TimeSpent = field(default_factory=TimeSpent)
 
     def __post_init__(self) -> None:
+        self.network = self.entries[0].network
         self.reserve = Reserve(
             tasks=len(self.network.tasks),
             weight_bytes=self.network.weight_bytes,
@@ -199,33 +211,18 @@ class _Work:
         self._keep_back()
         with targeting.open_measurer(self.placement, seed=self.request.seed) as measurer:
             self.spent = measurer.spent
-            if self.placement.precision == MIXED:
-                with self.budget.phase("noise"):
-                    self.mixing = Mixing(
-                        network=self.network,
-                        placement=self.placement,
-                        request=self.request,
-                        events=self.events,
-                    )
             with self.budget.phase("start"):
                 measurer.start(workers=1 if self.budget.exhausted else None)
                 peaks = targeting.measured_peaks(self.store, self.placement, measurer)
-            self.search = NetworkSearch(
-                network=self.network,
-                context=self._context(measurer, peaks),
-                graph_level=self.request.graph or GraphLevel(),
-                with_graph=self.with_graph,
-                rivals=self.line_up is not FEW,
-                mixture=None if self.mixing is None else self.mixing.mixture,
-            )
-            plans, converged = self.search.plans(settled_before=self._settled_before())
-            race = self._raced(plans, measurer, made)
+            found = self._fastest(measurer, peaks, made)
+        race, plans, converged = found.race, found.plans, found.converged
+        self.network, self.mixing, self.search = race.network, found.mixing, found.search
         if race.winner.name == DEFAULT_SETTINGS and len(race.finished) > 1:
             self.events(Note(message="The default settings ran faster and were shipped."))
         last_run = shipment.last_run(race, self.store)
         result = replace(shipment.answer_about(race, peaks), last_run=last_run)
-        if self.coded is not None:
-            result = replace(result, mixture=self.coded.told(race.winner))
+        if self.mixing is not None:
+            result = replace(result, mixture=self.mixing.report(race.winner, self.search))
         shipment.record(race, result, self.store)
         elsewhere = not is_local(self.placement.device)
         noise = [] if elsewhere else noise_warnings(before, read_environment())
@@ -248,6 +245,42 @@ class _Work:
         shipment.write_documents(race.folder, result)
         publishing.publish(race.folder, self.request.folder)
         return Shipped(result=result, network=self.network, plan=race.winner.plan)
+
+    def _fastest(self, measurer: Measurer, peaks: Peaks, made: Path) -> _Raced:
+        """What won the race of each entry, or among those the fastest. Raises NegativeVerdict where
+        all of them give wrong results."""
+        found: list[_Raced] = []
+        verdicts: list[NegativeVerdict] = []
+        for number, entry in enumerate(self.entries, 1):
+            folder = made / str(number)
+            folder.mkdir()
+            later = len(self.entries) - number
+            try:
+                with self.budget.keeping(later / (later + 1)):
+                    found.append(self._entered(entry, measurer, peaks, folder))
+            except NegativeVerdict as verdict:
+                verdicts.append(verdict)
+        if not found:
+            raise verdicts[0]
+        for verdict in verdicts:
+            self.events(Note(message=verdict.message))
+        fastest = fastest_of([each.race for each in found])
+        return next(each for each in found if each.race is fastest)
+
+    def _entered(self, entry: Entry, measurer: Measurer, peaks: Peaks, made: Path) -> _Raced:
+        """Search and race one of the networks."""
+        self.network, self.mixing = entry.network, entry.mixing
+        self.search = NetworkSearch(
+            network=self.network,
+            context=self._context(measurer, peaks),
+            graph_level=self.request.graph or GraphLevel(),
+            with_graph=self.with_graph,
+            rivals=self.line_up is not FEW,
+            mixture=None if self.mixing is None else self.mixing.mixture,
+        )
+        plans, converged = self.search.plans(settled_before=self._settled_before())
+        race = self._raced(plans, measurer, made)
+        return _Raced(race, plans, self.search, converged, entry.mixing)
 
     @property
     def _converged(self) -> str:
@@ -283,7 +316,7 @@ class _Work:
         """Whether the graph tuner is asked for and, in `optimize`, has the time to pay."""
         if self.request.graph is None:
             return False
-        mixed = self.placement.precision == MIXED
+        mixed = any(entry.mixing is not None for entry in self.entries)
         if self.request.command == "optimize" and not (mixed or self.reserve.affords_graph):
             message = "The budget is too short for the graph tuner: layouts stay the default ones."
             self.events(Note(message=message))
@@ -359,8 +392,6 @@ class _Work:
             return result
         raced = race.raced_s
         if self.mixing is not None:
-            mixture = self.mixing.report(race.winner, self.search)
-            result = replace(result, mixture=mixture)
             chosen = [p for p in proposals if p.name != RECONSIDERED]
             last = next((p for p in chosen if p.name == race.winner.name), chosen[-1])
             proposals = [replace(last, name=CHOSEN)]

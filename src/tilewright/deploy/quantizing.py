@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 
-from tilewright.core.errors import NegativeVerdict
+from tilewright.core.arguments import kept_names
+from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.mixtures import FrontPoint, LayerPrecision, MixtureReport
+from tilewright.core.grouping import grouped
+from tilewright.core.mixtures import FrontPoint
 from tilewright.core.noise import largest_share
 from tilewright.core.records import NetworkCheck, Placement
-from tilewright.core.solutions import PICOSECONDS
+from tilewright.deploy.mixing import Mixing, measured_mixing
 from tilewright.graph.network import Graph
-from tilewright.graph.plan_result import PlanResult
+from tilewright.kernels.base import HALF, MIXED
 from tilewright.kernels.codes import CODES
+from tilewright.kernels.halves import half_lanes
 from tilewright.measure import checking
 from tilewright.models import ModelOptions, loading
 from tilewright.models.loaded import ON_CODES, OnnxReference, PreparedNetwork
-from tilewright.models.quantizing import Quantizer
-from tilewright.plan.assignment.budgeted import Front, Point
-from tilewright.plan.code_choice import CodeChoice
-from tilewright.plan.preparation import prepare_loaded
+from tilewright.models.quantizing import Quantizer, numbers_of
+from tilewright.plan.code_choice import SINGLE, CodeChoice
+from tilewright.plan.halves_beside_codes import CodedNames, carried_over, kept_beside
+from tilewright.plan.mixture import AIM, AIM_AGAIN, Mixture
+from tilewright.plan.preparation import prepare, prepare_loaded
 from tilewright.search.levels import OptimizeRequest
 
 _AGAIN = 2
 """How often the choice is made anew by what the networks on codes showed."""
-_AIM, _AIM_AGAIN = 0.8, 0.95
-"""The part of the allowed noise that is aimed at by what was measured cause by cause; by what a
-network on codes showed."""
 _WELL_USED = 0.6
-_SINGLE = ModelOptions().precision
 _NAMED = 6
 
 
@@ -45,14 +44,68 @@ def rounds_to_codes(graph: Graph) -> bool:
     return any(clip is not None and clip.operator == "clip" for clip in clips)
 
 
-class OnCodes:
-    """The network that is asked for on codes, less the operators that have to stay in single
-    precision for its error; `network` is cut into tasks.
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A network that may ship, and the choice of types for it, None where there is none."""
 
-    Raises NegativeVerdict where no operator can be on codes, and as loading and a `Quantizer`.
+    network: PreparedNetwork
+    mixing: Mixing | None = None
+
+
+def entered(
+    request: OptimizeRequest, placement: Placement, events: EventSink, *, alone: bool = True
+) -> list[Entry]:
+    """The networks that race for what is asked for: with types that are chosen, one with codes and
+    one without, but for shapes that are not `alone`. Raises as loading, and as `OnCodes`."""
+    if placement.precision == ON_CODES:
+        coded = OnCodes(request, placement, events)
+        return [
+            *coded.entries,
+            *([Entry(coded.beside.network, coded.beside)] if coded.beside else []),
+        ]
+    network = prepare(request.model, request.options, placement)
+    if placement.precision != MIXED:
+        return [Entry(network)]
+    found = [Entry(network, measured_mixing(network, placement, request, events))]
+    try:
+        return found + (
+            OnCodes(request, placement, events, found[0].mixing).entries if alone else []
+        )
+    except ModelError as error:
+        events(Note(message=f"Nothing is put on codes: {error.message}"))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An ONNX file on codes whose error is allowed, with what was seen of it: the part of what is
+    allowed that it uses, the nodes that are not on codes, and the front it was chosen from."""
+
+    file: OnnxReference
+    check: NetworkCheck
+    seen: float
+    kept: list[str]
+    points: tuple[FrontPoint, ...]
+    corrections: int
+
+
+class OnCodes:
+    """The network that is asked for on codes, less the operators that cannot be for its error, with
+    the choice between halves and singles for these: `entries` has it, or nothing where no operator
+    on codes is expected to make the network faster.
+
+    `beside` is the same network without codes and its noise. Where it is not given, all operators
+    are on codes if the error allows it, and without anything on codes or in halves that is within
+    the error NegativeVerdict is raised. Raises as loading and a `Quantizer`.
     """
 
-    def __init__(self, request: OptimizeRequest, placement: Placement, events: EventSink) -> None:
+    def __init__(
+        self,
+        request: OptimizeRequest,
+        placement: Placement,
+        events: EventSink,
+        beside: Mixing | None = None,
+    ) -> None:
         usual = ModelOptions()
         single = replace(
             request.options,
@@ -61,115 +114,129 @@ class OnCodes:
             calibration=usual.calibration,
         )
         self.request, self.placement, self.events = request, placement, events
-        self.model = loading.load(request.model, single)
+        self.beside = beside
+        self.model = loading.load(request.model, single) if beside is None else beside.network.model
         self.quantizer = Quantizer(self.model, request.options)
         self.expected = self.quantizer.judged(self.model.onnx_path)
-        self.choice: CodeChoice | None = None
-        self.report: MixtureReport | None = None
-        self.network = self._prepared(self._within())
-
-    def told(self, winner: PlanResult) -> MixtureReport | None:
-        """What is told of the choice, with the plan that ships; None where all is on codes."""
-        if self.report is None or self.choice is None or winner.check is None:
-            return None
-        kept = set(self.report.kept)
-        powers = self.choice.by_node(kept)
-        shares = {name: largest_share(each, self.choice.allowed) for name, each in powers.items()}
-        every = sum(shares.values()) or 1.0
-        products = [node.name for node in self.quantizer.nodes if node.product]
-        layers = [
-            LayerPrecision(
-                call=call.name,
-                implementation=call.candidate.implementation,
-                multiplied=next(
-                    (_SINGLE if n in kept else ON_CODES for n in products if n in call.nodes), ""
-                ),
-                stored=call.candidate.forms[-1].element(call.workload.result.dtype),
-                output=call.output,
-                time_s=winner.call(call.name).in_place_s or 0.0,
-                noise_share=sum(shares.get(name, 0.0) for name in call.nodes) / every,
-            )
-            for call in winner.plan.calls
-        ]
-        return replace(self.report, measured_sqnr_db=winner.check.sqnr_db, layers=tuple(layers))
+        self.entries: list[Entry] = []
+        file = self.quantizer.quantized()
+        check = self._checked(file)
+        if beside is None and request.allows(check):
+            self.entries.append(Entry(self._prepared(file)))
+            return
+        began = perf_counter()
+        self.choice = choice = self._choice(file)
+        found = self._within(choice)
+        if found is not None:
+            network = self._prepared(found.file)
+            mixing = self._mixing(choice, network, found, perf_counter() - began)
+            self.entries.append(Entry(network, mixing))
+            self._tell(found, check)
+        elif beside is None and not self._worthless(choice):
+            raise self._unmet(check)
 
     def _prepared(self, file: OnnxReference) -> PreparedNetwork:
         codes = loading.with_codes(self.model, file, self.quantizer.remark)
         return prepare_loaded(codes, self.request.options, self.placement)
 
-    def _within(self) -> OnnxReference:
-        """The fastest file on codes whose error is allowed, as ONNX Runtime computes it."""
-        file = self.quantizer.quantized()
-        check = self._checked(file)
-        if self.request.allows(check):
-            return file
-        began = perf_counter()
-        choice = self.choice = self._choice(file)
-        noise_s, scale, aim, found = perf_counter() - began, 1.0, _AIM, None
-        for corrections in range(1 + _AGAIN):
-            front = choice.within(aim / scale)
-            kept = choice.kept(front)
-            if not self.quantizer.on_codes(kept):
-                break
-            again = self.quantizer.quantized(kept)
-            seen = self._checked(again)
-            used = self.request.used(seen)
-            if self.request.allows(seen):
-                found = again, seen
-                self.report = self._report(front, kept, noise_s, (scale, corrections))
-                if used >= _WELL_USED:
-                    break
-            scale, aim = used / front.chosen.noise, _AIM_AGAIN
-        if found is None or self.report is None:
-            raise self._unmet(check)
-        file, seen = found
-        self._tell(self.report.kept, check, seen)
-        return file
-
-    def _report(
-        self, front: Front, kept: list[str], noise_s: float, corrected: tuple[float, int]
-    ) -> MixtureReport:
-        """What is known of a choice before it is compiled."""
-        assert self.choice is not None
-        points = sorted({id(p): p for p in (*front.points, front.chosen)}.values(), key=_cost)
-        return MixtureReport(
-            predicted_sqnr_db=self.choice.sqnr_db(front.chosen.assignment),
-            measured_sqnr_db=None,
-            correction=corrected[0],
-            corrections=corrected[1],
-            gap=front.chosen.cost_ps / max(front.bound_ps, 1) - 1.0,
-            solve_s=front.chosen.solution.solve_s,
-            noise_s=noise_s,
-            calibrated=self.quantizer.inputs.given,
-            kept=tuple(sorted({*kept, *self.quantizer.kept})),
-            front=tuple(
-                FrontPoint(
-                    predicted_s=point.cost_ps / PICOSECONDS,
-                    sqnr_db=self.choice.sqnr_db(point.assignment),
-                    chosen=point is front.chosen,
-                )
-                for point in points
-            ),
-            layers=(),
-        )
-
     def _choice(self, file: OnnxReference) -> CodeChoice:
         """The problem of which operators are on codes, with the noise of each measured."""
-        self.events(Stage(name="noise", detail=f"{len(self.quantizer.nodes)} operators"))
-        noise = self.quantizer.noise(file)
+        asked = self.beside is None
+        if asked and half_lanes(self.placement.target):
+            single = prepare_loaded(self.model, self.request.options, self.placement)
+            self.beside = measured_mixing(single, self.placement, self.request, self.events)
+        self.events(Stage(name="noise", detail=f"{len(self.quantizer.nodes)} operators on codes"))
+        beside = self.beside
+        noise = self.quantizer.noise(file, *([] if beside is None else [len(beside.inputs.fitted)]))
+        networks = {ON_CODES: self._prepared(file)}
+        if beside is None:
+            networks[SINGLE] = prepare_loaded(self.model, self.request.options, self.placement)
+        else:
+            halves = replace(self.placement, precision=HALF)
+            networks[HALF] = prepare_loaded(self.model, self.request.options, halves)
+            networks[SINGLE] = beside.network
         return CodeChoice(
             nodes=self.quantizer.nodes,
-            single=prepare_loaded(self.model, self.request.options, self.placement),
-            codes=self._prepared(file),
+            networks=networks,
             placement=self.placement,
             noise=noise,
             allowed=noise.allowed(self.request.max_error, self.request.least_sqnr_db),
+            halves=None if beside is None else beside.mixture.noise,
+            single=frozenset[str]() if beside is None or asked else beside.mixture.kept,
+        )
+
+    def _within(self, choice: CodeChoice) -> _Found | None:
+        """The fastest choice whose noise is allowed, the part on codes as ONNX Runtime computes it;
+        None where none has operators on codes."""
+        aim, found = AIM, None
+        for corrections in range(1 + _AGAIN):
+            front = choice.within(aim)
+            chosen, kept = front.chosen.assignment, choice.kept(front)
+            if not self.quantizer.on_codes(kept):
+                break
+            file = self.quantizer.quantized(kept)
+            check = self._checked(file)
+            seen = self.request.used(check)
+            if self.request.allows(check):
+                found = _Found(file, check, seen, kept, choice.points(front), corrections)
+                used = seen + largest_share(choice.in_halves(chosen), choice.allowed)
+                if _WELL_USED <= used <= 1.0 or front.chosen is front.points[0]:
+                    break
+            predicted = largest_share(choice.on_codes(chosen), choice.allowed)
+            choice.scale, aim = choice.scale * seen / predicted, AIM_AGAIN
+        return found
+
+    def _mixing(
+        self, choice: CodeChoice, network: PreparedNetwork, found: _Found, noise_s: float
+    ) -> Mixing:
+        """The choice between halves and singles for what is not on codes, whose own noise counts as
+        it was seen."""
+        beside, quantizer = self.beside, self.quantizer
+        codes = choice.by_node(found.kept)
+        together = choice.noise.total((powers, 1.0) for powers in codes.values())
+        times = found.seen / largest_share(together, choice.allowed)
+        owners = {node: call.name for call in network.fused.calls for node in call.nodes}
+        of_calls = grouped([(owners[n], p) for n, p in codes.items() if n in owners])
+        names = CodedNames(numbers=numbers_of(found.file), writers=quantizer.writers)
+        named = kept_names(self.request.options.keep)
+        kept = kept_beside(network.fused, choice.single, {*named, *quantizer.kept}, names)
+        if beside is None:
+            products = {n.name: choice.noise.total(()) for n in quantizer.nodes if n.product}
+            noise = replace(choice.noise, tensors={}, calls=products)
+        else:
+            single, at = beside.network.fused, self.placement
+            noise = carried_over(beside.mixture.noise, single, network.fused, names, at)
+        return Mixing(
+            network=network,
+            request=self.request,
+            inputs=quantizer.inputs,
+            mixture=Mixture(
+                noise=noise,
+                allowed=choice.allowed,
+                kept=kept,
+                codes={
+                    call: choice.noise.total((powers, times) for powers in every)
+                    for call, every in of_calls.items()
+                },
+            ),
+            noise_s=noise_s + (beside.noise_s if beside is not None else 0.0),
+            front=found.points,
+            corrections=found.corrections,
         )
 
     def _checked(self, file: OnnxReference) -> NetworkCheck:
         return checking.compare_runs(
             self.quantizer.judged(file.path), self.expected, self.model.outputs
         )
+
+    def _worthless(self, choice: CodeChoice) -> bool:
+        """Whether codes are left out because halves within the error are as fast, which is told."""
+        chosen = choice.within(AIM).chosen.assignment
+        if not any(choice.in_halves(chosen)):
+            return False
+        message = f"No operator is on codes: within the error {HALF} is expected to be faster."
+        self.events(Note(message=message))
+        return True
 
     def _unmet(self, check: NetworkCheck) -> NegativeVerdict:
         return NegativeVerdict(
@@ -178,19 +245,15 @@ class OnCodes:
             hint="Raise --max-error, or leave --precision out.",
         )
 
-    def _tell(self, kept: Sequence[str], whole: NetworkCheck, check: NetworkCheck) -> None:
-        named = ", ".join(kept[:_NAMED]) + (", …" if len(kept) > _NAMED else "")
-        every = len(self.quantizer.nodes)
+    def _tell(self, found: _Found, whole: NetworkCheck) -> None:
+        named = ", ".join(found.kept[:_NAMED]) + (", …" if len(found.kept) > _NAMED else "")
+        told = f"{len(found.kept)} of {len(self.quantizer.nodes)} operators"
         self.events(
             Note(
-                message=f"{len(kept)} of {every} operators stay in float32 for the error: all on "
-                f"codes it is {_told(whole)}, now {_told(check)}. They are {named}."
+                message=f"{told} are not on codes: all on codes the error is {_told(whole)}, now "
+                f"{_told(found.check)}. {f'They are {named}.' if named else ''}".strip()
             )
         )
-
-
-def _cost(point: Point) -> int:
-    return point.cost_ps
 
 
 def _told(check: NetworkCheck) -> str:

@@ -290,6 +290,24 @@ class Race:
         )
 
 
+def fastest_of(races: Sequence[Race]) -> Race:
+    """The race whose winner is the fastest, all of them timed in turn. They are of networks that
+    take the same inputs."""
+    if len(races) == 1:
+        return races[0]
+    first = races[0]
+    given = (first.judged or [random_inputs(first.network.model.graph, first.request.seed)])[0]
+    with targeting.open_networks(first.placement) as worker:
+        runners: dict[str, network_timing.Runner] = {}
+        for number, race in enumerate(races):
+            name, plan = str(number), race.winner.plan
+            worker.load(name, race.folder, plan.constant_names)
+            ordered = [given[each] for each in race.network.graph.inputs]
+            runners[name] = network_timing.network_runner(worker, name, ordered)
+        timings = network_timing.time_together(runners, rounds=first.rounds)
+    return races[min(range(len(races)), key=lambda number: timings[str(number)].latency_s)]
+
+
 def _described(check: NetworkCheck) -> str:
     off = f"off by {check.max_rel_error:.3g} of the largest value of output {quoted(check.output)}"
     return off if check.sqnr_db is None else f"{off}, {check.sqnr_db:.3g} dB"

@@ -33,6 +33,9 @@ HALF = "bfloat16"
 MIXED = "auto"
 """The precision of which each tensor gets its own part."""
 
+CHOSEN = frozenset({MIXED, "int8"})
+"""Precisions in which products are in the type that their operands lie in."""
+
 SINGLE = frozenset({"float32"})
 """The element types that kernels for single precision take."""
 

@@ -14,10 +14,10 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import (
+    CHOSEN,
     CPU,
     HALF,
     LLVM,
-    MIXED,
     Coarse,
     Implementation,
     Library,
@@ -125,7 +125,7 @@ def precise_enough(
 ) -> bool:
     """Whether what an implementation multiplies in is no coarser than what is allowed; where that
     is chosen for each tensor, than what all operands that it multiplies lie in."""
-    if not isinstance(spec, Coarse) or placement.precision != MIXED:
+    if not isinstance(spec, Coarse) or placement.precision not in CHOSEN:
         return not isinstance(spec, Coarse) or spec.multiplies_in == placement.precision
     read = multiplied(workload)
     return bool(read) and all(forms[index].dtype == spec.multiplies_in for index in read)

@@ -34,7 +34,6 @@ QUANTIZED = "quantized.onnx"
 """The name of the file."""
 CALIBRATED_ON = (8, 64)
 """So many inputs are drawn, and so many of a file are taken at most, to calibrate on."""
-_NOISE_ON = 2
 _PRODUCTS = {"Conv": 4, "Gemm": 2, "MatMul": 2}
 """The axes of their weights."""
 _PICKING = ("MaxPool", "Relu", "Clip", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose")
@@ -91,19 +90,36 @@ class Quantizer:
         contained.quantize(self._folded, path, self.inputs.fitted, nodes, self._size_bytes)
         return OnnxReference(path=path, keeper=folder)
 
-    def noise(self, quantized: OnnxReference) -> RoundingNoise:
-        """What each tensor and each node's constants on codes change in the outputs, on inputs that
-        were calibrated on; tensors have the names that `nodes` have for them."""
-        fitted = self.inputs.fitted[:_NOISE_ON]
+    def noise(self, quantized: OnnxReference, count: int = 2) -> RoundingNoise:
+        """What each tensor and each node's constants on codes change in the outputs, on so many of
+        the inputs that were calibrated on; tensors have the names that `nodes` have for them."""
+        fitted = self.inputs.fitted[:count]
         found = contained.code_noise(self._folded, quantized.path, fitted, self._size_bytes)
         tensors: dict[str, Powers] = {}
         for name, powers in found.tensors.items():
             tensors.setdefault(self._same.get(name, name), powers)
         return replace(found, tensors=tensors)
 
+    @property
+    def writers(self) -> dict[str, str]:
+        """The name of the node that writes each tensor."""
+        return {tensor: node.name for node in self.graph.node for tensor in node.output}
+
     def judged(self, path: Path) -> list[list[Array]]:
         """The outputs of an ONNX file of the network for inputs that were not calibrated on."""
         return contained.outputs_of(path, self.inputs.judged, self._size_bytes)
+
+
+def numbers_of(quantized: OnnxReference) -> dict[str, str]:
+    """The tensors of an ONNX file on codes that hold what codes stand for, each with the tensor
+    that was put on codes."""
+    graph = parse_onnx(quantized.path).graph
+    coded = {n.output[0]: n.input[0] for n in graph.node if n.op_type == "QuantizeLinear"}
+    return {
+        node.output[0]: coded[node.input[0]]
+        for node in graph.node
+        if node.op_type == "DequantizeLinear" and node.input[0] in coded
+    }
 
 
 def nodes_on_codes(graph: onnx.GraphProto, kept: Collection[str] = ()) -> list[str]:

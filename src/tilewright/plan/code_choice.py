@@ -1,86 +1,112 @@
-"""Which operators of a network on codes go back to single precision, so that the noise is allowed
-and the time least.
+"""Which operators of a network are on codes of eight bits, in halves or in single precision, for
+the least time whose noise is allowed.
 
-    x → Conv a → t → Conv b → y      four causes: x, t, y and the weights of a and b on codes
+    x → Conv a → t → Conv b → y      causes: x, t and y on codes, or in halves, and so the weights
+                                     of a and b
 
-An operator on codes reads and writes codes, so that a tensor is in single precision only where all
-around it are. Times are those of default settings as they are estimated. It is the problem of
-`plan.assignment.budgeted`, noise being the second cost.
+An operator on codes reads and writes codes, and one in halves reads halves, or a copy of codes as
+halves; a tensor is in single precision only where nothing around it is on codes. Times are those of
+default settings as they are estimated. It is the problem of `plan.assignment.budgeted`, noise being
+the second cost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tilewright.core.forms import PLAIN
+from tilewright.core.mixtures import FrontPoint
 from tilewright.core.noise import Powers, RoundingNoise, largest_share
 from tilewright.core.records import Placement
 from tilewright.core.solutions import PICOSECONDS
 from tilewright.graph.arrange import copying
 from tilewright.graph.network import TensorType
+from tilewright.kernels.base import HALF
 from tilewright.kernels.spaces import default_candidate
-from tilewright.models.loaded import PreparedNetwork
+from tilewright.models.loaded import ON_CODES, ModelOptions, PreparedNetwork
 from tilewright.models.quantizing import CodedNode
 from tilewright.plan.assignment.budgeted import Front, fastest_within
 from tilewright.plan.assignment.problem import FORBIDDEN, Problem, Table, Variable
 
-_VALUES = ("codes", "single")
+SINGLE = ModelOptions().precision
 _NODE, _TENSOR = "node ", "tensor "
+Causes = Mapping[str, Powers]
 
 
 @dataclass(slots=True, kw_only=True)
 class CodeChoice:
-    """The choice for one network, which is prepared in single precision and as a whole on codes.
+    """The choice for one network, which is prepared as a whole in each of some types: `networks`
+    has it on codes, in single precision, and in halves where these may be chosen.
 
-    `noise` is that of its tensors and of its nodes' constants on codes, `allowed` what its outputs
-    may have.
+    `noise` is that of its tensors and of its nodes' constants on codes, `halves` what they and its
+    calls make in halves, on the same inputs; `allowed` is what its outputs may have. Tensors that
+    are `single` stay so. Noise of codes counts `scale` times as much as it was predicted.
     """
 
     nodes: Sequence[CodedNode]
-    single: PreparedNetwork
-    codes: PreparedNetwork
+    networks: Mapping[str, PreparedNetwork]
     placement: Placement
     noise: RoundingNoise
     allowed: Powers
+    halves: RoundingNoise | None = None
+    single: Collection[str] = ()
+    scale: float = 1.0
+    values: tuple[str, ...] = field(init=False)
     problem: Problem = field(init=False)
+    _halved: dict[str, Powers] = field(init=False, default_factory=dict[str, Powers])
 
     def __post_init__(self) -> None:
+        values = (ON_CODES, HALF, SINGLE)
+        self.values = tuple(value for value in values if value in self.networks)
         names = [_NODE + node.name for node in self.nodes]
         names += [_TENSOR + name for name in self.tensors]
-        self.problem = Problem(
-            variables=tuple(Variable(name=name, kind="choice", values=_VALUES) for name in names),
-            tables=tuple(self._tables()),
-        )
+        variables = [Variable(name=name, kind="choice", values=self.values) for name in names]
+        self.problem = Problem(variables=tuple(variables), tables=tuple(self._tables()))
 
     @property
     def tensors(self) -> dict[str, None]:
-        """Those on codes, each once."""
+        """Those that nodes read and write, each once."""
         return dict.fromkeys(name for n in self.nodes for name in (*n.inputs, n.output))
 
     def within(self, budget: float) -> Front:
         """The fastest choice whose noise is at most this part of what is allowed."""
         noises = {
-            name: np.array([largest_share(powers, self.allowed), 0.0])
-            for name, powers in self._powers().items()
+            name: np.array([largest_share(powers, self.allowed) for powers in by_value])
+            for name, by_value in self._powers().items()
         }
         return fastest_within(self.problem, noises, budget)
 
     def kept(self, front: Front) -> list[str]:
-        """The nodes that go back to single precision."""
+        """The nodes that are not on codes."""
         chosen = front.chosen.assignment
-        return [n.name for n in self.nodes if chosen[_NODE + n.name] != _VALUES[0]]
+        return [n.name for n in self.nodes if chosen[_NODE + n.name] != ON_CODES]
+
+    def in_halves(self, assignment: Mapping[str, str]) -> Powers:
+        """The part of a choice's noise that comes of halves."""
+        return self._total(assignment, {HALF})
+
+    def on_codes(self, assignment: Mapping[str, str]) -> Powers:
+        """The part of a choice's noise that comes of codes."""
+        return self._total(assignment, {ON_CODES})
 
     def sqnr_db(self, assignment: Mapping[str, str]) -> float:
         """The least ratio of signal to noise of an output that is predicted of a choice."""
-        causes = [
-            (powers, 1.0)
-            for name, powers in self._powers().items()
-            if assignment[name] == _VALUES[0]
-        ]
-        return self.noise.sqnr_db(self.noise.total(causes))
+        return self.noise.sqnr_db(self._total(assignment, {*self.values}))
+
+    def points(self, front: Front) -> tuple[FrontPoint, ...]:
+        """The front as it is told, the fastest first."""
+        every = {id(point): point for point in (*front.points, front.chosen)}
+        return tuple(
+            FrontPoint(
+                predicted_s=point.cost_ps / PICOSECONDS,
+                sqnr_db=self.sqnr_db(point.assignment),
+                chosen=point is front.chosen,
+            )
+            for point in sorted(every.values(), key=lambda each: each.cost_ps)
+        )
 
     def by_node(self, kept: Collection[str]) -> dict[str, Powers]:
         """The noise of each node that is not kept: of its constants, of what it writes, and of what
@@ -95,53 +121,113 @@ class CodeChoice:
             causes = [left.pop(name) for name in (node.output, *read) if name in left]
             if node.name in self.noise.calls:
                 causes.append(self.noise.calls[node.name])
-            found[node.name] = self.noise.total((each, 1.0) for each in causes)
+            found[node.name] = self.noise.total((each, self.scale) for each in causes)
         return found
 
-    def _powers(self) -> dict[str, Powers]:
-        nodes = {_NODE + name: powers for name, powers in self.noise.calls.items()}
-        tensors = {_TENSOR + name: powers for name, powers in self.noise.tensors.items()}
-        return {name: p for name, p in (nodes | tensors).items() if name in self.problem.numbers}
+    def _total(self, assignment: Mapping[str, str], values: Collection[str]) -> Powers:
+        return self.noise.total(
+            (by_value[self.values.index(assignment[name])], 1.0)
+            for name, by_value in self._powers().items()
+            if assignment[name] in values
+        )
+
+    def _powers(self) -> dict[str, list[Powers]]:
+        """The noise of each variable by its values, where one makes some."""
+        codes = _named(self.noise.calls, self.noise.tensors)
+        halved = _named(self._halved, self._tensors_in_halves())
+        none = self.noise.total(())
+        scaled = {name: self.noise.total([(p, self.scale)]) for name, p in codes.items()}
+        by_value = {ON_CODES: scaled, HALF: halved, SINGLE: dict[str, Powers]()}
+        return {
+            name: [by_value[value].get(name, none) for value in self.values]
+            for name in self.problem.numbers
+            if name in codes or name in halved
+        }
+
+    def _tensors_in_halves(self) -> dict[str, Powers]:
+        """What rounding each tensor makes; of one inside a call that of what the call writes."""
+        if self.halves is None:
+            return {}
+        calls = self.networks[SINGLE].fused.calls
+        results = {node: call.output for call in calls for node in call.nodes}
+        inside = {node.output: results.get(node.name, node.output) for node in self.nodes}
+        known = self.halves.tensors
+        named = (
+            (name, known.get(name) or known.get(inside.get(name, ""))) for name in self.tensors
+        )
+        return {name: powers for name, powers in named if powers}
 
     def _tables(self) -> Iterator[Table]:
         times = self._times()
-        needs = np.array([[0, FORBIDDEN], [0, 0]], np.int64)
         for node in self.nodes:
             name = _NODE + node.name
-            yield _table([name], np.array(times[node.name], np.int64))
-            yield _table([name, _TENSOR + node.output], needs)
+            yield _table([name], [times[value].get(node.name, 0) for value in self.values])
+            yield self._pairs(
+                name, node.output, dict.fromkeys(((ON_CODES, HALF), (ON_CODES, SINGLE)), FORBIDDEN)
+            )
             for each in dict.fromkeys(node.inputs):
-                read_ps = self._copied_ps(each) if node.product else 0
-                read = np.array([[0, FORBIDDEN], [read_ps, 0]], np.int64)
-                yield _table([name, _TENSOR + each], read)
+                yield self._pairs(name, each, self._reading(node, each))
         for each in self.tensors:
-            yield _table([_TENSOR + each], np.zeros(2, np.int64))
+            fixed = each in self.single
+            yield _table(
+                [_TENSOR + each], [FORBIDDEN * (fixed and v != SINGLE) for v in self.values]
+            )
 
-    def _times(self) -> dict[str, tuple[int, int]]:
-        """Picoseconds of each node on codes and in single precision: those of the call that has it,
-        of which the first product counts, or else the first node."""
+    def _reading(self, node: CodedNode, tensor: str) -> dict[tuple[str, str], int]:
+        """Picoseconds that a node in one type takes more because a tensor is in another: it reads a
+        copy, which is never one that rounds."""
+        costs = dict.fromkeys(((ON_CODES, HALF), (ON_CODES, SINGLE)), FORBIDDEN)
+        if node.product:
+            copied_ps = self._copied_ps(tensor)
+            pairs = ((SINGLE, ON_CODES), (SINGLE, HALF), (HALF, ON_CODES))
+            costs |= dict.fromkeys(pairs, copied_ps)
+            costs[HALF, SINGLE] = FORBIDDEN
+        return costs
+
+    def _pairs(self, node: str, tensor: str, costs: Mapping[tuple[str, str], int]) -> Table:
+        """What types of a node and of a tensor that it reads or writes cost together."""
+        rows = [[costs.get((own, its), 0) for its in self.values] for own in self.values]
+        return _table([node, _TENSOR + tensor], rows)
+
+    def _times(self) -> dict[str, dict[str, int]]:
+        """Picoseconds of each node in each type: those of the call that has it, of which the first
+        product counts, or else the first node."""
         order = sorted(self.nodes, key=lambda node: not node.product)
-        found: list[dict[str, int]] = []
-        for network in (self.codes, self.single):
-            times: dict[str, int] = {}
+        found: dict[str, dict[str, int]] = {}
+        for value, network in self.networks.items():
+            placement = replace(self.placement, precision=network.precision)
+            times = found[value] = {}
             for call in network.plan.calls:
-                owner = next((node.name for node in order if node.name in call.nodes), None)
-                if owner is not None:
-                    forms = call.candidate.forms
-                    seconds = default_candidate(call.workload, forms, self.placement)[1]
-                    times[owner] = times.get(owner, 0) + round(seconds * PICOSECONDS)
-            found.append(times)
-        return {
-            node.name: (found[0].get(node.name, 0), found[1].get(node.name, 0))
-            for node in self.nodes
-        }
+                owner = next((node for node in order if node.name in call.nodes), None)
+                if owner is None:
+                    continue
+                forms = call.candidate.forms
+                best, seconds = default_candidate(call.workload, forms, placement)
+                times[owner.name] = times.get(owner.name, 0) + round(seconds * PICOSECONDS)
+                if value == HALF and owner.product:
+                    self._halved[owner.name] = self._own_noise(call.name, best.implementation)
+        return found
+
+    def _own_noise(self, call: str, implementation: str) -> Powers:
+        """What a call makes of its own in halves."""
+        halves = self.halves
+        if halves is None:
+            return ()
+        usual = halves.calls.get(call, halves.total(()))
+        return halves.algorithms.get((call, implementation), usual)
 
     def _copied_ps(self, tensor: str) -> int:
         """Picoseconds that making singles of the codes of a tensor takes, about."""
-        kind = self.single.graph.types.get(tensor, TensorType((1,), "uint8"))
+        kind = self.networks[SINGLE].graph.types.get(tensor, TensorType((1,), "uint8"))
         workload = copying(kind)
         return round(default_candidate(workload, (PLAIN, PLAIN), self.placement)[1] * PICOSECONDS)
 
 
-def _table(names: Sequence[str], costs: np.typing.NDArray[np.int64]) -> Table:
-    return Table(variables=tuple(names), costs=costs)
+def _named(nodes: Causes, tensors: Causes) -> dict[str, Powers]:
+    """Causes by the names of variables."""
+    of_nodes = {_NODE + name: powers for name, powers in nodes.items()}
+    return of_nodes | {_TENSOR + name: powers for name, powers in tensors.items()}
+
+
+def _table(names: Sequence[str], costs: Sequence[int] | Sequence[Sequence[int]]) -> Table:
+    return Table(variables=tuple(names), costs=np.array(costs, np.int64))

@@ -4,7 +4,7 @@ of what is allowed."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilewright.core.noise import Powers, RoundingNoise, largest_share
 from tilewright.graph.fuse import FusedNetwork, TaskCall
@@ -13,7 +13,7 @@ from tilewright.kernels.half_noise import multiplies_halves, rounds_anew
 from tilewright.kernels.ports import Ports
 from tilewright.kernels.registry import implementations
 
-_AIM, _AIM_AGAIN = 0.8, 0.95
+AIM, AIM_AGAIN = 0.8, 0.95
 """The part of the allowed noise that is aimed at by what was measured cause by cause; by what a
 compiled network showed."""
 
@@ -22,19 +22,25 @@ compiled network showed."""
 class Mixture:
     """What a network's noise is made of, and the powers that are `allowed` in its outputs.
 
-    `kept` are names of tensors and calls that stay in single precision. `scale` is the noise that a
-    compiled network showed by what was predicted of it, None before there was one.
+    `kept` are names of tensors and calls that stay in single precision. `codes` is the noise of
+    calls, by name, that nothing is chosen of: that of codes of eight bits. `scale` is the noise
+    that a compiled network showed by what was predicted of it, None before there was one.
     """
 
     noise: RoundingNoise
     allowed: Powers
     kept: frozenset[str] = frozenset()
+    codes: Mapping[str, Powers] = field(default_factory=dict[str, Powers])
     scale: float | None = None
 
     @property
     def budget(self) -> float:
-        """The part of what is allowed that predicted noise may have."""
-        return _AIM if self.scale is None else _AIM_AGAIN / self.scale
+        """The part of what is allowed that predicted noise may have beside that of codes, which was
+        seen."""
+        codes = self.share(self.codes)
+        if self.scale is None:
+            return AIM * max(0.0, 1.0 - codes)
+        return max(0.0, AIM_AGAIN / self.scale - codes)
 
     def stores(self, tensor: str) -> bool:
         """Whether a tensor may be stored in halves."""
@@ -69,13 +75,13 @@ class Mixture:
     def powers(
         self, network: FusedNetwork, chosen: Mapping[str, tuple[str, Ports]]
     ) -> dict[str, Powers]:
-        """The noise of each call that makes some, by its name. `chosen` has the implementation and
-        the forms of the ports of those that are computed."""
-        found = {
-            call.name: self.powers_at(call, *chosen[call.name], network.graph.inputs)
-            for call in network.calls
-            if call.name in chosen
-        }
+        """The noise of each call that makes some, by its name, that of codes included. `chosen` has
+        the implementation and the forms of the ports of those that are computed."""
+        none, found = self.noise.total(()), dict[str, Powers]()
+        for call in (each for each in network.calls if each.name in chosen):
+            own = self.powers_at(call, *chosen[call.name], network.graph.inputs)
+            of_codes = self.codes.get(call.name, none)
+            found[call.name] = self.noise.total([(own, 1.0), (of_codes, 1.0)])
         return {name: powers for name, powers in found.items() if any(powers)}
 
     def share(self, powers: Mapping[str, Powers]) -> float:

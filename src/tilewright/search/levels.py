@@ -17,7 +17,7 @@ from tilewright.core import arguments, errors, forms, records
 from tilewright.core.budget import Limit
 from tilewright.core.grouping import grouped
 from tilewright.graph.tasks import Task, TaskKey, bare_anchor
-from tilewright.kernels.base import MIXED
+from tilewright.kernels.base import CHOSEN
 from tilewright.kernels.spaces import MAX_ERRORS, search_space
 from tilewright.models import ModelOptions
 from tilewright.plan.assignment.solving import DEFAULT as AUTO
@@ -149,7 +149,7 @@ class OptimizeRequest:
         """The error bound up to which implementations are used; where noise is a cost of the
         choice, what the network may have does not limit single kernels."""
         usual = MAX_ERRORS[self.options.precision]
-        return max(self.max_error, usual) if self.options.precision == MIXED else self.max_error
+        return max(self.max_error, usual) if self.options.precision in CHOSEN else self.max_error
 
     def used(self, check: records.NetworkCheck) -> float:
         """The power of the noise in the outputs by what is allowed."""

@@ -46,7 +46,8 @@ SETTINGS: tuple[SettingsName, ...] = ("default", "best", "shipped")
 
 _WRONG = "wrong result"
 _TYPES_FIRST = (
-    "Run `tilewright optimize MODEL --precision auto` first: it chooses the type of each tensor."
+    "Run `tilewright optimize MODEL --precision auto` first: it chooses the type of each tensor. "
+    "Give its folder where some are on codes."
 )
 _Some = TypeVar("_Some", bound=Outcome | PlannedCall)
 

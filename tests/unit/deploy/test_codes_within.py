@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from helpers.networks.quantizable import images, saved, written
 from tilewright.core.budget import parse_budget
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import discard
 from tilewright.core.noise import RoundingNoise
-from tilewright.deploy.quantizing import OnCodes
+from tilewright.deploy.mixing import measured_mixing
+from tilewright.deploy.quantizing import Entry, OnCodes, entered
 from tilewright.hardware.device import local_placement
+from tilewright.kernels.halves import half_lanes
 from tilewright.measure.checking import compare_runs
 from tilewright.measure.targeting import allowing
 from tilewright.models import ModelOptions, loading
 from tilewright.models.quantizing import Quantizer
+from tilewright.plan.code_choice import CodeChoice
+from tilewright.plan.preparation import prepare
 from tilewright.search.levels import OptimizeRequest
+
+with_halves = pytest.mark.skipif(
+    not half_lanes(local_placement().target), reason="no products of bfloat16 here"
+)
 
 
 @pytest.fixture(scope="module")
@@ -79,34 +90,115 @@ def test_a_cause_is_what_rounding_its_tensor_changes(
 
 
 def asked(folder: Path, decibels: float, **named: Any) -> OptimizeRequest:
-    options = ModelOptions(precision="int8", calibration=folder / "inputs.npz", **named)
+    named = {"precision": "int8", "calibration": folder / "inputs.npz"} | named
     return OptimizeRequest(
-        model=str(folder / "images.onnx"), options=options, budget=parse_budget(0), folder=folder,
-        max_error=1.0, least_sqnr_db=decibels, seed=0,
+        model=str(folder / "images.onnx"), options=ModelOptions(**named), budget=parse_budget(0),
+        folder=folder, max_error=1.0, least_sqnr_db=decibels, seed=0,
     )  # fmt: skip
 
 
-def prepared(request: OptimizeRequest) -> tuple[set[str], list[str]]:
-    """The products that are on codes, and what is told."""
+def on_codes(entry: Entry) -> set[str]:
+    """The products that are on codes."""
+    graph = entry.network.graph
+    products = [n for n in graph.nodes if n.operator in ("conv2d", "dense")]
+    return {n.name for n in products if graph.types[n.output].dtype == "int32"}
+
+
+def prepared(request: OptimizeRequest) -> tuple[list[Entry], list[str]]:
+    """The networks that race, and what is told."""
     told: list[str] = []
     placement = allowing(local_placement(1), request.options)
-    network = OnCodes(request, placement, lambda event: told.append(str(event))).network
-    graph = network.graph
-    products = [n for n in graph.nodes if n.operator in ("conv2d", "dense")]
-    return {n.name for n in products if graph.types[n.output].dtype == "int32"}, told
+    return entered(request, placement, lambda event: told.append(str(event))), told
 
 
-def test_as_few_operators_as_the_error_needs_stay_in_single_precision(
+def test_as_few_operators_as_the_error_needs_are_not_on_codes(
     folder: Path, quantizer: Quantizer
 ) -> None:
     whole = seen_db(quantizer, [])
-    everything, told = prepared(asked(folder, whole - 1.0))
-    assert everything == {"h", "depthwise", "u", "e"} and not told
-    some, told = prepared(asked(folder, whole + 3.0))
-    assert set() < some < everything
-    assert "operators stay in float32 for the error" in told[-1]
+    found, told = prepared(asked(folder, whole - 1.0))
+    everything = on_codes(found[0])
+    assert everything == {"h", "depthwise", "u", "e"} and not told and len(found) == 1
+    found, told = prepared(asked(folder, whole + 3.0))
+    assert set() < on_codes(found[0]) < everything
+    assert "operators are not on codes" in told[-1]
     kept, _ = prepared(asked(folder, whole - 4.0, keep="float32:u"))
-    assert kept == everything - {"u"}
+    assert on_codes(kept[0]) == everything - {"u"}
     with pytest.raises(NegativeVerdict, match=r"off by .* dB, less than the 120 dB") as verdict:
-        OnCodes(asked(folder, 120.0), local_placement(1), discard)
+        prepared(asked(folder, 120.0))
     assert "--max-error" in str(verdict.value.hint)
+
+
+@with_halves
+def test_what_is_not_on_codes_may_be_in_halves(folder: Path, quantizer: Quantizer) -> None:
+    rest = seen_db(quantizer, ["e"])
+    for precision, places in (("int8", (0, 1)), ("auto", (1, 0))):
+        found, _ = prepared(asked(folder, rest + 1.5, precision=precision, keep="float32:e"))
+        codes, single = (found[place] for place in places)
+        assert len(found) == 2 and "e" not in on_codes(codes) and not on_codes(single)
+        assert codes.mixing is not None and single.mixing is not None
+        mixture, other = codes.mixing.mixture, single.mixing.mixture
+        seen = mixture.share(mixture.codes)
+        assert 0.0 < seen <= 1.0 and mixture.budget == pytest.approx(0.8 * (1.0 - seen))
+        call = next(c for c in codes.network.fused.calls if c.name == "e")
+        assert mixture.kept >= {call.inputs[0], call.output}
+        for name, powers in mixture.noise.tensors.items():
+            assert mixture.stores(name) or name in mixture.kept
+            assert powers in other.noise.tensors.values()
+        assert codes.mixing.front and sum(point.chosen for point in codes.mixing.front) == 1
+
+
+@with_halves
+def test_with_a_type_for_each_tensor_what_is_around_a_kept_node_is_single(
+    folder: Path, quantizer: Quantizer
+) -> None:
+    whole = seen_db(quantizer, [])
+    found, _ = prepared(asked(folder, whole - 4.0, precision="auto", keep="float32:u"))
+    assert on_codes(found[1]) == {"e"}  # h and depthwise make what u reads
+
+
+@pytest.fixture(scope="module")
+def choice(folder: Path) -> CodeChoice:
+    request = asked(folder, 30.0, precision="auto")
+    placement = allowing(local_placement(1), request.options)
+    network = prepare(request.model, request.options, placement)
+    beside = measured_mixing(network, placement, request, discard)
+    return OnCodes(request, placement, discard, beside).choice
+
+
+@with_halves
+@settings(deadline=None, max_examples=20)
+@given(st.floats(1e-4, 10.0), st.floats(-6.0, 3.0), st.floats(-6.0, 3.0), st.data())
+def test_a_choice_is_never_slower_than_one_type_for_all(
+    choice: CodeChoice, budget: float, codes: float, halves: float, data: st.DataObject
+) -> None:
+    factors = {name: data.draw(st.floats(0.1, 10.0)) for name in (*NODES, *TENSORS)}
+    assert choice.halves is not None
+    changed = CodeChoice(
+        nodes=choice.nodes, networks=choice.networks, placement=choice.placement, allowed=(1.0,),
+        noise=noisy(choice.noise, factors, 10.0**codes), single=choice.single,
+        halves=noisy(choice.halves, factors, 10.0**halves),
+    )  # fmt: skip
+    front = changed.within(budget)
+    chosen = front.chosen.assignment
+    shares = [changed.on_codes(chosen)[0], changed.in_halves(chosen)[0]]
+    assert sum(shares) == pytest.approx(front.chosen.noise) and sum(shares) <= budget * 1.000001
+    assert front.bound_ps == pytest.approx(front.chosen.cost_ps, rel=1e-6)
+    for value in changed.values:
+        uniform = dict.fromkeys(chosen, value)
+        if changed.on_codes(uniform)[0] + changed.in_halves(uniform)[0] <= budget:
+            assert front.chosen.cost_ps <= changed.problem.cost(uniform)
+
+
+NODES, TENSORS = ("h", "depthwise", "u", "e"), ("x", "h", "k", "u", "s", "m", "e")
+
+
+def noisy(noise: RoundingNoise, factors: dict[str, float], whole: float) -> RoundingNoise:
+    """Noise of one output, so many times as much of each cause, and `whole` for all together."""
+    every = sum(sum(p) for p in (*noise.calls.values(), *noise.tensors.values()))
+    return replace(
+        noise,
+        calls={n: (p[0] * factors.get(n, 1.0) * whole / every,) for n, p in noise.calls.items()},
+        tensors={
+            n: (p[0] * factors.get(n, 1.0) * whole / every,) for n, p in noise.tensors.items()
+        },
+    )
