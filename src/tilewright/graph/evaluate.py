@@ -105,14 +105,15 @@ def run_graph(
     return {name: values[name] for name in graph.outputs}
 
 
-def magnitude(workload: Workload, arrays: Sequence[Array]) -> Array:
+def magnitude(workload: Workload, arrays: Sequence[Array], coarse: float = 0.0) -> Array:
     """For each element of the result, the scale its error is relative to.
 
     Convolutions, products, sums and means give sum |w||x|; additions add magnitudes, products
     multiply them, operators of bounded slope scale them; anything else gives the largest absolute
     value of its result, or, where that is more, how much its result sways with its operands: a
-    logarithm near zero passes errors on many times as large, a remainder jumps. Always positive and
-    never below the absolute value of the result.
+    logarithm near zero passes errors on many times as large, a remainder jumps. What jumps does so
+    for errors of a few roundings, or where that is more of `coarse`, relative to what it reads.
+    Always positive and never below the absolute value of the result.
     """
     values: list[Any] = list(arrays)
     sizes: list[Any] = [_absolute(array) for array in arrays]
@@ -120,7 +121,7 @@ def magnitude(workload: Workload, arrays: Sequence[Array]) -> Array:
         inputs = tuple(values[i] for i in step.inputs)
         value = _results(step, inputs)[0]
         with np.errstate(all="ignore"):
-            size = _step_size(step, inputs, tuple(sizes[i] for i in step.inputs), value)
+            size = _step_size(step, inputs, tuple(sizes[i] for i in step.inputs), value, coarse)
             sizes.append(np.fmax(size, _absolute(value)))
         values.append(value)
     return _positive(sizes[-1])
@@ -132,7 +133,9 @@ def _absolute(value: Any) -> Any:
     return np.abs(value.astype(np.float64 if value.dtype.kind in "iu" else np.float32))
 
 
-def _step_size(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], value: Any) -> Any:
+def _step_size(
+    step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], value: Any, coarse: float
+) -> Any:
     name = _SAME_AS.get(step.operator, step.operator)
     named = step.named
     if name in _LINEAR:
@@ -165,7 +168,10 @@ def _step_size(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], valu
         case "exp":
             return sizes[0] * np.abs(value)
         case _:
-            sway = _sway(step, inputs, sizes) if real and OPERATORS[name].elementwise else 0.0
+            least = coarse if OPERATORS[name].jumps else 0.0
+            sway = (
+                _sway(step, inputs, sizes, least) if real and OPERATORS[name].elementwise else 0.0
+            )
             return np.fmax(_largest(_absolute(value)), sway)
 
 
@@ -177,13 +183,14 @@ def _cast_size(x: Any, size: Any, value: Any) -> Any:
     return np.fmax(whole, size) if x.dtype.kind == "f" else whole
 
 
-def _sway(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...]) -> Any:
+def _sway(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], least: float = 0.0) -> Any:
     """How much the result changes, for a change of the operands by their sizes: seen from changes
-    as small as rounding makes them, and boundless where one of those leaves the domain."""
+    as small as rounding makes them, or of `least`, and boundless where one of those leaves the
+    domain."""
     kinds = [array.dtype for array in inputs if array.dtype.kind == "f"]
     if not kinds:
         return np.float64(0)
-    reach = _ROUNDINGS * float(np.finfo(np.result_type(*kinds)).eps)
+    reach = max(least, _ROUNDINGS * float(np.finfo(np.result_type(*kinds)).eps))
     wide = [array.astype(np.float64) if array.dtype.kind == "f" else array for array in inputs]
 
     def result(at: int, change: Any) -> Any:

@@ -17,6 +17,7 @@ from tilewright.graph import evaluate, inputs
 from tilewright.graph.network import Array
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
+from tilewright.kernels.base import Coarse
 from tilewright.kernels.registry import implementation
 from tilewright.measure.base import Measurer
 
@@ -56,8 +57,9 @@ def check_kernel(
 ) -> KernelCheck:
     """Run a candidate on random data and compare it with the reference, which numpy computes
     meanwhile."""
-    bound = implementation(candidate.implementation).error_bound(workload)
-    bound += rounding_of(candidate.forms[-1])
+    spec = implementation(candidate.implementation)
+    bound = spec.error_bound(workload) + rounding_of(candidate.forms[-1])
+    coarse = bound if isinstance(spec, Coarse) else 0.0
     if any(step.operator == "opaque" for step in workload.steps):
         return KernelCheck(error=None, bound=bound)
     arrays = [
@@ -65,7 +67,7 @@ def check_kernel(
         for array, form in zip(sample_arguments(workload, seed), candidate.forms, strict=False)
     ]
     with ThreadPoolExecutor(1) as thread:
-        expected = thread.submit(numpy_reference, workload, arrays)
+        expected = thread.submit(numpy_reference, workload, arrays, coarse)
         result = measurer.evaluate(workload, candidate, arrays)
         if isinstance(result, Failure) and result.kind == _NO_MEMORY:
             result = measurer.evaluate(workload, candidate, arrays)
@@ -107,9 +109,12 @@ def check_kernels(
     return measurer.side_by_side(lambda kernel: check_kernel(measurer, *kernel, seed), kernels)
 
 
-def numpy_reference(workload: Workload, arrays: Sequence[Array]) -> tuple[Array, Array]:
-    """What numpy computes, and sum |w||x|; halves in single precision, rounded at the end, unless a
-    step jumps: then what it reads has to be rounded as the kernel does."""
+def numpy_reference(
+    workload: Workload, arrays: Sequence[Array], coarse: float = 0.0
+) -> tuple[Array, Array]:
+    """What numpy computes, and sum |w||x|, with errors that are `coarse` before a step that jumps;
+    halves in single precision, rounded at the end, unless a step jumps: then what it reads has to
+    be rounded as the kernel does."""
     dtype = np.dtype(workload.result.dtype)
     if not any(OPERATORS[step.operator].jumps for step in workload.steps):
         workload = evaluate.in_single(workload)
@@ -118,7 +123,7 @@ def numpy_reference(workload: Workload, arrays: Sequence[Array]) -> tuple[Array,
     with np.errstate(all="ignore"):
         return evaluate.run_workload(workload, arrays).astype(
             dtype, copy=False
-        ), evaluate.magnitude(workload, arrays)
+        ), evaluate.magnitude(workload, arrays, coarse)
 
 
 def relative_error(result: Array, reference: Array, scale: Array) -> float:

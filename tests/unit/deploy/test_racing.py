@@ -255,6 +255,17 @@ def test_the_fastest_ships_and_what_lost_does_not_race_again(world, store, tmp_p
     assert again.race.raced_s[TUNED] == 1e-3
 
 
+def test_of_the_winners_of_two_races_the_one_that_is_faster_in_turn_ships(
+    world, store, tmp_path
+) -> None:
+    races = [Yard(store, tmp_path / each).ship(plan_named(TUNED)).race for each in ("one", "two")]
+    world.seconds = {"0": 2e-3, "1": 1e-3}  # as they are loaded for that
+    assert racing.fastest_of(races) is races[1]
+    world.seconds = {"0": 1e-3, "1": 2e-3}
+    assert racing.fastest_of(races) is races[0]
+    assert racing.fastest_of(races[1:]) is races[1]
+
+
 def test_the_default_settings_race_again_where_all_others_lost(world, store, tmp_path) -> None:
     world.seconds = {DEFAULT: 5e-4}
     assert Yard(store, tmp_path / "one").ship(plan_named(TUNED)).name == DEFAULT

@@ -11,12 +11,14 @@ from tilewright.graph.evaluate import magnitude, run_workload
 from tilewright.graph.network import Array
 
 
-def scale_of(b: Builder, *, inputs: dict[str, Array] | None = None) -> tuple[Array, Array]:
+def scale_of(
+    b: Builder, *, inputs: dict[str, Array] | None = None, coarse: float = 0.0
+) -> tuple[Array, Array]:
     graph = b.graph(b.nodes[-1].output)
     workload, names = build_workload(graph, graph.nodes)
     values = {**graph.constants, **(inputs or random_inputs(graph))}
     arrays = [values[name] for name in names]
-    return magnitude(workload, arrays), run_workload(workload, arrays)
+    return magnitude(workload, arrays, coarse), run_workload(workload, arrays)
 
 
 def test_cancelling_sum() -> None:
@@ -55,6 +57,17 @@ def test_positive_and_no_smaller_than_the_result(anchor: str) -> None:
     assert (size > 0).all()
     assert (size >= np.abs(value.astype(np.float32))).all()
     assert size.shape == value.shape
+
+
+def test_a_coarse_product_may_round_to_its_neighbour_and_no_further() -> None:
+    b = Builder()
+    y = b.add("dense", b.input(1, 2), b.constant([[1.0], [1.0]]))
+    b.add("cast", b.add("round", y), dtype="int8")
+    near = {"x0": np.array([[2.0, 1.4]], np.float32)}
+    fine, coarse = (scale_of(b, inputs=near, coarse=c)[0].item() for c in (0.0, 0.05))
+    assert fine * 0.05 < 1.0 <= coarse * 0.05 < 2.0
+    far = {"x0": np.array([[2.0, 1.1]], np.float32)}
+    assert scale_of(b, inputs=far, coarse=0.05)[0].item() * 0.05 < 1.0
 
 
 def test_zeros_have_a_scale() -> None:

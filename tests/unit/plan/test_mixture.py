@@ -160,6 +160,27 @@ def test_more_noise_is_never_slower_and_none_is_single_precision() -> None:
     assert all("bfloat16" not in c.implementation for c in plans[-1].plan.candidates.values())
 
 
+def test_halves_lie_in_lines_of_tiles_where_the_processor_has_them() -> None:
+    features = ("avx512bf16", "amx-tile", "amx-bf16")
+    tiles = replace(
+        altered(made_up_placement(64), features=features, units=units_of(features, 64)),
+        precision="auto",
+    )
+    lying = [
+        {form.text for form in replace(problem(1.0), placement=place).options[call.output]}
+        for place in (ON, tiles)
+        for call in NETWORK.calls[:1]
+    ]
+    assert "blocked16:bfloat16" in lying[0] and "blocked32:bfloat16" not in lying[0]
+    assert {"blocked16", "blocked32:bfloat16"} <= lying[1]
+    mixture = problem(1.0).mixture
+    assert mixture is not None
+    codes = {NETWORK.calls[0].name: (0.5,)}
+    assert replace(mixture, codes=codes).budget == pytest.approx(0.8 * 0.5)
+    assert replace(mixture, codes=codes, scale=1.5).budget == pytest.approx(0.95 / 1.5 - 0.5)
+    assert replace(mixture, codes={NETWORK.calls[0].name: (2.0,)}).budget == 0.0
+
+
 def test_what_is_kept_stays_in_single_precision() -> None:
     kept = NETWORK.calls[1].output
     plan = mixed_plan(problem(1.0, frozenset({kept})), "chosen", "auto")[0].plan
