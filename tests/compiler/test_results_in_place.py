@@ -120,5 +120,7 @@ def test_only_what_is_read_place_by_place_is_overwritten() -> None:
     product, added, activated = task.steps
     doubled = (product, Step(operator="add", inputs=(3, 0)), activated)
     assert chosen(doubled, alike) == (2,)
-    turned = Step(operator="transpose", inputs=(4,), attributes=attributes(permutation=(0, 1, 3, 2)))
+    turned = Step(
+        operator="transpose", inputs=(4,), attributes=attributes(permutation=(0, 1, 3, 2))
+    )
     assert chosen((product, added, turned), alike) == ()

@@ -10,7 +10,8 @@ import pytest
 from helpers.kernels.one_kernel import step, workload
 from helpers.networks.fused_networks import fused
 from helpers.networks.graph_builder import Builder, random_inputs
-from tilewright.compiler.rounding_noise import disturbable, rounded, rounding_noise
+from tilewright.compiler.rounding_noise import disturbable, rounding_noise
+from tilewright.graph.arrays import rounded_to
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.network import Array, TensorType
@@ -37,14 +38,14 @@ def outputs(
     """The outputs in numpy, a tensor or one argument of a call rounded."""
     values: dict[str, Array] = {**net.graph.constants, **inputs}
     if tensor in values:
-        values[tensor] = rounded(values[tensor], HALF)
+        values[tensor] = rounded_to(values[tensor], HALF)
     for each in net.calls:
         read = [values[name] for name in each.inputs]
         if each.name == call:
-            read[place] = rounded(read[place], HALF)
+            read[place] = rounded_to(read[place], HALF)
         values[each.output] = run_workload(each.workload, read)
         if each.output == tensor:
-            values[tensor] = rounded(values[tensor], HALF)
+            values[tensor] = rounded_to(values[tensor], HALF)
     return [values[name].astype(np.float64) for name in net.graph.outputs]
 
 
@@ -91,7 +92,7 @@ def test_an_algorithm_makes_the_noise_of_its_own_errors() -> None:
     assert isinstance(spec, Rounds) and len(call.workload.steps) == 3
     values: dict[str, Array] = {**net.graph.constants, **given}
     data, weights, bias = (values[tensor] for tensor in call.inputs)
-    errors = spec.rounding_errors(call.workload, [rounded(data, HALF), weights])
+    errors = spec.rounding_errors(call.workload, [rounded_to(data, HALF), weights])
     right = run_workload(
         replace(call.workload, steps=call.workload.steps[:1]), [data, weights, bias]
     )
@@ -119,5 +120,5 @@ def test_errors_are_added_behind_the_anchor_wherever_it_stands() -> None:
 
 def test_what_is_finite_stays_finite() -> None:
     lowest = np.finfo(np.float32).min
-    left = rounded(np.array([lowest, -lowest, np.inf, -np.inf, 1.0], np.float32), HALF)
+    left = rounded_to(np.array([lowest, -lowest, np.inf, -np.inf, 1.0], np.float32), HALF)
     assert np.isfinite(left[[0, 1, 4]]).all() and np.isinf(left[2:4]).all()

@@ -22,7 +22,7 @@ class PrecisionFlag:
     """In which precision a MODEL may be computed."""
 
     precision: Annotated[
-        Literal["float32", "bfloat16", "auto", "int8"],
+        Literal["float32", "bfloat16", "float16", "auto", "int8"],
         Parameter(
             group=MODEL,
             help="The coarsest type in which float32 may be multiplied and stored; sums stay in "

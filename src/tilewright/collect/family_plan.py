@@ -28,7 +28,7 @@ from tilewright.core.predictions import CollectRound
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import HALF
+from tilewright.kernels.base import HALVES
 from tilewright.kernels.half_forms import alone_in_halves
 from tilewright.kernels.registry import applicable, implementation
 from tilewright.kernels.spaces import TaskSpace, default_candidate
@@ -290,7 +290,7 @@ class FamilyPlan:
         tasks = sorted(found, key=lambda task: not is_operator(task.workload))
         if not tasks or not is_operator(tasks[0].workload):
             return []
-        if self.placement.precision == HALF:
+        if self.placement.precision in HALVES:
             first = tasks[0]
             forms = alone_in_halves(first.workload, first.forms, self.placement)
             tasks[0] = replace(first, key=(first.workload.key, forms), forms=forms)

@@ -42,7 +42,7 @@ _ALIGNED_FLOATS = 16
 _GROWTH = 64 << 18
 _AGREED, _PATIENCE = 1.1, 3
 """Sampling goes on until the last samples agree within 10 %, for three times as many at most."""
-_REWRITTEN = ("float32", HALVES, "int8", "uint8", "int32")
+_REWRITTEN = ("float32", "float16", HALVES, "int8", "uint8", "int32")
 _SLICE_S = 1e-3
 """A kernel that runs beside another one asks this often whether to go on."""
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from tilewright.compiler.islands import IslandError, Session, in_order
 from tilewright.compiler.onnx_models import task_model
-from tilewright.core.element_types import element_type
 from tilewright.core.forms import PLAIN
 from tilewright.core.noise import Powers, RoundingNoise
+from tilewright.graph.arrays import rounded_to
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import Array, TensorType
@@ -27,14 +27,6 @@ from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.half_noise import Rounds
 from tilewright.kernels.onnx_nodes import Untranslatable
 from tilewright.kernels.registry import implementation
-
-_LARGEST = float.fromhex("0x1.fep127")
-
-
-def rounded(array: Array, dtype: str) -> Array:
-    """The numbers that are left in a coarser type; finite ones stay finite."""
-    bounded = np.where(np.isfinite(array), np.clip(array, -_LARGEST, _LARGEST), array)
-    return bounded.astype(element_type(dtype).numpy).astype(array.dtype)
 
 
 def rounding_noise(
@@ -50,7 +42,7 @@ def rounding_noise(
     place of the argument, `algorithms` the implementations by the calls' names."""
     graph = network.graph
     outputs = tuple(o for o in graph.outputs if "float" in graph.types[o].dtype)
-    runner, calls = _Runner(graph.types), network.calls
+    runner, calls = Runner(graph.types), network.calls
     produced = {call.output: place for place, call in enumerate(calls)}
     base: list[dict[str, Array]] = []
     found: dict[tuple[str, str], list[float]] = {}
@@ -69,12 +61,14 @@ def rounding_noise(
             return tuple(_power(changed[o], values[o]) if o in changed else 0.0 for o in outputs)
 
         for tensor in tensors:
-            powers = noise({tensor: rounded(values[tensor], dtype)}, produced.get(tensor, -1) + 1)
+            powers = noise(
+                {tensor: rounded_to(values[tensor], dtype)}, produced.get(tensor, -1) + 1
+            )
             _add(found, ("tensor", tensor), powers)
         for place, call in enumerate(calls):
             if call.name in factors:
                 name = call.inputs[factors[call.name]]
-                coarse = {name: rounded(values[name], dtype)}
+                coarse = {name: rounded_to(values[name], dtype)}
                 result = runner.run(call, values, coarse)
                 _add(found, ("call", call.name), noise({call.output: result}, place + 1))
             for name in algorithms.get(call.name, ()):
@@ -105,7 +99,7 @@ def _errors(call: TaskCall, values: Mapping[str, Array], name: str, dtype: str) 
     operands: list[Array] = []
     for index in workload.anchor.inputs:
         argument, value = workload.arguments[index], values[call.inputs[index]]
-        found = rounded(value, dtype) if argument.role == "data" else value
+        found = rounded_to(value, dtype) if argument.role == "data" else value
         operands.append(found.reshape(argument.type.shape))
     return spec.rounding_errors(workload, operands)
 
@@ -149,7 +143,7 @@ def _power(array: Array, other: Array | None = None) -> float:
 
 
 @dataclass(slots=True)
-class _Runner:
+class Runner:
     """Computes calls; those of one workload by one session."""
 
     types: Mapping[str, TensorType]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from tilewright.core.errors import InternalError
@@ -26,8 +27,9 @@ class ElementType:
     """One type.
 
     `bytes` is the size of an element. `unit_roundoff` is the largest relative error of rounding a
-    number to the type, None for types that round nothing. Sums are kept in the type named
-    `accumulator`. `library` is the package whose attribute `name` is numpy's type.
+    number to the type, None for types that round nothing; `largest` is the largest finite number of
+    a half. Sums are kept in the type named `accumulator`. `library` is the package whose attribute
+    `name` is numpy's type.
     """
 
     name: str
@@ -36,6 +38,7 @@ class ElementType:
     unit_roundoff: float | None = None
     accumulator: str
     library: str = "numpy"
+    largest: float = inf
 
     @property
     def is_float(self) -> bool:
@@ -82,7 +85,12 @@ _TYPES = {
             name="float32", bytes=4, kind="float", accumulator="float32", unit_roundoff=2.0**-24
         ),
         ElementType(
-            name="float16", bytes=2, kind="float", accumulator="float32", unit_roundoff=2.0**-11
+            name="float16",
+            bytes=2,
+            kind="float",
+            accumulator="float32",
+            unit_roundoff=2.0**-11,
+            largest=65504.0,
         ),
         ElementType(
             name="bfloat16",
@@ -91,6 +99,7 @@ _TYPES = {
             accumulator="float32",
             unit_roundoff=2.0**-8,
             library="ml_dtypes",
+            largest=float.fromhex("0x1.fep127"),
         ),
         ElementType(name="int64", bytes=8, kind="int", accumulator="int64"),
         ElementType(name="uint64", bytes=8, kind="uint", accumulator="uint64"),

@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import inf
+from pathlib import Path
 
 from tilewright.core.comparisons import CompareResult, CompareRow, beside_ours
 from tilewright.core.errors import TargetError, UsageError
@@ -20,11 +21,12 @@ from tilewright.deploy.opening import OpenedArtifact, open_model
 from tilewright.deploy.quantizing import rounds_to_codes
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array
+from tilewright.kernels.base import FLOAT16
 from tilewright.kernels.cuda.base import CUDA
 from tilewright.kernels.spaces import MAX_ERROR
 from tilewright.measure import checking, network_timing, targeting
 from tilewright.measure.networks import NetworkRunner
-from tilewright.measure.peers.base import PEERS, Peer, Tensors, make_peer, mode_of
+from tilewright.measure.peers.base import PEERS, Peer, PrecisionRequest, Tensors, make_peer, mode_of
 from tilewright.measure.reference import REFERENCE, checking_placement, peer_beside
 from tilewright.models import ModelOptions
 from tilewright.models.calibration import noise_inputs
@@ -61,11 +63,14 @@ class _Started:
 _IN_ROWS: Mapping[Precision, str] = {
     "float32": OUR_PRECISION,
     "bfloat16": "bf16",
+    "float16": "fp16",
     "auto": "bf16",
     "int8": "int8",
 }
 """How rows name our precisions."""
-_CODES = _IN_ROWS[ON_CODES]
+_CODES, _FP16 = _IN_ROWS[ON_CODES], _IN_ROWS[FLOAT16]
+_ASKED: Mapping[str, PrecisionRequest] = {"fp32": "fp32", "fp16": "fp16"}
+"""What peers are asked for where that is not left to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,11 +183,14 @@ class Comparer:
         skipped: dict[str, str],
     ) -> list[_Started]:
         """Started peers that have run: each in fp32, once more by default where that is something
-        else, and on the codes that were calibrated for ours. A model that came on codes is
-        computed on them in either precision of the rest."""
+        else, in fp16 where ours is in it and they can be asked for it, and on the codes that were
+        calibrated for ours. A model that came on codes is computed on them in either precision of
+        the rest."""
         started: list[_Started] = []
         plain = network.model.onnx_path
-        files = {"fp32": plain, "default": plain}
+        files: dict[str, Path] = {OUR_PRECISION: plain, "default": plain}
+        if network.precision == FLOAT16:
+            files[_FP16] = plain
         if network.model.quantized is not None:
             files[_CODES] = network.model.quantized.path
         on_codes = {*files} if _came_on_codes(network) else {_CODES}
@@ -196,9 +204,10 @@ class Comparer:
                 stack.callback(peer.stop)
                 threads, cpus = self.placement.resources.threads, self.placement.binding.cpus
                 try:
-                    peer.start(file, threads, cpus, "fp32" if request == "fp32" else "default")
+                    peer.start(file, threads, cpus, _ASKED.get(request, "default"))
                     default = request == "default"
-                    if default and peer.precision == OUR_PRECISION:
+                    same = default and peer.precision == OUR_PRECISION
+                    if same or (request == _FP16 and peer.precision != _FP16):
                         peer.stop()
                         continue
                     precision = _CODES if request in on_codes else peer.precision

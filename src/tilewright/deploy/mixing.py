@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from tilewright.core.arguments import kept_names
-from tilewright.core.errors import NegativeVerdict, UsageError, close_matches, quoted
+from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.grouping import grouped
 from tilewright.core.mixtures import FrontPoint, LayerPrecision, MixtureReport
 from tilewright.core.noise import Powers
 from tilewright.core.records import NetworkCheck, Placement
@@ -18,7 +16,6 @@ from tilewright.core.solutions import PICOSECONDS
 from tilewright.core.units import format_seconds
 from tilewright.deploy.bisecting import ROUNDING
 from tilewright.deploy.racing import Race
-from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.plan import NetworkPlan, PlannedCall
 from tilewright.graph.plan_result import PlanResult
 from tilewright.kernels.base import Coarse
@@ -27,7 +24,7 @@ from tilewright.kernels.registry import implementation
 from tilewright.measure.noise import measured_noise
 from tilewright.models.calibration import NoiseInputs, noise_inputs
 from tilewright.models.loaded import ON_CODES, PreparedNetwork
-from tilewright.plan.mixture import Mixture
+from tilewright.plan.mixture import Mixture, kept_single
 from tilewright.search.graph_search import CHOSEN
 from tilewright.search.levels import OptimizeRequest
 from tilewright.search.network_search import NetworkSearch
@@ -198,28 +195,3 @@ def measured_mixing(
         ),
         noise_s=perf_counter() - began,
     )
-
-
-def kept_single(
-    network: FusedNetwork, wishes: str | Sequence[str], *, known: bool = False
-) -> frozenset[str]:
-    """The tensors that stay in single precision because people named them, `float32:NAME`, or
-    nodes that read or write them. Raises UsageError for other types, and unless all names are
-    `known` for unknown ones."""
-    graph, kept = network.graph, set[str]()
-    around = grouped(
-        [
-            (name, tensor)
-            for call in network.calls
-            for name in (call.name, *call.nodes)
-            for tensor in (*call.inputs, call.output)
-        ]
-    )
-    for name in kept_names(wishes):
-        if not known and name not in around and name not in graph.types:
-            raise UsageError(
-                f"the network has no node or tensor {quoted(name)}",
-                hint=close_matches(name, [*around, *graph.types]),
-            )
-        kept |= {name, *around.get(name, ())}
-    return frozenset(tensor for tensor in kept - graph.constants.keys() if tensor in graph.types)

@@ -19,6 +19,16 @@ from tilewright.core.forms import Form
 from tilewright.graph.network import Array
 
 
+def rounded_to(array: Array, dtype: str) -> Array:
+    """The numbers that are left of an array in a coarser type, in its own; finite ones stay
+    finite."""
+    kind = element_type(dtype)
+    with np.errstate(over="ignore"):
+        stored = array.astype(kind.numpy).astype(array.dtype)
+    beyond = np.isinf(stored) & np.isfinite(array)
+    return np.where(beyond, np.copysign(array.dtype.type(kind.largest), array), stored)
+
+
 def to_physical(array: Array, form: Form) -> Array:
     """Repack a row-major array into `form`, rounded to its element type; contiguous."""
     parts, order = memory_parts(form, array.shape)

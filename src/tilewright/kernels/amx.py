@@ -13,8 +13,9 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.core.targets import Target
-from tilewright.kernels.base import HALF
+from tilewright.kernels.base import FLOAT16, HALF
 from tilewright.kernels.columns import Floats
+from tilewright.kernels.halves import HALF_VECTORS
 from tilewright.kernels.ports import tile_sizes
 
 HALF_UNIT, CODE_UNIT = "amx-bf16", "amx-int8"
@@ -63,9 +64,10 @@ def registers_of(pixels: int) -> int:
 
 
 def line_of(dtype: str, target: Target, precision: str) -> int:
-    """Values of a type in a line of a register, where tiles multiply them in a precision, else
-    0."""
+    """Values of a type in a line of a register, where tiles multiply them in a precision, or
+    vectors of halves do, else 0."""
     if dtype in ("int8", "uint8"):
         return LINE_BYTES if has_unit(target, CODE_UNIT) else 0
-    halves = precision == HALF and dtype == "float32" and has_unit(target, HALF_UNIT)
+    unit = {HALF: HALF_UNIT, FLOAT16: HALF_VECTORS}.get(precision, "")
+    halves = dtype == "float32" and has_unit(target, unit)
     return LINE_BYTES // 2 if halves else 0

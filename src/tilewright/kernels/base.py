@@ -27,8 +27,9 @@ CPU = frozenset({"cpu"})
 LLVM = "llvm"
 """What builds kernels of implementations that name nothing else."""
 
-HALF = "bfloat16"
-"""The element type that singles may be stored and multiplied in."""
+HALF, FLOAT16 = "bfloat16", "float16"
+HALVES = frozenset({HALF, FLOAT16})
+"""The element types of 16 bits that singles may be stored and multiplied in."""
 
 MIXED = "auto"
 """The precision of which each tensor gets its own part."""
@@ -176,7 +177,7 @@ class PacksTypes(Protocol):
 
 @runtime_checkable
 class TakesHalves(Protocol):
-    """An implementation that reads and writes singles that lie in memory as bfloat16: they are
+    """An implementation that reads and writes singles that lie in memory in 16 bits: they are
     widened when they are read, and rounded when they are written."""
 
     def half_ports(self, workload: Workload) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""What noise kernels in bfloat16 make of their own, beside that of the tensors they are given.
+"""What noise kernels in halves make of their own, beside that of the tensors they are given.
 
 One place for all: an implementation that `Rounds` in its own way computes what that adds to its
 results, others are taken for products whose constant factor is rounded once.
@@ -15,7 +15,7 @@ from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.network import Array
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import HALF, Coarse, Implementation
+from tilewright.kernels.base import HALVES, Coarse, Implementation
 from tilewright.kernels.ports import multiplied, single_ports
 from tilewright.kernels.registry import applicable
 
@@ -35,7 +35,7 @@ class Rounds(Protocol):
 
 def multiplies_halves(spec: Implementation) -> bool:
     """Whether an implementation multiplies in halves, and so makes noise of its own."""
-    return isinstance(spec, Coarse) and spec.multiplies_in == HALF
+    return isinstance(spec, Coarse) and spec.multiplies_in in HALVES
 
 
 def own_rounders(workload: Workload, placement: Placement) -> tuple[str, ...]:
@@ -67,10 +67,10 @@ def rounded_factor(workload: Workload, placement: Placement) -> int | None:
 def rounds_anew(workload: Workload, ports: tuple[Form, ...]) -> bool:
     """Whether the result lies in halves and is rounded for that: what moves halves, or picks some
     of them, gives what already is one."""
-    if not ports or ports[-1].dtype != HALF:
+    if not ports or ports[-1].dtype not in HALVES:
         return False
     picks = all(
         OPERATORS[step.operator].movement or step.operator in _PICK for step in workload.steps
     )
     singles = single_ports(workload) - {len(workload.arguments)}
-    return not picks or any(ports[index].dtype != HALF for index in singles)
+    return not picks or any(ports[index].dtype not in HALVES for index in singles)

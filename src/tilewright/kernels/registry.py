@@ -16,7 +16,8 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import (
     CHOSEN,
     CPU,
-    HALF,
+    FLOAT16,
+    HALVES,
     LLVM,
     Coarse,
     Implementation,
@@ -34,11 +35,13 @@ _BUILT_IN = (
     "conv2d_depthwise",
     "conv2d_int8",
     "conv2d_bfloat16",
+    "conv2d_float16",
     "conv2d_amx",
     "conv2d_winograd_bfloat16",
     "conv2d_transposed",
     "matrix_products",
     "dense_bfloat16",
+    "dense_float16",
     "dense_amx",
     "dense_int8",
     "batch_matmul_bfloat16",
@@ -124,8 +127,9 @@ def precise_enough(
     spec: Implementation, workload: Workload, forms: tuple[Form, ...], placement: Placement
 ) -> bool:
     """Whether what an implementation multiplies in is no coarser than what is allowed; where that
-    is chosen for each tensor, than what all operands that it multiplies lie in."""
-    if not isinstance(spec, Coarse) or placement.precision not in CHOSEN:
+    is chosen for each tensor, by its noise or its range, than what all operands that it multiplies
+    lie in."""
+    if not isinstance(spec, Coarse) or placement.precision not in {*CHOSEN, FLOAT16}:
         return not isinstance(spec, Coarse) or spec.multiplies_in == placement.precision
     read = multiplied(workload)
     return bool(read) and all(forms[index].dtype == spec.multiplies_in for index in read)
@@ -133,7 +137,7 @@ def precise_enough(
 
 def takes(spec: Implementation, workload: Workload, forms: tuple[Form, ...]) -> bool:
     """Whether an implementation reads and writes the element types that ports are stored in."""
-    stored = {index for index, form in enumerate(forms) if form.dtype == HALF}
+    stored = {index for index, form in enumerate(forms) if form.dtype in HALVES}
     if not stored:
         return True
     return isinstance(spec, TakesHalves) and stored <= spec.half_ports(workload)

@@ -24,7 +24,7 @@ from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, KnobValue, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import HALF, Implementation, ValidatesMany
+from tilewright.kernels.base import HALVES, Implementation, ValidatesMany
 from tilewright.kernels.columns import Bools, Floats, KnobColumns, Numbers
 from tilewright.kernels.knobs import Knob, split_sizes
 from tilewright.kernels.registry import takes
@@ -173,7 +173,7 @@ def _check_types(
         return
     offered = spec.port_forms(workload, target, resources)
     for index, form in enumerate(forms):
-        if form.dtype == HALF and takes(spec, workload, forms):
+        if form.dtype in HALVES and takes(spec, workload, forms):
             continue
         if form.dtype is not None and all(ports[index] != form for ports in offered):
             raise InternalError(f"{spec.name} does not take form {form} at port {index}")

@@ -14,6 +14,7 @@ from tilewright.core.element_types import element_type
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Failure, KernelCheck, NetworkCheck
 from tilewright.graph import evaluate, inputs
+from tilewright.graph.arrays import rounded_to
 from tilewright.graph.network import Array
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
@@ -23,8 +24,6 @@ from tilewright.measure.base import Measurer
 
 Floats = npt.NDArray[np.floating[Any]]
 _NO_MEMORY = "out of memory"
-_LARGEST = float.fromhex("0x1.fep127")
-"""The largest number in bfloat16; kernels keep finite what is finite."""
 _MOST_DB = 300.0
 """The ratio of signal to noise where there is no noise."""
 
@@ -97,9 +96,7 @@ def stored_as(array: Array, form: Form) -> Array:
     """The numbers that are left of an array which lies in memory in a form."""
     if form.dtype is None or form.encoding is not None:
         return array
-    stored = array.astype(element_type(form.dtype).numpy).astype(array.dtype)
-    beyond = np.isinf(stored) & np.isfinite(array)
-    return np.where(beyond, np.copysign(array.dtype.type(_LARGEST), array), stored)
+    return rounded_to(array, form.dtype)
 
 
 def check_kernels(

@@ -15,6 +15,7 @@ from tilewright.compiler.builders.registry import builder_for
 from tilewright.compiler.cuda.code import cuda_code
 from tilewright.compiler.features.loops import kernel_features
 from tilewright.compiler.rounding_noise import rounding_noise
+from tilewright.compiler.value_ranges import value_ranges
 from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.records import Candidate, Placement, Protocol
 from tilewright.graph.arrays import map_array
@@ -131,6 +132,7 @@ if __name__ == "__main__":
             "unsupported": opaque.unsupported,
             "code": code,
             "noise": rounding_noise,
+            "ranges": value_ranges,
             "settle": wait_until_asleep,
             "evaluate": evaluate,
             "release": release,

@@ -16,8 +16,8 @@ from tilewright.cost.floors import Peaks
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.meters import KernelEnergy, Meter
 from tilewright.kernels import registry
-from tilewright.kernels.base import CPU, MIXED
-from tilewright.kernels.halves import half_lanes
+from tilewright.kernels.base import CPU, FLOAT16, HALF, MIXED
+from tilewright.kernels.halves import converts_float16, half_lanes
 from tilewright.measure import base, kernels, networks
 from tilewright.measure.accesses import cuda
 from tilewright.measure.accesses.here import DESCRIBED, HERE, cannot_run
@@ -85,10 +85,17 @@ def allowing(placement: Placement, options: ModelOptions) -> Placement:
             f"networks are put on codes of eight bits for CPUs, not for {placement.target.model}",
             hint="Leave out --precision, or --target.",
         )
-    if options.precision != ON_CODES and not half_lanes(placement.target):
+    target, float16 = placement.target, converts_float16(placement.target)
+    if options.precision == FLOAT16 and not float16:
         raise errors.TargetError(
-            f"{placement.target.model} has no products of {options.precision} that kernels use",
-            hint="It takes a CPU with AVX512-BF16. Leave out --precision.",
+            f"{target.model} has no instructions that convert float16",
+            hint="It takes a CPU with F16C, or ARM of 64 bits. Leave out --precision.",
+        )
+    if options.precision in (HALF, MIXED) and not half_lanes(target):
+        other = "Use --precision float16, or leave" if float16 else "Leave"
+        raise errors.TargetError(
+            f"{target.model} has no products of bfloat16 that kernels use",
+            hint=f"It takes a CPU with AVX512-BF16. {other} out --precision.",
         )
     return replace(allowed, precision=options.precision)
 

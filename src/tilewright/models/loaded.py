@@ -32,8 +32,10 @@ Islands = Literal["run", "refuse"]
 """What becomes of nodes that cannot be compiled."""
 ON_CODES: Precision = "int8"
 """The precision of networks in single precision that are put on codes of eight bits."""
-CALIBRATED: tuple[Precision, ...] = ("auto", ON_CODES)
-"""Precisions that are a choice for each tensor, made on inputs."""
+BY_NOISE: tuple[Precision, ...] = ("auto", ON_CODES)
+"""Precisions that are a choice for each tensor, made by the noise of inputs."""
+CALIBRATED: tuple[Precision, ...] = ("float16", *BY_NOISE)
+"""Precisions that inputs decide about: also what fits a type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +47,14 @@ class ModelOptions:
     wins over `batch`; `seed` makes the weights of zoo models and single operators. Nodes that
     cannot be compiled are left to ONNX Runtime, or with `islands="refuse"` the model is refused.
     `libraries` names those that may compute other tasks, too, where they were measured to be
-    faster: "onnxruntime". With `precision="bfloat16"` singles may be multiplied and stored in that
-    type, while sums stay in single precision. With `precision="int8"` a network in float32 is
-    quantized: its codes are calibrated on the inputs by name in the .npz file `calibration`, drawn
-    ones without it, and nodes and tensors that `keep` names, "float32:NAME", stay what they are;
-    with "auto" both mean the same for the noise of tensors' types. `optimize`, `tune`, `compare`,
-    `profile` and `predict` heed all of these. Lists and numpy's numbers are accepted too. Raises
-    `UsageError` for other kinds.
+    faster: "onnxruntime". With `precision="bfloat16"` or "float16" singles may be multiplied and
+    stored in that type, while sums stay in single precision; inputs show what does not fit float16.
+    With `precision="int8"` a network in float32 is quantized: its codes are calibrated on the
+    inputs by name in the .npz file `calibration`, drawn ones without it, and nodes and tensors that
+    `keep` names, "float32:NAME", stay what they are; with "auto" both mean the same for the noise
+    of tensors' types, with "float16" for what fits. `optimize`, `tune`, `compare`, `profile` and
+    `predict` heed all of these. Lists and numpy's numbers are accepted too. Raises `UsageError` for
+    other kinds.
     """
 
     batch: int | None = None
@@ -113,8 +116,9 @@ class LoadedModel:
     """A model ready for work: our graph, and the ONNX file it came from as the reference.
 
     An outline has no reference: its weights are of the right shapes and hold no numbers of its own.
-    `remark` is what there is to say about its weights, if anything. Where the graph is on codes
-    that were calibrated here, `quantized` is an ONNX file of it; the reference is what it was.
+    `remark` is what there is to say about its weights and ranges, if anything. Where the graph is
+    on codes that were calibrated here, `quantized` is an ONNX file of it; the reference is what it
+    was.
     """
 
     name: str

@@ -40,7 +40,7 @@ from tilewright.models.input_shapes import (
     keep_inputs,
 )
 from tilewright.models.loaded import (
-    CALIBRATED,
+    BY_NOISE,
     ON_CODES,
     Islands,
     LoadedModel,
@@ -132,10 +132,10 @@ def load_outline(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel
     source = parse_source(argument)
     if source.kind != "operator" or options.batch is not None or options.shapes:
         return load(argument, options)
-    if options.precision in CALIBRATED:
+    if options.precision in BY_NOISE:
         raise UsageError(
             f"a single operator is looked at in one precision, not in {options.precision}",
-            hint="Use --precision bfloat16, or name a network.",
+            hint="Use --precision bfloat16 or float16, or name a network.",
         )
     return _load_operator(source, options, outline=True)
 

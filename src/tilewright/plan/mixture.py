@@ -3,12 +3,15 @@ of what is allowed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.core.arguments import kept_names
+from tilewright.core.errors import UsageError, close_matches, quoted
+from tilewright.core.grouping import grouped
 from tilewright.core.noise import Powers, RoundingNoise, largest_share
 from tilewright.graph.fuse import FusedNetwork, TaskCall
-from tilewright.kernels.base import HALF
+from tilewright.kernels.base import HALVES
 from tilewright.kernels.half_noise import multiplies_halves, rounds_anew
 from tilewright.kernels.ports import Ports
 from tilewright.kernels.registry import implementations
@@ -59,7 +62,7 @@ class Mixture:
         rounded = [
             tensor
             for tensor, form in zip(call.inputs, ports, strict=False)
-            if form.dtype == HALF and tensor in given
+            if form.dtype in HALVES and tensor in given
         ]
         if rounds_anew(call.workload, ports):
             rounded.append(call.output)
@@ -89,3 +92,28 @@ class Mixture:
         return largest_share(
             self.noise.total((each, 1.0) for each in powers.values()), self.allowed
         )
+
+
+def kept_single(
+    network: FusedNetwork, wishes: str | Sequence[str], *, known: bool = False
+) -> frozenset[str]:
+    """The tensors that stay in single precision because people named them, `float32:NAME`, or
+    nodes that read or write them. Raises UsageError for other types, and unless all names are
+    `known` for unknown ones."""
+    graph, kept = network.graph, set[str]()
+    around = grouped(
+        [
+            (name, tensor)
+            for call in network.calls
+            for name in (call.name, *call.nodes)
+            for tensor in (*call.inputs, call.output)
+        ]
+    )
+    for name in kept_names(wishes):
+        if not known and name not in around and name not in graph.types:
+            raise UsageError(
+                f"the network has no node or tensor {quoted(name)}",
+                hint=close_matches(name, [*around, *graph.types]),
+            )
+        kept |= {name, *around.get(name, ())}
+    return frozenset(tensor for tensor in kept - graph.constants.keys() if tensor in graph.types)

@@ -43,8 +43,8 @@ from tilewright.graph.arrange import (
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import HALF
 from tilewright.kernels.forms import choose_forms
+from tilewright.kernels.halves import half_type
 from tilewright.kernels.ports import Ports, form_options
 from tilewright.kernels.registry import applicable, precise_enough, takes
 from tilewright.plan.assignment.problem import FORBIDDEN, Problem, Table, Variable
@@ -133,9 +133,10 @@ class NetworkProblem:
     def _halves(self) -> dict[str, Form]:
         """The form of each tensor in halves: the layout that it has by default where all are."""
         target, resources = self.placement.target, self.placement.resources
-        forms = choose_forms(self.network, target, resources, HALF)
+        half = half_type(self.placement)
+        forms = choose_forms(self.network, target, resources, half)
         tensors = [t for call in self.network.calls for t in (*call.inputs, call.output)]
-        return {tensor: stored_in(forms.get(tensor, PLAIN), HALF) for tensor in tensors}
+        return {tensor: stored_in(forms.get(tensor, PLAIN), half) for tensor in tensors}
 
     def _may_halve(self, tensor: str) -> bool:
         return self.mixture is not None and self.mixture.stores(tensor)
@@ -152,7 +153,7 @@ class NetworkProblem:
             and tensor not in graph.outputs
             and ports[place] == self.usual.get(tensor, PLAIN)
         ]
-        specs = [s for s in applicable(call.workload, target, self.placement.resources)]
+        specs = applicable(call.workload, target, self.placement.resources)
         for kept in _subsets(places, len(call.inputs)):
             found = tuple(
                 self._halves[tensor] if place in kept else form

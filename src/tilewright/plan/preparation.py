@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tilewright.core import errors, input_files, processes, records, units
 from tilewright.graph import network, tasks
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.plan import NetworkPlan, lane_of
-from tilewright.kernels.base import CPU, HALF
+from tilewright.kernels.base import CPU, FLOAT16, HALVES
+from tilewright.kernels.float16_range import unfit
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.generic import ISLAND
 from tilewright.kernels.half_forms import in_halves
+from tilewright.kernels.halves import has_half_arithmetic
 from tilewright.kernels.plans import default_settings, lay_out
 from tilewright.kernels.registry import applicable
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.kernels import WORKER
+from tilewright.measure.noise import measured_ranges
 from tilewright.models import LoadedModel, ModelOptions, loading
+from tilewright.models.calibration import noise_inputs
 from tilewright.models.loaded import PreparedNetwork
+from tilewright.plan.mixture import kept_single
 
 _TIMEOUT_S = 120.0
+_NAMED = 5
+"""Tensors that are named where many do not fit a type."""
 
 
 def prepare(argument: str, options: ModelOptions, placement: records.Placement) -> PreparedNetwork:
@@ -32,7 +40,7 @@ def prepare_loaded(
     model: LoadedModel, options: ModelOptions, placement: records.Placement
 ) -> PreparedNetwork:
     """The same of a model that is loaded."""
-    network = _cut(supported(model, options, placement), placement)
+    network = _cut(supported(model, options, placement), options, placement)
     return replace(network, precision=placement.precision)
 
 
@@ -43,15 +51,42 @@ def prepare_outline(
     return prepare_loaded(loading.load_outline(argument, options), options, placement)
 
 
-def _cut(model: LoadedModel, placement: records.Placement) -> PreparedNetwork:
+def _cut(
+    model: LoadedModel, options: ModelOptions, placement: records.Placement
+) -> PreparedNetwork:
     fused = tasks.fused_network(model.graph)
     _refuse_uncomputed(fused, placement)
     forms = choose_forms(fused, placement.target, placement.resources, placement.precision)
-    if placement.precision == HALF:
-        forms = in_halves(fused, forms, placement)
+    if placement.precision in HALVES:
+        kept = kept_single(fused, options.keep)
+        if placement.precision == FLOAT16 and model.reference is not None:
+            beyond = _beyond_float16(model, fused, options, placement)
+            kept |= beyond.keys()
+            model = replace(model, remark=" ".join(filter(None, (model.remark, _said(beyond)))))
+        forms = in_halves(fused, forms, placement, kept)
     plan = lay_out(fused, forms, lane_of(placement), default_settings(placement))
     require_memory(fused.graph, plan, input_files.machine_memory_bytes())
     return PreparedNetwork(model=model, fused=fused, forms=forms, plan=plan)
+
+
+def _beyond_float16(
+    model: LoadedModel, fused: FusedNetwork, options: ModelOptions, placement: records.Placement
+) -> dict[str, str]:
+    """The tensors whose numbers, or whose products, do not fit float16, and what is told of each,
+    by calibration inputs or drawn ones."""
+    inputs = noise_inputs(model.graph, options.calibration, options.seed).fitted
+    ranges = measured_ranges(fused, placement, inputs)
+    return unfit(fused, ranges, in_runs=has_half_arithmetic(placement.target))
+
+
+def _said(beyond: Mapping[str, str]) -> str:
+    """A sentence that names what stays in single precision; empty where nothing does."""
+    if not beyond:
+        return ""
+    named, more = list(dict.fromkeys(beyond.values())), ""
+    if len(named) > _NAMED:
+        named, more = named[:_NAMED], f" and {len(named) - _NAMED} more"
+    return f"Numbers that do not fit float16 stay in float32: {', '.join(named)}{more}."
 
 
 def _refuse_uncomputed(fused: FusedNetwork, placement: records.Placement) -> None:

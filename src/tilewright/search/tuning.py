@@ -17,8 +17,8 @@ from tilewright.core.results import CurvePoint, TaskSearchReport, Trial
 from tilewright.core.timings import speedup_apart
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import CHOSEN, HALF
 from tilewright.kernels.estimates import task_floor_s
+from tilewright.kernels.halves import half_type
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.kernels.spaces import search_space
 from tilewright.measure.circumstances import is_usual
@@ -320,7 +320,7 @@ def neighbours_in_store(
     Their times serve as hints only, so they are not checked against today's templates.
     """
     own = {task.workload.key for task in tasks.values()}
-    coarsest = HALF if placement.precision in CHOSEN else placement.precision
+    coarsest = half_type(placement) or placement.precision
     kinds = grouped(
         [(_kind(task.workload), task.workload) for task in tasks.values() if task.workload.anchor]
     )

@@ -11,9 +11,9 @@ import pytest
 from helpers.networks.fused_networks import fused
 from helpers.networks.graph_builder import Builder
 from tilewright.core.errors import ModelError, UsageError
-from tilewright.deploy.mixing import kept_single
 from tilewright.graph.network import Graph
 from tilewright.models.calibration import noise_inputs
+from tilewright.plan.mixture import kept_single
 
 
 def graph() -> Graph:

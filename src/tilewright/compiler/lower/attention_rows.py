@@ -38,7 +38,6 @@ from tilewright.compiler.lower.values import bits, broadcast_index, stored, unra
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import TensorType
 from tilewright.kernels.attention import SPEC, extents
-from tilewright.kernels.base import HALF
 
 Expr = Any
 Body = Callable[..., Any]
@@ -426,8 +425,8 @@ class AttentionRows:
         at = [self.image, query, head * self.heads.width + column]
         self.reached = total * self.own["factor"][row]
         found = self.program.operand(len(self.program.workload.types) - 1).read(at)
-        halves = self.program.candidate.forms[-1].dtype == HALF
-        return tirx.BufferStore(self.result, mathematics.half(found) if halves else found, at)
+        found = mathematics.in_half(found, self.program.candidate.forms[-1].dtype)
+        return tirx.BufferStore(self.result, found, at)
 
     def kept(self, row: Any) -> tuple[Expr, Expr]:
         """The head and the query of a row that is `inside`."""

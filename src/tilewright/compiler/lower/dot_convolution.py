@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
+from operator import mul
 from typing import Any
 
 from tvm import DataType, te, tirx
@@ -23,6 +24,7 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.lower.conv2d_windows import clamped, panel_tiles, shared_tiles
 from tilewright.compiler.lower.loops import finish_tile, share_out
 from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.run_sums import Factors
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.targets import Resources, Target
@@ -47,8 +49,8 @@ class Dots:
     """
 
     spec: DotConvolution
-    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
-    instruction: str
+    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = mul
+    instruction: str = ""
     taken: Callable[[tirx.Expr], tirx.Expr] = as_it_is
     imported: str = ""
     border: int = 0
@@ -56,6 +58,19 @@ class Dots:
 
 def accumulated(program: Program, dots: Dots) -> te.Tensor:
     """The stage `accumulator`: sums of products, [n, out chunk, row, column, lane]."""
+    shape, steps, factors_at = factors(program, dots)
+    axes = program.reduce_axes(**steps)
+    at = {name: axis.var for name, axis in zip(steps, axes, strict=True)}
+
+    def compute(n, o, y, x, lane):
+        return te.sum(dots.product(*factors_at((n, o, y, x, lane), at)), axis=axes)
+
+    return program.compute(shape, compute, "accumulator")
+
+
+def factors(program: Program, dots: Dots) -> tuple[tuple[int, ...], dict[str, int], Factors]:
+    """The shape of the sums, [n, out chunk, row, column, lane], the steps of each by name, the
+    outermost first, and what is multiplied at a position and a step."""
     conv, settings = convolution(program.workload), program.settings
     plane, spec = whole_tiles(conv, settings), dots.spec
     lanes = output_block(program.candidate.forms, settings)
@@ -66,20 +81,21 @@ def accumulated(program: Program, dots: Dots) -> te.Tensor:
     source = _source(program, dots, conv, plane, block, fold)
     inside, slots = -(-conv.group_in // block), fold * block // terms
     (kh, kw), (sh, sw), (dh, dw) = conv.kernel, conv.strides, conv.dilation
-    axes = program.reduce_axes(in_chunk=inside, ky=kh, kx=kw // fold, slot=slots, term=terms)
-    chunk, ky, kx, slot, term = (axis.var for axis in axes)
+    steps = {"in_chunk": inside, "ky": kh, "kx": kw // fold, "slot": slots, "term": terms}
 
-    def compute(n, o, y, x, lane):
+    def factors_at(position, at):
+        n, o, y, x, lane = position
+        chunk, ky, kx, slot, term = (at[name] for name in steps)
         first = chunk
         if conv.groups > 1:
             first = tirx.floordiv(o * lanes, conv.group_out) * inside + chunk
         column = x * sw + kx * (fold * dw)
         value = source(n, first, y * sh + ky * dh, column, slot * terms + term)
         place = ((chunk * kh + ky) * (kw // fold) + kx) * slots + slot
-        return te.sum(dots.product(value, weights(o, place, lane, term)), axis=axes)
+        return value, weights(o, place, lane, term)
 
     shape = (conv.batch, chunk_count(conv.out_channels, lanes, conv.groups), *plane, lanes)
-    return program.compute(shape, compute, "accumulator")
+    return shape, steps, factors_at
 
 
 def _source(

@@ -125,6 +125,5 @@ def _copy(
             program.simplify.announce(at, shape)
             logical = logical_index(number_layout(program.result_form), at, kind.shape)
             at[axis] = at[axis] + start
-            read = value.read(logical)
-            halves = str(output.dtype) != kind.dtype
-            script.buffer_store(output, mathematics.half(read) if halves else read, at)
+            written = mathematics.in_half(value.read(logical), program.candidate.forms[-1].dtype)
+            script.buffer_store(output, written, at)

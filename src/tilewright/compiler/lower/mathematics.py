@@ -14,6 +14,8 @@ from tvm import tirx
 from tvm.ir import Call, Op
 
 from tilewright.compiler.lower import rounding
+from tilewright.core.element_types import element_type
+from tilewright.kernels.base import HALF, HALVES
 
 Unary = Callable[[tirx.Expr], tirx.Expr]
 Bindings = list[tuple[tirx.Var, tirx.Expr]]
@@ -131,6 +133,28 @@ def half(x: tirx.Expr) -> tirx.Expr:
         if isinstance(widened, tirx.Cast) and dtype(widened.value) == "uint16":
             return widened.value
     return rounding.rounded(x)
+
+
+def in_half(x: tirx.Expr, kind: str | None) -> tirx.Expr:
+    """What is stored where a form has this element type: of a half type a single is rounded, finite
+    where it is, and one that was widened is what was there."""
+    if kind is None or kind not in HALVES:
+        return x
+    if kind == HALF:
+        return half(x)
+    if isinstance(x, tirx.Cast) and dtype(x.value) == kind:
+        return x.value
+    return rounding.rounded(x, kind)
+
+
+def out_of_half(stored: tirx.Expr, kind: str | None) -> tirx.Expr:
+    """What is stored where a form has this element type as it is computed with: halves are
+    widened."""
+    if kind is None or kind not in HALVES:
+        return stored
+    return (
+        of_upper_half(stored) if kind == HALF else tirx.Cast(element_type(kind).accumulator, stored)
+    )
 
 
 def of_upper_half(upper: tirx.Expr) -> tirx.Expr:

@@ -31,7 +31,7 @@ from tilewright.core.records import Candidate
 from tilewright.graph.network import TensorType
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Step, Workload
-from tilewright.kernels.base import HALF, OtherProcessors
+from tilewright.kernels.base import OtherProcessors
 from tilewright.kernels.codes import CODES
 from tilewright.kernels.registry import implementation, packed_type
 
@@ -197,11 +197,10 @@ class Program:
     def stage(self, value: Value, form: Form, name: str) -> te.Tensor:
         """A value in memory, in a layout, as a stage called `name`."""
         layout, logical = number_layout(form), value.type.shape
-        halves = form.dtype == HALF
 
         def read(*index):
             found = value.read(logical_index(layout, index, logical))
-            return mathematics.half(found) if halves else found
+            return mathematics.in_half(found, form.dtype)
 
         return self.compute(layout.physical_shape(logical), read, name)
 

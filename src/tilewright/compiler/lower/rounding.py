@@ -1,9 +1,10 @@
-"""Rounding singles to bfloat16 as an operator of its own, which becomes machine code last.
+"""Rounding singles to 16 bits as an operator of its own, which becomes machine code last.
 
 Processors with products of bfloat16 round a vector in one instruction, but TVM has no expression
 for it, and makes several integer instructions of its own type. Therefore a kernel says only that it
 rounds (`rounded`). Once its loops are vectors, `with_instructions` writes LLVM's conversion for
-processors that have one; elsewhere TVM asks `_in_integers`.
+processors that have one; elsewhere TVM asks `_in_integers`. What is rounded to float16 is mentioned
+twice, to keep it finite, and then TVM's own conversion is the processor's.
 """
 
 from __future__ import annotations
@@ -28,16 +29,20 @@ define {bits} @tilewright_half_{lanes}({single} %x) alwaysinline {{
   ret {bits} %bits
 }}
 """
+_INFINITE = 0x7F800000
+_FLOAT16_LARGEST, _FLOAT16_INFINITE = 0x477FE000, 0x477FF000
+"""The bits of the largest number in float16, and of the least single that is rounded beyond it."""
 register_op_attr(_NAME, "TVectorizable", True)
 register_op_attr(_NAME, "TCallEffectKind", _PURE)
 register_op_attr(_NAME, "TScriptPrinterName", "tilewright_half")
 _OPERATOR = Op.get(_NAME)
 
 
-def rounded(x: tirx.Expr) -> tirx.Expr:
-    """The upper half, as bits, of a single that is rounded to the nearest, ties to even. What is
-    finite stays so, a NaN stays one; a number below the normal ones may become zero."""
-    return Call(_OPERATOR, [x], ret_ty="uint16")
+def rounded(x: tirx.Expr, kind: str = "uint16") -> tirx.Expr:
+    """A single rounded to the nearest, ties to even: its upper half, as bits, or in `float16`. What
+    is finite stays so, a NaN stays one; a number below the normal ones of bfloat16 may become
+    zero."""
+    return Call(_OPERATOR, [x], ret_ty=kind)
 
 
 def _bits(value: int) -> tirx.Expr:
@@ -59,8 +64,33 @@ def _finite(bits: tirx.Expr, lanes: int) -> tirx.Expr:
     return tirx.Select(tirx.EQ(size, beyond), bits & _bits(0xFFFF0000), bits)
 
 
+def _lowered(call: Any) -> tirx.Expr:
+    """Rounding to either type."""
+    return _in_integers(call) if _to_bits(call) else _to_float16(call)
+
+
+def _to_bits(call: Any) -> bool:
+    return str(call.ty.dtype).startswith("uint16")
+
+
+def _to_float16(call: Any) -> tirx.Expr:
+    """Finite numbers that would be rounded to infinity become the largest ones; TVM converts."""
+    lanes = _lanes(call)
+
+    def all_of(value: int) -> tirx.Expr:
+        return _bits(value) if lanes == 1 else tirx.Broadcast(_bits(value), lanes)
+
+    whole = tirx.Var("whole", _vector("uint32", lanes))
+    size = whole & _bits(0x7FFFFFFF)
+    beyond = tirx.And(size >= all_of(_FLOAT16_INFINITE), size < all_of(_INFINITE))
+    largest = (whole & _bits(0x80000000)) | _bits(_FLOAT16_LARGEST)
+    single = tirx.reinterpret(str(call.args[0].ty.dtype), tirx.Select(beyond, largest, whole))
+    half = tirx.Cast(str(call.ty.dtype), single)
+    return tirx.Let(whole, tirx.reinterpret(_vector("uint32", lanes), call.args[0]), half)
+
+
 def _in_integers(call: Any) -> tirx.Expr:
-    """Rounding by the rule of the definition."""
+    """Rounding to bfloat16 by the rule of the definition."""
     lanes = _lanes(call)
     whole, found = (tirx.Var(name, _vector("uint32", lanes)) for name in ("whole", "found"))
     nearest = (found + _bits(0x7FFF) + ((found >> _bits(16)) & _bits(1))) >> _bits(16)
@@ -70,7 +100,7 @@ def _in_integers(call: Any) -> tirx.Expr:
     return tirx.Let(whole, tirx.reinterpret(_vector("uint32", lanes), call.args[0]), half)
 
 
-tirx.register_intrin_lowering(_NAME, "default", f=_in_integers)
+tirx.register_intrin_lowering(_NAME, "default", f=_lowered)
 
 
 def _converted(call: Any) -> tirx.Expr:
@@ -94,7 +124,7 @@ def with_instructions(
     widths: set[int] = set()
 
     def visit(call: Any) -> Any:
-        if call.op != _OPERATOR:
+        if call.op != _OPERATOR or not _to_bits(call):
             return call
         widths.add(_lanes(call))
         return _converted(call)

@@ -103,7 +103,7 @@ def stored(tensor: te.Tensor, kind: TensorType, form: Form, simplify: Simplifier
 
     def read(index: Index) -> tirx.Expr:
         found = tensor(*physical_index(layout, index, kind.shape, simplify))
-        return mathematics.of_upper_half(found) if form.dtype == HALF else found
+        return mathematics.out_of_half(found, form.dtype)
 
     return Value(kind, read)
 

@@ -19,8 +19,9 @@ from tilewright.kernels.cuda.base import CUDA
 
 Tensor = npt.NDArray[np.generic]
 Tensors = dict[str, Tensor]
-PrecisionRequest = Literal["fp32", "default"]
-"""`fp32` forbids lower precision inside; `default` lets the engine do as it does by itself."""
+PrecisionRequest = Literal["fp32", "fp16", "default"]
+"""`fp32` forbids lower precision inside, `fp16` asks for that where an engine can be asked for it;
+`default` lets the engine do as it does by itself."""
 _CPU = "cpu"
 _ONLY_FP32 = {"NVIDIA_TF32_OVERRIDE": "0"}
 """No library of NVIDIA's computes float32 in tf32, whatever an engine asks it for."""

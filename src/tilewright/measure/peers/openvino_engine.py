@@ -19,6 +19,7 @@ _PRECISIONS = {
     "f16": "fp16",
     "float16": "fp16",
 }
+_HINTS = {"fp32": "f32", "fp16": "f16"}
 
 
 class OpenVino(Engine):
@@ -33,8 +34,8 @@ class OpenVino(Engine):
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_NUM_THREADS": threads,
         }
-        if precision == "fp32":
-            settings["INFERENCE_PRECISION_HINT"] = "f32"
+        if precision in _HINTS:
+            settings["INFERENCE_PRECISION_HINT"] = _HINTS[precision]
         self._compiled = openvino.Core().compile_model(model_path, "CPU", settings)
         self._request = self._compiled.create_infer_request()
         used = self._compiled.get_property("INFERENCE_PRECISION_HINT")
