@@ -133,7 +133,7 @@ def test_codes_are_no_numbers() -> None:
             asked(codes)
 
 
-@pytest.mark.parametrize("text", ["plain:float16", "blocked8:int8*", "plain:float32"])
+@pytest.mark.parametrize("text", ["plain:float64", "blocked8:int8*", "plain:float32"])
 def test_a_spec_takes_no_type_that_it_neither_offers_nor_converts(text: str) -> None:
     form, on, task = parse_form(text), made_up_placement(), single("relu", (1, 16, 8, 8))
     spec = implementation("injective")
