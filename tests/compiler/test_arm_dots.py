@@ -35,11 +35,16 @@ def arm(options: str, precision: str = "float32", triple: str = "aarch64-linux-g
     return replace(parse_target(f"llvm -mtriple={triple} {options}", 2), precision=precision)
 
 
-def mnemonics(task: Workload, forms: tuple[Form, ...], on: Placement, name: str) -> list[str]:
-    """The instructions of a task's default setting, which is one of the kernel of that name."""
+def assembly(task: Workload, forms: tuple[Form, ...], on: Placement, name: str) -> str:
+    """The machine code of a task's default setting, which is one of the kernel of that name."""
     candidate, _ = default_candidate(task, forms, on)
     assert candidate.implementation == name
-    text = rendered(task, candidate, on.target, on.resources, "asm")
+    return rendered(task, candidate, on.target, on.resources, "asm")
+
+
+def mnemonics(task: Workload, forms: tuple[Form, ...], on: Placement, name: str) -> list[str]:
+    """Its instructions."""
+    text = assembly(task, forms, on, name)
     return re.findall(r"^\t([a-z][\w.]*)\t", text, flags=re.MULTILINE)
 
 
@@ -67,13 +72,16 @@ def multiplied_by(found: list[str]) -> set[str]:
     ],
 )
 def test_codes_are_multiplied_by_dot_products(options: str, dtype: str, instruction: str) -> None:
-    """Unsigned data without the instruction for it is made signed by a flip of its highest bits."""
-    task, on = int8_case(3, data=dtype)[0], arm(options)
-    found = mnemonics(task, (blocked(16), PLAIN, blocked(16)), on, "conv2d_int8")
-    assert multiplied_by(found) == {instruction}
-    assert found.count(instruction) >= 16, "a register of sums for each four lanes of the tile"
-    flips = found.count("eor")
-    assert flips >= 4 if (instruction, dtype) == ("sdot", "uint8") else flips <= 1
+    """Unsigned data without the instruction for it is made signed by a flip of its highest bits:
+    in vectors where a border makes a copy, else word by word in front of the dot products."""
+    on, forms = arm(options), (blocked(16), PLAIN, blocked(16))
+    for kernel, flip in ((1, r"\teor\t(w\d+), \1, w\d+$"), (3, r"\teor\tv")):
+        task = int8_case(kernel, data=dtype)[0]
+        found = mnemonics(task, forms, on, "conv2d_int8")
+        assert multiplied_by(found) == {instruction}
+        assert found.count(instruction) >= 16, "a register of sums for each four lanes of the tile"
+        flips = re.findall(flip, assembly(task, forms, on, "conv2d_int8"), flags=re.MULTILINE)
+        assert bool(flips) == ((instruction, dtype) == ("sdot", "uint8"))
     layer = emulated_kernels.drawn(Case("dense_int8", (), "", dtype), np.random.default_rng(1))
     found = mnemonics(layer, (PLAIN,) * (len(layer.arguments) + 1), on, "dense_int8")
     assert instruction in multiplied_by(found) <= {instruction, "fmla"}
