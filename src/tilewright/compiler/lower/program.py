@@ -31,7 +31,7 @@ from tilewright.core.records import Candidate
 from tilewright.graph.network import TensorType
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Step, Workload
-from tilewright.kernels.base import OtherProcessors
+from tilewright.kernels.base import SINGLE, OtherProcessors
 from tilewright.kernels.codes import CODES
 from tilewright.kernels.registry import implementation, packed_type
 
@@ -140,7 +140,7 @@ class Program:
             found[operator] = steps[value - first]
             value = found[operator].inputs[0]
         kind, limits = str(cast.attribute("dtype")), found["clip"]
-        if self.workload.types[value].dtype != "float32" or kind not in CODES:
+        if self.workload.types[value].dtype not in SINGLE or kind not in CODES:
             return None
         low, high, able = limits.number("minimum"), limits.number("maximum"), np.iinfo(kind)
         whole = low.is_integer() and high.is_integer()
