@@ -43,6 +43,7 @@ from tilewright.graph.arrange import (
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
+from tilewright.kernels.codes import CODES
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.halves import half_type
 from tilewright.kernels.ports import Ports, form_options
@@ -120,7 +121,7 @@ class NetworkProblem:
         tensors = [t for call in self.network.calls for t in (*call.inputs, call.output)]
         for tensor in dict.fromkeys(t for t in tensors if t not in graph.constants):
             found[tensor] = (self.usual.get(tensor, PLAIN),)
-            if tensor not in self.network.pinned:
+            if tensor not in self.network.pinned and not self._on_codes(tensor):
                 more = form_options(graph.types[tensor], self.placement.target)
                 own = known_to_kernels.get(tensor, ())
                 forms = (self._stored(tensor, form) for form in (*more, *own))
@@ -137,6 +138,11 @@ class NetworkProblem:
         forms = choose_forms(self.network, target, resources, half)
         tensors = [t for call in self.network.calls for t in (*call.inputs, call.output)]
         return {tensor: stored_in(forms.get(tensor, PLAIN), half) for tensor in tensors}
+
+    def _on_codes(self, tensor: str) -> bool:
+        """Whether a mixture has a tensor on codes: these lie as they do by default. Estimates do
+        not know what other blocks cost tile registers, which take whole lines."""
+        return self.mixture is not None and self.network.graph.types[tensor].dtype in CODES
 
     def _may_halve(self, tensor: str) -> bool:
         return self.mixture is not None and self.mixture.stores(tensor)
@@ -213,7 +219,8 @@ class NetworkProblem:
         ]
         if self.mixture is None:
             return found
-        return [each for ports in dict.fromkeys(found) for each in self._halved(call, ports)]
+        every = dict.fromkeys((self._usual_ports(call), *found))
+        return [each for ports in every for each in self._halved(call, ports)]
 
     @cached_property
     def choices(self) -> dict[str, tuple[Choice, ...]]:

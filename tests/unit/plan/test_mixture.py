@@ -30,13 +30,14 @@ from tilewright.testing.implementations import made_up_placement
 HALF = "bfloat16"
 
 
-def mixed_placement() -> Placement:
-    features = ("avx512bf16",)
+def mixed_placement(*more: str) -> Placement:
+    features = ("avx512bf16", *more)
     found = altered(made_up_placement(64), features=features, units=units_of(features, 64))
     return replace(found, precision="auto")
 
 
 ON = mixed_placement()
+TILES = mixed_placement("amx-tile", "amx-bf16", "amx-int8")
 
 
 def network() -> FusedNetwork:
@@ -161,14 +162,9 @@ def test_more_noise_is_never_slower_and_none_is_single_precision() -> None:
 
 
 def test_halves_lie_in_lines_of_tiles_where_the_processor_has_them() -> None:
-    features = ("avx512bf16", "amx-tile", "amx-bf16")
-    tiles = replace(
-        altered(made_up_placement(64), features=features, units=units_of(features, 64)),
-        precision="auto",
-    )
     lying = [
         {form.text for form in replace(problem(1.0), placement=place).options[call.output]}
-        for place in (ON, tiles)
+        for place in (ON, TILES)
         for call in NETWORK.calls[:1]
     ]
     assert "blocked16:bfloat16" in lying[0] and "blocked32:bfloat16" not in lying[0]
@@ -179,6 +175,26 @@ def test_halves_lie_in_lines_of_tiles_where_the_processor_has_them() -> None:
     assert replace(mixture, codes=codes).budget == pytest.approx(0.8 * 0.5)
     assert replace(mixture, codes=codes, scale=1.5).budget == pytest.approx(0.95 / 1.5 - 0.5)
     assert replace(mixture, codes={NETWORK.calls[0].name: (2.0,)}).budget == 0.0
+
+
+def test_codes_lie_as_they_do_by_default_and_products_in_halves_write_them() -> None:
+    b = Builder()
+    y = b.conv(b.conv(b.input(1, 16, 28, 28), 64), 64, 1)
+    rounded = b.add("round", b.add("multiply", y, b.constant(8.0)))
+    codes = b.add("cast", b.add("clip", rounded, minimum=0.0, maximum=255.0), dtype="uint8")
+    whole = fused(b, b.add("cast", b.add("relu", codes), dtype="float32"))
+    writer = whole.calls[1]
+    assert whole.graph.types[writer.output].dtype == "uint8"
+    noise = replace(NOISE, tensors=dict.fromkeys(storable(whole), (1e-9,)))
+    forms = choose_forms(whole, TILES.target, TILES.resources)
+    asked = NetworkProblem(
+        network=whole, usual=forms, placement=TILES,
+        times=LayoutCosts(placement=TILES, max_error=2e-2),
+        mixture=Mixture(noise=noise, allowed=(1.0,)),
+    )  # fmt: skip
+    assert asked.options[writer.output] == (forms[writer.output],) == (blocked(64),)
+    read = stored_in(blocked(32), HALF)
+    assert any(c.ports[0] == read and "bfloat16" in c.value for c in asked.choices[writer.name])
 
 
 def test_what_is_kept_stays_in_single_precision() -> None:
