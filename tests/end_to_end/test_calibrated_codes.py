@@ -111,6 +111,7 @@ def test_what_cannot_be_is_told_before_any_work(made: Path, tmp_path: Path) -> N
         )
 
 
+@pytest.mark.on_request
 @pytest.mark.skipif(not half_lanes(local_placement().target), reason="no bfloat16 here")
 def test_a_type_for_each_tensor_may_be_codes(made: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", x=X)

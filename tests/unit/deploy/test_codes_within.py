@@ -166,7 +166,7 @@ def choice(folder: Path) -> CodeChoice:
 
 
 @with_halves
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(st.floats(1e-4, 10.0), st.floats(-6.0, 3.0), st.floats(-6.0, 3.0), st.data())
 def test_a_choice_is_never_slower_than_one_type_for_all(
     choice: CodeChoice, budget: float, codes: float, halves: float, data: st.DataObject

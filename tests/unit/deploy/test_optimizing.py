@@ -275,7 +275,7 @@ def test_a_device_that_runs_no_networks(bench: Bench, monkeypatch: pytest.Monkey
 def test_places_are_looked_at_before_anything_is_searched(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimizing, "prepare", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr(optimizing, "entered", lambda *_, **__: pytest.fail("too late"))
     (bench.folder / "file").write_text("in the way")
     inside = bench.folder / "file" / "there"
     with pytest.raises(OutputError):
