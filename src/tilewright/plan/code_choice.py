@@ -148,17 +148,20 @@ class CodeChoice:
         """What rounding each tensor makes; of one inside a call that of what the call writes."""
         if self.halves is None:
             return {}
-        calls = self.networks[SINGLE].fused.calls
-        results = {node: call.output for call in calls for node in call.nodes}
-        inside = {node.output: results.get(node.name, node.output) for node in self.nodes}
-        known = self.halves.tensors
+        known, inside = self.halves.tensors, self._results()
         named = (
             (name, known.get(name) or known.get(inside.get(name, ""))) for name in self.tensors
         )
         return {name: powers for name, powers in named if powers}
 
+    def _results(self) -> dict[str, str]:
+        """For the result of each node what the call that has it writes, in single precision."""
+        calls = self.networks[SINGLE].fused.calls
+        results = {node: call.output for call in calls for node in call.nodes}
+        return {node.output: results.get(node.name, node.output) for node in self.nodes}
+
     def _tables(self) -> Iterator[Table]:
-        times = self._times()
+        times, inside = self._times(), self._results()
         for node in self.nodes:
             name = _NODE + node.name
             yield _table([name], [times[value].get(node.name, 0) for value in self.values])
@@ -168,7 +171,7 @@ class CodeChoice:
             for each in dict.fromkeys(node.inputs):
                 yield self._pairs(name, each, self._reading(node, each))
         for each in self.tensors:
-            fixed = each in self.single
+            fixed = not {each, inside.get(each)}.isdisjoint(self.single)
             yield _table(
                 [_TENSOR + each], [FORBIDDEN * (fixed and v != SINGLE) for v in self.values]
             )
