@@ -113,7 +113,7 @@ def kept_single(
         if not known and name not in around and name not in graph.types:
             raise UsageError(
                 f"the network has no node or tensor {quoted(name)}",
-                hint=close_matches(name, [*around, *graph.types]),
+                hint=close_matches(name, dict.fromkeys((*around, *graph.types))),
             )
         kept |= {name, *around.get(name, ())}
     return frozenset(tensor for tensor in kept - graph.constants.keys() if tensor in graph.types)
