@@ -13,7 +13,7 @@ from helpers.kernels.attention_tasks import attention
 from helpers.kernels.in_halves import HALF, HERE, best_of, check, halved
 from helpers.kernels.software_tiles import TILES, in_software
 from tilewright.compiler.build import rendered
-from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.core.forms import PLAIN, Form
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload

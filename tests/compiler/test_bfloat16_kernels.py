@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from helpers.kernels.in_halves import HALF, HERE, check, halved, needs_halves
 from helpers.kernels.one_kernel import PLACEMENT, step, workload
 from tilewright.compiler.build import rendered
-from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.core.forms import PLAIN, Form, blocked, stored_in
 from tilewright.core.records import Placement, Protocol
 from tilewright.graph.network import TensorType, attributes

@@ -14,7 +14,7 @@ from helpers.kernels.one_kernel import PLACEMENT
 from helpers.networks.graph_builder import run_fused
 from helpers.networks.tiny_networks import quantized_resnet
 from tilewright.compiler.build import rendered
-from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.arrange import arrange

@@ -15,7 +15,7 @@ from helpers.kernels.convolutions import conv, forms_for
 from helpers.kernels.one_kernel import PLACEMENT
 from helpers.kernels.packed_kernel import check_kernel, choose, kernel_error
 from tilewright.compiler.build import rendered
-from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.evaluate import magnitude, run_workload

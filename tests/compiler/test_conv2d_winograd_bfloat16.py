@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from helpers.kernels.convolutions import conv, forms_for
 from tilewright.compiler.build import rendered
-from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.core.forms import PLAIN, Form, blocked, stored_in
 from tilewright.core.records import Candidate
 from tilewright.graph.network import Array

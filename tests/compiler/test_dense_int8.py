@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from helpers.kernels.one_kernel import PLACEMENT, step
 from helpers.kernels.packed_kernel import kernel_error
 from tilewright.compiler.build import rendered
-from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.network import TensorType

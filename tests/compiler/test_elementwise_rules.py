@@ -9,7 +9,7 @@ import pytest
 
 from helpers.kernels.one_kernel import random_arrays, run_kernel, step, workload
 from tilewright.compiler.build import rendered
-from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.compiler.lower.elementwise import RULES
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate

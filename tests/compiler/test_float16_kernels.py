@@ -14,7 +14,7 @@ from helpers.kernels.in_halves import check
 from helpers.kernels.one_kernel import PLACEMENT, workload
 from helpers.kernels.one_kernel import step as one
 from tilewright.compiler.build import rendered
-from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.core.forms import PLAIN, Form, blocked, stored_in
 from tilewright.core.records import Placement
 from tilewright.hardware.device import local_placement, parse_target

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from helpers.kernels.one_kernel import PLACEMENT, random_arrays, run_kernel, step, workload
 from tilewright.compiler.build import kernel_module, rendered
-from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.evaluate import run_workload

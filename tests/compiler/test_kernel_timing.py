@@ -13,7 +13,8 @@ import tvm_ffi
 from helpers.kernels.one_kernel import PLACEMENT, step
 from helpers.kernels.packed_kernel import constants_workload
 from tilewright.compiler import kernel_runs
-from tilewright.compiler.kernel_runs import build_kernel, rewriter
+from tilewright.compiler.builders.llvm import build_kernel
+from tilewright.compiler.kernel_runs import rewriter
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Protocol
 from tilewright.kernels.spaces import default_candidate

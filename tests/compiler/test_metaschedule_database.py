@@ -16,7 +16,7 @@ from helpers.kernels.one_kernel import PLACEMENT, all_settings, random_arrays, s
 from helpers.kernels.packed_kernel import constants_workload
 from helpers.kernels.traced_kernel import traced
 from tilewright.compiler.build import kernel_hash_of, kernel_identity, kernel_module
-from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.compiler.metaschedule.records import MODULE, RECORDS, WORKLOADS
 from tilewright.core.errors import ModelError
 from tilewright.core.forms import PLAIN, Form, blocked

@@ -12,7 +12,7 @@ from helpers.kernels.traced_kernel import traced
 from helpers.networks import small_networks
 from helpers.networks.opaque_models import CASES, encoded
 from helpers.networks.small_networks import Builder, check_network
-from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.core.forms import PLAIN
 from tilewright.graph.network import TensorType
 from tilewright.graph.operators import results_text

@@ -10,7 +10,7 @@ import tvm
 
 from helpers.kernels.software_tiles import TILES, in_software
 from tilewright.compiler.build import kernel_module
-from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.compiler.operands import physical_operands
 from tilewright.core.forms import PLAIN, Form, blocked, stored_in
 from tilewright.core.records import Candidate, Placement

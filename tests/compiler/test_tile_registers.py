@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from helpers.kernels.in_halves import HALF, check, halved
 from helpers.kernels.software_tiles import TILES, in_software
 from tilewright.compiler.build import rendered
-from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.evaluate import run_workload

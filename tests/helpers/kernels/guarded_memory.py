@@ -57,7 +57,7 @@ def run(task: Workload, candidate: Candidate, placement: Placement) -> None:
     """The kernel twice: operands flush with the end of their memory, then with its beginning."""
     import tvm_ffi
 
-    from tilewright.compiler.kernel_runs import build_kernel
+    from tilewright.compiler.builders.llvm import build_kernel
 
     kernel = build_kernel(task, candidate, placement.target, placement.resources)
     for at_end in (True, False):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.core.forms import Form, stored_in
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload

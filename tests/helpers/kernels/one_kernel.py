@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from helpers.fakes.placements import altered
-from tilewright.compiler.kernel_runs import build_kernel
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement, Settings
 from tilewright.graph.arrays import to_logical, to_physical
