@@ -1,0 +1,1 @@
+"""What `core_curves.py` is made of."""
