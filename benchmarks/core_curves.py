@@ -35,7 +35,7 @@ from tilewright.hardware.environment import environment_card, read_environment
 from tilewright.measure.circumstances import kernel_protocol
 
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
-MOST_TASKS, OPERATORS, PAIRS, TURNS = 24, 90, 12, 3
+MOST_TASKS, OPERATORS, PAIRS, TURNS = 24, 90, 24, 3
 _MOST_S, _RESERVE_S = 200.0, 2.0
 _SAMPLES, _SAMPLE_S = 7, 0.002
 _COPIED_BYTES = (32 << 20, 256 << 20)
