@@ -37,12 +37,15 @@ from tilewright.compiler.build import (
 )
 from tilewright.compiler.builders.base import CalledInNetworks
 from tilewright.compiler.builders.registry import builder_for
+from tilewright.compiler.side_by_side import Kind, LaneCall, on_one_thread, region
 from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Target
 from tilewright.core.weights import WEIGHTS
 from tilewright.graph.arrays import map_array
 from tilewright.graph.inputs import IndexRange, argument_uses
+from tilewright.graph.plan import MAIN as MAIN_LANE
 from tilewright.graph.plan import NetworkPlan, PlannedCall
+from tilewright.graph.regions import Region, steps_of
 from tilewright.kernels.base import Workspaces
 
 LIBRARY = "model.so"
@@ -64,16 +67,18 @@ PIPELINE = (
 def compile_network(
     plan: NetworkPlan, target: Target, *, timed: bool = False
 ) -> tuple[relax.VMExecutable, dict[str, Workspaces]]:
-    """Build all kernels and the glue of a plan with one lane; returns the executable and the
-    kernels' workspaces by symbol. `timed` as in `network_module`."""
-    resources = plan.only_lane.resources
+    """Build all kernels and the glue of a plan on one device; returns the executable and the
+    kernels' workspaces by symbol. `timed` as in `network_module`.
+
+    Beside its main lane a plan may have lanes of one core each, as `graph.regions` has them.
+    """
+    resources = plan.main.resources
     calls = {plan.symbol(call): call for call in reversed(plan.calls)}
-    modules = {
-        symbol: kernel_module(calls[symbol].workload, calls[symbol].candidate, target, resources)
+    kernels = {
+        symbol: _kernel(calls[symbol], plan, target)
         for symbol in plan.symbols.values()
         if outside(calls[symbol]) is None
     }
-    kernels = {symbol: instructed(module)["main"] for symbol, module in modules.items()}
     module = network_module(plan, kernels, timed=timed)
     reader = WorkspaceReader()
     with tvm.transform.PassContext(instruments=[reader]):
@@ -87,6 +92,12 @@ def compile_network(
     return executable, {
         symbol: reader.found.get(symbol, Workspaces()) for symbol in plan.symbols.values()
     }
+
+
+def _kernel(call: PlannedCall, plan: NetworkPlan, target: Target) -> tirx.PrimFunc:
+    resources = plan.lanes[call.lane].resources
+    kernel = instructed(kernel_module(call.workload, call.candidate, target, resources))["main"]
+    return kernel if call.lane == MAIN_LANE else on_one_thread(kernel)
 
 
 def outside(call: PlannedCall) -> tuple[str, tuple[str, ...], tuple[int, ...]] | None:
@@ -128,6 +139,7 @@ class _Emitter:
         self.plan = plan
         self.views: dict[tuple[str, tuple[int, ...]], relax.Var] = {}
         self.guarded: set[tuple[str, tuple[IndexRange, ...]]] = set()
+        self.regions = 0
         self.roots: dict[str, relax.Var] = {}
         self.arena: relax.Var | None = None
 
@@ -216,6 +228,29 @@ class _Emitter:
         self.guard(call, operands)
         return relax.Call(function, operands)
 
+    def beside(
+        self, lanes: Region, kernels: Kernels, parameters: dict[str, relax.Var]
+    ) -> relax.Call:
+        """A call of a region, behind what checks its operands."""
+        numbers: dict[relax.Var, int] = {}
+        kinds: list[Kind] = []
+        calls: list[list[LaneCall]] = []
+        for lane in lanes.lanes:
+            calls.append([])
+            for call in lane:
+                symbol = self.plan.symbol(call)
+                types = argument_types(kernels[symbol][0])
+                operands = self.operands(call, types, parameters)
+                self.guard(call, operands)
+                for operand, kind in zip(operands, types, strict=True):
+                    if numbers.setdefault(operand, len(numbers)) == len(kinds):
+                        kinds.append(kind)
+                calls[-1].append((symbol, [numbers[operand] for operand in operands]))
+        symbol = f"region_{self.regions}"
+        self.regions += 1
+        function = self.builder.add_func(region(symbol, kinds, calls), symbol)
+        return relax.Call(function, list(numbers))
+
     def guard(self, call: PlannedCall, operands: Sequence[relax.Var]) -> None:
         """Check the indices that a call reads, each tensor once."""
         for indices in argument_uses(call.workload):
@@ -235,11 +270,12 @@ def _shape(variable: relax.Var) -> tuple[int, ...]:
 def network_module(
     plan: NetworkPlan, kernels: dict[str, tirx.PrimFunc], *, timed: bool = False
 ) -> tvm.IRModule:
-    """The Relax module of a plan with one lane, ready for the VM's code generation; `kernels` are
+    """The Relax module of a plan on one device, ready for the VM's code generation; `kernels` are
     its kernels by symbol.
 
     With `timed` it has two more functions, one that notes the time before and after every kernel,
-    one that tells their symbols in order, with spaces between them:
+    those of regions one after the other, one that tells their symbols in order, with spaces between
+    them:
 
         timed(inputs..., marks, constants...) -> marks
         called() -> symbols
@@ -278,7 +314,11 @@ def _emit_function(
     with builder.function(name, [*inputs, *noted, *parameters.values()]):
         emitter = _Emitter(builder, plan)
         emitter.open(inputs)
-        for call in plan.calls:
+        steps = plan.calls if noted else steps_of(plan)
+        for call in steps:
+            if isinstance(call, Region):
+                builder.emit(emitter.beside(call, kernels, parameters))
+                continue
             for step in note:
                 builder.emit(step)
             answer = builder.emit(emitter.called(call, kernels, parameters))

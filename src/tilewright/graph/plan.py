@@ -275,6 +275,12 @@ class NetworkPlan:
         return replace(self, tensors=tensors, lanes=dict.fromkeys(self.lanes, lane))
 
     @property
+    def main(self) -> Lane:
+        """The lane called `MAIN`, which may use all that the others use; raises InternalError where
+        there are several and none is called so."""
+        return self.lanes.get(MAIN) or self.only_lane
+
+    @property
     def only_lane(self) -> Lane:
         """The lane of a plan that has one; raises InternalError for others."""
         if len(self.lanes) != 1:

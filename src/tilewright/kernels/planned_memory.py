@@ -64,11 +64,13 @@ def workspaces_of(
 def planned_memory(
     plan: NetworkPlan, target: Target, compiled: CompiledNetwork | None = None
 ) -> PlannedMemory:
-    """The memory of a plan with one lane on a target, from what was compiled, else from what its
+    """The memory of a plan on one target, from what was compiled, else from what its
     implementations tell."""
-    resources = plan.only_lane.resources
+    threads = plan.main.resources.threads
     told = {
-        plan.symbol(call): workspaces_of(call.workload, call.candidate, target, resources)
+        plan.symbol(call): workspaces_of(
+            call.workload, call.candidate, target, plan.lanes[call.lane].resources
+        )
         for call in plan.calls
     }
     if compiled is not None:
@@ -79,7 +81,7 @@ def planned_memory(
     return PlannedMemory(
         arena_bytes=plan.arena_bytes,
         weight_bytes=sum(constant.bytes for constant in constants),
-        workspace_bytes=pooled_bytes(calls, resources.threads),
+        workspace_bytes=pooled_bytes(calls, threads),
         interface_bytes=sum(plan.tensors[name].bytes for name in outside),
         code_bytes=compiled.library_bytes if compiled else CODE_BYTES * len(plan.symbols),
     )

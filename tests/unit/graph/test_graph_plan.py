@@ -13,6 +13,7 @@ from tilewright.core.targets import parse_resources
 from tilewright.graph.arrange import copying
 from tilewright.graph.network import TensorType
 from tilewright.graph.plan import MAIN, Lane, NetworkPlan, PlannedCall, PlannedTensor
+from tilewright.graph.regions import Region, steps_of
 
 KIND = TensorType((1, 256), "float32")
 CPU, GPU = "a-cpu", "a-gpu"
@@ -86,6 +87,22 @@ def test_lanes_side_by_side_share_no_memory_until_one_waits() -> None:
 
     assert forked().arena_bytes == 2 * KIND.bytes
     assert forked(after=("left end",)).arena_bytes == KIND.bytes
+
+
+def test_what_other_lanes_do_between_two_calls_of_the_main_one_is_a_region() -> None:
+    half = Lane(device=CPU, resources=parse_resources("1t"))
+    lanes = {MAIN: LANE, "one": half, "two": half}
+    begun = call("begin", "x", "a")
+    left = call("left", "a", "b", lane="one", after=("begin",))
+    more = call("more", "b", "c", lane="one")
+    right = call("right", "a", "d", lane="two", after=("begin",))
+    cross = call("cross", "d", "e", lane="one", after=("right",))
+    end = call("end", "e", "y", after=("cross", "right"))
+    found = steps_of(plan(begun, left, right, more, cross, end, lanes=lanes))
+    first = Region(lanes=((left, more), (right,)))
+    assert found == (begun, first, Region(lanes=((cross,),)), end)
+    assert first.calls == (left, more, right)
+    assert steps_of(plan(*CHAIN)) == CHAIN
 
 
 def test_devices_have_arenas_of_their_own_and_transfers_between_them() -> None:
