@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from card.archive import lines
 from pages import table
 from tilewright.core.codec import convert
-from tilewright.core.records import Candidate, EnergyUse, Measurement
+from tilewright.core.records import Candidate, EnergyUse, Measurement, Placement
 from tilewright.core.targets import GPU_PIECE_BYTES
 from tilewright.core.units import format_bytes
 from tilewright.graph.workload import parse_workload
@@ -30,7 +29,9 @@ _FEW = 8
 
 
 def report(results: Sequence[Line]) -> Iterator[str]:
-    """Tables of every part that is there."""
+    """Tables of every part that is there. Of several results of one kernel the last one counts, and
+    PyTorch's times are those of the same card."""
+    results = list(_with_cards(results))
     cards = [line["card"]["name"] for line in results if line["part"] == "card"]
     yield f"Measured on: {', '.join(dict.fromkeys(cards)) or 'nothing'}"
     for part, tell in _TABLES.items():
@@ -39,6 +40,14 @@ def report(results: Sequence[Line]) -> Iterator[str]:
             failures = sum("failure" in line for line in found)
             yield f"\n### {part}: {len(found)} results, {failures} failures\n"
             yield from tell(found, results)
+
+
+def _with_cards(results: Sequence[Line]) -> Iterator[Line]:
+    """The same lines, each with the identity of the card of its run as `on`."""
+    card = ""
+    for line in results:
+        card = line["card"].get("identity", "") if line["part"] == "card" else card
+        yield {**line, "on": card}
 
 
 def _checks(found: Sequence[Line], _results: Sequence[Line]) -> Iterator[str]:
@@ -66,7 +75,10 @@ def _defaults(found: Sequence[Line], results: Sequence[Line]) -> Iterator[str]:
         ours = {task: times_s.get((*task, "default")) for task in tasks}
         in_tf32 = {task: times_s.get((*task, "tf32"), ours[task]) for task in tasks}
         baselines = {task: times_s.get((*task, "baseline")) for task in tasks}
-        whole, anchors, allowed = ({it: of.get(it[1]) for it in tasks} for of in rivals)
+        cards = {(_of(it, "network"), it["task"]): it["on"] for it in own}
+        whole, anchors, allowed = (
+            {it: of.get((cards[it], it[1])) for it in tasks} for of in rivals
+        )
         ratios = [_ratio(other, ours) for other in (baselines, whole, anchors)]
         ratios += [_ratio(allowed, in_tf32), _ratio(ours, in_tf32)]
         rows.append([str(network), str(batch), str(len(tasks)), *ratios])
@@ -77,11 +89,11 @@ def _defaults(found: Sequence[Line], results: Sequence[Line]) -> Iterator[str]:
     yield table(columns, rows)
 
 
-def _rivals(results: Sequence[Line], of: str) -> dict[str, float]:
-    """PyTorch's seconds by task, where it starts a kernel: views cost it nothing, and are not
-    compared with copies."""
+def _rivals(results: Sequence[Line], of: str) -> dict[tuple[str, str], float]:
+    """PyTorch's seconds by card and task, where it starts a kernel: views cost it nothing, and are
+    not compared with copies."""
     told = [line for line in results if line["part"] == "torch" and of in line]
-    times_s = {line["task"]: median(line[of]) for line in told}
+    times_s = {(line["on"], line["task"]): median(line[of]) for line in told}
     return {task: seconds for task, seconds in times_s.items() if seconds > _NO_KERNEL_S}
 
 
@@ -96,12 +108,12 @@ def _tuning(found: Sequence[Line], results: Sequence[Line]) -> Iterator[str]:
             spent_s += line["wall_s"]
             if spent_s > _TUNED_S or "samples_s" not in line:
                 continue
-            task = network, line["task"]
+            task = network, line["task"], line["on"]
             firsts.setdefault(task, _s(line))
             bests[task] = min(_s(line), bests.get(task, _s(line)))
-    for network in [*dict.fromkeys(network for network, _ in bests), ALL]:
+    for network in [*dict.fromkeys(network for network, *_ in bests), ALL]:
         best = {task: each for task, each in bests.items() if network in (task[0], ALL)}
-        rivals = {task: torch.get(task[1]) for task in best}
+        rivals = {task: torch.get((task[2], task[1])) for task in best}
         rows.append([str(network), str(len(best)), _ratio(firsts, best), _ratio(rivals, best)])
     columns = ["network", "operators in 60 s", "default ÷ tuned", "PyTorch ÷ tuned"]
     yield table(columns, rows)
@@ -177,39 +189,56 @@ _TABLES = {
 
 
 def store(results: Path, location: str) -> int:
-    """Put the times and energies of all parts into a database; how many measurements those are."""
-    found = list(lines(results))
-    energies = {line["key"]: line for line in found if line["part"] == "power"}
-    count, placement, taken_at = 0, None, time.time()
+    """Put the times and energies of all parts into a database; how many measurements those are.
+
+    A kernel's energy is kept with its times on the same card. Where that card was not asked for
+    its time, there is one measurement with the seconds of a call while the meter ran, `call_s`.
+    """
+    found = list(_on_cards(results))
+    timed = {(on.device.instance, line["key"]) for on, _, line in found if "samples_s" in line}
+    energies = {
+        (on.device.instance, line["key"]): line for on, _, line in found if "energy_j" in line
+    }
+    kept = [
+        (on, at, line, energies.get((on.device.instance, line["key"])))
+        for on, at, line in found
+        if "samples_s" in line
+        or ("energy_j" in line and (on.device.instance, line["key"]) not in timed)
+    ]
     with open_store(location) as database:
-        for line in found:
-            if line["part"] == "card":
-                placement = placement_on(convert(line["card"], Card))
-                taken_at = line["at"]
-                database.add_device(placement.device)
-            elif "samples_s" in line and "candidate" in line and placement is not None:
-                workload = parse_workload(line["workload"])
-                database.add_workload(workload)
-                measured = Measurement(
-                    workload_key=workload.key,
-                    candidate=convert(line["candidate"], Candidate),
-                    device_class=placement.device.class_key,
-                    resources=placement.resources,
-                    protocol=kernel_protocol(placement),
-                    kernel_hash=line["kernel_hash"],
-                    samples_s=tuple(line["samples_s"]),
-                    build_s=line["build_s"],
-                    created_at=taken_at,
-                    instance=placement.device.instance,
-                    energy=_energy(energies.get(line["key"])),
-                )
-                database.add([measured])
-                count += 1
-    return count
+        for on, taken_at, line, energy in kept:
+            workload = parse_workload(line["workload"])
+            database.add_device(on.device)
+            database.add_workload(workload)
+            measured = Measurement(
+                workload_key=workload.key,
+                candidate=convert(line["candidate"], Candidate),
+                device_class=on.device.class_key,
+                resources=on.resources,
+                protocol=kernel_protocol(on),
+                kernel_hash=line["kernel_hash"],
+                samples_s=tuple(line.get("samples_s") or [line["call_s"]]),
+                build_s=line["build_s"],
+                created_at=taken_at,
+                instance=on.device.instance,
+                energy=_energy(energy),
+            )
+            database.add([measured])
+    return len(kept)
+
+
+def _on_cards(results: Path) -> Iterator[tuple[Placement, float, Line]]:
+    """What was measured of kernels, with the card and the second since 1970 of its run."""
+    run: tuple[Placement, float] | None = None
+    for line in lines(results):
+        if line["part"] == "card":
+            run = placement_on(convert(line["card"], Card)), line["at"]
+        elif "candidate" in line and run is not None:
+            yield (*run, line)
 
 
 def _energy(line: Line | None) -> EnergyUse | None:
-    if line is None or "energy_j" not in line:
+    if line is None:
         return None
     return EnergyUse(
         method=line["method"],

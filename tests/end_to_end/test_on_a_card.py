@@ -3,26 +3,34 @@ CPU, reported and stored."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from card.archive import Archive, Prepared, Wanted, lines
-from card.reporting import report
+from card.reporting import report, store
 from card.wishes import wishes
+from helpers.fakes.levels import relu
+from helpers.fakes.measuring import measured
 from helpers.kernels.one_kernel import step, workload
 from on_a_card import main, require_cubins
+from shipped_kernels import of_one_meter
+from tilewright.core.codec import to_builtins
 from tilewright.core.forms import CHANNELS_LAST, PLAIN
-from tilewright.core.records import Candidate
+from tilewright.core.records import Candidate, EnergyUse
 from tilewright.measure.targeting import placement_of
 from tilewright.store import open_store
 from tilewright.testing.cuda_execution import compiler
+from tilewright.testing.simulated_driver import H100
 
+CHOSEN = Candidate(implementation="cuda_stream", settings=(), forms=(PLAIN, PLAIN))
 WITHOUT_TVM = """
 import sys
 sys.modules["tvm"] = sys.modules["tvm_ffi"] = None
@@ -151,6 +159,67 @@ def test_ratios_are_geometric_means_over_what_both_have() -> None:
     said = "\n".join(report(results))
     assert "| zoo:net | 1 | 3 | 6.00 (2) | 0.50 (1) | 0.25 (1) | 1.50 (1) | 1.59 (3) |" in said
     assert "| zoo:net | 1 | 4.00 (1) | 2.00 (1) |" in said, "sixty seconds end before the third"
+
+
+def test_the_last_result_counts_beside_pytorch_on_the_same_card() -> None:
+    results = [
+        {"part": "card", "card": {"name": "one", "identity": "1"}},
+        line("defaults", "a", "default", [4.0]),
+        line("defaults", "b", "default", [1.0]),
+        line("tuning", "a", "", [1.0], wall_s=20.0, rank=0),
+        *({"part": "torch", "task": task, "samples_s": [4.0]} for task in "ab"),
+        {"part": "card", "card": {"name": "two", "identity": "2"}},
+        line("defaults", "a", "default", [2.0]),
+        {"part": "torch", "task": "a", "samples_s": [18.0]},
+    ]
+    said = "\n".join(report(results))
+    assert "| zoo:net | 1 | 2 | – | 6.00 (2) |" in said
+    assert "| zoo:net | 1 | 1.00 (1) | 4.00 (1) |" in said
+
+
+def test_energies_are_stored_with_times_of_their_card_or_by_themselves(tmp_path: Path) -> None:
+    """Two cards; on the second one a kernel was metered that the first one timed, and another one
+    that nobody timed."""
+    task = workload([(2, 2)], step("relu", 0))
+
+    def kernel(part: str, key: str, **more: Any) -> dict[str, Any]:
+        chosen = Candidate(implementation="cuda_stream", settings=(("n", len(key)),), forms=())
+        named = {"part": part, "key": key, "workload": task.text, "kernel_hash": key}
+        return {**named, "candidate": to_builtins(chosen), "build_s": 1.0, **more}
+
+    def power(key: str, power_w: float) -> dict[str, Any]:
+        counted = {"method": "made up", "calls": 10, "call_s": 2e-6, "window_s": 0.6}
+        return kernel("power", key, **counted, power_w=power_w, energy_j=2e-6 * power_w)
+
+    cards = [to_builtins(replace(H100, identity=name)) for name in ("first", "second")]
+    told = [
+        {"part": "card", "card": cards[0], "at": 1.0},
+        kernel("rows", "a", samples_s=[1e-6]),
+        power("a", 200.0),
+        {"part": "card", "card": cards[1], "at": 2.0},
+        power("a", 220.0),
+        power("bb", 300.0),
+        kernel("power", "ccc", reason="the energy counter went on 2 times", call_s=2e-6),
+    ]
+    path, location = tmp_path / "results.jsonl", str(tmp_path / "card.db")
+    path.write_text("".join(json.dumps(line) + "\n" for line in told), encoding="utf-8")
+    assert store(path, location) == 3
+    with open_store(location) as database:
+        found = database.stored_measurements()
+    assert len({one.instance for one in found}) == 2
+    assert [
+        (one.kernel_hash, one.latency_s, one.energy.power_w) for one in found if one.energy
+    ] == [*[("a", 1e-6, 200.0), ("a", 2e-6, 220.0), ("bb", 2e-6, 300.0)]]
+
+
+def test_energies_of_one_machine_ship() -> None:
+    use = EnergyUse(method="made up", energy_j=1e-3, power_w=100.0)
+    one, many = (
+        measured(relu(), CHOSEN, 1e-6, energy=use, instance=name) for name in ("one", "many")
+    )
+    kept = of_one_meter([one, many, many])
+    assert [each.energy for each in kept] == [None, use, use]
+    assert [each.latency_s for each in kept] == [1e-6] * 3
 
 
 def test_a_rival_computes_what_the_workload_says() -> None:
