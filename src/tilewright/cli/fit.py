@@ -15,7 +15,8 @@ def fit(
     metric: Annotated[
         tuple[str, ...],
         Parameter(
-            help="latency, energy, or both separated by a comma [default: both].",
+            help="latency, power (energy is power × latency), or both separated by a comma "
+            "[default: both].",
             negative="",
             consume_multiple=False,
             show_default=False,
@@ -24,7 +25,7 @@ def fit(
     target_flag: TargetFlag = TargetFlag(),
     flags: PlacedFlags = PlacedFlags(),
 ) -> None:
-    """Fit predictors of kernels' times and energies to measurements of this device class.
+    """Fit predictors of kernels' times and power to measurements of this device class.
 
     They are fitted to the measurements that ship with tilewright and to those in the database.
     `predict` uses them, and fits by itself those that are missing.

@@ -66,9 +66,9 @@ class CollectResult(Displayed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedFamily:
-    """One predictor of a `metric`, latency or energy. It was fitted to `rows` measured kernels;
-    `reach` is the half width of its 90 % interval, as a factor minus 1; `error` says why it could
-    not be fitted."""
+    """One predictor of a `metric`: latency, or power, which is of all families. It was fitted to
+    `rows` measured kernels; `reach` is the half width of its 90 % interval, as a factor minus 1;
+    `error` says why it could not be fitted."""
 
     family: str
     rows: int
@@ -109,7 +109,8 @@ class OperatorForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkForecast:
-    """The whole network. Values that are unknown or were not asked for are None."""
+    """The whole network: latency, power while it runs and energy of one run, each with the interval
+    that holds 90 % of such. Values that are unknown or were not asked for are None."""
 
     latency_s: float | None
     latency_low_s: float | None
@@ -117,6 +118,10 @@ class NetworkForecast:
     power_w: float | None
     energy_j: float | None
     peak_memory_bytes: int | None
+    power_low_w: float | None = None
+    power_high_w: float | None = None
+    energy_low_j: float | None = None
+    energy_high_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

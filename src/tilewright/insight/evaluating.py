@@ -25,8 +25,8 @@ from tilewright.measure.circumstances import PROBE
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import CONFIGURATIONS, collecting
 from tilewright.predict.base import Integers
-from tilewright.predict.collected import Row, nearest, shipped_data, training_set
-from tilewright.predict.energies import EnergyPredictors, at_one_power
+from tilewright.predict.collected import Row, family_of, nearest, shipped_data
+from tilewright.predict.energies import EVERY_FAMILY, PowerPredictors, fit_power
 from tilewright.predict.evaluation import (
     ALL,
     POORER,
@@ -121,8 +121,8 @@ def evaluate_kernels(predictors: Predictors, request: EvaluateRequest) -> Evalua
 
     By configuration, groups are all rows, the implementations, and what features of the operator
     alone would reach, and all features but those of the schedule; by network the networks; by
-    device the device classes. By configuration energy and power are judged, too, where enough of
-    them was measured.
+    device the device classes. By configuration power is judged, too, that of all families by one
+    predictor, and energy as power times time, where enough kernels were metered.
 
     Raises UsageError for a family of which nothing is known, for fewer than two device classes to
     tell apart, and for too few samples of a device; ModelError for too few rows, or none of a
@@ -131,15 +131,18 @@ def evaluate_kernels(predictors: Predictors, request: EvaluateRequest) -> Evalua
     request.require_shots(LEAST_SAMPLES)
     classes = classes_of(predictors) if request.split == "device" else [predictors]
 
+    judged: dict[str, Mapping[str, HeldOut]] = {}
+
     def assess(family: str) -> Assessment:
         predictors.events(Stage(name="evaluate", detail=f"{family} by {request.split}"))
-        return _SPLITS[request.split](classes, family, request)
+        found = _SPLITS[request.split](classes, family, request)
+        judged[family] = found.parts
+        return found
 
     families = _families(classes, request)
     cases = [(family, partial(assess, family)) for family in families]
-    energies = EnergyPredictors(predictors=predictors)
-    metered = families if request.split == "configuration" else ()
-    more = (found for name in metered for found in _of_energy(energies, name, request))
+    metered = request.split == "configuration"
+    more = _of_power(predictors, judged, request) if metered else iter(())
     return evaluated(request, chain(cases, more), predictors.events)
 
 
@@ -178,22 +181,25 @@ def _by_configuration(
 ) -> Assessment:
     (predictors,) = classes
     data = predictors.training_set(family)
-    parts = _with_fewer_facts(data, request, predictors.base(family))
+    parts = _with_fewer_facts(data, request, fit_kernels, predictors.base(family))
     return Assessment(learnt=[_learnt(predictors, data)], parts=_with_groups(parts))
 
 
 def _with_fewer_facts(
-    data: TrainingSet, request: EvaluateRequest, base: FamilyModel | None = None
+    data: TrainingSet,
+    request: EvaluateRequest,
+    fit: Callable[..., FamilyModel],
+    base: FamilyModel | None = None,
 ) -> dict[str, HeldOut]:
-    """All rows, by a predictor with all facts, and by poorer ones."""
+    """All rows in their order, by a predictor with all facts, and by poorer ones."""
     names = data.features.names
     poorer = (
         [name for name in names if name.startswith("op.")],
         [name for name in names if not name.startswith("schedule.")],
     )
     fits = [
-        partial(fit_kernels, base=base),
-        *(partial(fit_kernels, columns=columns) for columns in poorer),
+        fit if base is None else partial(fit, base=base),
+        *(partial(fit, columns=columns) for columns in poorer),
     ]
     found = [cross_validated(data, fit, request.folds, request.seed) for fit in fits]
     return dict(zip((ALL, *POORER), found, strict=True))
@@ -206,38 +212,65 @@ def _with_groups(parts: Mapping[str, HeldOut]) -> dict[str, HeldOut]:
     return {ALL: everything, **groups, **{name: parts[name] for name in POORER}}
 
 
-def _of_energy(
-    energies: EnergyPredictors, family: str, request: EvaluateRequest
+def _of_power(
+    predictors: Predictors,
+    judged: Mapping[str, Mapping[str, HeldOut]],
+    request: EvaluateRequest,
 ) -> Iterator[tuple[str, Callable[[], Assessment]]]:
-    """Joules of a call and watts meanwhile, as `predict` tells them, where enough was measured:
-    energy by a model of its own, power as energy over time, each by models that had not seen the
-    configuration."""
-    predictors, rows = energies.predictors, energies.rows(family)
-    if len(rows) < LEAST_ROWS:
+    """Watts while a kernel runs and joules of a call, as `predict` tells them, where enough was
+    metered: power by the model of all families, energy as power times the time that was `judged`,
+    each by models that had not seen the configuration. Of one family its own rows alone."""
+    powers = PowerPredictors(predictors=predictors)
+    rows, name = powers.rows, EVERY_FAMILY if request.family == ALL else request.family
+    asked = [n for n, row in enumerate(rows) if name in (EVERY_FAMILY, family_of(row.workload))]
+    if len(rows) < LEAST_ROWS or not asked:
         return
-    predictors.events(Stage(name="evaluate", detail=f"{family} by {request.split}: energy"))
-    power_w, alike = at_one_power(rows)
+    predictors.events(Stage(name="evaluate", detail=f"power by {request.split}"))
+    data = powers.training_set(rows)
+    if name != EVERY_FAMILY:
+        data = replace(data, groups=np.array([r.candidate.implementation for r in rows], object))
     try:
-        both = [
-            training_set(each, family, predictors.placement, predictors.peaks)
-            for each in (alike, rows)
-        ]
-        at_power, times = (_with_fewer_facts(data, request) for data in both)
+        found = _with_fewer_facts(data, request, fit_power)
     except ModelError as error:
-        predictors.events(Note(message=f"{family}, energy: {error.message}"))
+        predictors.events(Note(message=f"power: {error.message}"))
         return
-    parts = {name: part.scaled("energy_j", "J", power_w) for name, part in at_power.items()}
-    powers = {
-        name: replace(
-            part.scaled("power_w", "W", 1 / times[name].measured, 1 / times[name].predicted),
-            reach=np.hypot(part.reach, times[name].reach),
-        )
-        for name, part in parts.items()
+    watts = {
+        group: replace(part.part(np.array(asked)), family=name) for group, part in found.items()
     }
-    for found in (parts, powers):
-        named = replace(both[0], target_name=found[ALL].target, unit=found[ALL].unit)
-        learnt = [_learnt(predictors, named)]
-        yield family, partial(Assessment, learnt=learnt, parts=_with_groups(found))
+    yield name, partial(_metered, predictors, data, watts)
+    timed, times = _times_of([rows[n] for n in asked], predictors, judged)
+    if timed:
+        joules = {
+            group: part.part(np.array(timed)).times(times[group], "energy_j", "J")
+            for group, part in watts.items()
+        }
+        yield name, partial(_metered, predictors, data, joules)
+
+
+def _metered(predictors: Predictors, data: TrainingSet, parts: Mapping[str, HeldOut]) -> Assessment:
+    """What was held out of power or energy, all of which `data` taught."""
+    told = parts[ALL]
+    named = replace(data, family=told.family, target_name=told.target, unit=told.unit)
+    return Assessment(learnt=[_learnt(predictors, named)], parts=_with_groups(parts))
+
+
+def _times_of(
+    rows: Sequence[Row], predictors: Predictors, judged: Mapping[str, Mapping[str, HeldOut]]
+) -> tuple[list[int], dict[str, HeldOut]]:
+    """The numbers of the rows whose times were judged, and these times, by all facts and by fewer;
+    a predictor and its evaluation know the same rows."""
+    places = {
+        id(row): (family, n)
+        for family in judged
+        for n, row in enumerate(predictors.learnt_rows(family))
+    }
+    timed = [n for n, row in enumerate(rows) if id(row) in places]
+    found = [places[id(rows[n])] for n in timed]
+    groups = (ALL, *POORER) if found else ()
+    return timed, {
+        group: together([judged[family][group].part(np.array([n])) for family, n in found])
+        for group in groups
+    }
 
 
 def _by_network(classes: Sequence[Predictors], family: str, request: EvaluateRequest) -> Assessment:

@@ -44,8 +44,8 @@ from tilewright.models import LoadedModel, ModelOptions, loading
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare_loaded
 from tilewright.predict.collected import Estimate, family_of
-from tilewright.predict.energies import EnergyPredictors, why_none
-from tilewright.predict.forecasting import Forecaster, forecaster_of
+from tilewright.predict.energies import Power, PowerPredictors, why_none
+from tilewright.predict.forecasting import Forecaster, energies_j, forecaster_of
 from tilewright.predict.kernel_features import Kernel
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import SettingsName, choose_plan
@@ -180,7 +180,7 @@ class _Device:
             threads=self.placement.resources.threads,
             network=whole,
             refused=prepared.message if isinstance(prepared, ModelError) else "",
-            energy_reason=why_none(used, self._energies_j(used)),
+            energy_reason=why_none(used, self._powers(used)),
         )
 
     def kernels(self, calls: Sequence[TaskCall]) -> dict[str, Kernel]:
@@ -202,10 +202,11 @@ class _Device:
     ) -> dict[str, PlanningMode]:
         """How each call is computed there, by its name; none of those that cannot be."""
         used = list(dict.fromkeys(kernels.values()))
-        numbers = zip(self._forecaster.kernels(used), self._energies_j(used), strict=True)
+        estimates = self._forecaster.kernels(used)
+        joules = energies_j(estimates, self._powers(used))
         each = {
             kernel: self._mode(kernel, estimate, energy_j)
-            for kernel, (estimate, energy_j) in zip(used, numbers, strict=True)
+            for kernel, estimate, energy_j in zip(used, estimates, joules, strict=True)
         }
         found = {name: each[kernel] for name, kernel in kernels.items()}
         if isinstance(self.prepared, PreparedNetwork):
@@ -237,8 +238,8 @@ class _Device:
             workspace_bytes=sum(beside.shared) + self.placement.resources.threads * sum(beside.own),
         )
 
-    def _energies_j(self, kernels: Sequence[Kernel]) -> list[float | None]:
-        return EnergyPredictors(predictors=self._forecaster.predictors).energies_j(kernels)
+    def _powers(self, kernels: Sequence[Kernel]) -> list[Power | None]:
+        return PowerPredictors(predictors=self._forecaster.predictors).powers(kernels)
 
     def conversions(
         self, fused: FusedNetwork, kernels: Mapping[str, Kernel]

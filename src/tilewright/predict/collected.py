@@ -135,16 +135,21 @@ def training_set(
 ) -> TrainingSet:
     """The features and times of a family's rows at a placement."""
     mine = [row for row in rows if family_of(row.workload) == family]
-    keys = [row.workload.key for row in mine]
+    return taught_by(mine, family, placement, peaks)
+
+
+def taught_by(rows: Sequence[Row], name: str, placement: Placement, peaks: Peaks) -> TrainingSet:
+    """The features and times of rows at a placement, whatever their families are."""
+    keys = [row.workload.key for row in rows]
     return TrainingSet(
-        family=family,
-        features=kernel_table(kernels_of(mine), placement, peaks),
-        target=np.array([row.latency_s for row in mine]),
+        family=name,
+        features=kernel_table(kernels_of(rows), placement, peaks),
+        target=np.array([row.latency_s for row in rows]),
         configurations=np.unique(keys, return_inverse=True)[1].ravel().astype(np.int64),
-        groups=np.array([row.candidate.implementation for row in mine], dtype=object),
+        groups=np.array([row.candidate.implementation for row in rows], dtype=object),
         device_class=str(placement.key),
         peaks=peaks,
-        data_hash=digest("\n".join(sorted(map(_identity, mine)))),
+        data_hash=digest("\n".join(sorted(map(_identity, rows)))),
     )
 
 
@@ -289,11 +294,12 @@ def shipped_data() -> tuple[ShippedData, ...]:
 
 
 def read_rows(path: Path) -> tuple[Row, ...]:
-    """The rows of a Parquet file. Raises ModelError for one that is broken or something else."""
+    """The rows of a Parquet file; energies may be missing, one by one or the column. Raises
+    ModelError for a file that is broken or something else."""
     import polars
 
     try:
-        table = polars.read_parquet(path, columns=list(_COLUMNS))
+        table = polars.read_parquet(path).select(*_COLUMNS, "^energy_j$")
     except (OSError, polars.exceptions.PolarsError) as error:
         raise ModelError(f"{path} holds no measured kernels: {error}") from error
     workloads = {text: parse_workload(text) for text in table["workload"].unique()}
@@ -310,6 +316,7 @@ def read_rows(path: Path) -> tuple[Row, ...]:
                 forms=forms[row["layouts"]],
             ),
             latency_s=row["latency_s"],
+            energy_j=row.get("energy_j"),
         )
         for row in table.iter_rows(named=True)
     )
@@ -335,9 +342,11 @@ def write_rows(
                 "settings": canonical_json(dict(row.candidate.settings)),
                 "layouts": canonical_json(row.candidate.forms),
                 "latency_s": row.latency_s,
+                "energy_j": row.energy_j,
             }
             for row in rows
-        ]
+        ],
+        schema_overrides={"energy_j": polars.Float64},
     ).sort(_COLUMNS[:-1])
     table.write_parquet(path, compression="zstd", compression_level=19)
     described = {

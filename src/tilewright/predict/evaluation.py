@@ -101,17 +101,16 @@ class HeldOut:
             groups=self.groups[rows],
         )
 
-    def scaled(
-        self, target: str, unit: str, factor: float | Floats, foreseen: float | Floats | None = None
-    ) -> HeldOut:
-        """Another target that is this one times a factor, of predictions times `foreseen` where it
-        was predicted, too."""
+    def times(self, other: HeldOut, target: str, unit: str) -> HeldOut:
+        """The product with another target of the same rows, whose errors have nothing to do with
+        those of this one."""
         return replace(
             self,
             target=target,
             unit=unit,
-            measured=factor * self.measured,
-            predicted=(factor if foreseen is None else foreseen) * self.predicted,
+            measured=self.measured * other.measured,
+            predicted=self.predicted * other.predicted,
+            reach=np.hypot(self.reach, other.reach),
         )
 
     def by_group(self, names: Iterable[str]) -> dict[str, HeldOut]:
@@ -237,10 +236,12 @@ def held_out(asked: TrainingSet, said: Predictions) -> HeldOut:
 
 
 def cross_validated(data: TrainingSet, fit: Fit, folds: int, seed: int) -> HeldOut:
-    """Leave out one part of the configurations after the other. Raises what `fit` raises."""
+    """All rows, in their order: leave out one part of the configurations after the other. Raises
+    what `fit` raises."""
     parts = folds_of(data.configurations, folds, seed)
-    found = [_left_out(data, parts == part, fit) for part in range(folds) if (parts == part).any()]
-    return together(found)
+    tests = [np.flatnonzero(parts == part) for part in range(folds) if (parts == part).any()]
+    found = together([_left_out(data, test, fit) for test in tests])
+    return found.part(np.argsort(np.concatenate(tests)))
 
 
 def unseen_networks(
@@ -270,9 +271,9 @@ def unseen_networks(
     return {name: found[name] for name in names}
 
 
-def _left_out(data: TrainingSet, test: np.ndarray, fit: Fit) -> HeldOut:
-    asked = data.part(np.flatnonzero(test))
-    return held_out(asked, fit(data.part(np.flatnonzero(~test))).predict(asked.features))
+def _left_out(data: TrainingSet, test: Integers, fit: Fit) -> HeldOut:
+    asked, rest = data.part(test), np.setdiff1d(np.arange(len(data)), test)
+    return held_out(asked, fit(data.part(rest)).predict(asked.features))
 
 
 OPERATOR_ALONE = "operator facts alone"
@@ -343,23 +344,39 @@ def _limits(rows: Sequence[EvaluateRow]) -> Iterator[str]:
 
 
 def learnt_kernels(data: TrainingSet, measured: tuple[str, str] | None) -> Learnt:
-    """What a family's predictor of kernels learns from."""
+    """What a family's predictor of kernels, or that of the power of all, learns from."""
+    told = _of_times if data.target_name == "latency_s" else _of_power
     return Learnt(
         data=data,
         devices=(data.device_class,),
         covers=tuple(_covered(data)),
         measured=measured,
-        limits=(
-            "The predictor has learned from one device class, and only from kernels of these "
-            f"implementations: {', '.join(sorted(set(data.groups)))}. On another class its "
-            "intervals are twice as wide: a factor of 1.5 either way becomes 1.5² = 2.25.",
-            "It predicts the time of a kernel that runs alone and reads its weights from memory, "
-            "not from a cache. One after the other in a network, kernels take slightly longer; "
-            "predictions of networks include a factor for that.",
-            "An operator whose sizes or options lie outside those of the measured operators (the "
-            "main ranges are shown above) gets an interval twice as wide, too.",
-            *_element_types(data),
-        ),
+        limits=(*told(data), _OUTSIDE, *_element_types(data)),
+    )
+
+
+_OUTSIDE = (
+    "An operator whose sizes or options lie outside those of the measured operators (the "
+    "main ranges are shown above) gets an interval twice as wide, too."
+)
+
+
+def _of_times(data: TrainingSet) -> tuple[str, ...]:
+    return (
+        "The predictor has learned from one device class, and only from kernels of these "
+        f"implementations: {', '.join(sorted(set(data.groups)))}. On another class its "
+        "intervals are twice as wide: a factor of 1.5 either way becomes 1.5² = 2.25.",
+        "It predicts the time of a kernel that runs alone and reads its weights from memory, "
+        "not from a cache. One after the other in a network, kernels take slightly longer; "
+        "predictions of networks include a factor for that.",
+    )
+
+
+def _of_power(data: TrainingSet) -> tuple[str, ...]:
+    return (
+        "One predictor has learned the power of kernels of one device class, and only of these "
+        f"families: {', '.join(sorted(set(data.groups)))}. Energy is power times predicted time.",
+        "Machines of one class differ: H100s that were equally fast drew powers a tenth apart.",
     )
 
 

@@ -96,8 +96,7 @@ class FamilyModel:
     the origin's, on which its rooflines rest. With a `base`, the model of another class, the
     members say what differs from it; without one, from the implementation's own estimate.
     `slowdown` is what this machine takes of the time that was learnt (see `predict.collected`); it
-    is not kept. Of a model of energies joules are `power_w` times the seconds that it predicts.
-    """
+    is not kept."""
 
     family: str
     device_class: str
@@ -113,7 +112,6 @@ class FamilyModel:
     data_hash: str
     base: FamilyModel | None = None
     slowdown: float = 1.0
-    power_w: float = 1.0
 
     def predict(self, features: Features) -> Predictions:
         """Predict rows."""
@@ -248,7 +246,6 @@ def to_json(model: FamilyModel) -> dict[str, Any]:
         "margins": list(model.margins),
         "rows": model.rows,
         "data_hash": model.data_hash,
-        "power_w": model.power_w,
         "base": to_json(model.base) if model.base is not None else None,
         "members": [_packed(member.booster.save_raw("ubj")) for member in model.members],
     }
@@ -273,7 +270,6 @@ def from_json(found: Mapping[str, Any]) -> FamilyModel:
         margins=(float(found["margins"][0]), float(found["margins"][1])),
         rows=int(found["rows"]),
         data_hash=str(found["data_hash"]),
-        power_w=float(found.get("power_w", 1.0)),
         base=from_json(found["base"]) if found["base"] is not None else None,
     )
 

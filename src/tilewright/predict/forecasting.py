@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import exp, sqrt
+from math import exp, hypot, log, sqrt
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from tilewright.kernels.planned_memory import planned_memory
 from tilewright.kernels.spaces import MAX_ERROR, spaces
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.predict.collected import Estimate, family_of
-from tilewright.predict.energies import EnergyPredictors, known_metrics, why_none
+from tilewright.predict.energies import Power, PowerPredictors, known_metrics, why_none
 from tilewright.predict.family_models import FamilyModel
 from tilewright.predict.kernel_features import Kernel
 from tilewright.predict.modelling import Predictors, predictors_of
@@ -74,13 +74,13 @@ class Forecaster:
         tasks = list(plan.tasks.values())
         kernels = [(task.workload, plan.candidates[key]) for key, task in plan.tasks.items()]
         estimates = self.kernels(kernels) if set(metrics) != {"memory"} else []
-        energies_j, reason = self._energies(kernels, metrics)
+        powers, reason = self._powers(kernels, metrics)
         self._tell(estimates)
         each = _forecasts(tasks, kernels, estimates) if "latency" in metrics else []
         if "energy" in metrics:
-            each = [replace(f, energy_j=e) for f, e in zip(each, energies_j, strict=False)]
-        peak_bytes = self._peak_bytes(plan, metrics)
-        whole = _composed(tasks, estimates, energies_j, metrics, peak_bytes)
+            found = zip(each, energies_j(estimates, powers), strict=False)
+            each = [replace(forecast, energy_j=energy_j) for forecast, energy_j in found]
+        whole = _composed(tasks, estimates, powers, metrics, self._peak_bytes(plan, metrics))
         return self._result(network.model.name, settings, metrics, each, reason, whole)
 
     def operators(
@@ -103,7 +103,7 @@ class Forecaster:
             for task, (_, plan) in zip(tasks, plans, strict=True)
         ]
         estimates = self.kernels(kernels)
-        energies_j, reason = self._energies(kernels, metrics)
+        powers, reason = self._powers(kernels, metrics)
         self._tell(estimates)
         if named and reason:
             self._note(f"some energies are unknown: {reason}")
@@ -111,12 +111,12 @@ class Forecaster:
             replace(
                 found,
                 name=text,
-                energy_j=energy_j if "energy" in metrics else None,
-                power_w=energy_j / found.latency_s if energy_j and "power" in metrics else None,
+                energy_j=power.power_w * found.latency_s if power and "energy" in metrics else None,
+                power_w=power.power_w if power and "power" in metrics else None,
                 peak_memory_bytes=self._peak_bytes(plan, metrics),
             )
-            for (text, plan), found, energy_j in zip(
-                plans, _forecasts(tasks, kernels, estimates), energies_j, strict=True
+            for (text, plan), found, power in zip(
+                plans, _forecasts(tasks, kernels, estimates), powers, strict=True
             )
         ]
         return self._result(f"{len(plans)} operators", settings, metrics, each, reason)
@@ -147,14 +147,14 @@ class Forecaster:
             precision=placement.precision,
         )
 
-    def _energies(
+    def _powers(
         self, kernels: Sequence[Kernel], metrics: Sequence[str]
-    ) -> tuple[list[float | None], str]:
-        """Joules of each kernel where energy or power is asked for, and why some are missing."""
+    ) -> tuple[list[Power | None], str]:
+        """The power of each kernel where energy or power is asked for, and why some are missing."""
         if not {"power", "energy"} & {*metrics}:
             return [None] * len(kernels), ""
-        energies_j = EnergyPredictors(predictors=self.predictors).energies_j(kernels)
-        return energies_j, why_none(kernels, energies_j)
+        powers = PowerPredictors(predictors=self.predictors).powers(kernels)
+        return powers, why_none(kernels, powers)
 
     def _peak_bytes(self, plan: NetworkPlan, metrics: Sequence[str]) -> int | None:
         """What the network holds at most; on a GPU, what its driver takes for that."""
@@ -295,38 +295,76 @@ def _forecasts(
     ]
 
 
+def energies_j(estimates: Sequence[Estimate], powers: Sequence[Power | None]) -> list[float | None]:
+    """Joules of one call of each kernel, where its power is known."""
+    each = zip(estimates, powers, strict=True)
+    return [power.power_w * estimate.latency_s if power else None for estimate, power in each]
+
+
 def _composed(
     tasks: Sequence[Task],
     estimates: Sequence[Estimate],
-    energies_j: Sequence[float | None],
+    powers: Sequence[Power | None],
     metrics: Sequence[str],
     peak_bytes: int | None,
 ) -> NetworkForecast:
     """The network's figures from its kernels': latencies add up and grow a little in sequence, and
     so do energies, which hold idle power; errors partly cancel. What was not asked for is None, and
-    so is energy where that of a kernel is not known."""
-    counted = list(zip([task.count for task in tasks], estimates, strict=bool(estimates)))
-    total_s = sum(count * estimate.latency_s for count, estimate in counted)
-    below_s = _widths([(e.latency_s - e.low_s) * count for count, e in counted])
-    above_s = _widths([(e.high_s - e.latency_s) * count for count, e in counted])
-    each_j = [e * task.count for task, e in zip(tasks, energies_j, strict=True) if e is not None]
-    energy_j = IN_SEQUENCE * sum(each_j) if len(each_j) == len(tasks) else None
-    latency = "latency" in metrics
+    so are energy and power where the power of a kernel is not known."""
+    nothing = None, None, None
+    counts = [task.count * IN_SEQUENCE for task in tasks]
+    times = [
+        (count * one.latency_s, count * one.low_s, count * one.high_s)
+        for count, one in zip(counts, estimates, strict=bool(estimates))
+    ]
+    latency_s, low_s, high_s = _summed(times) if "latency" in metrics else nothing
+    energy_j, low_j, high_j = power_w, low_w, high_w = nothing
+    if all(powers) and len(times) == len(powers):
+        known = [(time_s, power) for time_s, power in zip(times, powers, strict=True) if power]
+        total_s = sum(time_s for time_s, _, _ in times)
+        if "energy" in metrics:
+            energy_j, low_j, high_j = _summed([_product(*one) for one in known])
+        if "power" in metrics and total_s > 0:
+            shares = [(time_s / total_s, one) for (time_s, _, _), one in known]
+            power_w, low_w, high_w = _summed(
+                [(n * one.power_w, n * one.low_w, n * one.high_w) for n, one in shares]
+            )
     return NetworkForecast(
-        latency_s=IN_SEQUENCE * total_s if latency else None,
-        latency_low_s=IN_SEQUENCE * (total_s - below_s) if latency else None,
-        latency_high_s=IN_SEQUENCE * (total_s + above_s) if latency else None,
-        power_w=energy_j / (IN_SEQUENCE * total_s) if energy_j and "power" in metrics else None,
-        energy_j=energy_j if "energy" in metrics else None,
+        latency_s=latency_s,
+        latency_low_s=low_s,
+        latency_high_s=high_s,
+        power_w=power_w,
+        power_low_w=low_w,
+        power_high_w=high_w,
+        energy_j=energy_j,
+        energy_low_j=low_j,
+        energy_high_j=high_j,
         peak_memory_bytes=peak_bytes,
     )
 
 
-def _widths(widths: Sequence[float]) -> float:
-    """The half width of a sum whose terms' errors go together in part."""
-    each = np.array(widths)
-    together, apart = float(each.sum()) ** 2, float((each**2).sum())
-    return sqrt(_TOGETHER * together + (1 - _TOGETHER) * apart)
+Within = tuple[float, float, float]
+"""A value, and the ends of the interval that holds 90 % of such."""
+
+
+def _product(time_s: Within, power: Power) -> Within:
+    """Joules of seconds at a power, whose errors have nothing to do with each other."""
+    middle_s, least_s, most_s = time_s
+    energy_j = middle_s * power.power_w
+    below = hypot(log(middle_s / least_s), log(power.power_w / power.low_w))
+    above = hypot(log(most_s / middle_s), log(power.high_w / power.power_w))
+    return energy_j, energy_j / exp(below), energy_j * exp(above)
+
+
+def _summed(parts: Sequence[Within]) -> Within:
+    """The sum of values, each `Within`, whose errors go together in part."""
+    middle, low, high = np.array(parts).reshape(-1, 3).T
+    total = float(middle.sum())
+    below, above = (
+        sqrt(_TOGETHER * each.sum() ** 2 + (1 - _TOGETHER) * (each**2).sum())
+        for each in (middle - low, high - middle)
+    )
+    return total, total - below, total + above
 
 
 _CONSIDERED = 256

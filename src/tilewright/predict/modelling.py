@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -263,16 +263,21 @@ class Predictors:
             return None
 
     def _of_shipped(self, family: str) -> FamilyModel:
-        """The model of the rows that came along: from the cache, else learnt, and kept there where
-        that can be written: an answer does not need it. Raises ModelError for too few rows."""
-        cached = self._cached(family)
+        """The model of the rows that came along. Raises ModelError for too few rows."""
+        shipped = self.shipped
+        if shipped is None:
+            raise ModelError(f"no kernels of {family} ship with tilewright")
+        return self.kept(family, lambda: self._learnt(_shipped_set(shipped, family)))
+
+    def kept(self, name: str, learn: Callable[[], FamilyModel]) -> FamilyModel:
+        """A model of the rows that came along: from the cache, else learnt, and kept there where
+        that can be written: an answer does not need it. Raises what `learn` raises."""
+        cached = self._cached(name)
         if cached is not None:
             return cached
-        if self.shipped is None:
-            raise ModelError(f"no kernels of {family} ship with tilewright")
-        model = self._learnt(_shipped_set(self.shipped, family))
+        model = learn()
         try:
-            save_model(model, self._cache_path(family))
+            save_model(model, self._cache_path(name))
         except OutputError as error:
             self.events(Note(message=f"The fitted predictor was not saved: {error.message}"))
         return model

@@ -143,9 +143,15 @@ def forecast_summary(result: PredictResult) -> Table:
     if "power" in result.metrics:
         power = unknown if network.power_w is None else shown.rate(network.power_w, "W")
         rows.append(("power", network.power_w, power))
+    if network.power_low_w is not None:
+        low, high = (shown.rate(end, "W") for end in (network.power_low_w, network.power_high_w))
+        rows.append(("90 % interval of power", network.power_high_w, f"{low} to {high}"))
     if "energy" in result.metrics:
         energy = unknown if network.energy_j is None else shown.joules(network.energy_j)
         rows.append(("energy", network.energy_j, energy))
+    if network.energy_low_j is not None:
+        low, high = shown.joules(network.energy_low_j), shown.joules(network.energy_high_j)
+        rows.append(("90 % interval of energy", network.energy_high_j, f"{low} to {high}"))
     if result.precision != "float32":
         rows.append(("precision", None, result.precision))
     return facts_table(result.model, rows)

@@ -96,8 +96,8 @@ class ForecastVerbs(Opened):
         """Fit predictors to measurements of this class of device and to those that ship with
         tilewright.
 
-        `families` are those of operators, by default all; `metrics` are "latency" and "energy", by
-        default both. `predict` fits by itself what is missing.
+        `families` are those of operators, by default all; `metrics` are "latency" and "power"
+        (energy is power × latency), by default both. `predict` fits by itself what is missing.
         """
         return energies.fit_metrics(
             self.foreseen,

@@ -20,6 +20,7 @@ def test_fields_of_predictions(tilewright: Command) -> None:
     assert {"samples", "failures", "elapsed_s"} <= set(data("collect", "--op", "conv2d"))
     predicted = data("predict", "zoo:resnet50")
     wanted = "latency_s latency_low_s latency_high_s power_w energy_j peak_memory_bytes"
+    wanted += " power_low_w power_high_w energy_low_j energy_high_j"
     assert set(predicted["network"]) == set(wanted.split())
     assert predicted["network"]["power_w"] is None
     wanted = "name family latency_s low_s high_s source"

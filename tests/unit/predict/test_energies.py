@@ -7,27 +7,35 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helpers.fakes.levels import convolution
 from helpers.fakes.measuring import PLACEMENT, measured
-from helpers.records.predictor_rows import PEAKS, known_store, rows_of_convolutions
+from helpers.records.predictor_rows import PEAKS, SMALL, known_store, rows_of_convolutions
 from tilewright.core.errors import ModelError, UsageError
-from tilewright.core.events import discard
+from tilewright.core.events import Event, Stage, discard
 from tilewright.core.records import EnergyUse
+from tilewright.insight.single_operators import default_kernel
 from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare, prepare_outline
-from tilewright.predict.collected import Row
+from tilewright.predict.base import Features
+from tilewright.predict.collected import Row, ShippedData, kernels_of, write_rows
 from tilewright.predict.energies import (
-    EnergyPredictors,
-    fit_energies,
+    EVERY_FAMILY,
+    FITTED,
+    PowerPredictors,
     fit_metrics,
+    fit_power,
     known_metrics,
+    power_features,
+    with_energy,
 )
 from tilewright.predict.forecasting import IN_SEQUENCE, Forecaster
-from tilewright.predict.modelling import FORMAT, Predictors, save_model
+from tilewright.predict.kernel_features import kernel_table
+from tilewright.predict.modelling import FORMAT, Predictors
 from tilewright.store.database import SqliteStore
 
 RELU = "op:relu[shape=1x8x8x8]"
@@ -75,17 +83,60 @@ def forecaster(store: SqliteStore) -> Forecaster:
     return Forecaster(predictors=predictors(store))
 
 
+@pytest.fixture(autouse=True)
+def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.predict.energies.POWER_TREES", SMALL)
+
+
 def test_what_a_meter_told_is_believed_and_the_rest_is_modelled(store: SqliteStore) -> None:
     rows = rows_of_convolutions()
     add_energies(store, rows[:-3])
-    energies = EnergyPredictors(predictors=predictors(store))
-    known, unknown = rows[0], rows[-1]
-    found = energies.energies_j([(row.workload, row.candidate) for row in (known, unknown)])
-    assert found[0] == pytest.approx(power_w(known) * known.latency_s)
-    assert found[1] == pytest.approx(power_w(unknown) * unknown.latency_s, rel=0.5)
-    assert (store.path.parent / "t.models" / str(PLACEMENT.key) / "conv2d.energy.json").is_file()
-    again = EnergyPredictors(predictors=predictors(store))
-    assert again.energies_j([(unknown.workload, unknown.candidate)]) == found[1:]
+    kernels = kernels_of((rows[0], rows[-1]))
+    metered, modelled = PowerPredictors(predictors=predictors(store)).powers(kernels)
+    assert metered is not None and modelled is not None
+    assert metered.power_w == pytest.approx(power_w(rows[0]))
+    assert math.log(metered.high_w / metered.power_w) == pytest.approx(0.11)
+    assert math.log(metered.power_w / metered.low_w) == pytest.approx(0.11)
+    assert modelled.power_w == pytest.approx(power_w(rows[-1]), rel=0.1)
+    assert modelled.low_w < modelled.power_w < modelled.high_w
+    assert (store.path.parent / "t.models" / str(PLACEMENT.key) / "power.json").is_file()
+    again = PowerPredictors(predictors=predictors(store))
+    assert again.powers(kernels) == [metered, modelled]
+
+
+def test_a_family_of_which_none_was_metered_has_the_power_of_such_kernels(
+    store: SqliteStore,
+) -> None:
+    """Convolutions taught it, and it stays within what they drew."""
+    rows = rows_of_convolutions()
+    add_energies(store, rows)
+    kernel = default_kernel(RELU, ModelOptions(), PLACEMENT)
+    (found,) = PowerPredictors(predictors=predictors(store)).powers([kernel])
+    assert found is not None
+    drawn = [power_w(row) for row in rows]
+    assert 0.999 * min(drawn) <= found.power_w <= 1.001 * max(drawn)
+
+
+def test_powers_that_came_along_need_no_meter(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [replace(row, energy_j=power_w(row) * row.latency_s) for row in rows_of_convolutions()]
+    path = tmp_path / "data" / "some.parquet"
+    path.parent.mkdir()
+    write_rows(path, rows[:-1], PLACEMENT, PEAKS)
+    came = ShippedData(placement=PLACEMENT, peaks=PEAKS, path=path)
+    monkeypatch.setattr("tilewright.predict.modelling.shipped_data", lambda: (came,))
+    heard: list[Event] = []
+    opened = replace(predictors(store), events=heard.append)
+    metered, modelled = PowerPredictors(predictors=opened).powers(kernels_of((rows[0], rows[-1])))
+    assert metered is not None and metered.power_w == pytest.approx(power_w(rows[0]))
+    assert modelled is not None and modelled.power_w == pytest.approx(power_w(rows[-1]), rel=0.1)
+    assert not (store.path.parent / "t.models").exists()
+    (fitted,) = [event for event in heard if isinstance(event, Stage)]
+    assert fitted.detail == "power: 59 kernels"
+    heard.clear()
+    again = PowerPredictors(predictors=opened).powers(kernels_of(rows[-1:]))
+    assert again == [modelled] and heard == [], "the cache keeps it"
 
 
 def test_a_networks_energy_and_power(store: SqliteStore) -> None:
@@ -104,6 +155,12 @@ def test_a_networks_energy_and_power(store: SqliteStore) -> None:
     energy_j = calls * 2e-5 * power_w(rows[0])
     assert found.energy_j == pytest.approx(IN_SEQUENCE * energy_j)
     assert found.power_w == pytest.approx(power_w(rows[0]))
+    assert found.power_low_w == pytest.approx(found.power_w / math.exp(0.11))
+    assert found.power_high_w == pytest.approx(found.power_w * math.exp(0.11))
+    assert found.energy_low_j is not None and found.energy_high_j is not None
+    reach = math.hypot(0.11, 0.17)
+    assert found.energy_low_j == pytest.approx(found.energy_j / math.exp(reach))
+    assert found.energy_high_j == pytest.approx(found.energy_j * math.exp(reach))
     assert result.energy_reason == ""
 
 
@@ -149,55 +206,71 @@ def test_metrics_by_name() -> None:
         known_metrics(["latency,speed"])
     assert "energy, latency, memory, power" in (caught.value.hint or "")
     with pytest.raises(UsageError, match="'memory'") as caught:
-        known_metrics(["memory"], ("latency", "energy"))
+        known_metrics(["memory"], FITTED)
     assert "planned" in (caught.value.hint or "")
 
 
-def test_what_can_be_learnt_is_fitted(store: SqliteStore) -> None:
+@pytest.mark.parametrize("metric", ["energy", "power"])
+def test_what_can_be_learnt_is_fitted(store: SqliteStore, metric: str) -> None:
+    (missing,) = fit_metrics(PLACEMENT, store, discard, ["conv2d"], [metric]).families
+    assert "no energy of any kernel was measured" in missing.error
     add_energies(store, rows_of_convolutions())
-    found = fit_metrics(PLACEMENT, store, discard, ["conv2d"], ["energy"])
+    found = fit_metrics(PLACEMENT, store, discard, ["conv2d"], [metric])
     (only,) = found.families
-    assert (only.family, only.metric, only.error) == ("conv2d", "energy", "")
+    assert (only.family, only.metric, only.error) == (EVERY_FAMILY, "power", "")
     assert only.rows == len(rows_of_convolutions())
-    (missing,) = fit_metrics(PLACEMENT, store, discard, ["elementwise"], ["energy"]).families
-    assert "no energy of elementwise was measured" in missing.error
 
 
 def test_too_few_rows_teach_nothing(store: SqliteStore) -> None:
     add_energies(store, rows_of_convolutions()[:5])
-    energies = EnergyPredictors(predictors=predictors(store))
-    assert energies.model("conv2d") is None
-    with pytest.raises(ModelError, match="are too few for a model of"):
-        energies.fit("conv2d")
+    powers = PowerPredictors(predictors=predictors(store))
+    assert powers.model() is None
+    with pytest.raises(ModelError, match="are too few for a model of power"):
+        powers.fit()
 
 
-def test_one_energy_for_all_and_energies_that_cannot_be() -> None:
-    rows = [replace(row, energy_j=1e-3) for row in rows_of_convolutions()]
+def test_one_power_for_all_and_energies_that_cannot_be(store: SqliteStore) -> None:
+    rows = [replace(row, energy_j=30 * row.latency_s) for row in rows_of_convolutions()]
     wrong = [replace(rows[n], energy_j=value) for n, value in enumerate((0.0, -1.0, math.nan))]
-    model = fit_energies([*rows[3:], *wrong], "conv2d", PLACEMENT, PEAKS)
+    data = PowerPredictors(predictors=predictors(store)).training_set(
+        with_energy([*rows[3:], *wrong])
+    )
+    model = fit_power(data)
     assert model.rows == len(rows) - 3
-    assert model.power_w > 0
+    assert model.predict(data.features).predicted == pytest.approx(30)
+
+
+def test_what_is_learnt_is_work_per_second_and_no_estimate_of_time() -> None:
+    table = kernel_table(kernels_of(rows_of_convolutions()[:4]), PLACEMENT, PEAKS)
+    found = power_features(table)
+    assert "schedule.estimate_over_roof" in table.names and found.scale.tolist() == [1.0] * 4
+    assert "schedule.estimate_over_roof" not in found.names
+
+    def column(features: Features, name: str) -> Any:
+        return features.aligned([name])[:, 0]
+
+    log_s = column(table, "schedule.estimate_s")
+    per_s = column(found, "schedule.flop_per_s")
+    assert per_s == pytest.approx(column(table, "op.flop") - log_s)
 
 
 def test_a_model_file_that_is_broken_or_of_another_kind(store: SqliteStore) -> None:
-    rows = [replace(row, energy_j=power_w(row) * row.latency_s) for row in rows_of_convolutions()]
-    model = fit_energies(rows, "conv2d", PLACEMENT, PEAKS)
-    path = store.path.parent / "t.models" / str(PLACEMENT.key) / "conv2d.energy.json"
-    save_model(model, path)
-    assert EnergyPredictors(predictors=predictors(store)).model("conv2d") is not None
+    add_energies(store, rows_of_convolutions())
+    PowerPredictors(predictors=predictors(store)).fit()
+    path = store.path.parent / "t.models" / str(PLACEMENT.key) / "power.json"
+    assert PowerPredictors(predictors=predictors(store)).model() is not None
     text = path.read_text()
-    path.write_text(text[: len(text) // 2])
-    with pytest.raises(ModelError, match="cut short"):
-        EnergyPredictors(predictors=predictors(store)).model("conv2d")
-    path.write_text(json.dumps({"format": FORMAT, "model": {"family": "conv2d"}}))
-    with pytest.raises(ModelError, match="no model"):
-        EnergyPredictors(predictors=predictors(store)).model("conv2d")
-    path.write_text(text.replace(f'"device_class": "{PLACEMENT.key}"', '"device_class": "x"'))
-    with pytest.raises(ModelError, match="device class x"):
-        EnergyPredictors(predictors=predictors(store)).model("conv2d")
+    for broken, says in (
+        (text[: len(text) // 2], "cut short"),
+        (json.dumps({"format": FORMAT, "model": {"family": "conv2d"}}), "no model"),
+        (text.replace(f'"device_class": "{PLACEMENT.key}"', '"device_class": "x"'), "class x"),
+    ):
+        path.write_text(broken)
+        with pytest.raises(ModelError, match=says):
+            PowerPredictors(predictors=predictors(store)).model()
 
 
-def test_a_kernel_of_a_family_without_energy_has_none(store: SqliteStore) -> None:
-    energies = EnergyPredictors(predictors=predictors(store))
+def test_without_any_energy_there_is_none(store: SqliteStore) -> None:
+    powers = PowerPredictors(predictors=predictors(store))
     row = rows_of_convolutions()[0]
-    assert energies.energies_j([(convolution(), row.candidate)]) == [None]
+    assert powers.powers([(convolution(), row.candidate)]) == [None]

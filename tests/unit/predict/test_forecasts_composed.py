@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import exp, inf, sqrt
+from math import exp, hypot, inf, log, sqrt
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,11 +26,12 @@ from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare_outline
 from tilewright.predict.collected import Estimate
-from tilewright.predict.energies import EnergyPredictors
+from tilewright.predict.energies import Power, PowerPredictors
 from tilewright.predict.forecasting import Forecaster, best_guesses
 from tilewright.predict.modelling import Predictors
 
 TOGETHER = 0.3
+A_HUNDRED = Power(power_w=100.0, low_w=80.0, high_w=130.0)
 NETWORK = "zoo:squeezenet1_1"
 
 
@@ -64,16 +65,16 @@ def told(number: int) -> Estimate:
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Estimates and joules are made up, in the kernels' order."""
+    """Estimates are made up, in the kernels' order, and draw 100 W each."""
 
     def kernels(_self: Forecaster, asked: Sequence[Any]) -> list[Estimate]:
         return [told(number) for number in range(len(asked))]
 
-    def energies_j(_self: EnergyPredictors, asked: Sequence[Any]) -> list[float | None]:
-        return [1e-3 * (number + 1) for number in range(len(asked))]
+    def powers(_self: PowerPredictors, asked: Sequence[Any]) -> list[Power | None]:
+        return [A_HUNDRED] * len(asked)
 
     monkeypatch.setattr(Forecaster, "kernels", kernels)
-    monkeypatch.setattr(EnergyPredictors, "energies_j", energies_j)
+    monkeypatch.setattr(PowerPredictors, "powers", powers)
 
 
 def test_a_network_takes_four_hundredths_more_than_its_calls(
@@ -98,6 +99,13 @@ def test_a_network_takes_four_hundredths_more_than_its_calls(
     energy_j = float(counts @ (1e-3 * np.arange(1, len(counts) + 1)))
     assert figures.energy_j == pytest.approx(1.04 * energy_j)
     assert figures.power_w == pytest.approx(energy_j / whole_s), "100 W, as each kernel"
+    share = counts * times_s / whole_s
+    assert figures.power_low_w == pytest.approx(100 - width(20 * share))
+    assert figures.power_high_w == pytest.approx(100 + width(30 * share))
+    longer = 100 * counts * times_s * (exp(hypot(log(1.5), log(1.3))) - 1)
+    shorter = 100 * counts * times_s * (1 - exp(-hypot(log(0.9), log(0.8))))
+    assert figures.energy_low_j == pytest.approx(1.04 * (energy_j - width(shorter)))
+    assert figures.energy_high_j == pytest.approx(1.04 * (energy_j + width(longer)))
     assert figures.peak_memory_bytes is not None and figures.peak_memory_bytes > 1e6
 
 
@@ -110,7 +118,9 @@ def test_each_kernel_is_told_with_its_name_and_calls(
     assert [row.latency_s for row in found.operators] == [
         told(n).latency_s for n in range(len(tasks))
     ]
-    assert [row.energy_j for row in found.operators] == [1e-3 * (n + 1) for n in range(len(tasks))]
+    assert [row.energy_j for row in found.operators] == [
+        100 * told(n).latency_s for n in range(len(tasks))
+    ]
     first = found.operators[0]
     assert (first.low_s, first.high_s) == pytest.approx((0.9e-5, 1.5e-5))
     assert {row.source for row in found.operators} == {"model"}
@@ -123,14 +133,14 @@ def test_one_energy_that_is_unknown_leaves_the_networks_unknown(
     said: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def some(_self: EnergyPredictors, asked: Sequence[Any]) -> list[float | None]:
-        return [None, *[1e-3] * (len(asked) - 1)]
+    def some(_self: PowerPredictors, asked: Sequence[Any]) -> list[Power | None]:
+        return [None, *[A_HUNDRED] * (len(asked) - 1)]
 
-    monkeypatch.setattr(EnergyPredictors, "energies_j", some)
+    monkeypatch.setattr(PowerPredictors, "powers", some)
     found = Forecaster(predictors=predictors).network(network, "default")
     assert found.network is not None
     assert (found.network.energy_j, found.network.power_w) == (None, None)
-    assert [row.energy_j for row in found.operators][:2] == [None, 1e-3]
+    assert [row.energy_j for row in found.operators][:2] == [None, 100 * told(1).latency_s]
     assert "conv2d" in found.energy_reason
 
 

@@ -58,6 +58,7 @@ OF_FAMILIES = {
 @pytest.fixture(autouse=True)
 def offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     monkeypatch.setattr("tilewright.predict.family_models.DEFAULT_TREES", SMALL)
+    monkeypatch.setattr("tilewright.predict.energies.POWER_TREES", SMALL)
     monkeypatch.setattr("tilewright.predict.modelling.shipped_data", tuple)
     with offering(tmp_path / "offered", POINTS):
         yield
@@ -179,11 +180,30 @@ def test_energy_and_power_are_judged_with_and_without_facts(tmp_path: Path) -> N
     powers_w = (100 + 300 * occupancy).tolist()
     rows = judged_by_configuration("softmax", kernels, tmp_path / "t.db", powers_w)
     assert {target for target, _ in rows} == {"latency_s", "energy_j", "power_w"}
-    for target, most in (("energy_j", 0.2), ("power_w", 0.15)):
+    for target, most in (("energy_j", 0.2), ("power_w", 0.1)):
         everything = rows[target, "all"]
+        assert everything.family == "softmax" and (target, "cuda_rows") in rows
         assert everything.n == len(kernels) and everything.mape < most
         assert 1.5 * everything.mape < rows[target, POORER[0]].mape
         assert everything.mape < rows[target, POORER[1]].mape
+
+
+def test_families_with_few_energies_teach_one_model_of_power(tmp_path: Path) -> None:
+    """32 kernels of each are too few for a model of times; all of them, which draw more the
+    more threads a block has, are enough for one of power."""
+    placement = h100()
+    kernels = [k for family in ("softmax", "relu") for k in kernels_of(family, 16, 2, placement)]
+    peaks = datasheet_peaks(placement.target)
+    assert peaks is not None and len(kernels) < 70
+    table = kernel_table(kernels, placement, peaks)
+    threads = table.values[:, table.names.index("schedule.threads")]
+    powers_w = (100 + 50 * np.log2(threads / 16)).tolist()
+    rows = judged_by_configuration("all", kernels, tmp_path / "t.db", powers_w)
+    groups = {"all", "softmax", "elementwise", *POORER}
+    assert set(rows) == {("power_w", group) for group in groups}
+    assert {row.family for row in rows.values()} == {"all families"}
+    assert rows["power_w", "all"].n == len(kernels)
+    assert rows["power_w", "all"].mape < 0.1 < rows["power_w", POORER[0]].mape
 
 
 def test_too_few_energies_take_nothing_from_the_times(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import polars
 import pytest
 
 from helpers.fakes.measuring import PLACEMENT
@@ -33,6 +34,11 @@ def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
     write_rows(path, rows(4, 3), PLACEMENT, PEAKS)
     back = read_rows(path)
     assert sorted(map(repr, back)) == sorted(map(repr, rows(4, 3)))
+    metered = [replace(row, energy_j=1e-3) for row in rows(4, 3)[:2]] + rows(4, 3)[2:]
+    write_rows(path, metered, PLACEMENT, PEAKS)
+    assert sorted(map(repr, read_rows(path))) == sorted(map(repr, metered))
+    polars.read_parquet(path).drop("energy_j").write_parquet(path)
+    assert sorted(map(repr, read_rows(path))) == sorted(map(repr, rows(4, 3))), "as files of before"
     described = json.loads(path.with_suffix(".json").read_text())
     assert described["peaks"] == asdict(PEAKS)
     assert described["device"]["instance"] == "", "nothing names the machine"
@@ -76,3 +82,9 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1 and then nothing")
     with pytest.raises(ModelError, match="broken.parquet"):
         read_rows(path)
+
+
+def test_the_power_of_an_h100_ships() -> None:
+    (found,) = [one for one in shipped_data() if str(one.placement.key).startswith("h100-")]
+    powers_w = [row.energy_j / row.latency_s for row in found.rows if row.energy_j is not None]
+    assert len(powers_w) >= 389 and min(powers_w) > 70 and max(powers_w) < 710

@@ -94,6 +94,13 @@ def test_the_summary_of_a_network_tells_what_was_asked_for() -> None:
         "power": "12.5 W",
         "energy": "250 mJ",
     }
+    ends = {"power_low_w": 10.0, "power_high_w": 15.0, "energy_low_j": 0.2, "energy_high_j": 0.3}
+    assert summary("power", "energy", power_w=12.5, energy_j=0.25, **ends) == {
+        "power": "12.5 W",
+        "90 % interval of power": "10.0 W to 15.0 W",
+        "energy": "250 mJ",
+        "90 % interval of energy": "200 mJ to 300 mJ",
+    }
     assert summary("power", "energy", energy_reason="no meter") == {
         "power": "unknown: no meter",
         "energy": "unknown: no meter",
