@@ -227,8 +227,6 @@ def _of_power(
         return
     predictors.events(Stage(name="evaluate", detail=f"power by {request.split}"))
     data = powers.training_set(rows)
-    if name != EVERY_FAMILY:
-        data = replace(data, groups=np.array([r.candidate.implementation for r in rows], object))
     try:
         found = _with_fewer_facts(data, request, fit_power)
     except ModelError as error:
@@ -237,6 +235,9 @@ def _of_power(
     watts = {
         group: replace(part.part(np.array(asked)), family=name) for group, part in found.items()
     }
+    if name != EVERY_FAMILY:
+        within = np.array([rows[n].candidate.implementation for n in asked], dtype=object)
+        watts = {group: replace(part, groups=within) for group, part in watts.items()}
     yield name, partial(_metered, predictors, data, watts)
     timed, times = _times_of([rows[n] for n in asked], predictors, judged)
     if timed:

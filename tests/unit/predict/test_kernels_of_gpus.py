@@ -35,6 +35,7 @@ from tilewright.kernels.spaces import spaces
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import configurations_of, drawn
 from tilewright.plan.preparation import prepare_outline
+from tilewright.predict.collected import family_of
 from tilewright.predict.evaluation import POORER, EvaluateRequest, EvaluateRow
 from tilewright.predict.kernel_features import Kernel, kernel_table
 from tilewright.predict.modelling import predictors_of
@@ -152,6 +153,9 @@ def judged_by_configuration(
             store.add_peak(placement.key, name, value)
         asked = EvaluateRequest(family=family, split="configuration", folds=3)
         found = evaluate_kernels(predictors_of(placement, store, discard), asked).result
+    families = sorted({family_of(workload) for workload, _ in kernels})
+    for card in found.cards:
+        assert card.target == "latency_s" or f": {', '.join(families)}. " in card.limits[0]
     return {(row.target, row.group): row for row in found.rows}
 
 
