@@ -1,0 +1,84 @@
+"""A scheduling problem: what is to be planned, from a network and devices, or written by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewright.plan.scheduling.parts import (
+    NO_LIMITS,
+    Limits,
+    Link,
+    Objective,
+    ScheduleDevice,
+    ScheduledCall,
+    Wait,
+)
+from tilewright.plan.scheduling.soundness import require_sound
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulingProblem:
+    """What `parts` says, together.
+
+    `calls` are in an order that keeps every wait. `handoff_s` is what it takes until a call begins
+    on other cores than the one that it waits for. Raises ModelError for what cannot be planned: a
+    name twice or unknown, a wait against the order (which a cycle always has), a call without a
+    mode, more cores than a device has, a way between devices that a call must go and that is not
+    there, times that are no times.
+    """
+
+    devices: tuple[ScheduleDevice, ...]
+    calls: tuple[ScheduledCall, ...]
+    waits: tuple[Wait, ...] = ()
+    links: tuple[Link, ...] = ()
+    handoff_s: float = 0.0
+    limits: Limits = NO_LIMITS
+    objective: Objective = "latency"
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        require_sound(self.title, self.devices, self.calls, self.waits, self.links)
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return f"problem {self.name!r}" if self.name else "the problem"
+
+    @cached_property
+    def device(self) -> dict[str, ScheduleDevice]:
+        """The devices by name."""
+        return {device.name: device for device in self.devices}
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The place of each call, by name."""
+        return {call.name: number for number, call in enumerate(self.calls)}
+
+    @cached_property
+    def link(self) -> dict[tuple[str, str], Link]:
+        """The links by origin and destination."""
+        return {(link.origin, link.destination): link for link in self.links}
+
+    @cached_property
+    def before(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each call those that it waits for: their numbers and the bytes that it reads."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.calls]
+        for wait in self.waits:
+            found[self.numbers[wait.after]].append((self.numbers[wait.before], wait.bytes))
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def after(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each call those that wait for it, likewise."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.calls]
+        for wait in self.waits:
+            found[self.numbers[wait.before]].append((self.numbers[wait.after], wait.bytes))
+        return tuple(map(tuple, found))
+
+    def transfer_s(self, origin: str, destination: str, size_bytes: int) -> float | None:
+        """Seconds from one device to another, 0 on the same; None where no link goes there."""
+        if origin == destination:
+            return 0.0
+        link = self.link.get((origin, destination))
+        return None if link is None else link.transfer_s(size_bytes)
