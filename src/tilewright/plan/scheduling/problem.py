@@ -10,22 +10,24 @@ from tilewright.plan.scheduling.parts import (
     Limits,
     Link,
     Objective,
-    ScheduleDevice,
     ScheduledCall,
+    ScheduleDevice,
     Wait,
 )
-from tilewright.plan.scheduling.soundness import require_sound
+from tilewright.plan.scheduling.soundness import require_priced, require_seconds, require_sound
 
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulingProblem:
     """What `parts` says, together.
 
-    `calls` are in an order that keeps every wait. `handoff_s` is what it takes until a call begins
-    on other cores than the one that it waits for. Raises ModelError for what cannot be planned: a
-    name twice or unknown, a wait against the order (which a cycle always has), a call without a
-    mode, more cores than a device has, a way between devices that a call must go and that is not
-    there, times that are no times.
+    `calls` are in an order that keeps every wait. A call begins `handoff_s` after the end of what
+    it waits for, or after the transfer of its result, unless both occupy the same cores. Raises
+    ModelError for what cannot be planned: a name twice or unknown, a wait against the order (which
+    a cycle always has), a call without a mode, one that hangs together with nothing and is no
+    answer, more cores than a device has, a way between devices that a call must go and that is not
+    there, times that are no times, an objective or limit that counts energies or prices which
+    nobody knows.
     """
 
     devices: tuple[ScheduleDevice, ...]
@@ -39,6 +41,8 @@ class SchedulingProblem:
 
     def __post_init__(self) -> None:
         require_sound(self.title, self.devices, self.calls, self.waits, self.links)
+        require_seconds(self.title, "handoff_s", self.handoff_s)
+        require_priced(self.title, self.devices, self.calls, self.limits, self.objective)
 
     @property
     def title(self) -> str:
@@ -75,6 +79,12 @@ class SchedulingProblem:
         for wait in self.waits:
             found[self.numbers[wait.before]].append((self.numbers[wait.after], wait.bytes))
         return tuple(map(tuple, found))
+
+    @cached_property
+    def sent_bytes(self) -> tuple[int, ...]:
+        """What goes from a device to another where a call's result is read there: the most that
+        any call reads of it."""
+        return tuple(max((size for _, size in readers), default=0) for readers in self.after)
 
     def transfer_s(self, origin: str, destination: str, size_bytes: int) -> float | None:
         """Seconds from one device to another, 0 on the same; None where no link goes there."""

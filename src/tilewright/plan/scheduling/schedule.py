@@ -4,8 +4,8 @@
     conv2   llvm 1      0 to 80 µs
     concat  llvm 0, 1  92 to 98 µs
 
-What it takes (`measures`) and which limit it breaks (`faults`) is computed here and nowhere else,
-so that all planners are judged alike.
+What it takes is computed in `measures` and which limit it breaks in `faults`, and nowhere else, so
+that all planners are judged alike.
 """
 
 from __future__ import annotations
@@ -74,6 +74,12 @@ class Schedule:
     def latency_s(self) -> float:
         """When the last call ends."""
         return max((slot.end_s for slot in self.slots), default=0.0)
+
+    def end_of(self, problem: SchedulingProblem, network: str) -> float:
+        """When the last call of a network ends; with an empty name that of all."""
+        return max(
+            self.slot[call.name].end_s for call in problem.calls if network in ("", call.network)
+        )
 
     def mode_of(self, problem: SchedulingProblem, call: str) -> Mode:
         """The mode that a call has."""
