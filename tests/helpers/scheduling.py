@@ -130,7 +130,7 @@ def _modes(random: Random, devices: tuple[ScheduleDevice, ...]) -> tuple[Mode, .
     for number, device in enumerate(devices):
         if number and random.random() < 0.4:
             continue
-        alone = random.randint(0, 40)
+        alone = random.choice((0, *range(1, 41)))
         counts = [count for count in range(1, device.cores + 1) if random.random() < 0.7]
         for count in counts or [random.randint(1, device.cores)]:
             found += [
@@ -161,13 +161,15 @@ def _waits(random: Random, calls: list[ScheduledCall]) -> list[Wait]:
 
 
 def limited(problem: SchedulingProblem, random: Random) -> SchedulingProblem:
-    """The problem with limits that the plan on the first device keeps, sometimes just so."""
+    """The problem with limits that the plan on the first device keeps, sometimes just so; none of
+    memory where calls that take no time hold some for no time."""
     plan = one_by_one(problem)
+    instant = any(not each.latency_s for call in problem.calls for each in call.modes)
     found = measures(problem, plan)
     devices = tuple(
         replace(
             device,
-            memory_bytes=None if memory is None else int(memory),
+            memory_bytes=None if memory is None or instant else int(memory),
             power_w=_above(random, found.peak_power_w[device.name], 0.1),
             bytes_per_s=random.choice((None, 1e8, 5e8)),
         )

@@ -40,15 +40,6 @@ def needed_bytes(problem: SchedulingProblem, number: int, mode: Mode) -> int:
     return mode.weight_bytes + mode.workspace_bytes + written + read
 
 
-def usable_modes(problem: SchedulingProblem, number: int) -> tuple[int, ...]:
-    """The places of the modes that a device has memory and power for when nothing else runs."""
-    return tuple(
-        place
-        for place, mode in enumerate(problem.calls[number].modes)
-        if not unusable(problem, number, mode)
-    )
-
-
 def unusable(problem: SchedulingProblem, number: int, mode: Mode) -> str:
     """What a device has too little of for a call in this mode alone, empty where it has enough."""
     device = problem.device[mode.device]

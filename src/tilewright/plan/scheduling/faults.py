@@ -52,10 +52,10 @@ def _slot(problem: SchedulingProblem, slot: Slot, margin: float) -> Iterator[str
     if not cores <= set(range(problem.device[mode.device].cores)):
         yield f"call {slot.call!r} has cores {slot.cores} that {mode.device!r} has not"
     if not slot.begin_s >= -margin:
-        yield f"call {slot.call!r} begins at {slot.begin_s} s"
+        yield f"call {slot.call!r} begins at {slot.begin_s:.6g} s"
     if not abs(slot.end_s - slot.begin_s - mode.latency_s) <= margin:
         taken = slot.end_s - slot.begin_s
-        yield f"call {slot.call!r} takes {taken} s, in its mode {mode.latency_s} s"
+        yield f"call {slot.call!r} takes {taken:.6g} s, in its mode {mode.latency_s:.6g} s"
 
 
 def _transfers(problem: SchedulingProblem, schedule: Schedule) -> Iterator[str]:
@@ -72,7 +72,7 @@ def _transfers(problem: SchedulingProblem, schedule: Schedule) -> Iterator[str]:
             continue
         needed_s = problem.link[link].transfer_s(problem.sent_bytes[number])
         if not abs(way.end_s - way.begin_s - needed_s) <= margin:
-            yield f"sending the result of {way.call!r} takes {needed_s} s, not as planned"
+            yield f"sending the result of {way.call!r} takes {needed_s:.6g} s, not as planned"
 
 
 def _overlaps(problem: SchedulingProblem, schedule: Schedule, margin: float) -> Iterator[str]:

@@ -1,0 +1,227 @@
+"""What no schedule can do better than, and limits that none can keep.
+
+    two calls of 8 µs on one core or 5 µs on both, no wait, 2 cores: at least 8 µs of 16 core-µs ÷ 2
+
+Every bound counts what a schedule has in any case: the longest way through the waits with the
+fastest modes and what transfers take, and the work that devices share, placed as a linear program
+would, in pieces.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from itertools import combinations
+from math import inf
+from typing import Any, cast
+
+from tilewright.plan.scheduling.capacities import (
+    ROUNDING,
+    capacities,
+    demand,
+    unusable,
+)
+from tilewright.plan.scheduling.measures import HOUR_S
+from tilewright.plan.scheduling.parts import Mode
+from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.scheduler import Infeasible
+
+_SOLVED_TO = 1e-6
+"""The share by which the linear program's answer may be off."""
+_MOST_CHOSEN_FROM = 4
+"""With more devices than so many no price is computed for each choice of them."""
+
+
+def usable_modes(problem: SchedulingProblem) -> tuple[tuple[int, ...], ...]:
+    """For each call the places of the modes that its device has memory and power for when nothing
+    else runs. Raises Infeasible for a call without such a mode."""
+    found: list[tuple[int, ...]] = []
+    for number, call in enumerate(problem.calls):
+        lacking = [unusable(problem, number, mode) for mode in call.modes]
+        found.append(tuple(place for place, fault in enumerate(lacking) if not fault))
+        if not found[-1]:
+            each = "; ".join(dict.fromkeys(lacking))
+            raise Infeasible(
+                f"{problem.title}: call {call.name!r} fits nowhere, it needs {each}.",
+                hint="Give it a mode that needs less, or raise the limit to what is needed.",
+            )
+    return tuple(found)
+
+
+def require_feasible(problem: SchedulingProblem) -> None:
+    """Raise Infeasible where no schedule can keep a limit, as far as that is seen at once."""
+    usable_modes(problem)
+    _require_room_for_weights(problem)
+    least_s = latency_bound(problem)
+    ends = _earliest_ends(problem)
+    for network, seconds in problem.limits.deadlines_s.items():
+        own = [
+            end for end, call in zip(ends, problem.calls, strict=True) if call.network == network
+        ]
+        least = max([least_s] if not network else own)
+        if least > seconds * (1 + ROUNDING):
+            which = f"of network {network!r}" if network else "of all"
+            raise Infeasible(
+                f"{problem.title}: the deadline {which}, {seconds:.6g} s, cannot be kept: "
+                f"it takes {least:.6g} s at least.",
+                hint="Raise it to more than that.",
+            )
+    most, least_j = problem.limits.energy_j, _least_energy(problem, least_s)
+    if most is not None and least_j > most * (1 + ROUNDING):
+        raise Infeasible(
+            f"{problem.title}: energy_j, {most:.6g} J, cannot be kept: an inference takes "
+            f"{least_j:.6g} J at least.",
+            hint="Raise it to more than that.",
+        )
+
+
+def _require_room_for_weights(problem: SchedulingProblem) -> None:
+    sizes = [device.memory_bytes for device in problem.devices]
+    room = sum(size for size in sizes if size is not None)
+    needed = sum(min(mode.weight_bytes for mode in call.modes) for call in problem.calls)
+    if None not in sizes and needed > room:
+        raise Infeasible(
+            f"{problem.title}: all weights take {needed} bytes at least, and the memory_bytes of "
+            f"all devices are {room}.",
+            hint="Give the devices more memory, or modes with smaller weights.",
+        )
+
+
+def bound(problem: SchedulingProblem) -> float:
+    """A lower bound of the problem's objective. Raises Infeasible as `usable_modes`."""
+    match problem.objective:
+        case "latency":
+            return latency_bound(problem)
+        case "throughput":
+            longest = max(min(mode.latency_s for mode in modes) for modes in _modes(problem))
+            return max(longest, _work_bound(problem, _modes(problem)))
+        case "energy":
+            return _least_energy(problem, latency_bound(problem))
+        case "price":
+            return _least_price(problem)
+
+
+def latency_bound(problem: SchedulingProblem, devices: Collection[str] | None = None) -> float:
+    """No schedule (on some of the devices) ends sooner; infinity where these do not suffice."""
+    modes = _modes(problem, devices)
+    if not all(modes):
+        return inf
+    return max(*_earliest_ends(problem, devices), _work_bound(problem, modes))
+
+
+def _modes(
+    problem: SchedulingProblem, devices: Collection[str] | None = None
+) -> list[tuple[Mode, ...]]:
+    """The modes that each call may have."""
+    return [
+        tuple(
+            call.modes[place]
+            for place in places
+            if devices is None or call.modes[place].device in devices
+        )
+        for call, places in zip(problem.calls, usable_modes(problem), strict=True)
+    ]
+
+
+def _earliest_ends(
+    problem: SchedulingProblem, devices: Collection[str] | None = None
+) -> list[float]:
+    """When each call ends at the soonest, as if there were cores for all at a time; each call on
+    the device that suits it, transfers counted."""
+    found: list[dict[str, float]] = []
+    for number, modes in enumerate(_modes(problem, devices)):
+        ends: dict[str, float] = {}
+        for mode in modes:
+            ready = max(
+                (
+                    _arrival(problem, before, found[before], mode.device)
+                    for before, _ in problem.before[number]
+                ),
+                default=0.0,
+            )
+            ends[mode.device] = min(ends.get(mode.device, inf), ready + mode.latency_s)
+        found.append(ends)
+    return [min(ends.values(), default=inf) for ends in found]
+
+
+def _arrival(problem: SchedulingProblem, number: int, ends: dict[str, float], to: str) -> float:
+    """When a call's result is on a device at the soonest."""
+    size = problem.sent_bytes[number]
+    return min(
+        (
+            end + seconds
+            for origin, end in ends.items()
+            if (seconds := problem.transfer_s(origin, to, size)) is not None
+        ),
+        default=inf,
+    )
+
+
+def _work_bound(problem: SchedulingProblem, modes: Sequence[tuple[Mode, ...]]) -> float:
+    """The time until all devices together have done the work of all calls, which they share in the
+    best way: core-seconds, bytes and joules over how much of these there is at a time."""
+    rows = [
+        (device, name, most)
+        for device in problem.devices
+        for name, most in capacities(device).items()
+        if most > 0
+    ]
+    counts = Counter(modes)
+    if len(problem.devices) == 1:
+        return max(
+            sum(
+                min(demand(name, device, mode) * mode.latency_s for mode in alike) * count
+                for alike, count in counts.items()
+            )
+            / most
+            for device, name, most in rows
+        )
+    columns = [(group, mode) for group, alike in enumerate(counts) for mode in alike]
+    longest = max(mode.latency_s for _, mode in columns) or 1.0
+    shares = [
+        [
+            demand(name, device, mode) * mode.latency_s / longest / most
+            if mode.device == device.name
+            else 0.0
+            for _, mode in columns
+        ]
+        for device, name, most in rows
+    ]
+    return _least_load(shares, [group for group, _ in columns], list(counts.values())) * longest
+
+
+def _least_load(shares: list[list[float]], groups: list[int], counts: list[int]) -> float:
+    """The least T so that for each row Σ shares · x ≤ T, where the x of a group, none negative,
+    add up to its count."""
+    import numpy as np
+    from scipy import optimize, sparse
+
+    size = len(groups)
+    above = np.hstack([np.array(shares), -np.ones((len(shares), 1))])
+    each = cast(Any, sparse).csr_array(
+        (np.ones(size), (groups, range(size))), shape=(len(counts), size + 1)
+    )
+    cost = np.zeros(size + 1)
+    cost[-1] = 1.0
+    answer = cast(Any, optimize).linprog(
+        cost, A_ub=above, b_ub=np.zeros(len(shares)), A_eq=each, b_eq=counts, method="highs"
+    )
+    return max(0.0, float(answer.fun)) * (1 - _SOLVED_TO) if answer.success else 0.0
+
+
+def _least_energy(problem: SchedulingProblem, latency_s: float) -> float:
+    idle_w = sum(device.idle_w or 0.0 for device in problem.devices)
+    calls_j = (min(mode.energy_j or 0.0 for mode in modes) for modes in _modes(problem))
+    return sum(calls_j) + idle_w * latency_s
+
+
+def _least_price(problem: SchedulingProblem) -> float:
+    """The least over all choices of devices of their price until these could have ended."""
+    prices = {device.name: device.price_per_hour or 0.0 for device in problem.devices}
+    if len(prices) > _MOST_CHOSEN_FROM:
+        return latency_bound(problem) * min(prices.values()) / HOUR_S
+    chosen = [devices for size in range(len(prices)) for devices in combinations(prices, size + 1)]
+    return min(
+        latency_bound(problem, devices) * sum(prices[name] for name in devices) / HOUR_S
+        for devices in chosen
+    )

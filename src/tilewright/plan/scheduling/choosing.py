@@ -1,0 +1,42 @@
+"""The best of several schedules, none of which may break a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from tilewright.plan.scheduling.faults import faults
+from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.schedule import Schedule
+from tilewright.plan.scheduling.scheduler import NothingFound
+
+
+def best(
+    problem: SchedulingProblem, planner: str, attempts: Iterable[Callable[[], Schedule]]
+) -> Schedule:
+    """The first of the attempts with the least objective, of those that raise no NothingFound and
+    break no limit; it goes by the name of `planner`.
+
+    Raises NothingFound where there is none, with what was wrong with the first.
+    """
+    found: list[Schedule] = []
+    wrong: list[str] = []
+    for attempt in attempts:
+        try:
+            schedule = attempt()
+        except NothingFound as error:
+            wrong.append(error.message)
+            continue
+        broken = next(faults(problem, schedule), None)
+        if broken is None:
+            found.append(schedule)
+        else:
+            wrong.append(broken)
+    if not found:
+        reason = wrong[0] if wrong else "it knows no way to try"
+        raise NothingFound(
+            f"{planner} found no schedule of {problem.title} that keeps all limits; there may be "
+            f"one. Its first one: {reason}",
+            hint="Try another planner (cpsat searches for longest), or raise the limit.",
+        )
+    return replace(min(found, key=lambda schedule: schedule.objective), planner=planner)

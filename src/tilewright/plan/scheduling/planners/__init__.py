@@ -1,0 +1,1 @@
+"""The planners that answer scheduling problems, a file for each."""
