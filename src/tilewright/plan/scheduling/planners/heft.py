@@ -5,8 +5,8 @@ Parallel and Distributed Systems 13, 2002).
     rank(call) = its mean time + max over its readers of (mean transfer + their rank)
 
 Where calls may take several cores, each that takes all it can get ends soonest and leaves none to
-its neighbours. So the list is gone through several times, with at most 1, 2, 4 … cores for a call,
-on all devices and on each alone.
+its neighbours. So the list is gone through several times, on all devices and on each alone, with at
+most 1, 2, 4 … cores for each call that another may run beside.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tilewright.plan.scheduling.bounds import usable_modes
 from tilewright.plan.scheduling.choosing import best
 from tilewright.plan.scheduling.decoding import in_order, schedule_of
 from tilewright.plan.scheduling.planners.sequential import Sequential
+from tilewright.plan.scheduling.precedence import never_beside_another, waits_of
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import NothingFound
@@ -76,18 +77,18 @@ def _mean_transfer(problem: SchedulingProblem, size: int) -> float:
 def _choices(problem: SchedulingProblem) -> Iterator[tuple[list[Sequence[int]], bool]]:
     """The modes that calls may have in each list, and whether it looks at energy first."""
     usable = usable_modes(problem)
+    alone = set(never_beside_another(waits_of(problem)))
     seen: set[tuple[tuple[int, ...], ...]] = set()
     saving = problem.objective == "energy" or problem.limits.energy_j is not None
     names = [device.name for device in problem.devices]
     for device in (None, *(names if len(names) > 1 else ())):
         for most in _caps(problem):
             chosen: list[Sequence[int]] = []
-            for call, places in zip(problem.calls, usable, strict=True):
+            for number, (call, places) in enumerate(zip(problem.calls, usable, strict=True)):
                 there = [p for p in places if device in (None, call.modes[p].device)] or places
-                few = [p for p in there if call.modes[p].cores <= most] or [
-                    min(there, key=lambda place, own=call.modes: own[place].cores)
-                ]
-                chosen.append(few)
+                least = min(call.modes[place].cores for place in there)
+                few = [p for p in there if call.modes[p].cores <= max(most, least)]
+                chosen.append(there if number in alone else few)
             key = tuple(map(tuple, chosen))
             if key not in seen:
                 seen.add(key)
