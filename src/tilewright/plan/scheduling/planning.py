@@ -12,6 +12,7 @@ from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import judged
 from tilewright.plan.scheduling.planners.heft import Heft
 from tilewright.plan.scheduling.planners.sequential import Sequential
+from tilewright.plan.scheduling.planners.threads import Threads
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import Scheduler
@@ -19,6 +20,7 @@ from tilewright.plan.scheduling.scheduler import Scheduler
 _BUILT_IN: tuple[Scheduler, ...] = (
     Sequential(),
     Heft(),
+    Threads(),
 )
 
 DEFAULT = "heft"

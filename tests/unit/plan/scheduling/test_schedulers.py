@@ -53,7 +53,7 @@ def test_sequential_runs_one_call_at_a_time_on_all_cores() -> None:
     assert all(slot.begin_s >= end for slot, end in zip(found.slots[1:], ends, strict=True))
 
 
-@pytest.mark.parametrize("name", ["heft"])
+@pytest.mark.parametrize("name", ["heft", "threads"])
 def test_branches_that_scale_badly_run_beside_each_other(name: str) -> None:
     """Two cores make a call 1.25 times as fast: two calls beside each other take 20, not 32."""
     calls = {"a": on_cores(2), **{name: (mode(us=20), mode(cores=2, us=16)) for name in "bc"}}
@@ -96,6 +96,22 @@ def test_towers_go_to_two_devices_where_the_link_is_fast(name: str) -> None:
     assert sent.end_s - sent.begin_s == pytest.approx(MICRO)
     slow = schedule_with(name, towers(1e6))
     assert slow.latency_s == pytest.approx(500 * MICRO) and not slow.transfers
+
+
+def test_threads_takes_cores_to_the_turning_point_and_gives_the_rest_to_others() -> None:
+    """On 4 cores a gains nothing beyond 2; b, less urgent, runs on the 2 that are left; c would
+    end after a on the cores that b leaves, and waits until a and b are done."""
+    a = (mode(us=90), mode(cores=2, us=50), mode(cores=4, us=49))
+    b = (mode(us=60), mode(cores=2, us=40), mode(cores=4, us=30))
+    c = (mode(cores=2, us=35), mode(cores=4, us=20))
+    problem = plain_problem({"a": a, "b": b, "c": c}, cores=4)
+    found = schedule_with("threads", problem)
+    assert {s.call: (len(s.cores), round(s.begin_s / MICRO)) for s in found.slots} == {
+        "a": (2, 0),
+        "b": (2, 0),
+        "c": (4, 50),
+    }
+    assert found.latency_s < schedule_with("sequential", problem).latency_s
 
 
 class Wrong:
