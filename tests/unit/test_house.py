@@ -43,7 +43,7 @@ the one that runs the code of others to export it, and that of a remote device: 
 whatever went wrong into an answer, and say so where they do it."""
 HEAVY = (
     *("tvm", "tvm_ffi", "onnx", "onnxruntime", "polars", "plotly", "scipy", "sqlalchemy"),
-    *("torch", "xgboost", "sklearn", "vl_convert"),
+    *("torch", "xgboost", "sklearn", "vl_convert", "ortools"),
 )
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -10,6 +10,7 @@ from tilewright.core.plugins import Offers, PluginError
 from tilewright.plan.scheduling.bounds import bound, require_feasible
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import judged
+from tilewright.plan.scheduling.planners.cpsat import CpSat
 from tilewright.plan.scheduling.planners.heft import Heft
 from tilewright.plan.scheduling.planners.sequential import Sequential
 from tilewright.plan.scheduling.planners.threads import Threads
@@ -21,6 +22,7 @@ _BUILT_IN: tuple[Scheduler, ...] = (
     Sequential(),
     Heft(),
     Threads(),
+    CpSat(),
 )
 
 DEFAULT = "heft"

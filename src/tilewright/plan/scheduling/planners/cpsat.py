@@ -1,0 +1,151 @@
+"""The planner `cpsat`: constraint programming over modes and begins, with a proven bound.
+
+Multi-mode scheduling under shared resources (Brucker et al. 1999) with optional intervals (Laborie
+and Rogerie 2008), solved by OR-Tools' CP-SAT. What quicker planners found is where it starts, so
+that it is never worse.
+
+Where all calls run on one device, a network falls apart at calls that all others come before or
+after: what lies between two of those is planned by itself, and once where it comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from tilewright.hardware.probe import default_threads
+from tilewright.plan.scheduling.bounds import bound
+from tilewright.plan.scheduling.choosing import best
+from tilewright.plan.scheduling.decoding import decode
+from tilewright.plan.scheduling.measures import judged
+from tilewright.plan.scheduling.planners.cuts import (
+    Sections,
+    joined,
+    likeness,
+    named_as,
+    sections_of,
+)
+from tilewright.plan.scheduling.planners.modes import reduced
+from tilewright.plan.scheduling.planners.starts import quick_schedules
+from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.schedule import Schedule
+
+if TYPE_CHECKING:
+    from tilewright.plan.scheduling.planners.constraint_solution import Outcome
+
+_LEAST_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpSat:
+    """Proves a bound, and the optimum if its time lets it. `workers` threads search in different
+    ways; the eight that it has at least are worth their turns on fewer cores."""
+
+    name: str = "cpsat"
+    workers: int = 8
+    seed: int = 1
+
+    def schedule(self, problem: SchedulingProblem, limit_s: float) -> Schedule:
+        """The best of what quick planners and CP-SAT find in this time."""
+        return self.improved(problem, (), limit_s)
+
+    def improved(
+        self, problem: SchedulingProblem, starts: Sequence[Schedule], limit_s: float
+    ) -> Schedule:
+        """The same, from schedules of the problem that are known as well."""
+        begin = perf_counter()
+        small = reduced(problem)
+        known = [inside for start in starts if (inside := small.inside(start)) is not None]
+        known += quick_schedules(small.problem, limit_s)
+        cut = sections_of(small.problem)
+        if cut is None:
+            found = self._whole(small.problem, known, begin + limit_s)
+        else:
+            found = self._joined(cut, known, begin + limit_s)
+        least = min(max(found.bound, bound(problem)), found.objective)
+        solve_s = perf_counter() - begin
+        return replace(small.outside(found), planner=self.name, bound=least, solve_s=solve_s)
+
+    def _joined(self, cut: Sections, known: Sequence[Schedule], until: float) -> Schedule:
+        """The schedules of all sections, one after the other; then bounds without regard to how the
+        one before it ended."""
+        found: list[Schedule] = []
+        answers: dict[object, tuple[SchedulingProblem, Schedule]] = {}
+        first: Sequence[int] = range(len(cut.problem.calls[0].modes))
+        for number, (_, end) in enumerate(cut.ends):
+            part = cut.section(number, first, bare=False)
+            key = likeness(part.problem)
+            if key not in answers:
+                by = perf_counter() + _share(cut, number) * (until - perf_counter())
+                quick = quick_schedules(part.problem, by - perf_counter())
+                answers[key] = part.problem, self._whole(part.problem, quick, by)
+            found.append(part.outside(named_as(part.problem, *answers[key])))
+            first = [found[-1].slot[cut.problem.calls[end].name].mode]
+        bounds = self._bounds(cut, found, until)
+        chosen = min([joined(cut, found), *known], key=lambda each: each.objective)
+        note = f"in {len(found)} sections, {len(answers)} of which are distinct"
+        return replace(chosen, bound=sum(bounds), note=note)
+
+    def _bounds(self, cut: Sections, found: Sequence[Schedule], until: float) -> list[float]:
+        """What each section takes at least, in whichever modes it begins and ends."""
+        bounds: list[float] = []
+        proven: dict[object, float] = {}
+        for number, schedule in enumerate(found):
+            least, slack_s = schedule.bound, cut.slack_s(number)
+            if slack_s:
+                part = cut.section(number, cut.places.get(cut.ends[number][0], ()), bare=True)
+                key = likeness(part.problem)
+                if key not in proven:
+                    left = _share(cut, number) * (until - perf_counter())
+                    proven[key] = self._solved(part.problem, schedule.objective, None, left).bound
+                least = max(least - slack_s, proven[key])
+            bounds.append(max(0.0, least))
+        return bounds
+
+    def _solved(
+        self, problem: SchedulingProblem, within_s: float, start: Schedule | None, limit_s: float
+    ) -> Outcome:
+        from tilewright.plan.scheduling.planners.constraint_solution import Search, solved
+
+        workers = max(self.workers, default_threads())
+        search = Search(limit_s=max(_LEAST_S, limit_s), workers=workers, seed=self.seed)
+        return solved(problem, within_s, start, search)
+
+    def _whole(
+        self, problem: SchedulingProblem, known: Sequence[Schedule], until: float
+    ) -> Schedule:
+        start = known[0] if known else None
+        if start is not None and start.objective <= bound(problem):
+            return replace(start, bound=start.objective)
+        within_s = _longest_s(problem)
+        if start is not None and problem.objective == "latency":
+            within_s = start.latency_s
+        answer = self._solved(problem, within_s, start, until - perf_counter())
+        attempts = [lambda: start] if start is not None else []
+        if answer.schedule is not None:
+            attempts.append(partial(judged, problem, answer.schedule))
+        if answer.timed is not None:
+            begins = [each.begin_s for each in answer.timed]
+            order = sorted(range(len(begins)), key=begins.__getitem__)
+            modes = [each.mode for each in answer.timed]
+            attempts.append(partial(decode, problem, order, modes))
+        return replace(best(problem, self.name, attempts), bound=answer.bound)
+
+
+def _share(cut: Sections, number: int) -> float:
+    """Which part of the time that is left a section gets: more calls take more than so much
+    more."""
+    sizes = [(end - begin) ** 2 for begin, end in cut.ends[number:]]
+    return sizes[0] / sum(sizes)
+
+
+def _longest_s(problem: SchedulingProblem) -> float:
+    """No schedule needs longer in which nothing could begin sooner: all calls in their slowest
+    modes and all transfers, one after the other."""
+    calls_s = sum(max(mode.latency_s for mode in call.modes) for call in problem.calls)
+    sizes = problem.sent_bytes
+    transfers_s = sum(link.transfer_s(size) for link in problem.links for size in sizes if size)
+    return calls_s + transfers_s + len(problem.calls) * problem.handoff_s

@@ -1,0 +1,23 @@
+"""What planners that need no search find, for those that do to begin with."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from tilewright.plan.scheduling.planners.heft import Heft
+from tilewright.plan.scheduling.planners.sequential import Sequential
+from tilewright.plan.scheduling.planners.threads import Threads
+from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.schedule import Schedule
+from tilewright.plan.scheduling.scheduler import NothingFound, Scheduler
+
+QUICK: tuple[Scheduler, ...] = (Sequential(), Heft(), Threads())
+
+
+def quick_schedules(problem: SchedulingProblem, limit_s: float) -> list[Schedule]:
+    """Their schedules, the best first; none of a planner that found none."""
+    found: list[Schedule] = []
+    for planner in QUICK:
+        with suppress(NothingFound):
+            found.append(planner.schedule(problem, limit_s))
+    return sorted(found, key=lambda schedule: schedule.objective)
