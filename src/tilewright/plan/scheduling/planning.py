@@ -12,6 +12,7 @@ from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import judged
 from tilewright.plan.scheduling.planners.cpsat import CpSat
 from tilewright.plan.scheduling.planners.heft import Heft
+from tilewright.plan.scheduling.planners.ios import Ios
 from tilewright.plan.scheduling.planners.sequential import Sequential
 from tilewright.plan.scheduling.planners.threads import Threads
 from tilewright.plan.scheduling.problem import SchedulingProblem
@@ -22,6 +23,7 @@ _BUILT_IN: tuple[Scheduler, ...] = (
     Sequential(),
     Heft(),
     Threads(),
+    Ios(),
     CpSat(),
 )
 
