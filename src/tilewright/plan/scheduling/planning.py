@@ -13,6 +13,7 @@ from tilewright.plan.scheduling.measures import judged
 from tilewright.plan.scheduling.planners.cpsat import CpSat
 from tilewright.plan.scheduling.planners.heft import Heft
 from tilewright.plan.scheduling.planners.ios import Ios
+from tilewright.plan.scheduling.planners.nash import Nash
 from tilewright.plan.scheduling.planners.sequential import Sequential
 from tilewright.plan.scheduling.planners.threads import Threads
 from tilewright.plan.scheduling.problem import SchedulingProblem
@@ -24,6 +25,7 @@ _BUILT_IN: tuple[Scheduler, ...] = (
     Heft(),
     Threads(),
     Ios(),
+    Nash(),
     CpSat(),
 )
 

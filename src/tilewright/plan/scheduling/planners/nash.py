@@ -1,0 +1,295 @@
+"""The planner `nash`: calls choose their modes in turn, each the best for all, until none gains.
+
+    a and b each on 4 cores, one after the other: 50 µs; on 2 cores beside each other: 43 µs
+    a alone on 2 cores: 68 µs, so neither moves first; both as one player do
+
+A game in which all players have the same payoff is a potential game (Monderer and Shapley 1996):
+each move lowers what all pay, so it ends, and where it ends is a Nash equilibrium. Players are
+calls, chains of calls, and networks where there are several; the payoff is the objective of the
+problem, and of equals the one with less work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import takewhile
+from math import inf
+from time import perf_counter
+
+from tilewright.plan.scheduling.bounds import usable_modes
+from tilewright.plan.scheduling.choosing import best
+from tilewright.plan.scheduling.decoding import decode
+from tilewright.plan.scheduling.parts import NO_LIMITS, ScheduledCall
+from tilewright.plan.scheduling.planners.cuts import (
+    Sections,
+    joined,
+    likeness,
+    named_as,
+    sections_of,
+)
+from tilewright.plan.scheduling.planners.line_up import LineUp, tails_s
+from tilewright.plan.scheduling.planners.sequential import Sequential
+from tilewright.plan.scheduling.precedence import all_before, blocks, chains, waits_of
+from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.schedule import Schedule
+
+_LESS = 1 - 1e-9
+_DECODED = 2
+"""How many ends of games get proper places; the quick ones do not differ by much."""
+
+Cost = tuple[float, float, float]
+"""By how much limits are broken, the objective, core-seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nash:
+    """The better equilibrium of two games on each device: one begins with all calls in their fastest
+    modes, one with shares of the cores by work. What the planner `sequential` finds where that is
+    better. Memory, power and bandwidth are looked at when a game is over."""
+
+    name: str = "nash"
+    most_rounds: int = 20
+
+    def schedule(self, problem: SchedulingProblem, limit_s: float) -> Schedule:
+        """The best of them. `details` say after how many rounds and moves of how many games, and
+        whether nobody gained by another mode then (`converged`, 1 or 0)."""
+        until = perf_counter() + limit_s
+        cut = sections_of(problem)
+        ends: list[_End] = []
+        if cut is None:
+            ends = self.games(problem, until)
+            attempts = [partial(decode, problem, end.order, end.modes) for end in ends[:_DECODED]]
+        else:
+            attempts = [partial(self._in_sections, cut, ends, until)]
+        sequential = partial(Sequential().schedule, problem, limit_s)
+        found = best(problem, self.name, [*attempts, sequential])
+        details = {
+            "games": float(len(ends)),
+            "rounds": float(max((end.rounds for end in ends), default=0)),
+            "moves": float(sum(end.moves for end in ends)),
+            "converged": float(all(end.converged for end in ends)),
+        }
+        stop = "equilibrium" if details["converged"] else "stopped"
+        note = f"{stop} after {details['rounds']:.0f} rounds and {details['moves']:.0f} moves"
+        return replace(found, note=note, details=details)
+
+    def _in_sections(self, cut: Sections, ends: list[_End], until: float) -> Schedule:
+        """A game for each section, what two of them have in common being fixed; `ends` gets where
+        they ended."""
+        found: list[Schedule] = []
+        known: dict[object, tuple[SchedulingProblem, Schedule]] = {}
+        first: Sequence[int] = cut.places.get(0, range(len(cut.problem.calls[0].modes)))[:1]
+        for number, (_, end) in enumerate(cut.ends):
+            part = cut.section(number, first, bare=False)
+            key = likeness(part.problem)
+            if key not in known:
+                ends.append(self.games(part.problem, until)[0])
+                known[key] = part.problem, decode(part.problem, ends[-1].order, ends[-1].modes)
+            found.append(part.outside(named_as(part.problem, *known[key])))
+            first = [found[-1].slot[cut.problem.calls[end].name].mode]
+        return joined(cut, found)
+
+    def games(self, problem: SchedulingProblem, until: float) -> list[_End]:
+        """Where games from all starts end, the best first."""
+        queue, players = LineUp(problem), _players(problem)
+        ends = [self._played(queue, players, start, until) for start in _starts(problem)]
+        return sorted(ends, key=lambda end: end.cost)
+
+    def _played(self, queue: LineUp, players: _Players, start: Sequence[int], until: float) -> _End:
+        game, rounds, moves, moved = _Game(queue, start), 0, 0, 1
+        while moved and rounds < self.most_rounds and perf_counter() < until:
+            in_time = takewhile(lambda _: perf_counter() < until, players)
+            moved = sum(game.moved(strategies) for strategies in in_time)
+            rounds, moves = rounds + 1, moves + moved
+        return _End(
+            cost=game.cost,
+            order=game.order(),
+            modes=game.modes,
+            rounds=rounds,
+            moves=moves,
+            converged=not moved and perf_counter() < until,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    """Where a game ends."""
+
+    cost: Cost
+    order: Sequence[int]
+    modes: Sequence[int]
+    rounds: int
+    moves: int
+    converged: bool
+
+
+class _Game:
+    """The modes that all have now, and what they cost. Calls rank by the longest way to the end."""
+
+    def __init__(self, queue: LineUp, modes: Sequence[int]) -> None:
+        self.problem = queue.problem
+        self.modes = list(modes)
+        self._queue = queue
+        self.cost = self._cost(self.modes, inf)
+
+    def order(self) -> list[int]:
+        """The calls by their begins."""
+        self._cost(self.modes, inf)
+        begins = list(self._queue.begins_s)
+        return sorted(range(len(begins)), key=lambda number: (begins[number], number))
+
+    def moved(self, strategies: Sequence[Mapping[int, int]]) -> bool:
+        """Let a player take the best of its strategies, if that is better than what it has."""
+        before = self.cost
+        best_modes = self.modes
+        for strategy in strategies:
+            modes = list(self.modes)
+            for number, mode in strategy.items():
+                modes[number] = mode
+            if modes != self.modes:
+                cost = self._cost(modes, self._limit_s())
+                if _less(cost, self.cost):
+                    self.cost, best_modes = cost, modes
+        self.modes = best_modes
+        return self.cost != before
+
+    def _limit_s(self) -> float:
+        """When all must have ended in something better."""
+        alone = self.problem.objective == "latency" and not self.cost[0]
+        return self.cost[1] * (2 - _LESS) if alone else inf
+
+    def _cost(self, modes: Sequence[int], limit_s: float) -> Cost:
+        """What modes cost; infinity in all if their calls do not end before the limit."""
+        problem = self.problem
+        chosen = [call.modes[at] for call, at in zip(problem.calls, modes, strict=True)]
+        seconds = [mode.latency_s for mode in chosen]
+        after_s = tails_s(problem, seconds)
+        ranks = [own + rest for own, rest in zip(seconds, after_s, strict=True)]
+        work_s = sum(mode.cores * mode.latency_s for mode in chosen)
+        cores = sum(device.cores for device in problem.devices)
+        hopeless = max(*ranks, work_s / cores) >= limit_s
+        latency_s = inf if hopeless else self._queue.latency_s(modes, ranks, limit_s)
+        if latency_s == inf:
+            return inf, inf, inf
+        if problem.objective == "latency" and problem.limits == NO_LIMITS:
+            return 0.0, latency_s, work_s
+        idle_w = sum(device.idle_w or 0.0 for device in problem.devices)
+        energy_j = sum(mode.energy_j or 0.0 for mode in chosen) + idle_w * latency_s
+        loads = dict.fromkeys(problem.device, 0.0)
+        for mode in chosen:
+            loads[mode.device] += mode.cores * mode.latency_s / problem.device[mode.device].cores
+        used = [problem.device[name].price_per_hour or 0.0 for name in {m.device for m in chosen}]
+        objectives = {
+            "latency": latency_s,
+            "throughput": max(loads.values()),
+            "energy": energy_j,
+            "price": sum(used) * latency_s,
+        }
+        broken = (
+            max(0.0, energy_j / problem.limits.energy_j - 1) if problem.limits.energy_j else 0.0
+        )
+        for network, seconds in problem.limits.deadlines_s.items():
+            for call, end in zip(problem.calls, self._queue.ends_s, strict=True):
+                if network in ("", call.network):
+                    broken = max(broken, end / seconds - 1)
+        return broken, objectives[problem.objective], work_s
+
+
+def _less(one: Cost, other: Cost) -> bool:
+    """Whether a cost is less by more than rounding."""
+    for mine, theirs in zip(one, other, strict=True):
+        if mine < theirs * _LESS:
+            return True
+        if mine * _LESS > theirs:
+            return False
+    return False
+
+
+_Players = Sequence[Sequence[Mapping[int, int]]]
+
+
+def _players(problem: SchedulingProblem) -> _Players:
+    """The strategies of each player: modes for its calls. A player of several calls chooses a
+    device and the most cores for each of them."""
+    waits = waits_of(problem)
+    networks: dict[str, list[int]] = {}
+    for number, call in enumerate(problem.calls):
+        networks.setdefault(call.network, []).append(number)
+    parts = [*chains(waits), *blocks(waits), *networks.values()]
+    groups = dict.fromkeys(tuple(part) for part in parts if len(part) > 1)
+    calls = [
+        [{number: place} for place in places]
+        for number, places in enumerate(usable_modes(problem))
+        if len(places) > 1
+    ]
+    several = [
+        [
+            {n: place for n in group if (place := _fastest(problem, n, *limit)) is not None}
+            for limit in _limits(problem)
+        ]
+        for group in groups
+    ]
+    return [*calls, *several]
+
+
+def _limits(problem: SchedulingProblem) -> list[tuple[str, int]]:
+    """Devices, each with numbers of cores: all, half of them, and so on."""
+    return [
+        (device.name, device.cores >> halved)
+        for device in problem.devices
+        for halved in range(device.cores.bit_length())
+    ]
+
+
+def _fastest(problem: SchedulingProblem, number: int, device: str, most: int) -> int | None:
+    """The fastest mode of a call on at most so many cores of a device, None where there is none."""
+    modes = problem.calls[number].modes
+    there = [p for p, mode in enumerate(modes) if mode.device == device and mode.cores <= most]
+    return min(there, key=lambda place: modes[place].latency_s, default=None)
+
+
+def _starts(problem: SchedulingProblem) -> list[list[int]]:
+    """All calls in their fastest modes on one device where they can be there; the same on so many
+    cores that chains of calls which may run at a time have shares by their work."""
+    usable = usable_modes(problem)
+    shares = _shares(problem)
+    found: dict[tuple[int, ...], None] = {}
+    for device in problem.devices:
+        for shared in (True, False):
+            chosen: list[int] = []
+            for number, (call, places) in enumerate(zip(problem.calls, usable, strict=True)):
+                there = [p for p in places if call.modes[p].device == device.name] or places
+                most = shares[number] * device.cores if shared else device.cores
+                few = [p for p in there if call.modes[p].cores <= most]
+                fewest = min(there, key=lambda place: call.modes[place].cores)
+                fastest = partial(_latency_s, call)
+                chosen.append(min(few or [fewest], key=fastest))
+            found[tuple(chosen)] = None
+    return [list(each) for each in found]
+
+
+def _latency_s(call: ScheduledCall, place: int) -> float:
+    return call.modes[place].latency_s
+
+
+def _shares(problem: SchedulingProblem) -> list[float]:
+    """Which part of a device each call is due, rounded to the nearest: the work of its chain over
+    that of the chains that may run beside it."""
+    waits = waits_of(problem)
+    work = [min(m.cores * m.latency_s for m in call.modes) for call in problem.calls]
+    earlier = all_before(waits)
+    found = [1.0] * len(work)
+    rows = chains(waits)
+    for row in rows:
+        own = sum(work[number] for number in row)
+        beside = sum(
+            sum(work[number] for number in other)
+            for other in rows
+            if not any((earlier[a] >> b | earlier[b] >> a) & 1 for a in (row[0],) for b in other)
+            and other != row
+        )
+        for number in row:
+            found[number] = 1.4 * own / (own + beside) if beside else 1.0
+    return found

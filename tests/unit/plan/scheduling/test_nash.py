@@ -1,0 +1,62 @@
+"""`nash` ends where no call gains by another mode."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.scheduling import MICRO, mode, plain_problem, problems, random_problem
+from tilewright.plan.scheduling.planners.line_up import LineUp, tails_s
+from tilewright.plan.scheduling.planners.nash import Nash
+from tilewright.plan.scheduling.planning import schedule_with
+from tilewright.plan.scheduling.problem import SchedulingProblem
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(calls=9, devices=3, cores=3))
+def test_no_schedule_of_nash_breaks_a_limit(problem: SchedulingProblem) -> None:
+    found = schedule_with("nash", problem)
+    assert found.objective <= schedule_with("sequential", problem).objective
+    assert found.details["converged"] == 1
+
+
+def latency(problem: SchedulingProblem, modes: list[int]) -> float:
+    seconds = [c.modes[at].latency_s for c, at in zip(problem.calls, modes, strict=True)]
+    ranks = [a + b for a, b in zip(seconds, tails_s(problem, seconds), strict=True)]
+    return LineUp(problem).latency_s(modes, ranks)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_where_a_game_ends_no_call_gains_alone(seed: int) -> None:
+    problem = random_problem(seed, calls=8, devices=2, cores=3, limits=False)
+    (end, *_) = Nash().games(problem, float("inf"))
+    assert end.converged
+    now = latency(problem, list(end.modes))
+    assert now == pytest.approx(end.cost[1])
+    for number, call in enumerate(problem.calls):
+        for place in range(len(call.modes)):
+            other = [place if at == number else mode for at, mode in enumerate(end.modes)]
+            assert latency(problem, other) >= now * (1 - 1e-8)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_trial_that_cannot_be_better_is_given_up_and_no_other(seed: int) -> None:
+    problem = random_problem(seed, calls=8, devices=2, cores=3, limits=False)
+    modes = [len(call.modes) - 1 for call in problem.calls]
+    ranks = [0.0] * len(modes)
+    whole = LineUp(problem).latency_s(modes, ranks)
+    assert LineUp(problem).latency_s(modes, ranks, whole * 1.001 + 1e-12) == whole
+    assert LineUp(problem).latency_s(modes, ranks, whole * 0.999) == float("inf")
+
+
+def test_branches_agree_on_sharing_the_cores() -> None:
+    """Neither of two branches gains by leaving half of the cores alone: together they do."""
+    four = (mode(cores=2, us=30), mode(cores=4, us=20))
+    problem = plain_problem({"a": four, "b": four, "join": four}, "a>join b>join", cores=4)
+    found = schedule_with("nash", problem)
+    assert found.objective == pytest.approx(50 * MICRO)
+    assert [len(found.slot[name].cores) for name in ("a", "b", "join")] == [2, 2, 4]
+    assert found.note.startswith("equilibrium after")
