@@ -67,6 +67,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tilewright solve problem.json",
         "tilewright solve problem.json --solver exact --format json",
     ),
+    "plan": (
+        "tilewright plan problem.json",
+        "tilewright plan problem.json --planner heft --format json",
+    ),
     "study tuners": ("tilewright study tuners --tuner default --tuner random --out out",),
     "study subgraph": ("tilewright study subgraph zoo:resnet18 --budget 10m",),
     "study padding": (
@@ -102,6 +106,7 @@ OFFERED: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("--tuner", ("tune",), ("tilewright.tuners",)),
     ("--solver", ("tune",), _PLANNING),
     ("--solver", ("solve",), _PLANNING[:1]),
+    ("--planner", ("plan",), ("tilewright.schedulers",)),
 )
 """Flags whose values other packages add: the verbs that have them, the groups of entry points."""
 

@@ -17,6 +17,7 @@ from tilewright.cli import (
     fit,
     machine,
     optimize,
+    plan,
     predict,
     profile,
     run,
@@ -52,7 +53,7 @@ _VERBS: tuple[tuple[Group, tuple[Callable[..., int | None], ...]], ...] = (
         FORECASTS,
         (predict.predict, explain.explain, collect.collect, fit.fit, evaluate.evaluate),
     ),
-    (EXPERIMENTS, (solve.solve,)),
+    (EXPERIMENTS, (solve.solve, plan.plan)),
     (RECORDS, (machine.doctor, machine.targets)),
 )
 

@@ -31,6 +31,7 @@ from tilewright.core.results import (
     TimedNetwork,
     TunerStudyResult,
 )
+from tilewright.core.schedules import ScheduleResult
 from tilewright.report import (
     artifacts,
     escape,
@@ -41,6 +42,7 @@ from tilewright.report import (
     mixtures,
     noise,
     planning,
+    schedules,
     shown,
     tasks,
     views,
@@ -211,6 +213,17 @@ def _(result: CompareResult) -> Page:
 @page.register
 def _(result: SolveResult) -> Page:
     return Page(rows=graph.solve_table(result), notes=(graph.proven(result),))
+
+
+@page.register
+def _(result: ScheduleResult) -> Page:
+    more = (schedules.TRANSFERS.of(result.transfers), schedules.DEVICES.of(result.devices))
+    return Page(
+        rows=schedules.SLOTS.of(result.slots),
+        more=[table for table in more if table.records],
+        summary=schedules.summary(result),
+        notes=(schedules.gained(result), result.energy_reason),
+    )
 
 
 @page.register

@@ -44,7 +44,9 @@ from tilewright.core.results import (
     TunerStudyResult,
     TunerStudyRow,
 )
+from tilewright.core.schedules import ScheduleResult
 from tilewright.plan.assignment.solving import solve_file
+from tilewright.plan.scheduling.answering import plan_file
 from tilewright.predict.evaluation import EvaluateRequest, Evaluation
 
 TASK = TaskReport(
@@ -281,6 +283,9 @@ class FakeSession:
 
     def solve(self, file: Path, solver: str) -> SolveResult:
         return solve_file(file, solver)
+
+    def plan(self, file: Path, planner: str | None, seconds: int) -> ScheduleResult:
+        return plan_file(file, planner, seconds)
 
     def judge(self, request: EvaluateRequest) -> Evaluation:
         self._answer(request=request)

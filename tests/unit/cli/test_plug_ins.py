@@ -16,8 +16,10 @@ import pytest
 
 from helpers.plugins.documented import toys
 from helpers.plugins.offer import Points, offered, offering
+from helpers.scheduling import random_problem
 from tilewright.cli.main import main
 from tilewright.plan.assignment.problem_file import write_problem
+from tilewright.plan.scheduling import problem_file as scheduling
 from tilewright.session import Session
 from tilewright.testing.solvers import chain
 
@@ -26,6 +28,11 @@ BROKEN = {
     "tilewright.meters": ("meter", ("profile", *MLP, "--power", "--meter", "broken:1"), 3),
     "tilewright.peers": ("peer", ("compare", *MLP, "--peers", "broken"), 3),
     "tilewright.solvers": ("solver", ("solve", "problem.json", "--solver", "broken"), 3),
+    "tilewright.schedulers": (
+        "planner of schedules",
+        ("plan", "schedule.json", "--planner", "broken"),
+        3,
+    ),
     "tilewright.planners": ("planner", ("tune", *MLP, "--level", "graph", "--solver", "broken"), 3),
     "tilewright.stores": ("store", ("predict", *MLP, "--db", "broken:x"), 5),
     "tilewright.tuners": ("tuner", ("tune", *MLP, "--tuner", "broken"), 3),
@@ -58,6 +65,7 @@ def command(
     monkeypatch.setenv("TILEWRIGHT_DB", str(work / "a.db"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     write_problem(chain(12), work / "problem.json")
+    scheduling.write_problem(random_problem(1), work / "schedule.json")
 
     def run(*tokens: str) -> Ran:
         code = main(tokens)

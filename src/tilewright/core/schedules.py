@@ -1,0 +1,95 @@
+"""What `plan` answers: what runs where, beside what, and whether there was anything to gain; fields
+of the JSON contract.
+
+Numbers are seconds, joules, bytes, watts. What nobody knows is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewright.core.display import Displayed
+from tilewright.core.predictions import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledSlot:
+    """A call of a network by a kernel on these cores of a device, from its begin to its end;
+    `source` says where its time is from."""
+
+    call: str
+    network: str
+    device: str
+    cores: tuple[int, ...]
+    begin_s: float
+    end_s: float
+    kernel: str = ""
+    source: Source = "exact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledTransfer:
+    """The result of a call goes from a device to another."""
+
+    call: str
+    origin: str
+    destination: str
+    begin_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """What a schedule takes of a device: `busy` is the share of its cores' time in which they
+    compute; the peaks count everything at a time, limits are None where there are none."""
+
+    name: str
+    kind: str
+    cores: int
+    busy: float
+    peak_memory_bytes: int
+    memory_bytes: int | None
+    peak_power_w: float
+    power_w: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ScheduleResult(Displayed):
+    """The result of `plan` of a scheduling problem.
+
+    `objective` is what was to be least, `value` what the schedule has of it, in seconds, joules or
+    money; no schedule has less than `bound`, and `gap` is (value − bound) / value. `planner` is the
+    one that made it. `latency_s`, `period_s` (between two answers where requests follow each other
+    without pause), `energy_j` (None where `energy_reason` says why) and `price` are those of one
+    inference.
+
+    What was there to gain: `sequential` is the value of running one call after the other, None
+    where no such schedule was found. `width` calls at most can run at a time as far as they wait
+    for each other, `work_over_span` in the mean: the sum of all fastest times by the longest way.
+    """
+
+    name: str
+    objective: str
+    planner: str
+    value: float
+    bound: float
+    gap: float
+    solve_s: float
+    latency_s: float
+    period_s: float
+    energy_j: float | None
+    energy_reason: str
+    price: float | None
+    sequential: float | None
+    width: int
+    work_over_span: float
+    slots: tuple[ScheduledSlot, ...]
+    transfers: tuple[ScheduledTransfer, ...] = ()
+    devices: tuple[DeviceUse, ...] = ()
+    note: str = ""
+    details: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def most_gain(self) -> float | None:
+        """How many times as good as sequential any schedule can be at most."""
+        return None if self.sequential is None or not self.bound else self.sequential / self.bound

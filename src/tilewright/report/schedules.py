@@ -1,0 +1,101 @@
+"""What `plan` answers, as tables."""
+
+from __future__ import annotations
+
+from tilewright.core.schedules import ScheduleResult
+from tilewright.report import shown
+from tilewright.report.tables import Column, Heading, Table, facts_table
+
+_GAINED = 1.02
+"""Less than this many times as good is nothing to speak of."""
+
+
+def _cores(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _watts(power_w: float | None) -> str:
+    return shown.number(power_w, suffix=" W")
+
+
+_TIMES = (
+    Column(field="begin_s", label="begin", show=shown.seconds, number=True),
+    Column(field="end_s", label="end", show=shown.seconds, number=True),
+)
+SLOTS = Heading(
+    title="Schedule",
+    columns=(
+        Column(field="call", label="call"),
+        Column(field="network", label="network"),
+        Column(field="device", label="device"),
+        Column(field="cores", label="cores", show=_cores),
+        *_TIMES,
+        Column(field="kernel", label="kernel"),
+        Column(field="source", label="time is"),
+    ),
+)
+TRANSFERS = Heading(
+    title="Transfers",
+    columns=(
+        Column(field="call", label="result of"),
+        Column(field="origin", label="from"),
+        Column(field="destination", label="to"),
+        *_TIMES,
+    ),
+)
+DEVICES = Heading(
+    title="Devices",
+    columns=(
+        Column(field="name", label="device"),
+        Column(field="kind", label="kind"),
+        Column(field="cores", label="cores", number=True),
+        Column(field="busy", label="busy", show=shown.percent, number=True),
+        Column(field="peak_memory_bytes", label="peak memory", show=shown.size, number=True),
+        Column(field="memory_bytes", label="of", show=shown.size, number=True),
+        Column(field="peak_power_w", label="peak power", show=_watts, number=True),
+        Column(field="power_w", label="of", show=_watts, number=True),
+    ),
+)
+
+
+def _valued(result: ScheduleResult, value: float | None) -> str:
+    if result.objective == "energy":
+        return shown.joules(value)
+    return shown.number(value) if result.objective == "price" else shown.seconds(value)
+
+
+def summary(result: ScheduleResult) -> Table:
+    """The schedule in a few lines."""
+    return facts_table(
+        result.name,
+        (
+            ("planner", result.planner, f"{result.planner}: {result.note}".rstrip(": ")),
+            ("objective", result.value, f"{_valued(result, result.value)} of {result.objective}"),
+            ("lower bound", result.bound, _valued(result, result.bound)),
+            ("gap", result.gap, shown.percent(result.gap)),
+            ("one by one", result.sequential, _valued(result, result.sequential)),
+            ("latency", result.latency_s, shown.seconds(result.latency_s)),
+            ("period", result.period_s, shown.seconds(result.period_s)),
+            ("energy", result.energy_j, shown.joules(result.energy_j)),
+            ("price", result.price, shown.number(result.price)),
+            ("planning", result.solve_s, shown.seconds(result.solve_s)),
+        ),
+    )
+
+
+def gained(result: ScheduleResult) -> str:
+    """Whether there was anything to gain, and how much of it the schedule has."""
+    shape = (
+        f"Calls that could run at a time: {result.width} at most, "
+        f"{shown.number(result.work_over_span)} in the mean (work ÷ span)."
+    )
+    most = result.most_gain
+    if result.sequential is None or most is None:
+        return shape
+    if most <= _GAINED:
+        return f"There is nothing to gain over one call after the other. {shape}"
+    now = shown.ratio(result.sequential / result.value)
+    return (
+        f"One call after the other takes {now} what this schedule takes of {result.objective}; "
+        f"no schedule gains more than {shown.ratio(most)}. {shape}"
+    )

@@ -1,0 +1,120 @@
+"""`tilewright plan`: the json contract and the exit codes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.scheduling import MICRO, mode, on_cores, plain_problem, random_problem
+from tilewright.core.errors import UsageError
+from tilewright.plan.scheduling.parts import Limits, ScheduleDevice
+from tilewright.plan.scheduling.planning import SCHEDULERS
+from tilewright.plan.scheduling.problem_file import write_problem
+from tilewright.session import Session
+
+Command = Callable[..., Any]
+BRANCHES = {"a": on_cores(2), **{name: (mode(us=20), mode(cores=2, us=16)) for name in "bc"}}
+FORKED = plain_problem({**BRANCHES, "d": on_cores(2)}, "a>b a>c b>d c>d", name="forked")
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> str:
+    """A saved problem: two branches that two cores speed up little."""
+    write_problem(FORKED, tmp_path / "forked.json")
+    return "forked.json"
+
+
+@pytest.mark.parametrize("planner", SCHEDULERS.names())
+def test_json_has_what_was_promised(tilewright: Command, saved: str, planner: str) -> None:
+    ran = tilewright("plan", saved, "--planner", planner, "--format", "json")
+    assert ran.code == 0, ran.err
+    document = json.loads(ran.out)
+    assert document["command"] == "plan"
+    data = document["data"]
+    assert (data["name"], data["objective"], data["width"]) == ("forked", "latency", 2)
+    assert data["sequential"] == pytest.approx(34 * MICRO)
+    assert data["work_over_span"] == pytest.approx(34 / 18)
+    assert data["value"] == data["latency_s"] == max(slot["end_s"] for slot in data["slots"])
+    assert data["value"] <= data["sequential"] and data["bound"] <= data["value"]
+    assert {slot["call"] for slot in data["slots"]} == set("abcd")
+    assert data["energy_j"] is None and "idle_w" in data["energy_reason"]
+    (device,) = data["devices"]
+    computed = sum(len(s["cores"]) * (s["end_s"] - s["begin_s"]) for s in data["slots"])
+    assert device["busy"] == pytest.approx(computed / 2 / data["latency_s"])
+
+
+@pytest.mark.parametrize("format", ["table", "csv", "md"])
+def test_formats(tilewright: Command, saved: str, format: str) -> None:
+    ran = tilewright("plan", saved, "--planner", "heft", "--format", format)
+    assert ran.code == 0
+    if format == "csv":
+        rows = list(csv.DictReader(io.StringIO(ran.out)))
+        assert [row["call"] for row in rows] == ["a", "b", "c", "d"]
+    else:
+        assert "22 µs of latency" in ran.out and "lower bound" in ran.out
+        assert "One call after the other takes 1.55× what this schedule takes" in ran.out
+        assert "nobody knows the idle_w" in ran.out
+
+
+def test_where_there_is_nothing_to_gain_it_says_so(tilewright: Command, tmp_path: Path) -> None:
+    chain = plain_problem({name: on_cores(20) for name in "abc"}, "a>b b>c")
+    write_problem(chain, tmp_path / "chain.json")
+    ran = tilewright("plan", "chain.json")
+    assert ran.code == 0
+    assert "There is nothing to gain over one call after the other." in ran.out
+    assert "run at a time: 1 at most, 1.00 in the mean" in ran.out
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_objective_is_shown(tilewright: Command, tmp_path: Path, seed: int) -> None:
+    write_problem(random_problem(seed, objective="energy"), tmp_path / "energy.json")
+    write_problem(random_problem(seed, objective="price", devices=3), tmp_path / "price.json")
+    for objective in ("energy", "price"):
+        ran = tilewright("plan", f"{objective}.json")
+        assert ran.code == 0 and f"of {objective}" in ran.out, ran.err
+
+
+def test_bad_input(tilewright: Command, saved: str, tmp_path: Path) -> None:
+    ran = tilewright("plan", saved, "--planner", "heff")
+    assert ran.code == 2 and "heft" in ran.err
+    assert tilewright("plan", "none.json").code == 4
+    (tmp_path / "broken.json").write_text("{")
+    ran = tilewright("plan", "broken.json")
+    assert ran.code == 4 and "broken.json" in ran.err
+    late = replace(FORKED, limits=Limits(deadlines_s={"": 10 * MICRO}))
+    write_problem(late, tmp_path / "late.json")
+    ran = tilewright("plan", "late.json")
+    assert ran.code == 4 and "it takes 2.2e-05 s at least" in ran.err
+    tight = replace(FORKED, limits=Limits(deadlines_s={"": 30 * MICRO}))
+    write_problem(tight, tmp_path / "tight.json")
+    ran = tilewright("plan", "tight.json", "--planner", "sequential")
+    assert ran.code == 1 and "sequential found no schedule" in ran.err
+    assert "its deadline is 3e-05 s" in ran.err and "Traceback" not in ran.err
+    small = replace(FORKED, devices=(ScheduleDevice(name="cpu", cores=2, memory_bytes=10),))
+    calls = tuple(replace(call, output_bytes=20) for call in small.calls)
+    write_problem(replace(small, calls=calls), tmp_path / "small.json")
+    ran = tilewright("plan", "small.json")
+    assert ran.code == 4 and "bytes of memory of 'cpu', which has 10" in ran.err
+
+
+def test_in_python(saved: str, tmp_path: Path) -> None:
+    with Session() as session:
+        found = session.plan(tmp_path / saved, "heft", seconds=3)
+        assert found.value == pytest.approx(22 * MICRO)
+        assert "One call after the other takes 1.55×" in str(found)
+        with pytest.raises(UsageError, match="seconds"):
+            session.plan(tmp_path / saved, seconds=0)
+
+
+def test_help(tilewright: Command) -> None:
+    ran = tilewright("plan", "--help")
+    assert ran.code == 0
+    for word in (*SCHEDULERS.names(), "--planner", "--seconds", "--format", "--out"):
+        assert word in ran.out
