@@ -60,6 +60,7 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
             "Results about predictions": (
                 "core.predictions.*",
                 "core.planning.*",
+                "core.schedules.*",
                 "predict.evaluation.Evaluation",
             ),
             "Cards": ("report.predictor_cards.write_cards",),
@@ -125,6 +126,17 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
                 "plan.planners.planned",
                 "plan.planners.planner_named",
             ),
+            "Planners of schedules": (
+                "plan.scheduling.scheduler.*",
+                "plan.scheduling.parts.*",
+                "plan.scheduling.problem.SchedulingProblem",
+                "plan.scheduling.schedule.*",
+                "plan.scheduling.faults.faults",
+                "plan.scheduling.measures.*",
+                "plan.scheduling.decoding.decode",
+                "plan.scheduling.planning.schedule_with",
+                "plan.scheduling.simulator.simulate",
+            ),
             "Stores": ("store.base.Store", "store.base.Archive", "store.open_store"),
         },
     ),
@@ -176,6 +188,7 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
             "Peers": ("testing.peers.*",),
             "Solvers": ("testing.solvers.*",),
             "Planners": ("testing.planners.*",),
+            "Planners of schedules": ("testing.schedulers.*",),
             "Stores": ("testing.stores.*", "testing.records.*"),
             "CUDA text": (
                 "testing.cuda_execution.*",

@@ -27,8 +27,8 @@ from typing import Any
 SIMULATED = "--target simulated"
 VERBS = (
     "optimize", "tune", "profile", "compare", "run", "show", "predict", "explain", "collect", "fit",
-    "evaluate", "solve", "plan", "study", "study tuners", "study subgraph", "study padding", "doctor",
-    "targets", "db", "db info", "db export", "db import", "db merge", "db gc",
+    "evaluate", "solve", "plan", "study", "study tuners", "study subgraph", "study padding",
+    "doctor", "targets", "db", "db info", "db export", "db import", "db merge", "db gc",
 )  # fmt: skip
 COMMANDS = (
     "--version",

@@ -64,8 +64,8 @@ def require_priced(
 
 
 METER = (
-    "A meter gives it (`tilewright collect --power`), or a table or a data sheet whose mode is "
-    "marked source: bound; or choose another objective."
+    "A meter gives it (`tilewright collect --power`), a table, or a data sheet (then the mode has "
+    "source: facts); or choose another objective."
 )
 """What gives an energy that nobody knows."""
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from helpers.scheduling import MICRO, problems, random_problem
 from tilewright.core.errors import ModelError
+from tilewright.plan.scheduling.planning import SCHEDULERS, schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.problem_file import (
     format_problem,
@@ -45,6 +46,20 @@ def test_little_is_needed() -> None:
     (mode,) = problem.calls[0].modes
     assert (mode.latency_s, mode.low_s, mode.high_s, mode.cores) == (MICRO, MICRO, MICRO, 1)
     assert (problem.objective, problem.handoff_s, problem.waits) == ("latency", 0.0, ())
+
+
+def test_the_documented_problem_has_the_documented_answer() -> None:
+    page = Path(__file__).parents[4] / "docs" / "reference" / "scheduling-problem.md"
+    text = page.read_text()
+    problem = parse_problem(text.split("```json\n")[1].split("```")[0])
+    found = schedule_with("heft", problem)
+    rows = {slot.call: (slot.cores, round(slot.end_s * 1e6)) for slot in found.slots}
+    assert rows == {"image": ((0,), 40), "text": ((0, 1), 70), "head": ((0,), 82)}
+    for name, (cores, end) in rows.items():
+        line = next(line for line in text.splitlines() if line.startswith(f" {name} "))
+        assert ", ".join(map(str, cores)) in line and f"{end} µs" in line
+    known = {f"`{name}`" for name in SCHEDULERS.names()}
+    assert known <= set(text.split())
 
 
 WRONG: dict[str, tuple[str, str]] = {
