@@ -52,6 +52,8 @@ def require_feasible(problem: SchedulingProblem) -> None:
     """Raise Infeasible where no schedule can keep a limit, as far as that is seen at once."""
     usable_modes(problem)
     _require_room_for_weights(problem)
+    if not problem.limits.deadlines_s and problem.limits.energy_j is None:
+        return
     least_s = latency_bound(problem)
     ends = _earliest_ends(problem)
     for network, seconds in problem.limits.deadlines_s.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
+from math import inf
 
 from tilewright.plan.scheduling.capacities import ROUNDING, capacities, demand
 from tilewright.plan.scheduling.problem import SchedulingProblem
@@ -157,7 +158,7 @@ def memory_held(problem: SchedulingProblem, schedule: Schedule) -> dict[str, lis
     readers: dict[tuple[int, str], float] = {}
     for number, call in enumerate(problem.calls):
         slot, mode = schedule.slot[call.name], schedule.mode_of(problem, call.name)
-        held[mode.device].append((0.0, latency, mode.weight_bytes))
+        held[mode.device].append((0.0, inf, mode.weight_bytes))
         held[mode.device].append((slot.begin_s, slot.end_s, mode.workspace_bytes))
         for before, _ in problem.before[number]:
             for key in ((before, ""), (before, mode.device)):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from math import floor, inf
 
 Held = tuple[float, float, float]
-"""From when to when how much is held; until infinity where nobody knows yet."""
+"""From when to when how much is held; until infinity for ever, or where nobody knows yet."""
 
 
 class Profile:
@@ -72,8 +72,12 @@ def shortened(held: Iterable[Held], by: float) -> Iterator[Held]:
 
 
 def folded(held: Iterable[Held], period: float) -> Iterator[Held]:
-    """What is held between 0 and `period` where the same begins anew after each period."""
+    """What is held between 0 and `period` where the same begins anew after each period; what is
+    held for ever is there once."""
     for begin, end, amount in held:
+        if end == inf:
+            yield 0.0, period, amount
+            continue
         whole = floor((end - begin) / period)
         start, rest = begin % period, (end - begin) - whole * period
         yield 0.0, period, whole * amount

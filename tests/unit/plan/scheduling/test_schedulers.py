@@ -23,7 +23,7 @@ LIMIT_S = 5.0
 
 
 @pytest.mark.parametrize("name", [name for name in SCHEDULERS.names() if name in QUICK])
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(problem=problems(calls=9, devices=3, cores=3))
 def test_no_schedule_breaks_a_limit_or_is_worse_than_none(
     name: str, problem: SchedulingProblem

@@ -27,7 +27,7 @@ def shuffled(problem: SchedulingProblem, seed: int) -> tuple[list[int], list[int
     return order, [random.randrange(len(call.modes)) for call in problem.calls]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(problem=problems(calls=9, devices=3, cores=3), seed=st.integers(0, 2**16))
 def test_any_order_in_any_modes_keeps_the_limits_of_devices(
     problem: SchedulingProblem, seed: int

@@ -211,7 +211,7 @@ def test_an_energy_limit() -> None:
 
 def test_requests_overlap_only_as_far_as_limits_allow() -> None:
     calls = {"a": (mode(us=10, weight_bytes=1),), "b": (mode(us=10, workspace_bytes=50),)}
-    for memory, period in ((None, 10), (152, 10), (101, 20)):
+    for memory, period in ((None, 10), (151, 10), (150, 20), (101, 20)):
         problem = plain_problem(
             calls,
             "a>b",

@@ -13,10 +13,12 @@ waits.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from math import inf
 
 from tilewright.plan.scheduling.bounds import usable_modes
 from tilewright.plan.scheduling.choosing import best
@@ -26,7 +28,7 @@ from tilewright.plan.scheduling.planners.heft import by_urgency
 from tilewright.plan.scheduling.planners.sequential import Sequential
 from tilewright.plan.scheduling.precedence import never_beside_another, waits_of
 from tilewright.plan.scheduling.problem import SchedulingProblem
-from tilewright.plan.scheduling.schedule import Schedule
+from tilewright.plan.scheduling.schedule import Schedule, Slot
 from tilewright.plan.scheduling.scheduler import NothingFound
 from tilewright.plan.scheduling.timeline import Offer, Timeline
 
@@ -78,74 +80,85 @@ def turning_point(call: ScheduledCall, places: Sequence[int], gain: float) -> in
 def _dispatched(
     problem: SchedulingProblem, modes: Sequence[Sequence[int]], gain: float
 ) -> Schedule:
-    timeline = Timeline(problem)
     alone = set(never_beside_another(waits_of(problem)))
     wanted = [
         turning_point(call, modes[number], GAINS[0] if number in alone else gain)
         for number, call in enumerate(problem.calls)
     ]
-    order, now = by_urgency(problem), 0.0
-    while order:
-        began = next(_begun(timeline, order, now, (wanted, modes)), None)
-        if began is None:
-            later = [slot.end_s for slot in timeline.slots.values() if slot.end_s > now]
-            if later:
-                now = min(later)
-                continue
-            began = _forced(timeline, order, modes)
-        timeline.take(began)
-        order.remove(began.number)
-    return schedule_of(timeline, "threads")
-
-
-def _begun(
-    timeline: Timeline,
-    order: Sequence[int],
-    now: float,
-    choice: tuple[Sequence[int], Sequence[Sequence[int]]],
-) -> Iterator[Offer]:
-    """The calls that may begin now as the policy has it, the most urgent first."""
-    wanted, modes = choice
-    for number in _ready(timeline, order, now):
-        call = timeline.problem.calls[number]
-        device = call.modes[wanted[number]].device
-        busy = [
-            slot
-            for other, slot in timeline.slots.items()
-            if slot.end_s > now and timeline.device_of(other) == device
-        ]
-        free = timeline.problem.device[device].cores - len({c for s in busy for c in s.cores})
-        place = wanted[number]
-        if call.modes[place].cores > free:
-            fitting = [each for each in modes[number] if call.modes[each].cores <= free]
-            if not fitting:
-                continue
-            place = min(fitting, key=lambda each, own=call.modes: own[each].latency_s)
-            until = max(slot.end_s for slot in busy)
+    dispatch = _Dispatch(problem, modes, wanted)
+    while dispatch.waiting:
+        offer = next(dispatch.begun(), None)
+        if offer is not None:
+            dispatch.take(offer)
+        elif dispatch.running:
+            dispatch.go_on()
         else:
-            until = float("inf")
-        offer = timeline.offer(number, place, now)
-        if offer is not None and offer.slot.end_s <= until:
-            yield offer
+            dispatch.take(dispatch.forced())
+    return schedule_of(dispatch.timeline, "threads")
 
 
-def _ready(timeline: Timeline, order: Sequence[int], now: float) -> Iterator[int]:
-    for number in order:
-        slots = [timeline.slots.get(before) for before, _ in timeline.problem.before[number]]
-        if all(slot is not None and slot.end_s <= now for slot in slots):
-            yield number
+class _Dispatch:
+    """What runs at a moment and what may begin then; `waiting` are the calls of which all that they
+    wait for have their places, the most urgent first."""
 
+    def __init__(
+        self, problem: SchedulingProblem, modes: Sequence[Sequence[int]], wanted: Sequence[int]
+    ) -> None:
+        self.problem, self.modes, self.wanted = problem, modes, wanted
+        self.timeline, self.now = Timeline(problem), 0.0
+        self.running: list[tuple[str, Slot]] = []
+        self._left = [len(before) for before in problem.before]
+        rank = {number: place for place, number in enumerate(by_urgency(problem))}
+        self._rank = rank
+        free = (number for number, count in enumerate(self._left) if not count)
+        self.waiting = sorted((rank[number], number) for number in free)
 
-def _forced(timeline: Timeline, order: Sequence[int], modes: Sequence[Sequence[int]]) -> Offer:
-    """Where nothing runs and nothing may begin by the policy: the first call that can begin at
-    all."""
-    for number in _ready(timeline, order, timeline.end_s):
-        offers = (timeline.offer(number, place) for place in modes[number])
-        found = min(
-            (offer for offer in offers if offer is not None),
-            key=lambda offer: offer.slot.end_s,
-            default=None,
-        )
-        if found is not None:
-            return found
-    raise NothingFound("by the policy of threads no call can begin any more")
+    def begun(self) -> Iterator[Offer]:
+        """The calls that may begin now as the policy has it, the most urgent first."""
+        for number in self._ready():
+            call, place, until = self.problem.calls[number], self.wanted[number], inf
+            device = call.modes[place].device
+            busy = [slot for name, slot in self.running if name == device]
+            taken = {core for slot in busy for core in slot.cores}
+            free = self.problem.device[device].cores - len(taken)
+            if call.modes[place].cores > free:
+                fitting = [each for each in self.modes[number] if call.modes[each].cores <= free]
+                if not fitting:
+                    continue
+                place = min(fitting, key=lambda each, own=call.modes: own[each].latency_s)
+                until = max(slot.end_s for slot in busy)
+            offer = self.timeline.offer(number, place, self.now)
+            if offer is not None and offer.slot.end_s <= until:
+                yield offer
+
+    def forced(self) -> Offer:
+        """Where nothing runs and nothing may begin by the policy: the first call that can begin at
+        all."""
+        for number in self._ready():
+            offers = (self.timeline.offer(number, place) for place in self.modes[number])
+            ends = {each.slot.end_s: each for each in offers if each is not None}
+            if ends:
+                return ends[min(ends)]
+        raise NothingFound("by the policy of threads no call can begin any more")
+
+    def take(self, offer: Offer) -> None:
+        """Give a call its place."""
+        self.timeline.take(offer)
+        self.waiting.remove((self._rank[offer.number], offer.number))
+        if offer.slot.end_s > self.now:
+            self.running.append((self.timeline.device_of(offer.number), offer.slot))
+        for reader, _ in self.problem.after[offer.number]:
+            self._left[reader] -= 1
+            if not self._left[reader]:
+                insort(self.waiting, (self._rank[reader], reader))
+
+    def go_on(self) -> None:
+        """To the next moment at which something ends."""
+        self.now = min(slot.end_s for _, slot in self.running)
+        self.running = [each for each in self.running if each[1].end_s > self.now]
+
+    def _ready(self) -> Iterator[int]:
+        for _, number in self.waiting:
+            ends = (self.timeline.slots[before].end_s for before, _ in self.problem.before[number])
+            if max(ends, default=0.0) <= self.now:
+                yield number
