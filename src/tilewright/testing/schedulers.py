@@ -40,22 +40,23 @@ _LIMIT_S = 1.0
 _ROUNDING = 1e-9
 
 
-def random_problem(seed: int) -> SchedulingProblem:
-    """Up to seven calls on one or two devices with up to three cores, hand-offs and transfers; in
-    every third problem memory and a deadline are short."""
+def random_problem(seed: int, calls: int = 7, cores: int = 3) -> SchedulingProblem:
+    """Up to so many calls, each of which reads few others, on one or two devices of up to so many
+    cores, with hand-offs and transfers; in every third problem memory and a deadline are short."""
     random = Random(seed)
     devices = tuple(
         ScheduleDevice(
             name=f"device{number}",
-            cores=random.randint(1, 3),
+            cores=random.randint(1, cores),
             idle_w=1.0,
             price_per_hour=1.0 + number,
-            memory_bytes=9000 if seed % 3 == 0 else None,
+            memory_bytes=1300 * calls if seed % 3 == 0 else None,
         )
         for number in range(random.randint(1, 2))
     )
-    modes = [_modes(random, devices) for _ in range(random.randint(1, 7))]
-    pairs = [(b, a) for a in range(len(modes)) for b in range(a) if random.random() < 0.3]
+    modes = [_modes(random, devices) for _ in range(random.randint(1, calls))]
+    share = min(0.3, 2 / len(modes))
+    pairs = [(b, a) for a in range(len(modes)) for b in range(a) if random.random() < share]
     read = {before for before, _ in pairs}
     most_s = sum(max(mode.latency_s for mode in each) for each in modes)
     return SchedulingProblem(
