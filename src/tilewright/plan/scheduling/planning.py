@@ -10,6 +10,7 @@ from tilewright.core.plugins import Offers, PluginError
 from tilewright.plan.scheduling.bounds import bound, require_feasible
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import judged
+from tilewright.plan.scheduling.planners.chain_dp import ChainDp
 from tilewright.plan.scheduling.planners.cpsat import CpSat
 from tilewright.plan.scheduling.planners.heft import Heft
 from tilewright.plan.scheduling.planners.ios import Ios
@@ -26,6 +27,7 @@ _BUILT_IN: tuple[Scheduler, ...] = (
     Threads(),
     Ios(),
     Nash(),
+    ChainDp(),
     CpSat(),
 )
 

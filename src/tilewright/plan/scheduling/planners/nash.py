@@ -45,7 +45,7 @@ Cost = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nash:
-    """The better equilibrium of two games on each device: one begins with all calls in their fastest
+    """The better equilibrium of two games on each device: one begins with calls in their fastest
     modes, one with shares of the cores by work. What the planner `sequential` finds where that is
     better. Memory, power and bandwidth are looked at when a game is over."""
 
