@@ -10,6 +10,7 @@ from tilewright.core.plugins import Offers, PluginError
 from tilewright.plan.scheduling.bounds import bound, require_feasible
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import judged
+from tilewright.plan.scheduling.planners.auto import Auto
 from tilewright.plan.scheduling.planners.chain_dp import ChainDp
 from tilewright.plan.scheduling.planners.cpsat import CpSat
 from tilewright.plan.scheduling.planners.heft import Heft
@@ -22,6 +23,7 @@ from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import Scheduler
 
 _BUILT_IN: tuple[Scheduler, ...] = (
+    Auto(),
     Sequential(),
     Heft(),
     Threads(),
@@ -31,7 +33,7 @@ _BUILT_IN: tuple[Scheduler, ...] = (
     CpSat(),
 )
 
-DEFAULT = "heft"
+DEFAULT = "auto"
 LIMIT_S = 10.0
 
 SCHEDULERS = Offers[Scheduler](

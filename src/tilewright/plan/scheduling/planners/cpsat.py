@@ -20,6 +20,7 @@ from tilewright.hardware.probe import default_threads
 from tilewright.plan.scheduling.bounds import bound
 from tilewright.plan.scheduling.choosing import best
 from tilewright.plan.scheduling.decoding import decode
+from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import judged
 from tilewright.plan.scheduling.planners.cuts import (
     Sections,
@@ -55,13 +56,18 @@ class CpSat:
     def improved(
         self, problem: SchedulingProblem, starts: Sequence[Schedule], limit_s: float
     ) -> Schedule:
-        """The same, from schedules of the problem that are known as well."""
+        """The same, from schedules that are known as well, be it of the problem with other limits
+        or another objective."""
         begin = perf_counter()
         small = reduced(problem)
-        known = [inside for start in starts if (inside := small.inside(start)) is not None]
+        kept = [
+            judged(problem, each) for each in starts if next(faults(problem, each), None) is None
+        ]
+        known = [inside for each in kept if (inside := small.inside(each)) is not None]
         known += quick_schedules(small.problem, limit_s)
         cut = sections_of(small.problem)
         if cut is None:
+            known.sort(key=lambda each: each.objective)
             found = self._whole(small.problem, known, begin + limit_s)
         else:
             found = self._joined(cut, known, begin + limit_s)

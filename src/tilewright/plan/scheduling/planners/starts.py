@@ -5,13 +5,17 @@ from __future__ import annotations
 from contextlib import suppress
 
 from tilewright.plan.scheduling.planners.heft import Heft
+from tilewright.plan.scheduling.planners.ios import Ios
+from tilewright.plan.scheduling.planners.nash import Nash
 from tilewright.plan.scheduling.planners.sequential import Sequential
 from tilewright.plan.scheduling.planners.threads import Threads
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import NothingFound, Scheduler
 
-QUICK: tuple[Scheduler, ...] = (Sequential(), Heft(), Threads())
+QUICK: tuple[Scheduler, ...] = (Sequential(), Heft(), Threads(), Ios(), Nash())
+_SHARE = 0.1
+"""Of the time that a search has."""
 
 
 def quick_schedules(problem: SchedulingProblem, limit_s: float) -> list[Schedule]:
@@ -19,5 +23,5 @@ def quick_schedules(problem: SchedulingProblem, limit_s: float) -> list[Schedule
     found: list[Schedule] = []
     for planner in QUICK:
         with suppress(NothingFound):
-            found.append(planner.schedule(problem, limit_s))
+            found.append(planner.schedule(problem, _SHARE * limit_s))
     return sorted(found, key=lambda schedule: schedule.objective)

@@ -1,0 +1,56 @@
+"""The planner `auto`: the planner that a problem calls for, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewright.plan.scheduling.bounds import bound
+from tilewright.plan.scheduling.parts import NO_LIMITS
+from tilewright.plan.scheduling.planners.chain_dp import ChainDp
+from tilewright.plan.scheduling.planners.cpsat import CpSat
+from tilewright.plan.scheduling.planners.sequential import Sequential
+from tilewright.plan.scheduling.precedence import chains, waits_of
+from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.schedule import Schedule
+from tilewright.plan.scheduling.scheduler import NothingFound
+
+_NOTHING = 1e-3
+"""The share of the objective that is not worth a search."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Auto:
+    """`sequential` where no schedule gains a thousandth over it, `chain_dp` for chains without
+    limits, else `cpsat`, which begins with what the others find. `note` says which and why, and
+    `planner` which."""
+
+    name: str = "auto"
+
+    def schedule(self, problem: SchedulingProblem, limit_s: float) -> Schedule:
+        """The schedule of that planner."""
+        simple = self._sequential(problem, limit_s)
+        if simple is not None:
+            return simple
+        chain = len(chains(waits_of(problem))) == 1 and problem.limits == NO_LIMITS
+        limited = any(
+            each is not None
+            for device in problem.devices
+            for each in (device.memory_bytes, device.power_w, device.bytes_per_s)
+        )
+        if chain and not limited and problem.objective in ("latency", "energy"):
+            found = ChainDp().schedule(problem, limit_s)
+            return replace(found, bound=found.objective, note="the network is a chain")
+        found = CpSat().schedule(problem, limit_s)
+        parts = f", {found.note}" if found.note else ""
+        return replace(found, note=f"calls may run beside each other or compete{parts}")
+
+    def _sequential(self, problem: SchedulingProblem, limit_s: float) -> Schedule | None:
+        """One call after the other where that is all there is to gain."""
+        try:
+            found = Sequential().schedule(problem, limit_s)
+        except NothingFound:
+            return None
+        left = found.objective - bound(problem)
+        if left > _NOTHING * found.objective:
+            return None
+        return replace(found, note="no schedule gains a thousandth over one call after the other")
