@@ -17,7 +17,10 @@ def plan(
     *,
     planner: Annotated[
         str | None,
-        Parameter(help="sequential, heft, threads, or another package's (see doctor)."),
+        Parameter(
+            help="auto (the default), sequential, heft, threads, ios, nash, chain_dp, cpsat, "
+            "or another package's (see doctor)."
+        ),
     ] = None,
     seconds: Annotated[int, Parameter(help="The longest that a planner searches.")] = 10,
     flags: AnswerFlags = AnswerFlags(),

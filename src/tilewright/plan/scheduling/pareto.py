@@ -73,7 +73,7 @@ def _slow_down(
     limits = problem.limits
     for step in range(points - 1):
         # close to the least latency a little more buys most
-        within_s = soonest + (latest - soonest) * (step / (points - 1)) ** 2
+        within_s = soonest + (latest - soonest) * (step / (points - 1)) ** 3
         given = min(within_s, limits.deadlines_s.get("", within_s))
         deadlines = {**limits.deadlines_s, "": given}
         narrow = replace(problem, limits=replace(limits, deadlines_s=deadlines))

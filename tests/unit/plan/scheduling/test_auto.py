@@ -34,7 +34,7 @@ def test_branches_are_searched() -> None:
     assert found.note.startswith("calls may run beside each other or compete")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(problem=problems(calls=7, devices=3, cores=3))
 def test_no_schedule_of_auto_breaks_a_limit(problem: SchedulingProblem) -> None:
     found = schedule_with("auto", problem, 0.2)

@@ -52,7 +52,7 @@ def chain(seed: int, calls: int, objective: Objective) -> SchedulingProblem:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     calls=st.integers(1, 5),
@@ -67,7 +67,7 @@ def test_no_choice_of_modes_is_better(seed: int, calls: int, objective: Objectiv
     assert found.objective == pytest.approx(least)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), calls=st.integers(1, 6))
 def test_no_pipeline_is_better(seed: int, calls: int) -> None:
     """Every division into contiguous stages on the GPU, the CPU, or each of its cores."""
@@ -96,7 +96,7 @@ def test_no_pipeline_is_better(seed: int, calls: int) -> None:
     assert found.objective <= least * (1 + 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(problem=problems(calls=9, devices=3, cores=3))
 def test_no_schedule_of_chain_dp_breaks_a_limit(problem: SchedulingProblem) -> None:
     found = schedule_with("chain_dp", problem)

@@ -84,7 +84,7 @@ def test_much_energy_is_saved_for_little_latency_where_the_table_allows() -> Non
 def test_every_point_of_a_front_keeps_the_limits() -> None:
     problem = towers(2)
     for second in ("energy", "price", "memory"):
-        for point in front(problem, second, points=4, limit_s=2.0):
+        for point in front(problem, second, points=3, limit_s=0.4):
             assert list(faults(problem, point.schedule)) == []
             found = measures(problem, point.schedule)
             value = {

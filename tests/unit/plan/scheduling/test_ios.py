@@ -71,7 +71,7 @@ def least(problem: SchedulingProblem) -> float:
     return rest(frozenset(calls))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_stages_are_the_best_of_all(seed: int) -> None:
     problem = random_problem(seed, calls=7, devices=1, cores=4, limits=False)
@@ -85,7 +85,7 @@ def test_the_stages_are_the_best_of_all(seed: int) -> None:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(problem=problems(calls=9, devices=3, cores=3))
 def test_no_schedule_of_ios_breaks_a_limit(problem: SchedulingProblem) -> None:
     found = schedule_with("ios", problem)

@@ -13,7 +13,7 @@ from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(problem=problems(calls=9, devices=3, cores=3))
 def test_no_schedule_of_nash_breaks_a_limit(problem: SchedulingProblem) -> None:
     found = schedule_with("nash", problem)
@@ -27,7 +27,7 @@ def latency(problem: SchedulingProblem, modes: list[int]) -> float:
     return LineUp(problem).latency_s(modes, ranks)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_where_a_game_ends_no_call_gains_alone(seed: int) -> None:
     problem = random_problem(seed, calls=8, devices=2, cores=3, limits=False)
@@ -41,7 +41,7 @@ def test_where_a_game_ends_no_call_gains_alone(seed: int) -> None:
             assert latency(problem, other) >= now * (1 - 1e-8)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_a_trial_that_cannot_be_better_is_given_up_and_no_other(seed: int) -> None:
     problem = random_problem(seed, calls=8, devices=2, cores=3, limits=False)

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from tilewright.plan.scheduling.planners.chain_dp import ChainDp
 from tilewright.plan.scheduling.planners.heft import Heft
+from tilewright.plan.scheduling.planners.ios import Ios
+from tilewright.plan.scheduling.planners.nash import Nash
 from tilewright.plan.scheduling.planners.sequential import Sequential
 from tilewright.plan.scheduling.planners.threads import Threads
 from tilewright.plan.scheduling.problem import SchedulingProblem
@@ -22,6 +25,18 @@ class TestSequential(SchedulerConformance):
 
 class TestHeft(SchedulerConformance):
     scheduler = Heft()
+
+
+class TestIos(SchedulerConformance):
+    scheduler = Ios()
+
+
+class TestNash(SchedulerConformance):
+    scheduler = Nash()
+
+
+class TestChainDp(SchedulerConformance):
+    scheduler = ChainDp()
 
 
 class TestThreads(SchedulerConformance):

@@ -132,6 +132,7 @@ class _Game:
         self.problem = queue.problem
         self.modes = list(modes)
         self._queue = queue
+        self._tried = {tuple(modes)}
         self.cost = self._cost(self.modes, inf)
 
     def order(self) -> list[int]:
@@ -148,7 +149,10 @@ class _Game:
             modes = list(self.modes)
             for number, mode in strategy.items():
                 modes[number] = mode
-            if modes != self.modes:
+            key = tuple(modes)
+            if key not in self._tried:
+                # what was given up once would be again: no later limit is higher
+                self._tried.add(key)
                 cost = self._cost(modes, self._limit_s())
                 if _less(cost, self.cost):
                     self.cost, best_modes = cost, modes

@@ -1,0 +1,186 @@
+"""Planners of schedules on real networks, with imaginary cores, accelerators and limits.
+
+    python benchmarks/planners.py networks [--cores 4 8 16] [--planner NAME]… [--network NAME]…
+    python benchmarks/planners.py towers      both: [--seconds 10] [--db DATABASE]
+
+`networks` reads the calls of each network with their predicted times on this CPU, of all its cores;
+what a call takes on other numbers of cores is assumed: the time falls with the number to the power
+0.8, and a hand-off takes 5 µs. A row for each network, number of cores and planner has the latency,
+how many times as fast it is as one call after the other, the gap to the proven bound, and seconds.
+
+`towers` puts two networks beside each other, whose results a head joins, on those cores and on an
+accelerator that is assumed, too: 0.2 to 8 times as fast as 8 cores, chosen at random call by call,
+for twice the energy, or 1.04 times as long for 0.6 of that. Rows compare with the better device
+alone, then say what the least energy is that up to 5 % more latency buys.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from random import Random
+
+from tilewright import Session
+from tilewright.core.planning import PlanningData
+from tilewright.plan.scheduling.measures import measures
+from tilewright.plan.scheduling.parts import (
+    Limits,
+    Link,
+    Mode,
+    ScheduledCall,
+    ScheduleDevice,
+    Wait,
+)
+from tilewright.plan.scheduling.planners.cpsat import CpSat
+from tilewright.plan.scheduling.planning import schedule_with
+from tilewright.plan.scheduling.problem import SchedulingProblem
+
+NETWORKS = ("squeezenet1_1", "googlenet", "inception_v3", "nasnet_mobile")
+PLANNERS = ("sequential", "heft", "threads", "ios", "nash", "cpsat")
+PAIRS = (("squeezenet1_1", "googlenet"), ("googlenet", "inception_v3"), ("resnet18", "googlenet"))
+POWER, HANDOFF_S = 0.8, 5e-6
+WATT_OF_A_CORE, TIMES_THE_ENERGY = 5.0, 2.0
+SLOWER_CLOCK, LESS_ENERGY = 1.04, 0.6
+
+
+def network(session: Session, name: str, cores: int, prefix: str = "") -> SchedulingProblem:
+    """A network on a CPU of so many cores, by the assumption above."""
+    data: PlanningData = session.planning_data(f"zoo:{name}", ["llvm"])
+    counts = [1 << power for power in range(cores.bit_length())]
+    threads, made_by = data.devices[0].threads, {c.output: c.name for c in data.calls}
+    sizes = {tensor.name: tensor.bytes for tensor in data.tensors}
+    calls = [
+        ScheduledCall(
+            name=prefix + call.name,
+            modes=tuple(
+                _mode(call.modes[0].latency_s * (threads / count) ** POWER, count)
+                for count in counts
+            ),
+            output_bytes=sizes[call.output],
+            answer=call.output in data.outputs,
+        )
+        for call in data.calls
+    ]
+    waits = [
+        Wait(before=prefix + made_by[tensor], after=prefix + call.name, bytes=sizes[tensor])
+        for call in data.calls
+        for tensor in call.inputs
+        if tensor in made_by
+    ]
+    return SchedulingProblem(
+        devices=(ScheduleDevice(name="cpu", cores=cores, idle_w=0.0),),
+        calls=tuple(calls),
+        waits=tuple(waits),
+        handoff_s=HANDOFF_S,
+        name=name,
+    )
+
+
+def _mode(seconds: float, cores: int) -> Mode:
+    return Mode(
+        device="cpu",
+        cores=cores,
+        latency_s=seconds,
+        low_s=seconds,
+        high_s=seconds,
+        source="model",
+        energy_j=seconds * cores * WATT_OF_A_CORE,
+    )
+
+
+def towers(session: Session, names: tuple[str, str], cores: int, seed: int) -> SchedulingProblem:
+    """Two networks and a head on a CPU and an accelerator."""
+    random = Random(seed)
+    sides = [network(session, name, cores, f"{name}/") for name in names]
+    calls, waits = [], []
+    for side in sides:
+        for call in side.calls:
+            best = call.modes[-1]
+            seconds = best.latency_s / 2 ** random.uniform(-2.3, 3)
+            joules = TIMES_THE_ENERGY * (best.energy_j or 0.0)
+            times = {"latency_s": seconds, "low_s": seconds, "high_s": seconds}
+            card = replace(best, device="card", cores=1, energy_j=joules, **times)
+            slow = {name: second * SLOWER_CLOCK for name, second in times.items()}
+            saving = replace(card, energy_j=joules * LESS_ENERGY, kernel="slower clock", **slow)
+            calls.append(replace(call, modes=(*call.modes, card, saving), answer=False))
+            if call.answer:
+                waits.append(Wait(before=call.name, after="head", bytes=call.output_bytes))
+        waits += side.waits
+    head = _mode(20e-6, 1)
+    modes = (head, replace(head, device="card"))
+    return SchedulingProblem(
+        devices=(sides[0].devices[0], ScheduleDevice(name="card", kind="accelerator", idle_w=0.0)),
+        calls=(*calls, ScheduledCall(name="head", modes=modes, answer=True)),
+        waits=tuple(waits),
+        links=tuple(
+            Link(origin=a, destination=b, latency_s=10e-6, bytes_per_s=20e9)
+            for a, b in (("cpu", "card"), ("card", "cpu"))
+        ),
+        handoff_s=HANDOFF_S,
+        name=" and ".join(names),
+    )
+
+
+def alone(problem: SchedulingProblem, device: str, seconds: float) -> float:
+    """The best latency on one device."""
+    calls = (
+        replace(call, modes=tuple(mode for mode in call.modes if mode.device == device))
+        for call in problem.calls
+    )
+    return schedule_with("cpsat", replace(problem, calls=tuple(calls)), seconds).latency_s
+
+
+def rows(session: Session, given: argparse.Namespace) -> Iterator[str]:
+    """A row for each network, number of cores and planner."""
+    for name, cores in product(given.network or NETWORKS, given.cores):
+        problem = network(session, name, cores)
+        plain = schedule_with("sequential", problem).latency_s
+        for planner in given.planner or PLANNERS:
+            found = schedule_with(planner, problem, given.seconds)
+            yield (
+                f"{name:>14} {len(problem.calls):>4} calls {cores:>3} cores {planner:>10} "
+                f"{found.latency_s * 1e3:9.4f} ms {plain / found.latency_s:6.3f}x "
+                f"gap {100 * found.gap:6.2f} % {found.solve_s:8.3f} s  {found.note}"
+            )
+
+
+def tower_rows(session: Session, given: argparse.Namespace) -> Iterator[str]:
+    """Rows of two networks on two devices, and of what energy costs in latency."""
+    for seed, names in enumerate(PAIRS):
+        problem = towers(session, names, given.cores[0], seed)
+        best = min(alone(problem, device.name, given.seconds) for device in problem.devices)
+        for planner in ("heft", "nash", "cpsat"):
+            found = schedule_with(planner, problem, given.seconds)
+            yield (
+                f"{problem.name:>28} {planner:>6} {found.latency_s * 1e3:8.3f} ms "
+                f"{best / found.latency_s:6.3f}x of the better device, gap {100 * found.gap:.1f} %"
+            )
+        within = Limits(deadlines_s={"": 1.05 * found.latency_s})
+        capped = replace(problem, objective="energy", limits=within)
+        saving = CpSat().improved(capped, [found], given.seconds)
+        energy_j = measures(problem, found).energy_j or 1.0
+        yield (
+            f"{'':>28} {saving.latency_s / found.latency_s:6.3f} times the latency, "
+            f"{saving.objective / energy_j:5.3f} times the energy, gap {100 * saving.gap:.1f} %"
+        )
+
+
+def main() -> None:
+    """Print the rows of one of the two."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("what", choices=("networks", "towers"))
+    parser.add_argument("--cores", type=int, nargs="+", default=[8])
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--planner", action="append", default=[])
+    parser.add_argument("--network", action="append", default=[])
+    parser.add_argument("--db")
+    given = parser.parse_args()
+    made = rows if given.what == "networks" else tower_rows
+    for row in made(Session(db=given.db), given):
+        print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()
