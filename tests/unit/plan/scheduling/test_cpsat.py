@@ -104,6 +104,15 @@ def test_sections_are_as_good_as_the_whole(handoff_us: float) -> None:
     assert found.gap <= 0.08 if handoff_us else found.objective == pytest.approx(whole.objective)
 
 
+def test_a_network_may_begin_with_several_calls() -> None:
+    """The first section begins with a call that others may run beside."""
+    calls = {name: on_cores(20, 2, overhead_us=1) for name in ("a", "b", "join", "c", "d", "end")}
+    waits = "a>join b>join join>c join>d c>end d>end"
+    found = schedule_with("cpsat", plain_problem(calls, waits, handoff_s=6 * MICRO))
+    assert found.note == "in 2 sections, 2 of which are distinct"
+    assert found.bound <= found.objective == pytest.approx(66 * MICRO)
+
+
 def test_sections_that_are_alike_are_planned_once() -> None:
     found = schedule_with("cpsat", modules(8, 1.0), 20.0)
     assert len(found.slots) == 41

@@ -80,7 +80,7 @@ class CpSat:
         one before it ended."""
         found: list[Schedule] = []
         answers: dict[object, tuple[SchedulingProblem, Schedule]] = {}
-        first: Sequence[int] = range(len(cut.problem.calls[0].modes))
+        first: Sequence[int] = cut.all_places(0)
         for number, (_, end) in enumerate(cut.ends):
             part = cut.section(number, first, bare=False)
             key = likeness(part.problem)
@@ -102,7 +102,7 @@ class CpSat:
         for number, schedule in enumerate(found):
             least, slack_s = schedule.bound, cut.slack_s(number)
             if slack_s:
-                part = cut.section(number, cut.places.get(cut.ends[number][0], ()), bare=True)
+                part = cut.section(number, cut.all_places(cut.ends[number][0]), bare=True)
                 key = likeness(part.problem)
                 if key not in proven:
                     left = _share(cut, number) * (until - perf_counter())

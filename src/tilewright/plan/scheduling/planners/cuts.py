@@ -49,6 +49,10 @@ class Sections:
         part = replace(problem, calls=tuple(calls), waits=waits, limits=NO_LIMITS)
         return Reduced(problem=part, kept=kept)
 
+    def all_places(self, call: int) -> Sequence[int]:
+        """The modes in which a section may begin."""
+        return self.places.get(call, range(len(self.problem.calls[call].modes)))
+
     def slack_s(self, number: int) -> float:
         """What a section that begins in one mode may take longer than one that begins in
         another."""

@@ -80,7 +80,7 @@ class Nash:
         they ended."""
         found: list[Schedule] = []
         known: dict[object, tuple[SchedulingProblem, Schedule]] = {}
-        first: Sequence[int] = cut.places.get(0, range(len(cut.problem.calls[0].modes)))[:1]
+        first: Sequence[int] = cut.all_places(0)
         for number, (_, end) in enumerate(cut.ends):
             part = cut.section(number, first, bare=False)
             key = likeness(part.problem)
