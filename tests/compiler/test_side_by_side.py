@@ -55,7 +55,7 @@ def outputs(plan: NetworkPlan, graph: Graph, constants: dict[str, np.ndarray]) -
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_stages_give_what_the_sequence_gives(seed: int) -> None:
     graph = branches()
     plan, loaded = compiled(graph)
