@@ -130,7 +130,7 @@ class Measuring:
     def hand_overs(self) -> None:
         """From the first CPU to the next one, to the one in the middle, and to the last."""
         most = self.counts[-1]
-        for other in sorted({1, most // 2, most - 1} - {0}):
+        for other in sorted({each for each in (1, most // 2, most - 1) if 0 < each < most}):
             pair = (self.cpus[0], self.cpus[other])
             self.once(
                 f"hand over {pair}",

@@ -14,11 +14,13 @@ from core_curves import main
 from curves.archive import Archive
 from curves.reporting import curve_rows, report
 from curves.wishes import wishes
+from helpers.commands.command_line import ALL
 from tilewright.core.codec import to_builtins
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.probe import allotted_cpus
 
-TWO = pytest.mark.skipif(len(allotted_cpus()) < 2, reason="needs two cores")
+TWO = pytest.mark.skipif(len(allotted_cpus(affinity=ALL)) < 2, reason="needs two cores")
+pytestmark = pytest.mark.usefixtures("all_cores")
 
 
 @TWO

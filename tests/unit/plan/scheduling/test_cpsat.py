@@ -41,7 +41,7 @@ def least(problem: SchedulingProblem) -> float:
     return min(found)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(problem=problems(calls=9, devices=3, cores=3))
 def test_no_schedule_breaks_a_limit(problem: SchedulingProblem) -> None:
     """`schedule_with` looks for faults."""
@@ -50,7 +50,7 @@ def test_no_schedule_breaks_a_limit(problem: SchedulingProblem) -> None:
     assert found.objective <= schedule_with("sequential", problem).objective
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), kind=st.sampled_from(["latency", "energy", "price"]))
 def test_of_few_calls_the_best_of_all_schedules_is_found_and_proven(seed: int, kind: str) -> None:
     problem = random_problem(seed, calls=4, devices=2, cores=2, objective=kind)  # type: ignore[arg-type]
@@ -60,7 +60,7 @@ def test_of_few_calls_the_best_of_all_schedules_is_found_and_proven(seed: int, k
     assert found.bound <= best * (1 + 1e-9)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), handoff=st.sampled_from([0, 1, 5]))
 def test_without_limits_the_optimum_is_proven_hand_offs_included(seed: int, handoff: int) -> None:
     problem = random_problem(seed, calls=4, devices=2, cores=3, limits=False)
