@@ -86,6 +86,7 @@ def random_problem(
                 modes=tasks[task],
                 network=random.choice(networks),
                 output_bytes=random.randint(0, 9) * 100,
+                crossing_s=random.choice((0, 0, 2)) * MICRO,
             )
         )
     waits = _waits(random, drawn)

@@ -68,8 +68,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tilewright solve problem.json --solver exact --format json",
     ),
     "plan": (
-        "tilewright plan problem.json",
+        "tilewright plan zoo:googlenet --devices llvm --devices 'cuda -model=H100' --out plan",
+        "tilewright plan zoo:resnet18 zoo:mobilenet_v2 --objective throughput",
         "tilewright plan problem.json --planner heft --format json",
+    ),
+    "simulate": (
+        "tilewright simulate plan --upper",
+        "tilewright simulate plan --slower llvm=1.5 --out slower",
     ),
     "study tuners": ("tilewright study tuners --tuner default --tuner random --out out",),
     "study subgraph": ("tilewright study subgraph zoo:resnet18 --budget 10m",),

@@ -53,7 +53,7 @@ _VERBS: tuple[tuple[Group, tuple[Callable[..., int | None], ...]], ...] = (
         FORECASTS,
         (predict.predict, explain.explain, collect.collect, fit.fit, evaluate.evaluate),
     ),
-    (EXPERIMENTS, (solve.solve, plan.plan)),
+    (EXPERIMENTS, (solve.solve, plan.plan, plan.simulate)),
     (RECORDS, (machine.doctor, machine.targets)),
 )
 

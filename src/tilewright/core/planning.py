@@ -34,15 +34,16 @@ class PlanningDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningMode:
-    """One way to compute a call: on `device`, by an implementation in its settings, which reads and
-    writes these forms (arguments, then the result). Seconds of the call alone with the interval
-    that contains 90 % of such, their source, joules; bytes of the packed weights and of the memory
-    that the kernel needs beside its operands.
+    """One way to compute a call: on so many cores of `device` (one, where it is no CPU), by an
+    implementation in its settings, which reads and writes these forms (arguments, then the
+    result). Seconds of the call alone with the interval that contains 90 % of such, their source,
+    joules; bytes of the packed weights and of the memory that the kernel needs beside its operands.
 
     The implementation `in place` is nothing to do: the result lies in its operands' memory, if they
     are on the same device."""
 
     device: str
+    cores: int = 1
     implementation: str
     settings: dict[str, KnobValue] = field(default_factory=dict[str, KnobValue])
     forms: tuple[str, ...] = ()
@@ -58,13 +59,15 @@ class PlanningMode:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningCall:
     """A call of the network, in an order in which calls may run: the key of its task, the tensors
-    that it reads (constants left out) and the one that it writes, and a mode for each device that
-    can compute it."""
+    that it reads (constants left out) and the one that it writes, and modes of the devices that can
+    compute it, those of a device by rising numbers of cores. `ports` says for each of the inputs
+    which of a mode's forms is its own."""
 
     name: str
     task: str
     family: str
     inputs: tuple[str, ...]
+    ports: tuple[int, ...] = ()
     output: str
     modes: tuple[PlanningMode, ...]
 

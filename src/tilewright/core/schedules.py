@@ -66,6 +66,8 @@ class ScheduleResult(Displayed):
     What was there to gain: `sequential` is the value of running one call after the other, None
     where no such schedule was found. `width` calls at most can run at a time as far as they wait
     for each other, `work_over_span` in the mean: the sum of all fastest times by the longest way.
+    The schedule is `gain` times as fast as one call after the other as expected, and
+    `gain_at_upper_ends` times where all calls take the upper ends of their intervals.
     """
 
     name: str
@@ -86,6 +88,8 @@ class ScheduleResult(Displayed):
     slots: tuple[ScheduledSlot, ...]
     transfers: tuple[ScheduledTransfer, ...] = ()
     devices: tuple[DeviceUse, ...] = ()
+    gain: float | None = None
+    gain_at_upper_ends: float | None = None
     note: str = ""
     details: dict[str, float] = field(default_factory=dict[str, float])
 

@@ -30,13 +30,16 @@ from tilewright.core.planning import (
     Transfer,
 )
 from tilewright.core.records import Placement
+from tilewright.core.targets import threads_alone
 from tilewright.cost.blocks import LAUNCH_S
 from tilewright.graph.arrange import copying, same_memory
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
 from tilewright.hardware.gpus import is_cuda
 from tilewright.hardware.links import host_link
+from tilewright.kernels.base import CPU
 from tilewright.kernels.planned_memory import workspaces_of
+from tilewright.kernels.plans import with_candidates
 from tilewright.kernels.registry import applicable, implementation
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.targeting import describable_placement, placement_of
@@ -48,18 +51,20 @@ from tilewright.predict.energies import Power, PowerPredictors, why_none
 from tilewright.predict.forecasting import Forecaster, energies_j, forecaster_of
 from tilewright.predict.kernel_features import Kernel
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import SettingsName, choose_plan
+from tilewright.store.known_candidates import SettingsName, best_known, choose_plan, defaults
 
 IN_PLACE = "in place"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningRequest:
-    """How a model is read, and which settings its kernels have on every device."""
+    """How a model is read, and which settings its kernels have on every device; with
+    `fewer_cores` there are modes on 1, 2, 4 … cores of a CPU, too, in the same forms."""
 
     options: ModelOptions
     settings: SettingsName
     max_error: float
+    fewer_cores: bool = False
 
 
 def placements_of(
@@ -75,6 +80,16 @@ def placements_of(
         name: placement_of(name, tracker, None if is_cuda(name) else threads) for name in names
     }
     return {name: describable_placement(placement) for name, placement in found.items()}
+
+
+def in_single_precision(options: ModelOptions) -> ModelOptions:
+    """The same options; raises UsageError for another precision, in which no plans are made."""
+    if options.precision != "float32":
+        raise UsageError(
+            f"devices are compared in float32, not in {options.precision}",
+            hint="Leave the precision out.",
+        )
+    return options
 
 
 def planning_data(
@@ -101,7 +116,11 @@ def planning_data(
     fused = whole[0].fused
     kernels = [device.kernels(fused.calls) for device in devices]
     each = list(zip(devices, kernels, strict=True))
-    modes = [device.modes(fused.calls, found) for device, found in each]
+    modes = [
+        some.modes(fused.calls, some.kernels(fused.calls))
+        for device in devices
+        for some in device.on_fewer_cores()
+    ]
     return PlanningData(
         model=whole[0].model.name,
         settings=request.settings,
@@ -119,11 +138,14 @@ def _call(
     call: TaskCall, fused: FusedNetwork, modes: Sequence[Mapping[str, PlanningMode]]
 ) -> PlanningCall:
     known = (of_device.get(call.name) for of_device in modes)
+    ports = {tensor: port for port, tensor in reversed(list(enumerate(call.inputs)))}
+    inputs = tuple(dict.fromkeys(t for t in call.inputs if t not in fused.graph.constants))
     return PlanningCall(
         name=call.name,
         task=call.workload.key,
         family=family_of(call.workload),
-        inputs=tuple(dict.fromkeys(t for t in call.inputs if t not in fused.graph.constants)),
+        inputs=inputs,
+        ports=tuple(ports[tensor] for tensor in inputs),
         output=call.output,
         modes=tuple(mode for mode in known if mode is not None),
     )
@@ -141,10 +163,12 @@ def _tensors(fused: FusedNetwork) -> Iterator[PlanningTensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Device:
-    """A device, and what its predictors say of a model's calls there."""
+    """A device, and what its predictors say of a model's calls there; where `placement` has a part
+    of its cores, `whole` is the device with all of them, which decides about forms."""
 
     name: str
     placement: Placement
+    whole: _Device | None = None
     request: PlanningRequest
     model: LoadedModel
     store: Store
@@ -153,6 +177,8 @@ class _Device:
     @cached_property
     def prepared(self) -> PreparedNetwork | ModelError:
         """The network cut into tasks for the device; else why it cannot run there as a whole."""
+        if self.whole is not None:
+            return self.whole.prepared
         try:
             return prepare_loaded(self.model, self.request.options, self.placement)
         except ModelError as error:
@@ -161,6 +187,22 @@ class _Device:
     @cached_property
     def _forecaster(self) -> Forecaster:
         return forecaster_of(self.placement, self.store, self._tell, self.request.max_error)
+
+    @property
+    def _cores(self) -> int:
+        """Those of a CPU; a GPU computes one thing after the other."""
+        there = self.placement
+        return there.resources.threads if there.target.kind in CPU else 1
+
+    def on_fewer_cores(self) -> list[_Device]:
+        """The device with 1, 2, 4 … and all of its cores where that is asked for, else itself."""
+        counts = [2**n for n in range(self._cores.bit_length()) if 2**n < self._cores]
+        fewer = [self._on(count) for count in counts] if self.request.fewer_cores else []
+        return [*fewer, self]
+
+    def _on(self, count: int) -> _Device:
+        few = replace(self.placement, resources=threads_alone(count))
+        return replace(self, placement=describable_placement(few), whole=self)
 
     def _tell(self, event: Event) -> None:
         """Notes about a device begin with its name."""
@@ -188,7 +230,13 @@ class _Device:
         by itself in default settings and plain forms."""
         prepared, placement, allowed = self.prepared, self.placement, self.request.max_error
         if isinstance(prepared, PreparedNetwork):
-            plan = choose_plan(prepared, self.store, placement, self.request.settings, allowed)
+            settings, store = self.request.settings, self.store
+            at = placement if self.whole is None else self.whole.placement
+            plan = choose_plan(prepared, store, at, settings, allowed)
+            if self.whole and settings == "default":
+                plan = with_candidates(plan, defaults(plan.tasks, placement, allowed))
+            elif self.whole:
+                plan = with_candidates(plan, best_known(plan.tasks, store, placement, allowed))
             return {call.name: (call.workload, call.candidate) for call in plan.calls}
         return {
             call.name: (call.workload, default_candidate(call.workload, ports, placement)[0])
@@ -210,7 +258,9 @@ class _Device:
         }
         found = {name: each[kernel] for name, kernel in kernels.items()}
         if isinstance(self.prepared, PreparedNetwork):
-            free = PlanningMode(device=self.name, implementation=IN_PLACE, energy_j=0.0)
+            free = PlanningMode(
+                device=self.name, cores=self._cores, implementation=IN_PLACE, energy_j=0.0
+            )
             found |= {call.name: free for call in calls if call.name not in found}
         return found
 
@@ -226,6 +276,7 @@ class _Device:
         beside = workspaces_of(workload, candidate, target, self.placement.resources)
         return PlanningMode(
             device=self.name,
+            cores=self._cores,
             implementation=candidate.implementation,
             settings=dict(candidate.settings),
             forms=form_texts(candidate.forms),

@@ -9,6 +9,7 @@ from tilewright.core.events import EventSink, discard
 from tilewright.report import displays
 from tilewright.session.forecasts import ForecastVerbs
 from tilewright.session.networks import NetworkVerbs
+from tilewright.session.planning import PlanVerbs
 from tilewright.session.records import RecordVerbs
 from tilewright.session.studies import StudyVerbs
 
@@ -17,7 +18,7 @@ __all__ = ["Session", "open"]
 displays.install()
 
 
-class Session(NetworkVerbs, ForecastVerbs, StudyVerbs, RecordVerbs):
+class Session(NetworkVerbs, ForecastVerbs, PlanVerbs, StudyVerbs, RecordVerbs):
     """Work on one device with one database, with a method for each verb of the command line.
 
     Use it as a context manager, or call `close` at the end. A `model` is a text as on the command

@@ -39,7 +39,12 @@ from tilewright.insight.cuda_explaining import cuda_explainer
 from tilewright.measure.targeting import allowing, placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
-from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
+from tilewright.plan.planning_data import (
+    PlanningRequest,
+    in_single_precision,
+    placements_of,
+    planning_data,
+)
 from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict import energies, forecasting, modelling, tables
 from tilewright.predict.evaluation import EvaluateRequest, Evaluation, Split
@@ -149,12 +154,7 @@ class ForecastVerbs(Opened):
         `devices` are targets, such as "llvm" and "cuda -model=H100"; they need not be here. The
         other arguments are those of `predict`.
         """
-        said = self._said(options)
-        if said.precision != "float32":
-            raise UsageError(
-                f"devices are compared in float32, not in {said.precision}",
-                hint="Leave the precision out.",
-            )
+        said = in_single_precision(self._said(options))
         argument = self._given(model, said).argument
         asked = PlanningRequest(said, checked_settings(settings), allowed_error(max_error))
         places = placements_of(texts_of(devices, "devices"), self._tracker, self._threads)

@@ -23,7 +23,6 @@ from tilewright.core.budget import parse_budget
 from tilewright.core.comparisons import CompareResult
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.results import ProfileResult, SolveResult
-from tilewright.core.schedules import ScheduleResult
 from tilewright.core.settings import read_settings
 from tilewright.deploy import artifact as artifacts
 from tilewright.deploy import (
@@ -45,7 +44,6 @@ from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.shape_grid import ShapeGrid
 from tilewright.plan.assignment.solving import solve_file
-from tilewright.plan.scheduling.answering import plan_file
 from tilewright.search.levels import GraphLevel, OptimizeRequest, checked_level
 from tilewright.search.tuners.registry import tuner_factory
 from tilewright.session.opened import Opened
@@ -219,16 +217,6 @@ class NetworkVerbs(Opened):
         no assignment, `NegativeVerdict` where the solver found none.
         """
         return solve_file(path_of(file, "file"), text_of(solver, "solver"))
-
-    def plan(self, file: Text, planner: str | None = None, seconds: int = 10) -> ScheduleResult:
-        """Plan a scheduling problem from a file: when each call runs, where, on which cores.
-
-        A `planner` that searches takes that many seconds at most. Measures nothing. Raises
-        `ModelError` for a file that is no problem or limits that no schedule can keep,
-        `NegativeVerdict` where the planner found none that keeps them.
-        """
-        name = text_or_none(planner, "planner")
-        return plan_file(path_of(file, "file"), name, count_of(seconds, "seconds", 1))
 
     def profile(
         self,

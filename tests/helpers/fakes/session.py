@@ -45,8 +45,8 @@ from tilewright.core.results import (
     TunerStudyRow,
 )
 from tilewright.core.schedules import ScheduleResult
+from tilewright.deploy import planning
 from tilewright.plan.assignment.solving import solve_file
-from tilewright.plan.scheduling.answering import plan_file
 from tilewright.predict.evaluation import EvaluateRequest, Evaluation
 
 TASK = TaskReport(
@@ -284,8 +284,17 @@ class FakeSession:
     def solve(self, file: Path, solver: str) -> SolveResult:
         return solve_file(file, solver)
 
-    def plan(self, file: Path, planner: str | None, seconds: int) -> ScheduleResult:
-        return plan_file(file, planner, seconds)
+    def plan(self, what: Sequence[str], devices: Sequence[str], **wishes: Any) -> ScheduleResult:
+        self._answer(what=what, devices=devices, **wishes)
+        names = ("planner", "robust", "out")
+        asked = {name: wishes[name] for name in names}
+        return planning.plan_problem(
+            Path(what[0]), planning.PlanRequest(limit_s=wishes["seconds"], **asked)
+        )
+
+    def simulate(self, plan: Path, **otherwise: Any) -> ScheduleResult:
+        self._answer(plan=plan, **otherwise)
+        return planning.simulate_plan(plan, planning.Otherwise())
 
     def judge(self, request: EvaluateRequest) -> Evaluation:
         self._answer(request=request)

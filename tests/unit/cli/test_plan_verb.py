@@ -14,6 +14,7 @@ import pytest
 
 from helpers.scheduling import MICRO, mode, on_cores, plain_problem, random_problem
 from tilewright.core.errors import UsageError
+from tilewright.plan.network_scheduling import Wanted
 from tilewright.plan.scheduling.parts import Limits, ScheduleDevice
 from tilewright.plan.scheduling.planning import SCHEDULERS
 from tilewright.plan.scheduling.problem_file import write_problem
@@ -106,11 +107,13 @@ def test_bad_input(tilewright: Command, saved: str, tmp_path: Path) -> None:
 
 def test_in_python(saved: str, tmp_path: Path) -> None:
     with Session() as session:
-        found = session.plan(tmp_path / saved, "heft", seconds=3)
+        found = session.plan(tmp_path / saved, planner="heft", seconds=3)
         assert found.value == pytest.approx(22 * MICRO)
         assert "One call after the other takes 1.55×" in str(found)
         with pytest.raises(UsageError, match="seconds"):
             session.plan(tmp_path / saved, seconds=0)
+        with pytest.raises(UsageError, match="in its file"):
+            session.plan(tmp_path / saved, wanted=Wanted(deadline_s=1.0))
 
 
 def test_help(tilewright: Command) -> None:

@@ -126,7 +126,7 @@ REFUSED = [
     ("run", "--db", "x.db"),
     ("solve", "--threads", "2"),
     ("solve", "--db", "x.db"),
-    ("plan", "--threads", "2"),
+    ("simulate", "--threads", "2"),
     ("doctor", "--seed", "1"),
     ("doctor", "--threads", "2"),
     ("targets", "--db", "x.db"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass
 
 from tilewright.core.schedules import (
     DeviceUse,
@@ -15,37 +16,49 @@ from tilewright.plan.scheduling.bounds import usable_modes
 from tilewright.plan.scheduling.measures import Measures, measures
 from tilewright.plan.scheduling.precedence import waits_of, width, work_over_span
 from tilewright.plan.scheduling.problem import SchedulingProblem
-from tilewright.plan.scheduling.problem_file import read_problem
+from tilewright.plan.scheduling.robust import at_upper_ends, expected, survival
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import NothingFound
 
 
-def plan_file(path: Path, planner: str | None, limit_s: float) -> ScheduleResult:
-    """Plan the scheduling problem in a file, by the planner of this name or by the default one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A problem with a schedule of it, and what a person is told of it."""
 
-    Raises as `schedule_with`, ModelError for a file that is missing, broken, or holds what cannot
-    be planned.
-    """
-    name = planner or planning.DEFAULT
-    problem = read_problem(path)
-    schedule = planning.schedule_with(name, problem, limit_s)
-    return result_of(problem, schedule, path.stem)
+    problem: SchedulingProblem
+    schedule: Schedule
+    result: ScheduleResult
 
 
-def result_of(problem: SchedulingProblem, schedule: Schedule, title: str) -> ScheduleResult:
-    """A schedule as the verb `plan` tells it; `title` is for a problem without a name."""
-    found = measures(problem, schedule)
-    try:
+def answer(
+    problem: SchedulingProblem, planner: str | None, limit_s: float, *, robust: bool = False
+) -> Answer:
+    """What the planner of this name, or the default one, answers; with `robust` it plans with the
+    upper ends of the intervals, and what is told are the expected times. Raises as
+    `schedule_with`."""
+    name, counted = planner or planning.DEFAULT, at_upper_ends(problem) if robust else problem
+    schedule = planning.schedule_with(name, counted, limit_s)
+    return answered(problem, expected(problem, schedule) if robust else schedule)
+
+
+def answered(problem: SchedulingProblem, schedule: Schedule) -> Answer:
+    """A schedule of a problem with what is told of it."""
+    return Answer(problem=problem, schedule=schedule, result=result_of(problem, schedule))
+
+
+def result_of(problem: SchedulingProblem, schedule: Schedule) -> ScheduleResult:
+    """A schedule as the verb `plan` tells it."""
+    found, sequential, left = measures(problem, schedule), None, None
+    with suppress(NothingFound):
         sequential = planning.schedule_with("sequential", problem).objective
-    except NothingFound:
-        sequential = None
+        left = survival(problem, schedule)
     waits = waits_of(problem)
     fastest = [
         min(call.modes[place].latency_s for place in places)
         for call, places in zip(problem.calls, usable_modes(problem), strict=True)
     ]
     return ScheduleResult(
-        name=problem.name or title,
+        name=problem.name,
         objective=problem.objective,
         planner=schedule.planner,
         value=schedule.objective,
@@ -72,6 +85,8 @@ def result_of(problem: SchedulingProblem, schedule: Schedule, title: str) -> Sch
             for way in schedule.transfers
         ),
         devices=_devices(problem, schedule, found),
+        gain=left and left.expected,
+        gain_at_upper_ends=left and left.upper,
         note=schedule.note,
         details=dict(schedule.details),
     )

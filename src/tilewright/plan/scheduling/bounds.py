@@ -148,12 +148,11 @@ def _earliest_ends(
 
 def _arrival(problem: SchedulingProblem, number: int, ends: dict[str, float], to: str) -> float:
     """When a call's result is on a device at the soonest."""
-    size = problem.sent_bytes[number]
     return min(
         (
             end + seconds
             for origin, end in ends.items()
-            if (seconds := problem.transfer_s(origin, to, size)) is not None
+            if (seconds := problem.transfer_s(number, origin, to)) is not None
         ),
         default=inf,
     )

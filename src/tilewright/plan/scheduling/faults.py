@@ -67,10 +67,10 @@ def _transfers(problem: SchedulingProblem, schedule: Schedule) -> Iterator[str]:
             yield f"the result of {call!r} goes to {destination!r} {count} times"
     for way in schedule.transfers:
         number, link = problem.numbers.get(way.call), (way.origin, way.destination)
-        if number is None or link not in problem.link:
+        needed_s = None if number is None else problem.transfer_s(number, *link)
+        if needed_s is None or link not in problem.link:
             yield f"no link lets the result of {way.call!r} go from {link[0]!r} to {link[1]!r}"
             continue
-        needed_s = problem.link[link].transfer_s(problem.sent_bytes[number])
         if not abs(way.end_s - way.begin_s - needed_s) <= margin:
             yield f"sending the result of {way.call!r} takes {needed_s:.6g} s, not as planned"
 

@@ -84,7 +84,8 @@ class Mode:
 class ScheduledCall:
     """A call and its modes; `network` is the one it is of, and calls of equal `task` are alike: the
     same work with the same modes. `output_bytes` is its result, which lies where it was computed
-    until the last call that reads it has ended, and after the end where it is an answer."""
+    until the last call that reads it has ended, and after the end where it is an answer. It takes
+    `crossing_s` beside what a link takes where it goes to another device: changes of form, say."""
 
     name: str
     modes: tuple[Mode, ...]
@@ -92,6 +93,7 @@ class ScheduledCall:
     task: str = ""
     output_bytes: int = 0
     answer: bool = False
+    crossing_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

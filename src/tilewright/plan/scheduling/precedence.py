@@ -139,7 +139,7 @@ def alike(problem: SchedulingProblem, parts: Sequence[Sequence[int]]) -> list[li
 
 def _label(problem: SchedulingProblem, number: int) -> Hashable:
     call = problem.calls[number]
-    read_outside = problem.sent_bytes[number]
+    read_outside = problem.sent_bytes[number], call.crossing_s
     return call.task, call.modes, call.output_bytes, call.answer, read_outside
 
 

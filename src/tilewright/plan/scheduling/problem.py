@@ -86,9 +86,16 @@ class SchedulingProblem:
         any call reads of it."""
         return tuple(max((size for _, size in readers), default=0) for readers in self.after)
 
-    def transfer_s(self, origin: str, destination: str, size_bytes: int) -> float | None:
-        """Seconds from one device to another, 0 on the same; None where no link goes there."""
+    def transfers_s(self, number: int) -> list[float]:
+        """What a call's result takes over each of the links."""
+        extra_s, size = self.calls[number].crossing_s, self.sent_bytes[number]
+        return [link.transfer_s(size) + extra_s for link in self.links]
+
+    def transfer_s(self, number: int, origin: str, destination: str) -> float | None:
+        """Seconds that a call's result takes from one device to another, 0 on the same; None where
+        no link goes there."""
         if origin == destination:
             return 0.0
         link = self.link.get((origin, destination))
-        return None if link is None else link.transfer_s(size_bytes)
+        size = self.sent_bytes[number]
+        return None if link is None else link.transfer_s(size) + self.calls[number].crossing_s

@@ -149,8 +149,8 @@ def _alone(
 ) -> tuple[str, float]:
     """The device on which something meets others, and the seconds that it takes alone."""
     if isinstance(use, TransferSlot):
-        size = problem.sent_bytes[problem.numbers[use.call]]
-        return "", problem.link[use.origin, use.destination].transfer_s(size)
+        number = problem.numbers[use.call]
+        return "", problem.transfer_s(number, use.origin, use.destination) or 0.0
     mode = schedule.mode_of(problem, use.call)
     seconds = mode.latency_s if latency is None else latency(use.call, mode)
     require_seconds(problem.title, f"the latency of call {use.call!r}", seconds)

@@ -158,7 +158,7 @@ def _call_faults(call: ScheduledCall, cores: Mapping[str, int]) -> Iterator[str]
     owner = f"call {call.name!r}"
     if not call.modes:
         yield f"{owner} has no mode: no device can compute it"
-    yield from _numbers(owner, {"output_bytes": call.output_bytes})
+    yield from _numbers(owner, {"output_bytes": call.output_bytes, "crossing_s": call.crossing_s})
     for number, mode in enumerate(call.modes):
         if mode.device not in cores:
             known = close_matches(mode.device, cores)

@@ -164,7 +164,7 @@ class Timeline:
         for ready, before in sorted(missing):
             link = (self.device_of(before), device)
             size = self.problem.sent_bytes[before]
-            seconds = self.problem.transfer_s(*link, size)
+            seconds = self.problem.transfer_s(before, *link)
             if seconds is None:
                 return None
             copies += size

@@ -148,11 +148,17 @@ def test_what_belongs_together_is_found(problem: SchedulingProblem) -> None:
             assert before < number and (number, size) in problem.after[before]
             assert size <= problem.sent_bytes[before]
     assert sum(map(len, problem.before)) == sum(map(len, problem.after)) == len(problem.waits)
-    for link in problem.links:
-        seconds = problem.transfer_s(link.origin, link.destination, 1000)
-        assert seconds == pytest.approx(link.latency_s + 1000 / link.bytes_per_s)
-        assert problem.transfer_s(link.origin, link.origin, 1000) == 0.0
-    assert problem.transfer_s("device0", "nowhere", 1) is None
+    for number, call in enumerate(problem.calls):
+        size = problem.sent_bytes[number]
+        each = [
+            link.latency_s + size / link.bytes_per_s + call.crossing_s for link in problem.links
+        ]
+        assert problem.transfers_s(number) == pytest.approx(each)
+        for link, seconds in zip(problem.links, each, strict=True):
+            sent = problem.transfer_s(number, link.origin, link.destination)
+            assert sent == pytest.approx(seconds)
+            assert problem.transfer_s(number, link.origin, link.origin) == 0.0
+        assert problem.transfer_s(number, "device0", "nowhere") is None
 
 
 def test_a_title_for_messages() -> None:

@@ -177,10 +177,7 @@ class _Chain:
         the same device."""
         earlier = set(self.parts[link - 1])
         read = {b for n in self.parts[link] for b, _ in self.problem.before[n] if b in earlier}
-        times = [
-            self.problem.transfer_s(origin, destination, self.problem.sent_bytes[number])
-            for number in read
-        ]
+        times = [self.problem.transfer_s(number, origin, destination) for number in read]
         return sum(inf if seconds is None else seconds for seconds in times)
 
     def pipeline(self, lanes: Mapping[str, tuple[int, int]]) -> list[_Stage] | None:
@@ -266,8 +263,7 @@ class _Line:
 
     def _arrival_s(self, number: int, origin: str, destination: str) -> float:
         if (number, destination) not in self._sent:
-            size = self._problem.sent_bytes[number]
-            seconds = self._problem.transfer_s(origin, destination, size)
+            seconds = self._problem.transfer_s(number, origin, destination)
             if seconds is None:
                 raise NothingFound(f"no link goes from {origin!r} to {destination!r}")
             begin_s, self._now_s = self._now_s, self._now_s + seconds

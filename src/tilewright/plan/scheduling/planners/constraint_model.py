@@ -102,8 +102,8 @@ class ConstraintModel:
         """Whether all times are whole numbers of ticks."""
         problem = self.problem
         modes = [mode.latency_s for call in problem.calls for mode in call.modes]
-        sizes = problem.sent_bytes
-        transfers = [link.transfer_s(size) for link in problem.links for size in sizes]
+        sent = range(len(problem.calls))
+        transfers = [seconds for number in sent for seconds in problem.transfers_s(number)]
         return all(map(self.ticks.whole, [problem.handoff_s, *modes, *transfers]))
 
     def _add_call(self, modes: Sequence[Mode]) -> None:
@@ -192,7 +192,7 @@ class ConstraintModel:
 
     def _transfer(self, call: int, origin: str, destination: str) -> Sent | None:
         """The result of a call on its way to another device; None where no link goes there."""
-        seconds = self.problem.transfer_s(origin, destination, self.problem.sent_bytes[call])
+        seconds = self.problem.transfer_s(call, origin, destination)
         if seconds is None:
             return None
         key = (call, origin, destination)

@@ -101,7 +101,7 @@ def _schedule(
     for (number, origin, destination), sent in model.sent.items():
         readers = [device[reader] for reader, _ in problem.after[number]]
         if device[number] == origin and destination in readers:
-            seconds = problem.transfer_s(origin, destination, problem.sent_bytes[number])
+            seconds = problem.transfer_s(number, origin, destination)
             begin_s = solver.value(sent.begin) * model.ticks.unit_s
             transfers.append(
                 TransferSlot(

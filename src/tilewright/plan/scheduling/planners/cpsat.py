@@ -152,6 +152,6 @@ def _longest_s(problem: SchedulingProblem) -> float:
     """No schedule needs longer in which nothing could begin sooner: all calls in their slowest
     modes and all transfers, one after the other."""
     calls_s = sum(max(mode.latency_s for mode in call.modes) for call in problem.calls)
-    sizes = problem.sent_bytes
-    transfers_s = sum(link.transfer_s(size) for link in problem.links for size in sizes if size)
+    sent = (number for number, size in enumerate(problem.sent_bytes) if size)
+    transfers_s = sum(sum(problem.transfers_s(number)) for number in sent)
     return calls_s + transfers_s + len(problem.calls) * problem.handoff_s

@@ -63,15 +63,10 @@ def upward_ranks(problem: SchedulingProblem) -> list[float]:
     ranks = [0.0] * len(problem.calls)
     for number in reversed(range(len(problem.calls))):
         modes = [problem.calls[number].modes[place] for place in usable[number]]
-        sent = _mean_transfer(problem, problem.sent_bytes[number])
+        sent = sum(problem.transfers_s(number)) / len(problem.devices) ** 2
         after = max((sent + ranks[reader] for reader, _ in problem.after[number]), default=0.0)
         ranks[number] = fmean(mode.latency_s for mode in modes) + after
     return ranks
-
-
-def _mean_transfer(problem: SchedulingProblem, size: int) -> float:
-    """Over all pairs of devices, those of a device with itself, which take nothing, among them."""
-    return sum(link.transfer_s(size) for link in problem.links) / len(problem.devices) ** 2
 
 
 def _choices(problem: SchedulingProblem) -> Iterator[tuple[list[Sequence[int]], bool]]:

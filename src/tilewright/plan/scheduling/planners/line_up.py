@@ -100,7 +100,7 @@ class _Trial:
             return end, self._cores[before]
         if (before, device) not in self._sent:
             problem, link = self._queue.problem, (origin, device)
-            seconds = problem.transfer_s(origin, device, problem.sent_bytes[before])
+            seconds = problem.transfer_s(before, origin, device)
             if seconds is None:
                 return inf, ()
             self._links[link] = max(end, self._links[link]) + seconds

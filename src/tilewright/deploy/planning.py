@@ -1,0 +1,168 @@
+"""Planning what runs where: networks on devices, or a problem from a file; and its files.
+
+plan zoo:googlenet --devices llvm --devices 'cuda -model=H100' --out FOLDER
+  → schedule.json, trace.json, plan.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tilewright.core.codec import to_builtins
+from tilewright.core.errors import ModelError, close_matches
+from tilewright.core.events import EventSink, Stage
+from tilewright.core.output_files import write_text
+from tilewright.core.records import Placement
+from tilewright.core.schedules import ScheduleResult
+from tilewright.models import ModelOptions
+from tilewright.plan.network_scheduling import Wanted, scheduling_problem, titles
+from tilewright.plan.planning_data import PlanningRequest, planning_data
+from tilewright.plan.scheduling import problem_file
+from tilewright.plan.scheduling.answering import Answer, answer, answered
+from tilewright.plan.scheduling.bounds import bound
+from tilewright.plan.scheduling.parts import Mode, ScheduledCall
+from tilewright.plan.scheduling.plan_file import (
+    FILE,
+    Plan,
+    PlannedNetwork,
+    read_plan,
+    write_plan,
+)
+from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.simulator import simulate
+from tilewright.report.plan_page import render_plan
+from tilewright.report.traces import trace
+from tilewright.store.base import Store
+
+TRACE, PAGE = "trace.json", "plan.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """By which planner, for at most how long, for the worst case or the expected one, and where
+    the plan's files go, if anywhere."""
+
+    planner: str | None = None
+    limit_s: float = 10.0
+    robust: bool = False
+    out: Path | None = None
+
+
+def plan_problem(path: Path, request: PlanRequest) -> ScheduleResult:
+    """Plan the scheduling problem in a file. Raises as `schedule_with`, ModelError for a file that
+    is missing, broken, or holds what cannot be planned, OutputError where files of the plan cannot
+    be written."""
+    problem = problem_file.read_problem(path)
+    named = replace(problem, name=problem.name or path.stem)
+    return _planned(named, (), request)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Networks:
+    """Models that run at a time, each once, the devices by name, how times are predicted, and what
+    is wanted."""
+
+    models: Sequence[str]
+    placements: Mapping[str, Placement]
+    predicted: PlanningRequest
+    wanted: Wanted
+
+
+def plan_networks(
+    networks: Networks, request: PlanRequest, store: Store, events: EventSink
+) -> ScheduleResult:
+    """Plan networks on devices from what is predicted of them there. Raises as `planning_data`,
+    `scheduling_problem` and `schedule_with`."""
+    models, asked = networks.models, networks.predicted
+    data = [planning_data(model, networks.placements, asked, store, events) for model in models]
+    named = tuple(
+        PlannedNetwork(
+            name=title, model=model, options=_said(asked.options), settings=asked.settings
+        )
+        for title, model in zip(titles(data), models, strict=True)
+    )
+    events(Stage(name="plan", detail=" and ".join(models)))
+    return _planned(scheduling_problem(data, networks.wanted), named, request)
+
+
+def _said(options: ModelOptions) -> dict[str, Any]:
+    """The options that are not the usual ones."""
+    usual = ModelOptions()
+    given = {each.name: getattr(options, each.name) for each in fields(options)}
+    return to_builtins(
+        {name: value for name, value in given.items() if value != getattr(usual, name)}
+    )
+
+
+def _planned(
+    problem: SchedulingProblem, networks: tuple[PlannedNetwork, ...], request: PlanRequest
+) -> ScheduleResult:
+    found = answer(problem, request.planner, request.limit_s, robust=request.robust)
+    if request.out is not None:
+        plan = Plan(problem=problem, schedule=found.schedule, networks=networks)
+        write_plan(plan, request.out / FILE)
+        _write_pictures(request.out, found, {"plan": found.result})
+    return found.result
+
+
+def _write_pictures(folder: Path, found: Answer, traced: Mapping[str, ScheduleResult]) -> None:
+    page = render_plan(found.problem, found.schedule, found.result)
+    write_text(folder / TRACE, trace(traced))
+    write_text(folder / PAGE, page)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Otherwise:
+    """What becomes of a plan where calls take other times: those of `times_s` by call, the upper
+    ends of their intervals with `upper`, and on the devices in `slower` so many times as long."""
+
+    times_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    upper: bool = False
+    slower: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def problem(self, plan: Plan) -> SchedulingProblem:
+        """The plan's problem with these times. The other modes of a call in `times_s` are faster or
+        slower by as much as the one that it has."""
+        calls = (replace(c, modes=tuple(self._modes(plan, c))) for c in plan.problem.calls)
+        # equal tasks take unequal times now
+        return replace(plan.problem, calls=tuple(replace(call, task="") for call in calls))
+
+    def _modes(self, plan: Plan, call: ScheduledCall) -> Iterator[Mode]:
+        chosen = plan.schedule.mode_of(plan.problem, call.name)
+        given_s, ratio = self.times_s.get(call.name), 1.0
+        if given_s is not None and chosen.latency_s:
+            ratio = given_s / chosen.latency_s
+        for mode in call.modes:
+            usual_s = max(mode.high_s, mode.latency_s) if self.upper else mode.latency_s
+            seconds = usual_s if given_s is None else mode.latency_s * ratio
+            seconds *= self.slower.get(mode.device, 1.0)
+            yield replace(mode, latency_s=seconds, low_s=seconds, high_s=seconds)
+
+
+def simulate_plan(path: Path, otherwise: Otherwise, out: Path | None = None) -> ScheduleResult:
+    """What a plan takes with other times; its modes, cores and orders stay. With `out` a trace of
+    both and a page are written there.
+
+    Raises ModelError for what is no plan, or for times of calls or devices that it has not.
+    """
+    plan = read_plan(path)
+    problem = plan.problem
+    for kind, given, known in (
+        ("call", otherwise.times_s, problem.numbers),
+        ("device", otherwise.slower, problem.device),
+    ):
+        for name in given:
+            if name not in known:
+                raise ModelError(f"the plan has no {kind} {name!r}. {close_matches(name, known)}")
+
+    really = otherwise.problem(plan)
+    moved = simulate(really, plan.schedule)
+    least = min(bound(really), moved.objective)
+    found = answered(really, replace(moved, bound=least, solve_s=0.0))
+    if out is not None:
+        planned = answered(problem, plan.schedule).result
+        _write_pictures(out, found, {"plan": planned, "simulated": found.result})
+    return found.result

@@ -1,0 +1,104 @@
+"""Plans as JSON files: a problem, a schedule of it, and which networks the calls are of.
+
+    {"format": "tilewright plan 1", "problem": {…}, "networks": [{"name": "resnet18", …}],
+     "schedule": {"planner": "cpsat", "slots": [{"call": "conv1", "mode": 0, …}], …}}
+
+See docs/reference/scheduling-problem.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tilewright.core.errors import ModelError
+from tilewright.core.input_files import readable
+from tilewright.core.output_files import replacing
+from tilewright.plan.scheduling.faults import faults
+from tilewright.plan.scheduling.measures import judged
+from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.problem_file import format_problem, parse_problem
+from tilewright.plan.scheduling.schedule import Schedule
+
+FORMAT = "tilewright plan 1"
+FILE = "schedule.json"
+"""What a plan is called in the folder that `plan` writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedNetwork:
+    """A network of a plan: the name that its calls carry, the MODEL argument and its options by
+    name, and the settings that its kernels have."""
+
+    name: str
+    model: str
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    settings: str = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A schedule of a problem, and the networks, none where the problem was written by hand."""
+
+    problem: SchedulingProblem
+    schedule: Schedule
+    networks: tuple[PlannedNetwork, ...] = ()
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    format: str
+    problem: msgspec.Raw
+    schedule: Schedule
+    networks: tuple[PlannedNetwork, ...] = ()
+
+
+def write_plan(plan: Plan, path: Path) -> None:
+    """Save a plan; raises OutputError where the file cannot be written."""
+    file = _File(FORMAT, msgspec.Raw(format_problem(plan.problem)), plan.schedule, plan.networks)
+    with replacing(path) as temporary:
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(file)) + b"\n")
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file, or in the folder that `plan` wrote. Raises ModelError for one that is
+    missing or broken, or that breaks what its problem asks."""
+    named = path / FILE if path.is_dir() else path
+    with readable(named):
+        text = named.read_bytes()
+    try:
+        file = msgspec.json.decode(text, type=_File)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise _no_plan(named, str(error)) from error
+    if file.format != FORMAT:
+        raise _no_plan(named, f"its format is {file.format!r}; known is {FORMAT!r}")
+    problem = parse_problem(bytes(file.problem), str(named))
+    broken = next(faults(problem, file.schedule), None)
+    if broken is not None:
+        raise _no_plan(named, f"its schedule breaks the problem: {broken}")
+    networks = {call.network for call in problem.calls}
+    unknown = [each.name for each in file.networks if each.name not in networks]
+    if unknown:
+        raise _no_plan(named, f"no call is of its network {unknown[0]!r}")
+    return Plan(problem=problem, schedule=judged(problem, file.schedule), networks=file.networks)
+
+
+def read_times(path: Path) -> dict[str, float]:
+    """Seconds of calls by name, from a file {"conv1": 9e-05, …}; raises ModelError."""
+    with readable(path):
+        text = path.read_bytes()
+    try:
+        return msgspec.json.decode(text, type=dict[str, float])
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise ModelError(
+            f"{str(path)!r} has no times: {error}.", hint='Seconds by call: {"conv1": 9e-05}'
+        ) from error
+
+
+def _no_plan(path: Path, reason: str) -> ModelError:
+    return ModelError(
+        f"{str(path)!r} is no plan: {reason}.",
+        hint="`tilewright plan … --out FOLDER` writes plans.",
+    )

@@ -1,0 +1,66 @@
+"""Schedules as traces that Chrome's `about:tracing` and Perfetto show.
+
+    {"traceEvents": [{"ph": "X", "name": "conv1", "pid": 1, "tid": 0, "ts": 0.0, "dur": 90.0}, …]}
+
+A device is a process, each of its cores and each link from it a thread; times are microseconds
+(Trace Event Format, Google).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.core.schedules import ScheduleResult
+
+_MICROSECOND = 1e-6
+
+
+def trace(results: Mapping[str, ScheduleResult]) -> str:
+    """Schedules side by side, such as a plan and what became of it, by what they are called."""
+    events: list[dict[str, Any]] = []
+    for title, result in results.items():
+        _add(events, title, result)
+    return json.dumps({"displayTimeUnit": "ns", "traceEvents": events}, allow_nan=False)
+
+
+def _add(events: list[dict[str, Any]], title: str, result: ScheduleResult) -> None:
+    """The events of one schedule, its devices behind those that are there."""
+    first = 1 + max((event["pid"] for event in events), default=0)
+    process = {device.name: first + n for n, device in enumerate(result.devices)}
+    cores = {device.name: device.cores for device in result.devices}
+    events += [
+        _named("process_name", f"{title}: {name}", number, 0) for name, number in process.items()
+    ]
+    for slot in result.slots:
+        told = {"network": slot.network, "kernel": slot.kernel, "time is": slot.source}
+        events += [
+            _event(slot.call, process[slot.device], core, slot.begin_s, slot.end_s, told)
+            for core in slot.cores
+        ]
+    links = list(dict.fromkeys((way.origin, way.destination) for way in result.transfers))
+    thread = {link: cores[link[0]] + n for n, link in enumerate(links)}
+    for (origin, destination), number in thread.items():
+        events.append(_named("thread_name", f"to {destination}", process[origin], number))
+    for way in result.transfers:
+        number = thread[way.origin, way.destination]
+        events.append(_event(way.call, process[way.origin], number, way.begin_s, way.end_s, {}))
+
+
+def _named(what: str, name: str, process: int, thread: int) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _event(
+    call: str, process: int, thread: int, begin_s: float, end_s: float, told: Mapping[str, str]
+) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "name": call,
+        "pid": process,
+        "tid": thread,
+        "ts": begin_s / _MICROSECOND,
+        "dur": (end_s - begin_s) / _MICROSECOND,
+        "args": dict(told),
+    }

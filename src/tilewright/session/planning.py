@@ -1,0 +1,125 @@
+"""Verbs about what runs where: plan it, and see what would become of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict, Unpack
+
+from tilewright.core.arguments import (
+    Error,
+    Text,
+    count_of,
+    named_of,
+    one_of,
+    path_of,
+    path_or_none,
+    text_or_none,
+    texts_of,
+    truth_of,
+)
+from tilewright.core.errors import UsageError
+from tilewright.core.schedules import ScheduleResult
+from tilewright.deploy import planning
+from tilewright.models import ModelOptions
+from tilewright.models.given import Model, several_models
+from tilewright.plan.network_scheduling import Wanted
+from tilewright.plan.planning_data import PlanningRequest, in_single_precision, placements_of
+from tilewright.plan.scheduling.plan_file import read_times
+from tilewright.session.forecasts import Names
+from tilewright.session.opened import Opened
+from tilewright.store.known_candidates import allowed_error, checked_settings
+
+
+class PlanWishes(TypedDict, total=False):
+    """The arguments that `plan` takes beside what it plans.
+
+    `planner` is a name, and one that searches takes that many `seconds` at most; a `robust` one
+    counts with the upper ends of predicted intervals. `wanted` says what is to be least within
+    which limits. `options`, `settings` and `max_error` are those of `predict`. The plan is written
+    to the folder `out`, with a page and a trace. None is the default of each.
+    """
+
+    planner: str | None
+    seconds: int | None
+    robust: bool | None
+    wanted: Wanted | None
+    options: ModelOptions | None
+    settings: str | None
+    max_error: Error | None
+    out: Text | None
+
+
+class PlanVerbs(Opened):
+    """`plan`, `simulate`."""
+
+    def plan(
+        self,
+        what: Model | Sequence[Model],
+        devices: Names = (),
+        **wishes: Unpack[PlanWishes],
+    ) -> ScheduleResult:
+        """Plan when each call runs, where, on which cores. Measures nothing.
+
+            session.plan("zoo:googlenet", ["llvm", "cuda -model=H100"], out="plan").latency_s
+
+        `what` is one model or several, which run at a time, each once, or the file of a scheduling
+        problem (.json, without `devices`). `devices` are targets, by default the session's, which
+        need not be here. The wishes are `planner` and its `seconds`, `robust`, `wanted`, `options`,
+        `settings`, `max_error` and `out`, see `PlanWishes`.
+
+        Raises `ModelError` for a file that is no problem or limits that no schedule can keep,
+        `NegativeVerdict` where the planner found none that keeps them.
+        """
+        said = {name: wish for name, wish in wishes.items() if wish is not None}
+        request = planning.PlanRequest(
+            planner=text_or_none(said.get("planner"), "planner"),
+            limit_s=count_of(said.get("seconds", 10), "seconds", 1),
+            robust=truth_of(said.get("robust", False), "robust"),
+            out=path_or_none(said.get("out"), "out"),
+        )
+        models, names = several_models(what), texts_of(devices, "devices")
+        if not names and len(models) == 1 and str(models[0]).endswith(".json"):
+            if wishes.get("wanted") not in (None, Wanted()):
+                raise UsageError(
+                    "objective, limits and terms of a problem are in its file",
+                    hint="Change the file, or leave the flags out.",
+                )
+            return planning.plan_problem(path_of(models[0], "what"), request)
+        options = in_single_precision(self._said(wishes.get("options")))
+        networks = planning.Networks(
+            models=tuple(self._given(model, options).argument for model in models),
+            placements=placements_of(names or (self._target,), self._tracker, self._threads),
+            predicted=PlanningRequest(
+                options=options,
+                settings=checked_settings(wishes.get("settings") or "default"),
+                max_error=allowed_error(wishes.get("max_error")),
+                fewer_cores=True,
+            ),
+            wanted=one_of(said.get("wanted", Wanted()), "wanted", Wanted, "a Wanted(…)"),
+        )
+        return planning.plan_networks(networks, request, self.records, self.events)
+
+    def simulate(
+        self,
+        plan: Text,
+        *,
+        times_s: Mapping[str, float] | Text | None = None,
+        upper: bool = False,
+        slower: Mapping[str, float] | None = None,
+        out: Text | None = None,
+    ) -> ScheduleResult:
+        """Carry a plan out in thought, with other times than it was made for.
+
+        `plan` is a file or folder that `plan` wrote. Calls take `times_s` seconds by their names,
+        which may be a file {"conv1": 9e-05, …}, with `upper` the upper ends of their intervals, and
+        on the devices that `slower` names so many times as long. A page and a trace of both are
+        written to the folder `out`.
+        """
+        file = times_s is not None and not isinstance(times_s, Mapping)
+        given = read_times(path_of(times_s, "times_s")) if file else times_s
+        otherwise = planning.Otherwise(
+            times_s=named_of(given or {}, "times_s"),
+            upper=truth_of(upper, "upper"),
+            slower=named_of(slower or {}, "slower"),
+        )
+        return planning.simulate_plan(path_of(plan, "plan"), otherwise, path_or_none(out, "out"))

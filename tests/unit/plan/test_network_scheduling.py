@@ -1,0 +1,155 @@
+"""Scheduling problems from networks and devices."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tilewright
+from tilewright.cli.main import main
+from tilewright.core.errors import UsageError
+from tilewright.core.planning import PlanningData
+from tilewright.models import ModelOptions
+from tilewright.plan.network_scheduling import DeviceTerms, Wanted, scheduling_problem
+from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
+from tilewright.plan.scheduling.parts import Limits
+from tilewright.plan.scheduling.planning import schedule_with
+from tilewright.plan.scheduling.problem import SchedulingProblem
+
+Command = Callable[..., tuple[int, str, str]]
+MEMORY = ("--db", "memory:")
+H100, SMALL = "cuda -model=H100", "zoo:squeezenet1_1"
+
+
+@cache
+def data(*devices: str, threads: int = 2) -> PlanningData:
+    request = PlanningRequest(ModelOptions(), "default", 1e-2, fewer_cores=True)
+    with tilewright.open(db="memory:") as session:
+        places = placements_of(devices, None, threads)
+        return planning_data(SMALL, places, request, session.records, lambda _: None)
+
+
+def problem(*devices: str, wanted: Wanted | None = None) -> SchedulingProblem:
+    return scheduling_problem([data(*devices)], wanted or Wanted())
+
+
+def test_a_cpu_alone() -> None:
+    found = problem("llvm")
+    (device,) = found.devices
+    assert (device.cores, device.kind, found.links) == (2, "cpu", ())
+    for call in found.calls:
+        assert [(mode.device, mode.cores) for mode in call.modes] == [("llvm", 1), ("llvm", 2)]
+        assert all(0 < m.low_s <= m.latency_s <= m.high_s for m in call.modes)
+    assert found.calls[-1].answer and not any(call.answer for call in found.calls[:-1])
+    called = {call.name for call in data("llvm").calls}
+    assert "features.3.concat" in called and "features.3.concat" not in found.numbers
+
+
+def test_what_reads_a_joined_result_waits_for_all_of_it() -> None:
+    found = problem("llvm")
+    reader = found.numbers["features.4.squeeze"]
+    before = {found.calls[b].name: size for b, size in found.before[reader]}
+    assert before == {
+        name: 4 * 64 * 55 * 55 for name in ("features.3.expand1x1", "features.3.expand3x3")
+    }
+
+
+@pytest.mark.parametrize("device", ["llvm", H100])
+def test_one_after_the_other_takes_what_predict_says(device: str) -> None:
+    planned = schedule_with("sequential", problem(device)).latency_s
+    (told,) = data(device).devices
+    assert told.network is not None
+    assert planned == pytest.approx(told.network.latency_s, rel=0.1)
+
+
+def test_beside_a_gpu_the_cpu_has_inputs_and_wants_outputs() -> None:
+    found = problem("llvm", H100)
+    first, last = found.calls[0], found.calls[-1]
+    assert (first.name, last.name) == ("input input", "outputs")
+    assert [mode.device for mode in first.modes] == [mode.device for mode in last.modes] == ["llvm"]
+    assert first.output_bytes == 4 * 3 * 224 * 224 and last.answer
+    schedule = schedule_with("heft", found)
+    ways = {(way.origin, way.destination) for way in schedule.transfers}
+    assert ways == {("llvm", H100), (H100, "llvm")}
+
+
+def test_blocked_results_cost_more_on_their_way() -> None:
+    crossing = {call.name: call.crossing_s for call in problem("llvm", H100).calls}
+    assert crossing["features.0"] > 1e-6 and crossing["input input"] == 0.0
+    assert all(call.crossing_s == 0.0 for call in problem("llvm").calls)
+
+
+def test_two_networks_share_the_devices() -> None:
+    one, both = data("llvm"), scheduling_problem([data("llvm"), data("llvm")], Wanted())
+    assert both.name == "squeezenet1_1 and squeezenet1_1 2"
+    assert len(both.calls) == 2 * len(problem("llvm").calls)
+    assert {call.name.partition("/")[0] for call in both.calls} == {
+        "squeezenet1_1",
+        "squeezenet1_1 2",
+    }
+    single = schedule_with("heft", scheduling_problem([one], Wanted())).latency_s
+    assert schedule_with("heft", both).latency_s < 2.01 * single
+
+
+def test_terms_and_limits() -> None:
+    terms = {H100: DeviceTerms(idle_w=60.0, price_per_hour=2.0, memory_bytes=10**9, power_w=500.0)}
+    found = problem(H100, wanted=Wanted(objective="price", deadline_s=1.0, terms=terms))
+    (device,) = found.devices
+    assert (device.cores, device.kind, device.idle_w, device.power_w) == (1, "cuda", 60.0, 500.0)
+    assert (device.memory_bytes, device.price_per_hour) == (10**9, 2.0)
+    assert found.limits == Limits(deadlines_s={"": 1.0}) and found.objective == "price"
+    with pytest.raises(UsageError, match="no device is called 'cuda'"):
+        problem(H100, wanted=Wanted(terms={"cuda": DeviceTerms()}))
+    with pytest.raises(UsageError, match="no objective is called 'speed'"):
+        Wanted(objective="speed")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Run one command line in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(words)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_planned_kept_and_simulated(command: Command, tmp_path: Path) -> None:
+    asked = (SMALL, "--devices", "llvm", "--devices", H100, "--price", f"{H100}=2.5")
+    code, out, err = command("plan", *asked, "--planner", "heft", "--out", "plan", *MEMORY)
+    assert code == 0, err
+    assert "Transfers" in out and "nobody knows the idle_w" in out
+    folder = tmp_path / "plan"
+    names = {"plan.json", "schedule.json", "trace.json", "plan.html"}
+    assert {path.name for path in folder.iterdir()} == names
+    (network,) = json.loads((folder / "schedule.json").read_text())["networks"]
+    assert (network["model"], network["name"]) == (SMALL, "squeezenet1_1")
+    code, out, err = command("simulate", "plan", "--slower", f"{H100}=2", "--format", "json")
+    assert code == 0, err
+    slower = json.loads(out)["data"]["latency_s"]
+    planned = json.loads((folder / "plan.json").read_text())["data"]["latency_s"]
+    assert planned < slower < 2.01 * planned
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--deadline", "soon"), "--deadline 'soon' is no time"),
+        (("--price", "llvm"), "--price 'llvm' is no DEVICE=NUMBER"),
+        (("--price", "llvm=1", "--price", "llvm=2"), "--price names 'llvm' twice"),
+        (("--max-memory", "llvm=much"), "--max-memory 'llvm=much' is no DEVICE=NUMBER"),
+        (("--devices", "llvm", "--devices", "llvm"), "'llvm' is named twice"),
+    ],
+)
+def test_flags_that_say_nothing(command: Command, flags: Any, said: str) -> None:
+    code, _, err = command("plan", SMALL, *flags, *MEMORY)
+    assert code == 2 and said in err
