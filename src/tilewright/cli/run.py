@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import TargetOrArtifactFlags, ThreadedFlags
+from tilewright.cli.flags import TargetFlag, TargetOrArtifactFlags, ThreadedFlags
 from tilewright.cli.output import Answer
 from tilewright.cli.work import working
 from tilewright.core import errors, input_files
 from tilewright.core.output_files import replacing
+from tilewright.core.schedules import PLAN_FILE, RunMode
 from tilewright.report import shown
 from tilewright.report.tables import Column, Table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+Given: TypeAlias = "Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]]"
+"""Arrays by name, or in the order of the inputs."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-][^A-Za-z0-9._-]*|[^A-Za-z0-9._-]+")
 _LONGEST = 100
@@ -35,7 +39,7 @@ _COLUMNS = (
 
 
 def run(
-    artifact: Annotated[Path, Parameter(help="The folder that optimize wrote.")],
+    artifact: Annotated[Path, Parameter(help="The folder that optimize or plan wrote.")],
     /,
     *,
     input: Annotated[
@@ -48,44 +52,93 @@ def run(
             show_default=False,
         ),
     ] = (),
+    mode: Annotated[
+        RunMode | None,
+        Parameter(
+            help="Of a plan: sequential, parallel as it says, or auto, the faster of both "
+            "[default: auto].",
+            show_default=False,
+        ),
+    ] = None,
     target_flag: TargetOrArtifactFlags = TargetOrArtifactFlags(),
     flags: ThreadedFlags = ThreadedFlags(),
 ) -> None:
     """Run a compiled network on arrays from files and keep its outputs as .npy files.
 
     The outputs go to --out, by default ./tilewright-out/NAME/outputs. An artifact made for rpc:KEY
-    runs on such a board with the same --target and --tracker.
+    runs on such a board with the same --target and --tracker. A plan of one network on this CPU is
+    compiled first.
     """
     if not input:
         raise errors.UsageError(
             "run needs the model's inputs.", hint="--input x.npy or --input NAME=x.npy"
         )
-    arrays = _by_name(read_inputs(input), artifact, verify=target_flag.verify)
+    given = read_inputs(input)
+    if is_plan(artifact):
+        _run_plan(artifact, given, mode or "auto", target_flag, flags)
+        return
+    if mode is not None:
+        raise errors.UsageError(
+            "--mode is for plans; an artifact runs as it was compiled.",
+            hint="tilewright plan MODEL --out FOLDER",
+        )
+    arrays = _by_name(given, lambda: input_names_of(artifact, verify=target_flag.verify))
     with working(flags, target_flag) as work:
         work.session.verify = target_flag.verify
         outputs = work.session.run(artifact, arrays)
-        name = artifact.resolve().name or "artifact"
-        records = _write(outputs, flags.out or Path("tilewright-out") / name / "outputs")
-        work.answer = Answer(
-            command="run",
-            data={"artifact": str(artifact), "outputs": records},
-            rows=Table(columns=_COLUMNS, records=tuple(records), title="Outputs"),
-            saved=False,
-        )
+        work.answer = _answer(artifact, outputs, flags, {})
 
 
-def _by_name(
-    arrays: Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]],
-    artifact: Path,
-    *,
-    verify: bool,
-) -> Mapping[str, NDArray[Any]]:
-    """Arrays without names take those of the artifact's inputs, in order."""
-    if isinstance(arrays, Mapping):
-        return arrays
+def _run_plan(
+    plan: Path, given: Given, mode: RunMode, target: TargetFlag, flags: ThreadedFlags
+) -> None:
+    """Run a network as its plan says; what both ways took is told with the outputs."""
+    if target.target != TargetFlag().target:
+        raise errors.UsageError("a plan has devices of its own", hint="Leave --target out.")
+    with working(flags, target) as work:
+        network = work.session.open_plan(plan, mode=mode)
+        outputs = network.run(_by_name(given, lambda: list(network.inputs)))
+        told = {"mode": network.mode, "times_s": network.times_s}
+        times = ", ".join(f"{n} {shown.seconds(s)}" for n, s in network.times_s.items())
+        remark = f"It ran in the mode {network.mode}. {times and f'In turn: {times}.'}".strip()
+        work.answer = _answer(plan, outputs, flags, told, (remark,))
+
+
+def _answer(
+    place: Path,
+    outputs: Mapping[str, NDArray[Any]],
+    flags: ThreadedFlags,
+    told: Mapping[str, object],
+    remarks: Sequence[str] = (),
+) -> Answer:
+    name = place.resolve().name or "artifact"
+    records = _write(outputs, flags.out or Path("tilewright-out") / name / "outputs")
+    return Answer(
+        command="run",
+        data={"artifact": str(place), "outputs": records, **told},
+        rows=Table(columns=_COLUMNS, records=tuple(records), title="Outputs"),
+        remarks=remarks,
+        saved=False,
+    )
+
+
+def input_names_of(artifact: Path, *, verify: bool) -> list[str]:
+    """The inputs of an artifact, in order."""
     from tilewright.deploy.opening import input_names
 
-    names = input_names(artifact, verify=verify)
+    return input_names(artifact, verify=verify)
+
+
+def is_plan(place: Path) -> bool:
+    """Whether a place is what `plan` wrote: its folder, or a file."""
+    return place.suffix == ".json" or (place / PLAN_FILE).is_file()
+
+
+def _by_name(arrays: Given, inputs: Callable[[], Sequence[str]]) -> Mapping[str, NDArray[Any]]:
+    """Arrays without names take those of the inputs, in order."""
+    if isinstance(arrays, Mapping):
+        return arrays
+    names = inputs()
     if len(names) != len(arrays):
         raise errors.UsageError(
             f"The network has {len(names)} inputs, {len(arrays)} were given.",
@@ -103,7 +156,7 @@ def _write(outputs: Mapping[str, NDArray[Any]], folder: Path) -> Sequence[dict[s
     return records
 
 
-def read_inputs(texts: Sequence[str]) -> Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]]:
+def read_inputs(texts: Sequence[str]) -> Given:
     """The arrays of `--input`: by name when all have one, in order when none has.
 
     Raises UsageError for a mixture or a name given twice, ModelError for an unreadable file.

@@ -7,9 +7,16 @@ Numbers are seconds, joules, bytes, watts. What nobody knows is None.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from tilewright.core.display import Displayed
 from tilewright.core.predictions import Source
+
+PLAN_FILE = "schedule.json"
+"""What a plan is called in the folder that `plan` writes."""
+
+RunMode = Literal["auto", "sequential", "parallel"]
+"""One call after the other on all cores, as a plan says, or the faster of both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from tilewright.core.errors import ModelError, close_matches
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.output_files import write_text
 from tilewright.core.records import Placement
-from tilewright.core.schedules import ScheduleResult
+from tilewright.core.schedules import PLAN_FILE, ScheduleResult
 from tilewright.models import ModelOptions
 from tilewright.plan.network_scheduling import Wanted, scheduling_problem, titles
 from tilewright.plan.planning_data import PlanningRequest, planning_data
@@ -25,7 +25,6 @@ from tilewright.plan.scheduling.answering import Answer, answer, answered
 from tilewright.plan.scheduling.bounds import bound
 from tilewright.plan.scheduling.parts import Mode, ScheduledCall
 from tilewright.plan.scheduling.plan_file import (
-    FILE,
     Plan,
     PlannedNetwork,
     read_plan,
@@ -103,7 +102,7 @@ def _planned(
     found = answer(problem, request.planner, request.limit_s, robust=request.robust)
     if request.out is not None:
         plan = Plan(problem=problem, schedule=found.schedule, networks=networks)
-        write_plan(plan, request.out / FILE)
+        write_plan(plan, request.out / PLAN_FILE)
         _write_pictures(request.out, found, {"plan": found.result})
     return found.result
 

@@ -8,8 +8,9 @@ each. A stage begins when the one before has ended: that is what the calls wait 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
 
 from tilewright.core.errors import InternalError
 from tilewright.core.records import Candidate
@@ -19,6 +20,7 @@ from tilewright.graph.plan import MAIN, Lane, NetworkPlan, PlannedCall
 from tilewright.kernels.base import OtherBuilder
 from tilewright.kernels.plans import with_each
 from tilewright.kernels.registry import implementation
+from tilewright.plan.scheduling.schedule import Slot
 
 Stage = str | Sequence[Sequence[str]]
 """The name of a call, or those of each lane's calls."""
@@ -63,6 +65,75 @@ def in_stages(
                 placed.append(replace(calls[name], lane=lane, after=after))
             last[lane] = names[-1]
     return replace(chosen, calls=tuple(placed), lanes={MAIN: main, **beside})
+
+
+def stages_of(plan: NetworkPlan, slots: Iterable[Slot]) -> list[Stage]:
+    """The stages in which a plan's calls run as nearly as can be as a schedule says: a call on one
+    core is beside others, one on several has all cores. Calls that the schedule leaves out, such as
+    changes of form, run on all cores before the first one that reads what they write."""
+    making = _Stages(waits=producers(plan), calls={call.name: call for call in plan.calls})
+    for slot in sorted(slots, key=lambda slot: (slot.begin_s, slot.end_s)):
+        making.place(slot.call, slot)
+    for call in plan.calls:
+        making.place(call.name, None)
+    making.close()
+    return making.found
+
+
+def producers(plan: NetworkPlan) -> dict[str, set[str]]:
+    """The calls that wrote before what each call reads."""
+    found: dict[str, set[str]] = {}
+    wrote: dict[str, list[PlannedCall]] = {}
+    for call in plan.calls:
+        read = [plan.tensors[t] for n, t in enumerate(call.inputs) if n not in call.constants]
+        found[call.name] = {
+            other.name
+            for tensor in read
+            for other in wrote.get(tensor.root, ())
+            if tensor.overlaps(plan.tensors[other.output])
+        }
+        wrote.setdefault(plan.tensors[call.output].root, []).append(call)
+    return found
+
+
+@dataclass(slots=True, kw_only=True)
+class _Stages:
+    """Stages that are made call by call; `open` are the calls of the last one with their slots, by
+    rising begin."""
+
+    waits: Mapping[str, set[str]]
+    calls: Mapping[str, PlannedCall]
+    found: list[Stage] = field(default_factory=list[Stage])
+    open: dict[str, Slot] = field(default_factory=dict[str, Slot])
+    placed: set[str] = field(default_factory=set[str])
+
+    def place(self, name: str, slot: Slot | None) -> None:
+        """Put a call behind what it waits for, beside others where its slot has one core."""
+        if name not in self.calls or name in self.placed:
+            return
+        for before in sorted(self.waits[name] - self.placed):
+            self.place(before, None)
+        self.placed.add(name)
+        if slot is None or len(slot.cores) > 1 or not may_run_beside(self.calls[name]):
+            self.close()
+            self.found.append(name)
+            return
+        awaited = [self.open[n] for n in self.waits[name] if n in self.open]
+        ends = [each.end_s for each in awaited if each.cores != slot.cores]
+        if ends:
+            self.close(max(ends))
+        self.open[name] = slot
+
+    def close(self, until_s: float = inf) -> None:
+        """End the last stage, with what begins before `until_s`; what is beside nothing runs on
+        all cores."""
+        lanes: dict[int, list[str]] = {}
+        for name in [name for name, slot in self.open.items() if slot.begin_s < until_s]:
+            lanes.setdefault(self.open.pop(name).cores[0], []).append(name)
+        if len(lanes) > 1:
+            self.found.append([lanes[core] for core in sorted(lanes)])
+        else:
+            self.found.extend(name for names in lanes.values() for name in names)
 
 
 def _named(stage: Sequence[Sequence[str]]) -> dict[str, list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict, Unpack
+from typing import TypedDict, Unpack, get_args
 
 from tilewright.core.arguments import (
     Error,
@@ -18,13 +18,14 @@ from tilewright.core.arguments import (
     truth_of,
 )
 from tilewright.core.errors import UsageError
-from tilewright.core.schedules import ScheduleResult
+from tilewright.core.schedules import RunMode, ScheduleResult
 from tilewright.deploy import planning
+from tilewright.deploy.planned_network import PlannedNetwork, planned_network
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.plan.network_scheduling import Wanted
 from tilewright.plan.planning_data import PlanningRequest, in_single_precision, placements_of
-from tilewright.plan.scheduling.plan_file import read_times
+from tilewright.plan.scheduling.plan_file import read_plan, read_times
 from tilewright.session.forecasts import Names
 from tilewright.session.opened import Opened
 from tilewright.store.known_candidates import allowed_error, checked_settings
@@ -50,7 +51,7 @@ class PlanWishes(TypedDict, total=False):
 
 
 class PlanVerbs(Opened):
-    """`plan`, `simulate`."""
+    """`plan`, `simulate`, `run` of a plan."""
 
     def plan(
         self,
@@ -98,6 +99,22 @@ class PlanVerbs(Opened):
             wanted=one_of(said.get("wanted", Wanted()), "wanted", Wanted, "a Wanted(…)"),
         )
         return planning.plan_networks(networks, request, self.records, self.events)
+
+    def open_plan(self, plan: Text, *, mode: RunMode = "auto") -> PlannedNetwork:
+        """Compile the network of a plan in this process, to be called right away.
+
+            outputs = session.open_plan("plan").run({"input": array})
+
+        `plan` is a file or folder that `plan` wrote, of one network on this CPU. In the `mode`
+        "parallel" calls run beside each other as it says, in "sequential" one after the other on
+        all cores; "auto" times both in turn and keeps the faster one. Raises `ModelError` for what
+        is no such plan, `TargetError` for one of other devices.
+        """
+        if mode not in get_args(RunMode):
+            raise UsageError(
+                f"no mode is called {mode!r}.", hint=f"Known: {', '.join(get_args(RunMode))}."
+            )
+        return planned_network(read_plan(path_of(plan, "plan")), self.records, mode=mode)
 
     def simulate(
         self,

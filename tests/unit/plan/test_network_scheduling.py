@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tilewright
 from tilewright.cli.main import main
 from tilewright.core.errors import UsageError
 from tilewright.core.planning import PlanningData
+from tilewright.graph.plan import NetworkPlan
+from tilewright.hardware.device import local_placement
 from tilewright.models import ModelOptions
+from tilewright.plan.lanes import in_stages, stages_of
 from tilewright.plan.network_scheduling import DeviceTerms, Wanted, scheduling_problem
 from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
-from tilewright.plan.scheduling.parts import Limits
+from tilewright.plan.preparation import prepare
+from tilewright.plan.scheduling.parts import Limits, ScheduledCall
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 
 Command = Callable[..., tuple[int, str, str]]
 MEMORY = ("--db", "memory:")
 H100, SMALL = "cuda -model=H100", "zoo:squeezenet1_1"
+
+
+@cache
+def network() -> NetworkPlan:
+    return prepare(SMALL, ModelOptions(), local_placement()).plan
 
 
 @cache
@@ -107,6 +120,36 @@ def test_terms_and_limits() -> None:
         problem(H100, wanted=Wanted(terms={"cuda": DeviceTerms()}))
     with pytest.raises(UsageError, match="no objective is called 'speed'"):
         Wanted(objective="speed")  # type: ignore[arg-type]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(("heft", "threads", "nash")))
+def test_any_schedule_on_two_cores_becomes_stages(seed: int, planner: str) -> None:
+    random = Random(seed)
+    usual, two = network(), problem("llvm")
+
+    def drawn(call: ScheduledCall) -> ScheduledCall:
+        alone = random.randint(1, 50) * 1e-6
+        times = (alone, alone * random.choice((0.5, 0.7, 1.0)))
+        modes = zip(call.modes, times, strict=True)
+        drawn = (replace(m, latency_s=s, low_s=s, high_s=s) for m, s in modes)
+        return replace(call, task="", modes=tuple(drawn))
+
+    times = replace(two, calls=tuple(map(drawn, two.calls)))
+    schedule = schedule_with(planner, times, 1.0)
+    stages = stages_of(usual, schedule.slots)
+    lanes = [[[stage]] if isinstance(stage, str) else stage for stage in stages]
+    assert sorted(n for stage in lanes for lane in stage for n in lane) == sorted(
+        call.name for call in usual.calls
+    )
+    same = {call.name: call.candidate for call in usual.calls}
+    staged = in_stages(usual, stages, same)  # raises for what waits for nothing
+    assert [call.name for call in staged.calls] == [n for s in lanes for lane in s for n in lane]
+    cores = {slot.call: slot.cores for slot in schedule.slots}
+    for stage in lanes:
+        if len(stage) > 1:
+            assert all(len(cores[name]) == 1 for lane in stage for name in lane)
+            assert all(len({cores[name] for name in lane}) == 1 for lane in stage)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import msgspec
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import readable
 from tilewright.core.output_files import replacing
+from tilewright.core.schedules import PLAN_FILE
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import judged
 from tilewright.plan.scheduling.problem import SchedulingProblem
@@ -24,8 +25,6 @@ from tilewright.plan.scheduling.problem_file import format_problem, parse_proble
 from tilewright.plan.scheduling.schedule import Schedule
 
 FORMAT = "tilewright plan 1"
-FILE = "schedule.json"
-"""What a plan is called in the folder that `plan` writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +64,7 @@ def write_plan(plan: Plan, path: Path) -> None:
 def read_plan(path: Path) -> Plan:
     """The plan in a file, or in the folder that `plan` wrote. Raises ModelError for one that is
     missing or broken, or that breaks what its problem asks."""
-    named = path / FILE if path.is_dir() else path
+    named = path / PLAN_FILE if path.is_dir() else path
     with readable(named):
         text = named.read_bytes()
     try:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from helpers.scheduling import MICRO, on_cores, plain_problem, random_problem
 from tilewright.core.errors import ModelError
+from tilewright.core.schedules import PLAN_FILE
 from tilewright.deploy.planning import Otherwise, PlanRequest, plan_problem, simulate_plan
 from tilewright.plan.scheduling.plan_file import (
-    FILE,
     Plan,
     PlannedNetwork,
     read_plan,
@@ -67,7 +67,7 @@ def written(tmp_path: Path) -> Path:
     ],
 )
 def test_what_is_no_plan_is_refused(written: Path, change: object, said: str) -> None:
-    path = written / FILE
+    path = written / PLAN_FILE
     path.write_text(json.dumps(change(json.loads(path.read_text()))))  # type: ignore[operator]
     with pytest.raises(ModelError, match="is no plan") as refused:
         read_plan(written)
@@ -75,7 +75,7 @@ def test_what_is_no_plan_is_refused(written: Path, change: object, said: str) ->
 
 
 def test_a_broken_or_missing_file(written: Path, tmp_path: Path) -> None:
-    path = written / FILE
+    path = written / PLAN_FILE
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ModelError, match="is no plan"):
         read_plan(written)

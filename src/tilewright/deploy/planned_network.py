@@ -1,0 +1,162 @@
+"""Networks that run in this process as a plan says: calls in lanes of one core beside each other.
+
+    network = planned_network(read_plan(folder))
+    outputs = network.run({"input": array});  network.mode, network.times_s
+
+A plan is a promise made of predicted times. So both are compiled, the plan and one call after the
+other, they are timed in turn, and the faster one stays (`mode` "auto").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING
+
+from tilewright.core.errors import InternalError, ModelError, TargetError, UsageError
+from tilewright.core.records import Placement
+from tilewright.core.schedules import RunMode
+from tilewright.deploy.engines import on_cpu
+from tilewright.deploy.network_calls import CallableNetwork
+from tilewright.deploy.publishing import input_ports, output_ports
+from tilewright.graph.inputs import random_inputs
+from tilewright.graph.plan import NetworkPlan
+from tilewright.hardware.device import local_placement
+from tilewright.models import ModelOptions
+from tilewright.models.loaded import PreparedNetwork
+from tilewright.plan.lanes import in_stages, stages_of
+from tilewright.plan.preparation import prepare
+from tilewright.plan.scheduling.plan_file import Plan
+from tilewright.plan.scheduling.plan_file import PlannedNetwork as Named
+from tilewright.report import islands
+from tilewright.store.base import Store
+from tilewright.store.known_candidates import best_known, checked_settings, choose_plan, defaults
+
+if TYPE_CHECKING:
+    from tilewright.compiler.execute import LoadedNetwork
+
+_ROUNDS, _ROUND_S = 7, 0.05
+
+
+class PlannedNetwork(CallableNetwork):
+    """A network in this process that runs as a plan says, or one call after the other.
+
+    Called as `CompiledNetwork`. `mode` is what it does, "sequential" or "parallel"; `times_s` are
+    the medians of both in turn, where both were timed.
+    """
+
+    def __init__(
+        self, network: PreparedNetwork, placement: Placement, plans: Mapping[str, NetworkPlan]
+    ) -> None:
+        self.islands = islands.of_plan(network.plan)
+        self.mode, self.times_s = "", dict[str, float]()
+        self._made_from = network.model.name
+        ports = input_ports(network), output_ports(network)
+        opening = partial(self._open, network, placement, plans)
+        super().__init__(ports, on_cpu(placement), opening)
+
+    def _open(
+        self, network: PreparedNetwork, placement: Placement, plans: Mapping[str, NetworkPlan]
+    ) -> LoadedNetwork:
+        """Compile all plans, and keep the one that is fastest in turn."""
+        from tilewright.compiler.execute import LoadedNetwork
+
+        constants = network.fused.graph.constants
+        loaded = {
+            name: LoadedNetwork.compiled(plan, placement.target, constants)
+            for name, plan in plans.items()
+        }
+        if len(loaded) > 1:
+            drawn = random_inputs(network.model.graph, 0)
+            inputs = [drawn[name] for name in network.graph.inputs]
+            repeats = {
+                name: 1 + int(_ROUND_S / max(each.time(inputs, 2, 1)))
+                for name, each in loaded.items()
+            }
+            samples: dict[str, list[float]] = {name: [] for name in loaded}
+            for _ in range(_ROUNDS):
+                for name, each in loaded.items():
+                    samples[name].append(median(each.time(inputs, repeats[name], 1)))
+            self.times_s = {name: median(times) for name, times in samples.items()}
+        self.mode = min(loaded, key=lambda name: self.times_s.get(name, 0.0))
+        return loaded[self.mode]
+
+    def _title(self) -> str:
+        return self._made_from
+
+    def _broken(self, reason: str) -> InternalError:
+        return InternalError(f"the planned network does not run: {reason}")
+
+
+def planned_network(
+    plan: Plan, store: Store, *, mode: RunMode = "auto", max_error: float | None = None
+) -> PlannedNetwork:
+    """Compile the network of a plan for this CPU, with the settings that it was planned with.
+
+    Raises TargetError for a plan of other devices, or of more cores than there are here, ModelError
+    for one that has no network or several, or of a network that has changed.
+    """
+    cores = _require_here(plan)
+    (named,) = plan.networks
+    settings = checked_settings(named.settings)
+    placement, alone = local_placement(cores), local_placement(1)
+    network = prepare(named.model, _options(named), placement)
+    usual = choose_plan(network, store, placement, settings, max_error)
+    unknown = [call.name for call in plan.problem.calls if call.task and not _has(usual, call.name)]
+    if unknown:
+        raise ModelError(
+            f"the plan is of another network: {named.model} has no call {unknown[0]!r}",
+            hint="Plan it again.",
+        )
+    if mode == "sequential":
+        return PlannedNetwork(network, placement, {"sequential": usual})
+    choose = defaults if settings == "default" else partial(best_known, store=store)
+    few = choose(usual.tasks, placement=alone, max_error=max_error)
+    stages = stages_of(usual, plan.schedule.slots)
+    beside = {n for stage in stages if not isinstance(stage, str) for lane in stage for n in lane}
+    on_one = {call.name: few[call.task] for call in usual.calls if call.name in beside}
+    plans = {"sequential": usual, "parallel": in_stages(usual, stages, on_one)}
+    if not beside or mode == "parallel":
+        del plans["sequential" if beside else "parallel"]
+    return PlannedNetwork(network, placement, plans)
+
+
+def _options(named: Named) -> ModelOptions:
+    """The options of a plan's network. Raises ModelError for what are none."""
+    try:
+        return ModelOptions(**named.options)
+    except (TypeError, UsageError) as error:
+        raise ModelError(f"the plan has no options of a model: {error}") from error
+
+
+def _has(plan: NetworkPlan, name: str) -> bool:
+    return any(call.name == name for call in plan.calls)
+
+
+def _require_here(plan: Plan) -> int:
+    """The number of cores of the one CPU that a plan's calls run on."""
+    if len(plan.networks) != 1:
+        many = "several networks" if plan.networks else "a problem written by hand"
+        raise ModelError(f"the plan is of {many}, and one network is run", hint="Plan one MODEL.")
+    used = {plan.schedule.mode_of(plan.problem, slot.call).device for slot in plan.schedule.slots}
+    elsewhere = [name for name in sorted(used) if name != "llvm"]
+    if elsewhere:
+        raise TargetError(
+            f"calls of the plan run on {elsewhere[0]!r}; plans are run on this CPU alone",
+            hint="tilewright plan MODEL --devices llvm --out FOLDER",
+        )
+    device = plan.problem.device["llvm"]
+    here = local_placement(None).resources.threads
+    if device.cores > here:
+        raise TargetError(
+            f"the plan is for {device.cores} cores, and there are {here} here",
+            hint=f"Plan with --threads {here}.",
+        )
+    others = {len(slot.cores) for slot in plan.schedule.slots} - {1, device.cores}
+    if others:
+        raise TargetError(
+            f"calls of the plan have {min(others)} of {device.cores} cores; lanes of one core and "
+            "calls on all cores are run",
+        )
+    return device.cores

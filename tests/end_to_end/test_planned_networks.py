@@ -1,0 +1,139 @@
+"""Networks that run as plans say: the same results beside each other as one after the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright.cli.main import main
+from tilewright.core.errors import ModelError, TargetError, UsageError
+from tilewright.core.schedules import PLAN_FILE
+from tilewright.deploy.planned_network import planned_network
+from tilewright.deploy.planning import PlanRequest, plan_problem
+from tilewright.graph.network import Array
+from tilewright.models import ModelOptions
+from tilewright.plan.scheduling.plan_file import Plan, read_plan, write_plan
+from tilewright.plan.scheduling.planning import schedule_with
+from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.problem_file import write_problem
+
+T, RELU = 1e-4, "op:relu[shape=1x64x8x8]"
+MODEL, SMALL = "zoo:squeezenet1_1", ModelOptions(shapes={"input": (1, 3, 64, 64)})
+
+
+def written(folder: Path, threads: int) -> Plan:
+    with tilewright.open(db="memory:", threads=threads) as session:
+        session.plan(MODEL, ["llvm"], planner="sequential", options=SMALL, out=folder)
+    return read_plan(folder)
+
+
+def alone_on_one_core(plan: Plan) -> Plan:
+    """The plan whose calls take as long on two cores as on one, so that branches are beside each
+    other wherever that can be."""
+
+    def slow(problem: SchedulingProblem) -> SchedulingProblem:
+        calls = [
+            replace(
+                call,
+                task="",
+                modes=tuple(
+                    replace(m, latency_s=1e-4, low_s=1e-4, high_s=1e-4) for m in call.modes
+                ),
+            )
+            for call in problem.calls
+        ]
+        return replace(problem, calls=tuple(calls))
+
+    problem = slow(plan.problem)
+    return replace(plan, problem=problem, schedule=schedule_with("heft", problem))
+
+
+def image(seed: int = 0) -> dict[str, Array]:
+    random = np.random.default_rng(seed)
+    return {"input": random.standard_normal((1, 3, 64, 64)).astype(np.float32)}
+
+
+@pytest.mark.usefixtures("all_cores")
+def test_beside_each_other_they_give_what_they_give_in_turn(tmp_path: Path) -> None:
+    plan = alone_on_one_core(written(tmp_path / "plan", threads=2))
+    assert {len(slot.cores) for slot in plan.schedule.slots} == {1}
+    with tilewright.open(db="memory:") as session:
+        faster = planned_network(plan, session.records)
+        assert faster.times_s.keys() == {"sequential", "parallel"}
+        assert faster.mode == min(faster.times_s, key=faster.times_s.__getitem__)
+        (slower,) = faster.times_s.keys() - {faster.mode}
+        other = planned_network(plan, session.records, mode=slower)
+    assert (other.mode, other.times_s) == (slower, {})
+    for seed in range(2):
+        (found,), (wanted,) = (each.run(image(seed)).values() for each in (faster, other))
+        assert np.abs(wanted).max() > 0
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_a_plan_of_another_network(tmp_path: Path) -> None:
+    plan = written(tmp_path, threads=1)
+    with tilewright.open(db="memory:") as session:
+        with pytest.raises(UsageError, match="no mode is called 'side'"):
+            session.open_plan(tmp_path, mode="side")  # type: ignore[arg-type]
+        other = replace(plan.networks[0], model="zoo:resnet18")
+        with pytest.raises(ModelError, match="zoo:resnet18 has no call 'features.0'"):
+            planned_network(replace(plan, networks=(other,)), session.records)
+        wrong = replace(plan.networks[0], options={"size": 3})
+        with pytest.raises(ModelError, match="no options of a model"):
+            planned_network(replace(plan, networks=(wrong,)), session.records)
+        twice = replace(plan, networks=plan.networks * 2)
+        with pytest.raises(ModelError, match="several networks"):
+            planned_network(twice, session.records)
+
+
+def test_what_cannot_run_here(tmp_path: Path) -> None:
+    with tilewright.open(db="memory:") as session:
+        session.plan(RELU, ["cuda -model=H100"], out=tmp_path / "gpu")
+        with pytest.raises(TargetError, match="run on 'cuda -model=H100'"):
+            session.open_plan(tmp_path / "gpu")
+        session.plan(RELU, ["llvm"], planner="sequential", out=tmp_path / "cpu")
+        plan = read_plan(tmp_path / "cpu")
+        wide = tuple(replace(device, cores=64) for device in plan.problem.devices)
+        wide_plan = replace(plan, problem=replace(plan.problem, devices=wide))
+        with pytest.raises(TargetError, match="is for 64 cores"):
+            planned_network(wide_plan, session.records)
+
+
+def test_a_problem_by_hand_is_no_network(tmp_path: Path) -> None:
+    from helpers.scheduling import on_cores, plain_problem
+
+    write_problem(plain_problem({"a": on_cores(1)}), tmp_path / "hand.json")
+    plan_problem(tmp_path / "hand.json", PlanRequest(out=tmp_path))
+    with tilewright.open(db="memory:") as session, pytest.raises(ModelError, match="by hand"):
+        session.open_plan(tmp_path)
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    memory = ("--db", "memory:", "--format", "json")
+
+    def data(*words: str) -> dict[str, Any]:
+        assert main(words) == 0
+        return json.loads(capsys.readouterr().out)["data"]
+
+    run: Callable[..., dict[str, Any]] = data
+    run("plan", RELU, "--out", "p", *memory)
+    plan = read_plan(Path("p"))
+    x = np.linspace(-1, 1, 64 * 64, dtype=np.float32).reshape(1, 64, 8, 8)
+    np.save("x.npy", x)
+    found = run("run", "p", "--input", "x.npy", "--format", "json")
+    assert found["mode"] == "sequential" and found["times_s"] == {}
+    np.testing.assert_array_equal(np.load(found["outputs"][0]["file"]), np.maximum(x, 0))
+    write_plan(plan, Path("p") / PLAN_FILE)
+    assert main(("run", "p", "--input", "x.npy", "--target", "cuda")) == 2
+    assert main(("run", "nowhere", "--mode", "parallel", "--input", "x.npy")) == 2
+    assert "--mode is for plans" in capsys.readouterr().err
