@@ -40,8 +40,8 @@ MaxError = Annotated[
         validator=_an_error,
         help="Largest error allowed in an output, relative to its largest value, or the least "
         "ratio of its signal to noise, 30dB. Implementations with a larger error bound (for 30dB "
-        "3.2e-2) are not used [default: 1e-4, with --precision bfloat16 2e-2, int8 5e-2, for "
-        "networks on codes of 8 bits 3e-2].",
+        "3.2e-2) are not used [default: 1e-4, with --precision bfloat16 2e-2, int8 5e-2, "
+        "int8-weights and networks on codes of 8 bits 3e-2].",
     ),
 ]
 Budget = Annotated[

@@ -22,12 +22,13 @@ class PrecisionFlag:
     """In which precision a MODEL may be computed."""
 
     precision: Annotated[
-        Literal["float32", "bfloat16", "float16", "auto", "int8"],
+        Literal["float32", "bfloat16", "float16", "auto", "int8", "int8-weights"],
         Parameter(
             group=MODEL,
             help="The coarsest type in which float32 may be multiplied and stored; sums stay in "
             "float32. With auto each tensor gets a type, codes of eight bits included, within "
-            "--max-error. With int8 the network is quantized.",
+            "--max-error. With int8 the network is quantized, with int8-weights only weights of "
+            "dense layers are, where that is faster.",
         ),
     ] = "float32"
     keep: Annotated[

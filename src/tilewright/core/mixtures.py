@@ -18,7 +18,8 @@ class FrontPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerPrecision:
-    """A call of the network: the type in which it multiplies, empty where it does not, the type in
+    """A call of the network: the type in which it multiplies, `int8-weights` for singles times
+    codes, empty where it does not, the type in
     which its result is stored, and the part of the noise in the outputs that comes from it: from
     rounding its result, its weights, and what it is given by the network's inputs."""
 

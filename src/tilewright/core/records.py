@@ -20,10 +20,11 @@ KnobValue = int | str | bool
 Settings = Mapping[str, KnobValue]
 """A value for every knob of an implementation, by knob name."""
 
-Precision = Literal["float32", "bfloat16", "float16", "auto", "int8"]
+Precision = Literal["float32", "bfloat16", "float16", "auto", "int8", "int8-weights"]
 """The coarsest element type in which singles are multiplied and stored; with `auto` that is chosen
 for each tensor, and products are in the type that their operands lie in. With `int8` the network is
-a calibrated one on codes of eight bits, what is left in singles stays so."""
+a calibrated one on codes of eight bits, what is left in singles stays so. With `int8-weights` it
+stays in singles but for weights of dense layers, which are on codes where that is faster."""
 
 FailureKind = Literal["build", "timeout", "crash", "wrong result", "out of memory", "device lost"]
 

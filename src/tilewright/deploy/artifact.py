@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -200,12 +201,14 @@ def decoder_of(
 
     count = None if threads is None else arguments.count_of(threads, "threads", 1)
     roles, pool, stages = shapes.decoder, WeightsPool(), list[Stage]()
+    precision: records.Precision = "float32"
     assert roles is not None, "a decoder"
     for member in shapes.members:
         opened = open_member(folder, member, verify=verify)
         if opened.manifest.machine.kind == CUDA:
             raise TargetError("a decoder runs on a CPU, and this one was made for a GPU")
         _refuse_here(opened)
+        precision = opened.manifest.source.precision
         ports = {port.name: port for port in opened.manifest.inputs}
         known = ports[roles.tokens].ranges
         stages.append(
@@ -216,7 +219,8 @@ def decoder_of(
                 vocabulary=known[0].highest + 1 if len(known) == 1 else None,
             )
         )
-    return Decoder(roles, stages, local_placement(count))
+    placement = replace(local_placement(count), precision=precision)
+    return Decoder(roles, stages, placement)
 
 
 def _refuse_here(opened: OpenedArtifact) -> None:

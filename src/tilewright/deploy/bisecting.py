@@ -16,7 +16,14 @@ from tilewright.kernels import plans, spaces
 from tilewright.measure import checking, targeting
 from tilewright.measure.networks import NetworkRunner
 
-ROUNDING = {"float32": 1e-4, "bfloat16": 0.05, "float16": 0.01, "auto": 0.05, "int8": 1.0}
+ROUNDING = {
+    "float32": 1e-4,
+    "bfloat16": 0.05,
+    "float16": 0.01,
+    "auto": 0.05,
+    "int8": 1.0,
+    "int8-weights": 0.1,
+}
 """What rounding can do to results, relative to the largest, by precision."""
 _PROBE = "probe"
 

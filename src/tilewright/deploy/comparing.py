@@ -66,6 +66,7 @@ _IN_ROWS: Mapping[Precision, str] = {
     "float16": "fp16",
     "auto": "bf16",
     "int8": "int8",
+    "int8-weights": "int8 weights",
 }
 """How rows name our precisions."""
 _CODES, _FP16 = _IN_ROWS[ON_CODES], _IN_ROWS[FLOAT16]

@@ -17,14 +17,16 @@ import numpy as np
 
 from tilewright.core import arguments
 from tilewright.core.errors import InputError, InternalError, ModelError, UsageError, last_line
-from tilewright.core.records import Placement
+from tilewright.core.records import Placement, Precision
 from tilewright.core.scratch import scratch_folder
 from tilewright.graph.inputs import input_ranges
 from tilewright.graph.network import Array, TensorType
 from tilewright.hardware.device import local_placement
+from tilewright.measure.targeting import allowing
 from tilewright.models import ModelOptions, contained, loading
 from tilewright.models.decoder import DecoderRoles, prefill, recognized, step
 from tilewright.models.given import Model, given_model
+from tilewright.models.loaded import CALIBRATED
 from tilewright.models.onnx_file import read_onnx
 from tilewright.models.source import parse_source
 from tilewright.plan.preparation import prepare_loaded
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from tilewright.compiler.execute import LoadedNetwork
 
 _CHECKED_TOKENS = 3
-_MOST_OFF, _MOST_OFF_HALF = 1e-3, 5e-2
+_MOST_OFF, _MOST_OFF_COARSE = 1e-3, 5e-2
 """Of the largest logit: how far ours may be from ONNX Runtime's."""
 
 
@@ -80,6 +82,7 @@ class Decoder:
         self._roles = roles
         self._prompts, *self._steps = stages
         self.threads = placement.resources.threads
+        self._exact = placement.precision == ModelOptions().precision
         self.tokens = self._prompts.inputs[roles.tokens].shape[1]
         self._slots = [stage.inputs[roles.mask].shape[1] for stage in self._steps]
         self.capacity = self._slots[-1]
@@ -269,7 +272,8 @@ class Decoder:
             places.append(f"a cache of {slots} slots that is not full")
         self.reset()
         for one, other, place in zip(ours, theirs, places, strict=True):
-            most = _MOST_OFF if one.dtype.itemsize > 2 else _MOST_OFF_HALF
+            exact = self._exact and one.dtype.itemsize > 2
+            most = _MOST_OFF if exact else _MOST_OFF_COARSE
             wanted = other.astype(np.float64)
             off = np.abs(one.astype(np.float64) - wanted).max() / np.abs(wanted).max()
             if not off <= most:
@@ -287,6 +291,7 @@ def decoder(
     tokens: int = 64,
     cache: int | Sequence[int] = (128, 512),
     threads: int | None = None,
+    precision: Precision = "float32",
 ) -> Decoder:
     """Compile a language model with its cache, with default settings, to make tokens right away.
 
@@ -296,8 +301,9 @@ def decoder(
     `model` is an ONNX file or an onnx.ModelProto with the cache as inputs `past_key_values.N.key`
     and `.value` and outputs `present.N.key` and `.value`. `tokens` is the longest prompt, `cache`
     are numbers of slots, one per token: a text begins in the smallest and moves on when it is full.
-    `threads` defaults to the physical cores allotted to this process. Nothing is measured. The
-    result is compared with ONNX Runtime before it is returned.
+    `threads` defaults to the physical cores allotted to this process. With the precision
+    "int8-weights" steps read the weights of dense layers as codes of eight bits. Nothing is
+    measured. The result is compared with ONNX Runtime before it is returned.
 
     Raises UsageError for what is no ONNX model, ModelError for one without a cache, with fixed
     lengths, or that counts positions by the length of its cache.
@@ -305,7 +311,13 @@ def decoder(
     count = None if threads is None else arguments.count_of(threads, "threads", 1)
     longest = arguments.count_of(tokens, "tokens", 1)
     sizes = cache_sizes(cache)
-    placement = local_placement(count)
+    options = ModelOptions(precision=precision)
+    if precision in CALIBRATED:
+        raise UsageError(
+            f"a decoder is not compiled in {precision}, which is chosen by inputs",
+            hint='It is "float32", "bfloat16" or "int8-weights".',
+        )
+    placement = allowing(local_placement(count), options)
     with scratch_folder() as folder:
         source = parse_source(given_model(model, ModelOptions(), folder).argument)
         if source.kind != "file":
@@ -320,7 +332,7 @@ def decoder(
             [prefill(read, roles, longest)], (step(read, roles, size) for size in sizes)
         )
         shared = dict[bytes, Any]()
-        stages = [_stage(each, roles, placement, shared) for each in networks]
+        stages = [_stage(each, roles, placement, options, shared) for each in networks]
         made = Decoder(roles, stages, placement)
         made.require_right(path)
     return made
@@ -342,12 +354,15 @@ def cache_sizes(cache: int | Sequence[int]) -> list[int]:
 
 
 def _stage(
-    model: onnx.ModelProto, roles: DecoderRoles, placement: Placement, shared: dict[bytes, Any]
+    model: onnx.ModelProto,
+    roles: DecoderRoles,
+    placement: Placement,
+    options: ModelOptions,
+    shared: dict[bytes, Any],
 ) -> Stage:
     """A network of a decoder, compiled; equal weights of several are `shared`."""
     from tilewright.compiler.execute import LoadedNetwork
 
-    options = ModelOptions()
     loaded = loading.load_model(model, model.graph.name or "decoder", options)
     network = prepare_loaded(loaded, options, placement)
     graph = network.graph

@@ -18,7 +18,7 @@ from tilewright.deploy.bisecting import ROUNDING
 from tilewright.deploy.racing import Race
 from tilewright.graph.plan import NetworkPlan, PlannedCall
 from tilewright.graph.plan_result import PlanResult
-from tilewright.kernels.base import Coarse
+from tilewright.kernels.base import CODED_WEIGHTS, Coarse, TakesCodes
 from tilewright.kernels.codes import CODES
 from tilewright.kernels.registry import implementation
 from tilewright.measure.noise import measured_noise
@@ -164,6 +164,8 @@ class Mixing:
             return ON_CODES
         if call.name not in self.mixture.noise.calls:
             return ""
+        if isinstance(spec, TakesCodes):
+            return CODED_WEIGHTS
         return spec.multiplies_in if isinstance(spec, Coarse) else _SINGLE
 
 

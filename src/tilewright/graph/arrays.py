@@ -29,6 +29,22 @@ def rounded_to(array: Array, dtype: str) -> Array:
     return np.where(beyond, np.copysign(array.dtype.type(kind.largest), array), stored)
 
 
+def codes_of(array: Array, axis: int) -> tuple[Array, Array]:
+    """Numbers as codes from -127 to 127, and a scale for each place along `axis`, the other axes
+    one long: number ≈ scale × code, and the largest number there is ±127."""
+    others = tuple(other for other in range(array.ndim) if other != axis)
+    ends = array.max(axis=others, keepdims=True), -array.min(axis=others, keepdims=True)
+    scales = (np.maximum(*ends) / 127).astype(np.float32)
+    scales[scales == 0] = 1.0
+    codes = np.clip(np.rint(array / scales), -127, 127)
+    return codes.astype(np.int8), scales
+
+
+def rounded_to_codes(array: Array, axis: int) -> Array:
+    """The numbers that are left of an array on such codes, in single precision."""
+    return np.multiply(*codes_of(array, axis))
+
+
 def to_physical(array: Array, form: Form) -> Array:
     """Repack a row-major array into `form`, rounded to its element type; contiguous."""
     parts, order = memory_parts(form, array.shape)

@@ -34,6 +34,9 @@ HALVES = frozenset({HALF, FLOAT16})
 MIXED = "auto"
 """The precision of which each tensor gets its own part."""
 
+CODED_WEIGHTS = "int8-weights"
+"""The precision of which dense layers have their weights on codes of eight bits."""
+
 CHOSEN = frozenset({MIXED, "int8"})
 """Precisions in which products are in the type that their operands lie in."""
 
@@ -182,6 +185,16 @@ class TakesHalves(Protocol):
 
     def half_ports(self, workload: Workload) -> frozenset[int]:
         """The ports, arguments and then the result, at which it does."""
+        ...
+
+
+@runtime_checkable
+class TakesCodes(Protocol):
+    """An implementation that reads constants as codes of eight bits with scales: it computes tasks
+    of which these are in such a form, and no others."""
+
+    def coded_ports(self, workload: Workload) -> frozenset[int]:
+        """The ports of these constants."""
         ...
 
 

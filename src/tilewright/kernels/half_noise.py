@@ -15,7 +15,7 @@ from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.network import Array
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import HALVES, Coarse, Implementation
+from tilewright.kernels.base import HALVES, Coarse, Implementation, TakesCodes
 from tilewright.kernels.ports import multiplied, single_ports
 from tilewright.kernels.registry import applicable
 
@@ -41,7 +41,8 @@ def multiplies_halves(spec: Implementation) -> bool:
 def own_rounders(workload: Workload, placement: Placement) -> tuple[str, ...]:
     """The implementations of a workload that round in their own way, by their names."""
     specs = applicable(workload, placement.target, placement.resources)
-    return tuple(s.name for s in specs if multiplies_halves(s) and isinstance(s, Rounds))
+    coarse = (s for s in specs if multiplies_halves(s) or isinstance(s, TakesCodes))
+    return tuple(s.name for s in coarse if isinstance(s, Rounds))
 
 
 def storable(network: FusedNetwork) -> tuple[str, ...]:

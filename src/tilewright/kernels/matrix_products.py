@@ -158,6 +158,10 @@ class PackedDense(_InBlocks, TiledProduct):
             Knob(name="order", values=("columns", "rows") if several else ("columns",)),
         )
 
+    def weight_bytes(self, workload: Workload) -> float:
+        """Bytes of a packed weight."""
+        return float(element_type(self.multiplied_in(workload)).bytes)
+
     def demand(
         self,
         workload: Workload,
@@ -173,7 +177,7 @@ class PackedDense(_InBlocks, TiledProduct):
         chunks = np.ceil(dense.columns / block)
         waste = row_tiles * rows * chunks * block / (dense.rows * dense.columns)
         tile = self.tile(settings, target.lanes(workload.computed_in))
-        weight_bytes = float(element_type(self.multiplied_in(workload)).bytes)
+        weight_bytes = self.weight_bytes(workload)
         chunk_bytes = weight_bytes * block * dense.depth
         spill = np.where(chunk_bytes > target.cache_bytes(2) / 2, 1.1, 1.0)
         apart = element_type(self.multiplied_in(workload)).bytes * dense.depth

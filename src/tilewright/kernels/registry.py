@@ -25,6 +25,7 @@ from tilewright.kernels.base import (
     OtherBuilder,
     OtherProcessors,
     PacksTypes,
+    TakesCodes,
     TakesHalves,
 )
 from tilewright.kernels.ports import multiplied
@@ -44,6 +45,7 @@ _BUILT_IN = (
     "dense_float16",
     "dense_amx",
     "dense_int8",
+    "dense_int8_weights",
     "batch_matmul_bfloat16",
     "batch_matmul_amx",
     "recurrent",
@@ -136,7 +138,11 @@ def precise_enough(
 
 
 def takes(spec: Implementation, workload: Workload, forms: tuple[Form, ...]) -> bool:
-    """Whether an implementation reads and writes the element types that ports are stored in."""
+    """Whether an implementation reads and writes the element types that ports are stored in, and
+    codes where ports are in such."""
+    coded = frozenset(index for index, form in enumerate(forms) if form.encoding is not None)
+    if coded != (spec.coded_ports(workload) if isinstance(spec, TakesCodes) else frozenset()):
+        return False
     stored = {index for index, form in enumerate(forms) if form.dtype in HALVES}
     if not stored:
         return True
@@ -182,6 +188,7 @@ def allowed_libraries(
         spec
         for spec in specs
         if isinstance(spec, Library)
+        and all(form.encoding is None for form in forms)
         and not spec.applies(workload, placement.target, placement.resources)
         and spec.takes(workload, forms)
     ]

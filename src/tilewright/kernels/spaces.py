@@ -18,7 +18,14 @@ from tilewright.kernels.estimates import facts
 from tilewright.kernels.registry import allowed_libraries, applicable, precise_enough, takes
 from tilewright.kernels.search_space import Floats, Numbers, Part, SearchSpace, knob_space
 
-MAX_ERRORS = {"float32": 1e-4, "bfloat16": 2e-2, "float16": 5e-3, "auto": 2e-2, "int8": 5e-2}
+MAX_ERRORS = {
+    "float32": 1e-4,
+    "bfloat16": 2e-2,
+    "float16": 5e-3,
+    "auto": 2e-2,
+    "int8": 5e-2,
+    "int8-weights": 3e-2,
+}
 """Allowed error of a network's outputs where nothing else is asked for, relative to the largest
 value of each, by precision; kernels whose error bound is above it compete only where more is
 allowed."""

@@ -14,7 +14,7 @@ from tilewright.core.element_types import element_type
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Failure, KernelCheck, NetworkCheck
 from tilewright.graph import evaluate, inputs
-from tilewright.graph.arrays import rounded_to
+from tilewright.graph.arrays import rounded_to, rounded_to_codes
 from tilewright.graph.network import Array
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
@@ -94,8 +94,10 @@ def rounding_of(form: Form) -> float:
 
 def stored_as(array: Array, form: Form) -> Array:
     """The numbers that are left of an array which lies in memory in a form."""
-    if form.dtype is None or form.encoding is not None:
+    if form.dtype is None:
         return array
+    if form.encoding is not None and form.encoding.axis is not None:
+        return rounded_to_codes(array, form.encoding.axis)
     return rounded_to(array, form.dtype)
 
 

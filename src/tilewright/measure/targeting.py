@@ -16,7 +16,7 @@ from tilewright.cost.floors import Peaks
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.meters import KernelEnergy, Meter
 from tilewright.kernels import registry
-from tilewright.kernels.base import CPU, FLOAT16, HALF, MIXED
+from tilewright.kernels.base import CODED_WEIGHTS, CPU, FLOAT16, HALF, MIXED
 from tilewright.kernels.halves import converts_float16, half_lanes
 from tilewright.measure import base, kernels, networks
 from tilewright.measure.accesses import cuda
@@ -80,7 +80,7 @@ def allowing(placement: Placement, options: ModelOptions) -> Placement:
     allowed = _with_libraries(placement, texts_of(options.libraries, "libraries"))
     if options.precision == "float32":
         return allowed
-    if options.precision == ON_CODES and placement.target.kind not in CPU:
+    if options.precision in (ON_CODES, CODED_WEIGHTS) and placement.target.kind not in CPU:
         raise errors.TargetError(
             f"networks are put on codes of eight bits for CPUs, not for {placement.target.model}",
             hint="Leave out --precision, or --target.",
@@ -106,7 +106,7 @@ def fine_enough(
     """What is said of a model, in single precision, with a note, where not even one rounding to the
     other type is within the error that is allowed. Raises UsageError for an error that is none."""
     single = ModelOptions().precision
-    if max_error is None or options.precision in (single, MIXED):
+    if max_error is None or options.precision in (single, MIXED, CODED_WEIGHTS):
         return options
     rounding = element_type(options.precision).unit_roundoff or 0.0
     ratio = decibels_of(max_error) is not None

@@ -32,6 +32,8 @@ Islands = Literal["run", "refuse"]
 """What becomes of nodes that cannot be compiled."""
 ON_CODES: Precision = "int8"
 """The precision of networks in single precision that are put on codes of eight bits."""
+WEIGHTS_ON_CODES: Precision = "int8-weights"
+"""The precision of networks in single precision whose dense layers have weights on codes."""
 BY_NOISE: tuple[Precision, ...] = ("auto", ON_CODES)
 """Precisions that are a choice for each tensor, made by the noise of inputs."""
 CALIBRATED: tuple[Precision, ...] = ("float16", *BY_NOISE)
@@ -52,9 +54,10 @@ class ModelOptions:
     With `precision="int8"` a network in float32 is quantized: its codes are calibrated on the
     inputs by name in the .npz file `calibration`, drawn ones without it, and nodes and tensors that
     `keep` names, "float32:NAME", stay what they are; with "auto" both mean the same for the noise
-    of tensors' types, with "float16" for what fits. `optimize`, `tune`, `compare`, `profile` and
-    `predict` heed all of these. Lists and numpy's numbers are accepted too. Raises `UsageError` for
-    other kinds.
+    of tensors' types, with "float16" for what fits. With `precision="int8-weights"` weights of
+    dense layers are on codes of eight bits where that is faster, but for what is kept. `optimize`,
+    `tune`, `compare`, `profile` and `predict` heed all of these. Lists and numpy's numbers are
+    accepted too. Raises `UsageError` for other kinds.
     """
 
     batch: int | None = None
@@ -74,8 +77,8 @@ class ModelOptions:
             raise UsageError(f"precision is {self.precision!r}", hint=f"It is {known}.")
         object.__setattr__(self, "keep", texts_of(self.keep, "keep"))
         object.__setattr__(self, "calibration", path_or_none(self.calibration, "calibration"))
-        said = kept_names(self.keep) or self.calibration is not None
-        if said and self.precision not in CALIBRATED:
+        said = kept_names(self.keep) and self.precision != WEIGHTS_ON_CODES
+        if (said or self.calibration is not None) and self.precision not in CALIBRATED:
             raise UsageError(
                 "what is kept in single precision, and calibration inputs, belong to a choice of "
                 "types",

@@ -12,6 +12,7 @@ from tilewright.core.grouping import grouped
 from tilewright.core.noise import Powers, RoundingNoise, largest_share
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.kernels.base import HALVES
+from tilewright.kernels.dense_int8_weights import SPEC as WEIGHTS
 from tilewright.kernels.half_noise import multiplies_halves, rounds_anew
 from tilewright.kernels.ports import Ports
 from tilewright.kernels.registry import implementations
@@ -49,16 +50,23 @@ class Mixture:
         """Whether a tensor may be stored in halves."""
         return tensor in self.noise.tensors and tensor not in self.kept
 
+    def codes_weights(self, call: TaskCall) -> bool:
+        """Whether a call may read its weights on codes."""
+        return (call.name, WEIGHTS.name) in self.noise.algorithms and call.output not in self.kept
+
     def powers_at(
         self, call: TaskCall, implementation: str, ports: Ports, given: Collection[str]
     ) -> Powers:
-        """The noise that a call makes: by products of halves, by rounding its result, and by
-        rounding what the network is `given`. An empty implementation computes nothing."""
+        """The noise that a call makes: by products of halves or weights on codes, by rounding its
+        result, and by rounding what the network is `given`. An empty implementation computes
+        nothing."""
         noise, spec = self.noise, implementations().get(implementation)
         causes: list[Powers] = []
-        if spec is not None and multiplies_halves(spec) and call.name in noise.calls:
-            own = noise.algorithms.get((call.name, implementation))
-            causes.append(noise.calls[call.name] if own is None else own)
+        own = noise.algorithms.get((call.name, implementation))
+        if own is None and spec is not None and multiplies_halves(spec):
+            own = noise.calls.get(call.name)
+        if own is not None:
+            causes.append(own)
         rounded = [
             tensor
             for tensor, form in zip(call.inputs, ports, strict=False)

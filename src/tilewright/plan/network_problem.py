@@ -44,10 +44,12 @@ from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.codes import CODES
+from tilewright.kernels.dense_int8_weights import CODED
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.halves import half_type
 from tilewright.kernels.ports import Ports, form_options
 from tilewright.kernels.registry import applicable, precise_enough, takes
+from tilewright.kernels.weight_codes import codable
 from tilewright.plan.assignment.problem import FORBIDDEN, Problem, Table, Variable
 from tilewright.plan.mixture import Mixture
 
@@ -192,7 +194,8 @@ class NetworkProblem:
     def _stored(self, tensor: str, form: Form) -> Form:
         """The form in the element type that the tensor is stored in, where that is not its own."""
         dtype = self.usual.get(tensor, PLAIN).dtype
-        return form if dtype is None else stored_in(form, dtype)
+        own = dtype is None or tensor in self.network.graph.constants
+        return form if own else stored_in(form, dtype)
 
     @cached_property
     def _own_forms(self) -> dict[str, list[Form]]:
@@ -251,8 +254,15 @@ class NetworkProblem:
         )
 
     def forms_of(self, assignment: Mapping[str, str]) -> dict[str, Form]:
-        """The layout that each tensor is written in by an assignment of `problem`."""
-        return {tensor: parse_form(assignment[_layout_name(tensor)]) for tensor in self.options}
+        """The layout that each tensor is written in by an assignment of `problem`, and the form of
+        weights that may be on codes."""
+        found = {tensor: parse_form(assignment[_layout_name(tensor)]) for tensor in self.options}
+        chosen = self.choices_of(assignment) if self._codable else {}
+        for call in self.network.calls:
+            if call.name in self._codable:
+                weight = self._codable[call.name]
+                found[weight] = chosen[call.name].ports[call.inputs.index(weight)]
+        return found
 
     def choices_of(self, assignment: Mapping[str, str]) -> dict[str, Choice]:
         """What an assignment of `problem` does at each call, by its name."""
@@ -324,10 +334,27 @@ class NetworkProblem:
             for ports in dict.fromkeys((self._usual_ports(call), *self._offered(call)))
             if ports[-1] in self.options[call.output]
             and all(
-                form in self.options.get(tensor, (PLAIN,)) or tensor in self.network.pinned
+                self._codable.get(call.name) == tensor
+                if form == CODED
+                else form in self.options.get(tensor, (PLAIN,)) or tensor in self.network.pinned
                 for tensor, form in zip(tensors, ports, strict=True)
             )
         ]
+
+    @cached_property
+    def _codable(self) -> dict[str, str]:
+        """By the name of a call the weights that it may read on codes."""
+        found = codable(self.network, self.placement)
+        return {
+            call.name: found[call.name]
+            for call in self.network.calls
+            if call.name in found
+            and (
+                self.usual.get(found[call.name]) == CODED
+                if self.mixture is None
+                else self.mixture.codes_weights(call)
+            )
+        }
 
     def _tables(self, call: TaskCall, chosen: Sequence[Choice]) -> list[Table]:
         known = all(choice.time.measured for choice in chosen)

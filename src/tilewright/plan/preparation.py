@@ -10,7 +10,7 @@ from tilewright.core import errors, input_files, processes, records, units
 from tilewright.graph import network, tasks
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.plan import NetworkPlan, lane_of
-from tilewright.kernels.base import CPU, FLOAT16, HALVES
+from tilewright.kernels.base import CODED_WEIGHTS, CPU, FLOAT16, HALVES
 from tilewright.kernels.float16_range import unfit
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.generic import ISLAND
@@ -18,6 +18,7 @@ from tilewright.kernels.half_forms import in_halves
 from tilewright.kernels.halves import has_half_arithmetic
 from tilewright.kernels.plans import default_settings, lay_out
 from tilewright.kernels.registry import applicable
+from tilewright.kernels.weight_codes import with_coded_weights
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.kernels import WORKER
 from tilewright.measure.noise import measured_ranges
@@ -64,6 +65,8 @@ def _cut(
             kept |= beyond.keys()
             model = replace(model, remark=" ".join(filter(None, (model.remark, _said(beyond)))))
         forms = in_halves(fused, forms, placement, kept)
+    if placement.precision == CODED_WEIGHTS:
+        forms = with_coded_weights(fused, forms, placement, kept_single(fused, options.keep))
     plan = lay_out(fused, forms, lane_of(placement), default_settings(placement))
     require_memory(fused.graph, plan, input_files.machine_memory_bytes())
     return PreparedNetwork(model=model, fused=fused, forms=forms, plan=plan)
