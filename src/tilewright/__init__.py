@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         TilewrightError,
         UsageError,
     )
+    from tilewright.core.refusals import DeadlineMissed, QueueFull, RequestFailed, ServerClosed
     from tilewright.core.results import (
         DoctorResult,
         OptimizeResult,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from tilewright.deploy.decoding import Decoder, decoder
     from tilewright.models.loaded import ModelOptions
     from tilewright.models.shape_grid import ShapeGrid
+    from tilewright.serving.serve import serve
+    from tilewright.serving.server import Server
     from tilewright.session import Session, open
 
     __version__: str
@@ -47,6 +50,7 @@ __all__ = [
     "CompareResult",
     "CompareRow",
     "CompiledNetwork",
+    "DeadlineMissed",
     "Decoder",
     "DoctorResult",
     "InputError",
@@ -57,6 +61,10 @@ __all__ = [
     "OptimizeResult",
     "OutputError",
     "ProfileResult",
+    "QueueFull",
+    "RequestFailed",
+    "Server",
+    "ServerClosed",
     "Session",
     "ShapeGrid",
     "StoreError",
@@ -70,6 +78,7 @@ __all__ = [
     "decoder",
     "load",
     "open",
+    "serve",
 ]
 
 _ERRORS = (
@@ -93,6 +102,9 @@ _RESULTS = (
 _HOMES = {
     **dict.fromkeys(_ERRORS, "tilewright.core.errors"),
     **dict.fromkeys(_RESULTS, "tilewright.core.results"),
+    **dict.fromkeys(
+        ("DeadlineMissed", "QueueFull", "RequestFailed", "ServerClosed"), "tilewright.core.refusals"
+    ),
     **dict.fromkeys(("CompareResult", "CompareRow"), "tilewright.core.comparisons"),
     "ModelOptions": "tilewright.models.loaded",
     "Session": "tilewright.session",
@@ -103,6 +115,8 @@ _HOMES = {
     "Decoder": "tilewright.deploy.decoding",
     "decoder": "tilewright.deploy.decoding",
     "load": "tilewright.deploy.artifact",
+    "Server": "tilewright.serving.server",
+    "serve": "tilewright.serving.serve",
 }
 
 

@@ -71,7 +71,8 @@ class Child:
 
     It starts with the first request and again after a crash or timeout; `environment` is added to
     ours, `memory_limit_bytes` bounds its private memory (RLIMIT_DATA), and `cpus` is its affinity
-    from before anything is imported. Its temporary files go with it. It has a session of its own,
+    from before anything is imported; the open files `inherited` have the same numbers there. Its
+    temporary files go with it. It has a session of its own,
     so Ctrl-C in a terminal does not reach it, and dies with its parent. Linux ties that to the
     *thread* that started it: make the first request from a thread that outlives the child.
     """
@@ -83,8 +84,10 @@ class Child:
         environment: Mapping[str, str] | None = None,
         memory_limit_bytes: int | None = None,
         cpus: Sequence[int] | None = None,
+        inherited: Sequence[int] = (),
     ) -> None:
         self.module = module
+        self._inherited = tuple(inherited)
         self._environment = dict(environment or {})
         self._memory_limit_bytes = memory_limit_bytes
         self._cpus = tuple(cpus or ())
@@ -171,7 +174,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), *self._inherited),
                 env=child_environment(**{**own, **self._environment}),
                 start_new_session=True,
             )

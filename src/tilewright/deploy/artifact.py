@@ -98,7 +98,7 @@ class ShapedArtifact(NamedCalls):
         self.shapes = shapes
         opened = [open_member(folder, member, verify=False) for member in shapes.members]
         for each in opened:
-            _refuse_here(each)
+            refuse_here(each)
         self._engine = engine_of(opened[0].manifest.machine, threads, shared=True)
         self.threads = self._engine.threads
         self.islands = tuple(dict.fromkeys(told for each in opened for told in each.islands))
@@ -178,7 +178,7 @@ def load_one(folder: Path, threads: int | None, *, verify: bool = True) -> Artif
     """The same for an artifact of one shape."""
     count = None if threads is None else arguments.count_of(threads, "threads", 1)
     opened = open_artifact(folder, verify=verify)
-    _refuse_here(opened)
+    refuse_here(opened)
     return Artifact(opened, engine_of(opened.manifest.machine, count))
 
 
@@ -207,7 +207,7 @@ def decoder_of(
         opened = open_member(folder, member, verify=verify)
         if opened.manifest.machine.kind == CUDA:
             raise TargetError("a decoder runs on a CPU, and this one was made for a GPU")
-        _refuse_here(opened)
+        refuse_here(opened)
         precision = opened.manifest.source.precision
         ports = {port.name: port for port in opened.manifest.inputs}
         known = ports[roles.tokens].ranges
@@ -223,7 +223,7 @@ def decoder_of(
     return Decoder(roles, stages, placement)
 
 
-def _refuse_here(opened: OpenedArtifact) -> None:
+def refuse_here(opened: OpenedArtifact) -> None:
     """Raise TargetError where an artifact does not run in this process, as far as that is known
     before it is loaded: of GPUs, their driver tells."""
     if opened.manifest.machine.kind == CUDA:

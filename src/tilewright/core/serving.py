@@ -1,0 +1,105 @@
+"""What a server counts, and what a load on it showed: fields of the JSON contract.
+
+    server.statistics().networks[0].latency_p99_s
+
+Numbers are seconds and requests per second. Latencies are from a request's submission to its
+answer, of the newest few thousand answers; None without any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tilewright.core.display import Displayed
+
+InstanceState = Literal["starting", "ready", "slow", "restarting", "lost", "closed"]
+"""`slow`: it takes three times as long as at its start. `lost`: it did not start again and again,
+and is not tried any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkService:
+    """What became of the requests for a network.
+
+    Each that was taken is answered, failed, missed (its deadline; not computed) or cancelled once.
+    `refused` were not taken, for the queue was full. `retried` counts the times that one ran again
+    after its instance had crashed or hung, `late` the answers after their deadline.
+    """
+
+    network: str
+    answered: int
+    failed: int
+    missed: int
+    cancelled: int
+    refused: int
+    retried: int
+    late: int
+    latency_p50_s: float | None
+    latency_p90_s: float | None
+    latency_p99_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceService:
+    """A worker process: its core ids, its process id, how often it was started again, its answers,
+    the part of the time that it computed, and the seconds that each network takes on it."""
+
+    instance: int
+    cores: tuple[int, ...]
+    state: InstanceState
+    pid: int | None
+    restarts: int
+    answered: int
+    busy: float
+    expected_s: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ServerStatistics(Displayed):
+    """Everything since a server began, `seconds` ago; `waiting` requests are in its queue."""
+
+    seconds: float
+    waiting: int
+    networks: tuple[NetworkService, ...]
+    instances: tuple[InstanceService, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkLoad:
+    """What clients saw of a network: answers in time, per second and in all, requests that missed
+    their deadline or failed, and latencies of the answers."""
+
+    network: str
+    throughput_per_s: float
+    answered: int
+    missed: int
+    failed: int
+    latency_p50_s: float | None
+    latency_p90_s: float | None
+    latency_p99_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What instances (as `2x1`) answered in so many seconds, while so many clients had a request
+    under way at any time, each for one network after the other."""
+
+    instances: str
+    seconds: float
+    clients: int
+    networks: tuple[NetworkLoad, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ServeResult(Displayed):
+    """A load on a server, and the same load on one instance of all cores, which computes one
+    request after the other; None where that is what serves. `speedup` is the ratio of their
+    throughputs. `choice` says why there are these instances.
+    """
+
+    choice: str
+    load: Load
+    sequential: Load | None
+    speedup: float | None
+    statistics: ServerStatistics

@@ -1,0 +1,112 @@
+"""Driving a server with requests of its own, in a closed loop: it is busy and never flooded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import cycle
+from time import monotonic
+
+import numpy as np
+
+from tilewright.core.refusals import DeadlineMissed, RequestFailed
+from tilewright.core.serving import Load, NetworkLoad
+from tilewright.graph.network import Array
+from tilewright.serving.layouts import layout_text
+from tilewright.serving.networks import ServedNetwork
+from tilewright.serving.server import Server
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What one client saw of a network."""
+
+    latencies_s: list[float] = field(default_factory=list[float])
+    late: int = 0
+    missed: int = 0
+    failed: int = 0
+
+
+def drive(server: Server, seconds: float, clients: int, deadline_s: float | None = None) -> Load:
+    """Have so many clients send drawn inputs, each to one network after the other, and each the
+    next request when it has the answer to the last one.
+
+    So all networks have equally many requests, however fast they are, and two loads on the same
+    networks can be compared.
+    """
+    networks, end_s = list(server.networks.values()), monotonic() + seconds
+
+    def client(number: int) -> dict[str, _Seen]:
+        first = number % len(networks)
+        turns = networks[first:] + networks[:first]
+        return _sent(server, turns, number, end_s, deadline_s)
+
+    began_s = monotonic()
+    with ThreadPoolExecutor(clients) as threads:
+        seen = list(threads.map(client, range(clients)))
+    took_s = monotonic() - began_s
+    return Load(
+        instances=layout_text(server.layout),
+        seconds=took_s,
+        clients=clients,
+        networks=tuple(
+            _network_load(each.name, [client[each.name] for client in seen], took_s)
+            for each in networks
+        ),
+    )
+
+
+def _sent(
+    server: Server,
+    networks: Sequence[ServedNetwork],
+    seed: int,
+    end_s: float,
+    deadline_s: float | None,
+) -> dict[str, _Seen]:
+    inputs = {each.name: named_inputs(each, seed) for each in networks}
+    found = {each.name: _Seen() for each in networks}
+    for name in cycle(found):
+        began_s, seen = monotonic(), found[name]
+        if began_s >= end_s:
+            break
+        try:
+            server.submit(name, inputs[name], deadline_s=deadline_s, timeout_s=None).result()
+        except DeadlineMissed:
+            seen.missed += 1
+        except RequestFailed:
+            seen.failed += 1
+        else:
+            took_s = monotonic() - began_s
+            seen.latencies_s.append(took_s)
+            seen.late += deadline_s is not None and took_s > deadline_s
+    return found
+
+
+def named_inputs(network: ServedNetwork, seed: int) -> dict[str, Array]:
+    """Drawn inputs by name."""
+    names = [port.name for port in network.inputs]
+    return dict(zip(names, network.drawn_inputs(seed), strict=True))
+
+
+def _network_load(name: str, seen: Sequence[_Seen], seconds: float) -> NetworkLoad:
+    latencies_s = [each for client in seen for each in client.latencies_s]
+    late = sum(client.late for client in seen)
+    points = np.percentile(latencies_s, (50, 90, 99)).tolist() if latencies_s else [None] * 3
+    return NetworkLoad(
+        network=name,
+        throughput_per_s=(len(latencies_s) - late) / seconds,
+        answered=len(latencies_s),
+        missed=late + sum(client.missed for client in seen),
+        failed=sum(client.failed for client in seen),
+        latency_p50_s=points[0],
+        latency_p90_s=points[1],
+        latency_p99_s=points[2],
+    )
+
+
+def speedup(first: Load, second: Load) -> float | None:
+    """How many times the throughput of the second load the first one has, in answers in time; None
+    where the second has none."""
+    rates = [sum(each.throughput_per_s for each in load.networks) for load in (first, second)]
+    return rates[0] / rates[1] if rates[1] else None

@@ -1,0 +1,65 @@
+"""A worker of `tilewright.serving` without TVM: y = 2 x + 1, and z is as long as x says.
+
+The folder of a network holds what it does: `seconds` how long it takes, which is read anew for
+every request, and `start` why it does not start. An x that begins with one of the numbers below
+ends the process, or keeps it busy for ever; one of `ONCE` does so until a file says that it did.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.core import child
+from tilewright.core.errors import InputError
+from tilewright.serving.slots import SharedSlots, SlotPlan
+
+CRASH, HANG, CRASH_ONCE, HANG_ONCE, REFUSE = -101.0, -102.0, -103.0, -104.0, -105.0
+ONCE = {CRASH_ONCE: CRASH, HANG_ONCE: HANG}
+SECONDS, STARTS_NOT = "seconds", "start"
+_slots: list[SharedSlots] = []
+_networks: dict[str, tuple[Path, SlotPlan]] = {}
+
+
+def prepare(descriptor: int, count: int, slot_bytes: int, cpus: Sequence[int]) -> None:
+    assert os.sched_getaffinity(0) == set(cpus)
+    _slots.append(SharedSlots(descriptor, count, slot_bytes))
+
+
+def load(name: str, folder: Path, order: Sequence[str], plan: SlotPlan) -> None:
+    del order
+    if (folder / STARTS_NOT).exists():
+        os._exit(3)
+    _networks[name] = folder, plan
+
+
+def run(name: str, slot: int) -> dict[int, Any]:
+    folder, plan = _networks[name]
+    x = _slots[0].view(slot, plan.inputs[0])
+    wish = float(x.reshape(-1)[0])
+    if wish in ONCE and not (folder / str(wish)).exists():
+        (folder / str(wish)).touch()
+        wish = ONCE[wish]
+    if wish == CRASH:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if wish == HANG:
+        time.sleep(1000)
+    if wish == REFUSE:
+        raise InputError("x is refused")
+    time.sleep(float((folder / SECONDS).read_text()))
+    place, others = plan.outputs[0], dict[int, Any]()
+    assert place is not None
+    np.copyto(_slots[0].view(slot, place), 2 * x + 1)
+    if len(plan.outputs) > 1:
+        others[1] = np.arange(int(x.reshape(-1)[1]))
+    return others
+
+
+if __name__ == "__main__":
+    child.serve({"prepare": prepare, "load": load, "run": run})
