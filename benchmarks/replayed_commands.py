@@ -26,9 +26,10 @@ from typing import Any
 
 SIMULATED = "--target simulated"
 VERBS = (
-    "optimize", "tune", "profile", "compare", "run", "show", "predict", "explain", "collect", "fit",
-    "evaluate", "solve", "plan", "study", "study tuners", "study subgraph", "study padding",
-    "doctor", "targets", "db", "db info", "db export", "db import", "db merge", "db gc",
+    "optimize", "tune", "profile", "compare", "run", "serve", "show", "predict", "explain",
+    "collect", "fit", "evaluate", "solve", "plan", "study", "study tuners", "study subgraph",
+    "study padding", "doctor", "targets", "db", "db info", "db export", "db import", "db merge",
+    "db gc",
 )  # fmt: skip
 COMMANDS = (
     "--version",
@@ -41,6 +42,7 @@ COMMANDS = (
     f"profile zoo:mlp {SIMULATED} --format csv",
     f"profile zoo:mlp {SIMULATED} --format md",
     f"compare zoo:mlp {SIMULATED} --format json",
+    "serve made --load 1s --instances 1x1 --mode shared",
     "show zoo:mlp --graph",
     "show op:conv2d[c=16,h=8,out=16,k=3,pad=1]",
     "show made --format json",

@@ -28,6 +28,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tilewright run tilewright-out/network --input x.npy",
         "tilewright run tilewright-out/network --input image=x.npy --input mask=m.npy",
     ),
+    "serve": (
+        "tilewright serve tilewright-out/resnet18 tilewright-out/mobilenet_v2",
+        "tilewright serve tilewright-out/resnet18 --instances 2x1 --load 10s --deadline 20ms",
+    ),
     "profile": (
         "tilewright profile network.onnx",
         "tilewright profile tilewright-out/network --memory --power",

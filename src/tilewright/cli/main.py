@@ -21,6 +21,7 @@ from tilewright.cli import (
     predict,
     profile,
     run,
+    serve,
     show,
     solve,
     streams,
@@ -47,7 +48,7 @@ HELP = (
 )
 
 _VERBS: tuple[tuple[Group, tuple[Callable[..., int | None], ...]], ...] = (
-    (FASTER, (optimize.optimize, optimize.tune, run.run)),
+    (FASTER, (optimize.optimize, optimize.tune, run.run, serve.serve)),
     (TIMES, (profile.profile, compare.compare, show.show)),
     (
         FORECASTS,

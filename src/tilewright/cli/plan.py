@@ -18,7 +18,7 @@ from tilewright.cli.flags import (
 )
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
-from tilewright.core.units import parse_bytes, parse_seconds
+from tilewright.core.units import parse_bytes, parse_duration
 from tilewright.plan.scheduling.parts import Objective
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class WantedFlags:
         idle, most = _named("idle-power", self.idle_power), _named("max-power", self.max_power)
         memory = _named("max-memory", self.max_memory, parse_bytes)
         prices = _named("price", self.price)
-        deadline_s = None if self.deadline is None else parse_seconds(self.deadline)
+        deadline_s = None if self.deadline is None else parse_duration(self.deadline.strip())
         if self.deadline is not None and not deadline_s:
             raise UsageError(f"--deadline {self.deadline!r} is no time.", hint="--deadline 20ms")
         return Wanted(

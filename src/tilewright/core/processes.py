@@ -115,17 +115,21 @@ class Child:
             if self.pid is None:
                 self._start()
 
-    def request(self, message: tuple[Any, ...], timeout_s: float) -> Any:
+    def request(self, message: tuple[Any, ...], timeout_s: float, *, started: bool = False) -> Any:
         """Send (handler name, *arguments) and return what the handler returned.
 
-        The time for starting the process counts. Raises `ChildTimeout`, `ChildCrash` or
-        `ChildOutOfMemory`, after which the process is gone, or `RemoteError` when the handler
-        raised. Interrupting a request kills the process, too: its answer would come too late.
+        The time for starting the process counts; what is meant for a `started` one, which knows
+        something from before, does not start another one instead. Raises `ChildTimeout`,
+        `ChildCrash` or `ChildOutOfMemory`, after which the process is gone, or `RemoteError` when
+        the handler raised. Interrupting a request kills the process, too: its answer would come too
+        late.
         """
         frame = pickle.dumps(message, protocol=5)
         with self._lock:
             deadline_s = time.monotonic() + timeout_s
             if self.pid is None:
+                if started and self._process is not None:
+                    raise self._post_mortem()
                 self._start()
             try:
                 status, *content = pickle.loads(self._exchange(frame, deadline_s))

@@ -14,8 +14,7 @@ from typing import Literal
 from tilewright.core.display import Displayed
 
 InstanceState = Literal["starting", "ready", "slow", "restarting", "lost", "closed"]
-"""`slow`: it takes three times as long as at its start. `lost`: it did not start again and again,
-and is not tried any more."""
+"""`slow`: it takes three times as long as at its start. `lost`: it fails to start again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

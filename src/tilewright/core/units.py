@@ -18,10 +18,10 @@ _FACTORS = {
 _BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 _COUNT = r"(\d+(?:\.\d*)?|\.\d+)"
-_DURATION = re.compile(rf"(?:{_COUNT}h)?(?:{_COUNT}m)?(?:{_COUNT}s)?", re.ASCII)
-_SECONDS = (3600.0, 60.0, 1.0)
-_SHORT = re.compile(rf"{_COUNT} ?(ms|us|µs)", re.ASCII)
-_SHORT_SECONDS = {"ms": 1e-3, "us": 1e-6, "µs": 1e-6}
+_DURATION = re.compile(
+    rf"(?:{_COUNT}h)?(?:{_COUNT}m)?(?:{_COUNT}s)?(?:{_COUNT}ms)?(?:{_COUNT}(?:us|µs))?", re.ASCII
+)
+_SECONDS = (3600.0, 60.0, 1.0, 1e-3, 1e-6)
 
 
 def format_seconds(value_s: float) -> str:
@@ -46,7 +46,7 @@ def _scaled(value: float, units: Sequence[tuple[float, str]], digits: int) -> st
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds in `90s`, `10m`, `1.5h`, `1h30m`; None when `text` is no duration.
+    """Seconds in `90s`, `10m`, `1.5h`, `1h30m`, `20ms`; None when `text` is no duration.
 
     Each unit comes once at most, the larger before the smaller; what comes first may be more than
     the next unit would hold, as in `90m`.
@@ -57,13 +57,6 @@ def parse_duration(text: str) -> float | None:
     parts = zip(found.groups("0"), _SECONDS, strict=True)
     total_s = sum(float(count) * scale for count, scale in parts)
     return total_s if isfinite(total_s) else None
-
-
-def parse_seconds(text: str) -> float | None:
-    """Seconds in `20ms`, `150us`, `1.5s`, `2m`; None when `text` is no time above 0."""
-    found = _SHORT.fullmatch(text.strip())
-    seconds = float(found[1]) * _SHORT_SECONDS[found[2]] if found else parse_duration(text.strip())
-    return seconds or None
 
 
 def parse_bytes(text: str) -> int | None:

@@ -32,6 +32,7 @@ from tilewright.core.results import (
     TunerStudyResult,
 )
 from tilewright.core.schedules import ScheduleResult
+from tilewright.core.serving import ServeResult, ServerStatistics
 from tilewright.report import (
     artifacts,
     escape,
@@ -43,6 +44,7 @@ from tilewright.report import (
     noise,
     planning,
     schedules,
+    serving,
     shown,
     tasks,
     views,
@@ -223,6 +225,21 @@ def _(result: ScheduleResult) -> Page:
         more=[table for table in more if table.records],
         summary=schedules.summary(result),
         notes=(schedules.gained(result), result.energy_reason),
+    )
+
+
+@page.register
+def _(result: ServerStatistics) -> Page:
+    networks, instances = serving.statistics_tables(result)
+    return Page(rows=networks, more=(instances,))
+
+
+@page.register
+def _(result: ServeResult) -> Page:
+    return Page(
+        rows=serving.loads_table(result),
+        more=serving.statistics_tables(result.statistics),
+        notes=(result.choice, serving.compared(result)),
     )
 
 

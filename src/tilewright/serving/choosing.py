@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from math import inf
 
 from tilewright.core.events import Stage
-from tilewright.core.serving import Load
+from tilewright.core.serving import Load, ServeResult
 from tilewright.core.units import format_seconds
 from tilewright.hardware.probe import default_threads
 from tilewright.serving.layouts import Layout, layout_text
-from tilewright.serving.load import drive, speedup
+from tilewright.serving.load import drive, drive_in_turn, speedup
 from tilewright.serving.networks import ServedNetwork
 from tilewright.serving.server import Server, ServerOptions
 
@@ -119,3 +119,28 @@ def _ratio(loads: Sequence[Load]) -> float:
     more."""
     found = speedup(*loads)
     return inf if found is None else found
+
+
+def driven(
+    server: Server, seconds: float, clients: int | None, deadline_s: float | None
+) -> ServeResult:
+    """What a load on a server shows, and beside it, in turn, the same load on one instance of all
+    cores; the server is closed then. With `clients` None there are two for each instance."""
+    networks = list(server.networks.values())
+    count = clients or default_clients(networks, server.layout)
+    sequential = (default_threads(),)
+    with ExitStack() as stack:
+        servers = [stack.enter_context(server)]
+        if server.layout != sequential:
+            beside = Server(networks, sequential, server.options)
+            servers.append(stack.enter_context(beside))
+        loads = drive_in_turn(servers, seconds, count, deadline_s, rounds=_ROUNDS)
+        statistics = server.statistics()
+    other = loads[1] if len(loads) > 1 else None
+    return ServeResult(
+        choice=server.choice,
+        load=loads[0],
+        sequential=other,
+        speedup=None if other is None else speedup(loads[0], other),
+        statistics=statistics,
+    )

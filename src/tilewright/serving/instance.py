@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import count
 from math import inf
 from statistics import median
 from time import monotonic
@@ -36,7 +37,8 @@ class Supervision:
     It hangs when a request takes `patience` times what it should, and `least_patience_s`. A request
     whose instance failed runs again `retries` times. An instance is started again after `pause_s`,
     twice as long each time that it fails before it answered, at most `longest_pause_s`; after
-    `starts` starts in a row that failed it is given up. A start may take `start_s`.
+    `starts` starts in a row that failed it counts as lost until one succeeds, and when all are lost
+    the server gives up. A start may take `start_s`.
     """
 
     patience: float = 20.0
@@ -44,14 +46,14 @@ class Supervision:
     retries: int = 2
     pause_s: float = 0.1
     longest_pause_s: float = 10.0
-    starts: int = 5
+    starts: int = 8
     start_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
     """What the instances of a server have in common. `worker` is the module that they run, `tell`
-    takes sentences for people, `lost` an instance that was given up."""
+    takes sentences for people, `lost` hears that an instance is."""
 
     networks: Mapping[str, ServedNetwork]
     queue: RequestQueue
@@ -106,7 +108,7 @@ class Instance:
         return "slow" if slow else self._state
 
     def expected_s(self, network: str) -> float:
-        """Seconds that a network takes here; infinite where the instance was given up."""
+        """Seconds that a network takes here; infinite where the instance is lost."""
         if self._state in ("lost", "closed") or network not in self._paces:
             return inf
         return self._paces[network].expected_s
@@ -167,7 +169,7 @@ class Instance:
             self._child.request(("prepare", slots.descriptor, *slots.shape, self._cpus), limit_s)
             for name, network in service.networks.items():
                 loading = ("load", name, network.folder, list(network.constants), network.plan)
-                self._child.request(loading, limit_s)
+                self._child.request(loading, limit_s, started=True)
                 slots.write(self._own_slot, network.plan, network.drawn_inputs())
                 took_s = self._warmed_s(name, limit_s)
                 if name not in self._paces or took_s < self._paces[name].begin_s:
@@ -181,16 +183,16 @@ class Instance:
         end_s = monotonic() + _WARM_S
         while len(samples_s) < _WARM_RUNS and (len(samples_s) < 2 or monotonic() < end_s):
             began_s = monotonic()
-            self._child.request(("run", network, self._own_slot), limit_s)
+            self._child.request(("run", network, self._own_slot), limit_s, started=True)
             samples_s.append(monotonic() - began_s)
         return median(samples_s[1:])
 
     def _start_again(self) -> bool:
-        """Whether it runs again; False when it is stopped meanwhile, or given up."""
+        """Whether it runs again; False when it is stopped meanwhile."""
         supervision, tell = self._service.supervision, self._service.tell
         self._state = "restarting"
         self._restarts += 1
-        for _ in range(supervision.starts):
+        for attempt in count(1):
             pause_s = supervision.pause_s * 2.0 ** min(16, max(0, self._failures - 1))
             if self._stopping.wait(min(supervision.longest_pause_s, pause_s)):
                 return False
@@ -199,13 +201,13 @@ class Instance:
             except (TilewrightError, ChildError) as error:
                 self._failures += 1
                 tell(f"Instance {self.number} does not start: {_first_line(error)}.")
+                if attempt >= supervision.starts:
+                    self._state = "lost"
+                    self._service.lost()
                 continue
             self._state = "ready"
-            return True
-        self._state = "lost"
-        tell(f"Instance {self.number} is given up: it did not start {supervision.starts} times.")
-        self._service.lost()
-        return False
+            break
+        return True
 
     def _serve(self, request: Request) -> None:
         service, name = self._service, request.network
@@ -214,7 +216,7 @@ class Instance:
         patience_s = max(supervision.least_patience_s, supervision.patience * pace.expected_s)
         self._current, began_s = request, monotonic()
         try:
-            others = self._child.request(("run", name, request.slot), patience_s)
+            others = self._child.request(("run", name, request.slot), patience_s, started=True)
         except RemoteError as error:
             service.settle(request, network_error(error, "run"), "failed")
             return

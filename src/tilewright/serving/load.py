@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import cycle
-from time import monotonic
+from time import monotonic, sleep
 
 import numpy as np
 
@@ -30,31 +30,57 @@ class _Seen:
 
 def drive(server: Server, seconds: float, clients: int, deadline_s: float | None = None) -> Load:
     """Have so many clients send drawn inputs, each to one network after the other, and each the
-    next request when it has the answer to the last one.
+    next request when it has the answer to the last one; after one that missed its deadline when
+    that has passed.
 
     So all networks have equally many requests, however fast they are, and two loads on the same
     networks can be compared.
     """
-    networks, end_s = list(server.networks.values()), monotonic() + seconds
+    return drive_in_turn([server], seconds, clients, deadline_s, rounds=1)[0]
+
+
+def drive_in_turn(
+    servers: Sequence[Server],
+    seconds: float,
+    clients: int,
+    deadline_s: float | None = None,
+    *,
+    rounds: int,
+) -> list[Load]:
+    """The same on several servers of the same networks, so long on each, in so many rounds."""
+    seen: list[list[dict[str, _Seen]]] = [[] for _ in servers]
+    took_s = [0.0 for _ in servers]
+    for _ in range(rounds):
+        for index, server in enumerate(servers):
+            began_s = monotonic()
+            seen[index] += _round(server, began_s + seconds / rounds, clients, deadline_s)
+            took_s[index] += monotonic() - began_s
+    return [
+        Load(
+            instances=layout_text(server.layout),
+            seconds=took_s[index],
+            clients=clients,
+            networks=tuple(
+                _network_load(name, [client[name] for client in seen[index]], took_s[index])
+                for name in server.networks
+            ),
+        )
+        for index, server in enumerate(servers)
+    ]
+
+
+def _round(
+    server: Server, end_s: float, clients: int, deadline_s: float | None
+) -> list[dict[str, _Seen]]:
+    """What each client saw of each network."""
+    networks = list(server.networks.values())
 
     def client(number: int) -> dict[str, _Seen]:
         first = number % len(networks)
-        turns = networks[first:] + networks[:first]
-        return _sent(server, turns, number, end_s, deadline_s)
+        return _sent(server, networks[first:] + networks[:first], number, end_s, deadline_s)
 
-    began_s = monotonic()
     with ThreadPoolExecutor(clients) as threads:
-        seen = list(threads.map(client, range(clients)))
-    took_s = monotonic() - began_s
-    return Load(
-        instances=layout_text(server.layout),
-        seconds=took_s,
-        clients=clients,
-        networks=tuple(
-            _network_load(each.name, [client[each.name] for client in seen], took_s)
-            for each in networks
-        ),
-    )
+        return list(threads.map(client, range(clients)))
 
 
 def _sent(
@@ -74,6 +100,7 @@ def _sent(
             server.submit(name, inputs[name], deadline_s=deadline_s, timeout_s=None).result()
         except DeadlineMissed:
             seen.missed += 1
+            sleep(max(0.0, began_s + (deadline_s or 0.0) - monotonic()))
         except RequestFailed:
             seen.failed += 1
         else:

@@ -47,7 +47,8 @@ class Server:
             answer = server.submit("a", x=array, deadline_s=0.05)
             answer.result()
 
-    `layout` is the number of cores of each instance, `choice` says why there are these.
+    `layout` is the number of cores of each instance, `choice` says why there are these, `options`
+    is what else it was given.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Server:
         """
         places = placed(layout, allotted_cpus())
         self.networks = {network.name: network for network in networks}
-        self.layout, self.choice = layout, choice
+        self.layout, self.choice, self.options = layout, choice, options
         self._events, self._began_s = options.events, monotonic()
         count = arguments.count_of(options.queue, "queue", 1)
         running = len(layout)
@@ -230,9 +231,10 @@ class Server:
         self._queue.withdraw(request)
 
     def _lost(self) -> None:
-        """An instance was given up; without any nobody computes what waits."""
+        """An instance is lost; without any nobody computes what waits."""
         if all(instance.state == "lost" for instance in self._instances):
             fault = RequestFailed("no instance is left: none starts any more")
+            self._events(Note(message="The server gives up: no instance starts any more."))
             self._queue.close(fault)
             for request in self._queue.left():
                 self._service.settle(request, fault, "failed")

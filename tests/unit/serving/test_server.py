@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -46,8 +45,7 @@ def test_everything_is_answered_with_its_own_result(tmp_path: Path) -> None:
         answers = [server.submit(name, {"x": x}, timeout_s=None) for name, x in given]
         for (_, x), answer in zip(given, answers, strict=True):
             np.testing.assert_array_equal(answer.result(5), y_of(x))
-        assert "tvm" not in sys.modules or "pytest" in sys.argv[0]
-        told = server.statistics()
+            told = server.statistics()
     assert [each.answered for each in told.networks] == [60, 60]
     assert sum(each.answered for each in told.instances) == 120
     assert all(each.latency_p50_s <= each.latency_p99_s for each in told.networks)  # type: ignore[operator]
@@ -189,11 +187,11 @@ def test_closed_after_all_answers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("named", [{"drain": False}, {"timeout_s": 0.05}])
 def test_closed_before_all_answers(tmp_path: Path, named: dict[str, Any]) -> None:
-    server = ToyServer(tmp_path, {"slow": 0.5}, instances=1)
+    server = ToyServer(tmp_path, {"slow": 0.3}, instances=1)
     answers = [server.submit("slow", x=x_of()) for _ in range(3)]
     began_s = time.monotonic()
     server.close(**named)
-    assert time.monotonic() - began_s < 0.45
+    assert time.monotonic() - began_s < 0.25
     assert all(answer.cancelled() for answer in answers)
     assert service(server, "slow").cancelled == 3
 

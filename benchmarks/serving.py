@@ -1,0 +1,210 @@
+"""Serve networks at full load: with instances killed at random, and side by side against one after
+the other.
+
+    python benchmarks/serving.py soak --seconds 600
+    python benchmarks/serving.py pairs --seconds 3 --rounds 5
+
+Networks are compiled with default settings into `--artifacts`, once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import psutil
+
+import tilewright
+from tilewright.core.refusals import RequestFailed
+from tilewright.core.serving import Load
+from tilewright.serving.load import drive, named_inputs, speedup
+from tilewright.serving.server import Server
+
+PAIRS = (
+    ("squeezenet1_1", "mobilenet_v2"),
+    ("squeezenet1_1", "resnet18"),
+    ("mobilenet_v2", "googlenet"),
+    ("resnet18", "googlenet"),
+)
+
+
+def artifacts(folder: Path, names: Sequence[str]) -> dict[str, Path]:
+    """The compiled networks by name, made where they are missing."""
+    for name in names:
+        if not (folder / name / "manifest.json").exists():
+            with tilewright.open(db="memory:") as session:
+                session.optimize(f"zoo:{name}", budget="0").save(folder / name)
+    return {name: folder / name for name in names}
+
+
+class Soak:
+    """Clients that count what becomes of every request, and somebody who kills instances."""
+
+    def __init__(self, server: Server, seconds: float, expected: dict[str, object]) -> None:
+        self.server, self.expected = server, expected
+        self.end_s = time.monotonic() + seconds
+        self.fates: Counter[str] = Counter()
+        self.inputs = {each.name: named_inputs(each, 0) for each in server.networks.values()}
+        self.kills, self.lock = 0, threading.Lock()
+
+    def client(self, seed: int) -> None:
+        """Requests one after the other, each with a callback that counts its answers."""
+        chance = random.Random(seed)
+        while time.monotonic() < self.end_s:
+            name = chance.choice(list(self.inputs))
+            answers: list[int] = []
+            future = self.server.submit(name, self.inputs[name], timeout_s=None)
+            future.add_done_callback(lambda _, answers=answers: answers.append(1))
+            try:
+                equal = np.array_equal(future.result(60), self.expected[name])
+                fate = "right" if equal else "WRONG"
+            except RequestFailed:
+                fate = "ended three instances"
+            except Exception as error:  # noqa: BLE001 - counted, whatever it is
+                fate = f"LOST ({type(error).__name__})"
+            time.sleep(0)
+            with self.lock:
+                self.fates[fate] += 1
+                self.fates["answers"] += len(answers)
+
+    def kill(self) -> None:
+        """Kill, stop or spare an instance every second or two."""
+        chance = random.Random(1)
+        while time.monotonic() < self.end_s:
+            time.sleep(chance.uniform(0.5, 4.0))
+            pids = [each.pid for each in self.server.statistics().instances if each.pid]
+            if pids:
+                sign = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
+                os.kill(chance.choice(pids), sign)
+                self.kills += 1
+
+    def memory(self) -> list[int]:
+        """This process's resident bytes, every ten seconds."""
+        sizes: list[int] = []
+        while (left_s := self.end_s - time.monotonic()) > 0:
+            sizes.append(psutil.Process().memory_info().rss)
+            time.sleep(min(10.0, left_s))
+        return sizes
+
+
+def soak(folder: Path, seconds: float) -> None:
+    """Full load, kills at random; prints what became of the requests, and the memory."""
+    found = artifacts(folder, PAIRS[0])
+    with tilewright.serve(found, instances="2x1") as server:
+        expected = {
+            name: server.submit(name, named_inputs(each, 0)).result()
+            for name, each in server.networks.items()
+        }
+        run = Soak(server, seconds, expected)
+        threads = [threading.Thread(target=run.client, args=(seed,)) for seed in range(8)]
+        threads.append(threading.Thread(target=run.kill))
+        for thread in threads:
+            thread.start()
+        sizes = run.memory()
+        for thread in threads:
+            thread.join()
+        told = server.statistics()
+    print(f"{seconds:g} s, {run.kills} kills, {dict(run.fates)}")
+    for each in told.networks:
+        print(each)
+    for each in told.instances:
+        print(each)
+    mebi = [size / 2**20 for size in sizes]
+    half = len(mebi) // 2
+    print(f"memory in MiB, every 10 s: {', '.join(f'{size:.1f}' for size in mebi)}")
+    print(f"median of the halves: {median(mebi[:half]):.1f}, {median(mebi[half:]):.1f}")
+
+
+def pairs(folder: Path, seconds: float, rounds: int, wanted: Sequence[str]) -> None:
+    """Each pair on two instances of one core and on one of two cores, in turn."""
+    for pair in PAIRS:
+        if wanted and "+".join(pair) not in wanted:
+            continue
+        found = artifacts(folder, pair)
+        with (
+            tilewright.serve(found, instances="2x1") as shared,
+            tilewright.serve(found, instances="sequential") as sequential,
+        ):
+            loads = [
+                [drive(server, seconds, 4) for server in (shared, sequential)]
+                for _ in range(rounds)
+            ]
+            alone = [_alone(server) for server in (shared, sequential)]
+        direct = _direct(found, seconds)
+        print(_row(pair, loads, alone, direct), flush=True)
+
+
+def _alone(server: Server) -> float:
+    """Seconds that one request for each network takes on an instance, nothing beside it."""
+    total_s = 0.0
+    for name, network in server.networks.items():
+        inputs = named_inputs(network, 0)
+        samples_s: list[float] = []
+        for _ in range(30):
+            began_s = time.perf_counter()
+            server.submit(name, inputs).result()
+            samples_s.append(time.perf_counter() - began_s)
+        total_s += median(samples_s)
+    return total_s
+
+
+def _direct(found: dict[str, Path], seconds: float) -> float:
+    """Pairs per second of calls in this process on all cores, without a server."""
+    networks = [tilewright.load(folder) for folder in found.values()]
+    calls = [
+        (network, [np.ones(port.shape, port.dtype) for port in network.input_ports])
+        for network in networks
+    ]
+    for network, inputs in calls * 5:
+        network(*inputs)
+    began_s = time.perf_counter()
+    for count in itertools.count(1):  # noqa: B007
+        for network, inputs in calls:
+            network(*inputs)
+        if time.perf_counter() - began_s > seconds:
+            break
+    return count / (time.perf_counter() - began_s)
+
+
+def _row(
+    pair: Sequence[str], loads: list[list[Load]], alone: Sequence[float], direct: float
+) -> str:
+    rates = [
+        median(sum(each.throughput_per_s for each in load.networks) / 2 for load in side)
+        for side in zip(*loads, strict=True)
+    ]
+    ratios = sorted(found for two in loads if (found := speedup(*two)) is not None)
+    return (
+        f"| {' + '.join(pair)} | {rates[0]:.1f} | {rates[1]:.1f} | {direct:.1f} | "
+        f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) | "
+        f"{2 * alone[1] / alone[0]:.2f} |"
+    )
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("soak", "pairs"))
+    parser.add_argument("--artifacts", type=Path, default=Path("serving-artifacts"))
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pair", action="append", default=[], help="a+b; all by default")
+    asked = parser.parse_args()
+    if asked.what == "soak":
+        soak(asked.artifacts, asked.seconds)
+    else:
+        pairs(asked.artifacts, asked.seconds, asked.rounds, asked.pair)
+
+
+if __name__ == "__main__":
+    main()

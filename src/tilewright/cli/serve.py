@@ -1,0 +1,165 @@
+"""`tilewright serve`."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+from tilewright.cli.faults import INTERRUPTED
+from tilewright.cli.flags import AnswerFlags, ArtifactFlags
+from tilewright.cli.streams import write_message
+from tilewright.cli.work import working
+from tilewright.core.errors import UsageError
+from tilewright.core.events import Stage
+from tilewright.core.units import parse_duration
+
+_DRIVEN, _SERVED = Group("With --load", sort_key=11), Group("Without --load", sort_key=12)
+_AUTO = "auto"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ServingFlags:
+    """How networks are served."""
+
+    instances: Annotated[
+        str,
+        Parameter(
+            help="Worker processes, INSTANCESxCORES, several between commas: 2x1, or 1x2,4x1. "
+            "auto chooses by what --mode says."
+        ),
+    ] = _AUTO
+    mode: Annotated[
+        Literal["auto", "sequential", "shared"],
+        Parameter(
+            help="With --instances auto: one request after the other on all cores, side by side on "
+            "several instances, or the faster of the two, as measured at the start."
+        ),
+    ] = _AUTO
+    deadline: Annotated[
+        str | None,
+        Parameter(
+            help="The time within which requests are to be answered, 20ms; instances are chosen "
+            "for it, and with --load requests that would miss it are not computed."
+        ),
+    ] = None
+    queue: Annotated[int, Parameter(help="How many requests wait at most.")] = 64
+
+    def wished_instances(self) -> str:
+        """What `tilewright.serve` takes as `instances`. Raises UsageError for a mode of instances
+        that are given."""
+        if self.instances != _AUTO and self.mode != _AUTO:
+            raise UsageError("--mode chooses instances, and --instances gives them: use one.")
+        return self.instances if self.instances != _AUTO else self.mode
+
+    def deadline_in_s(self) -> float | None:
+        """Seconds."""
+        return None if self.deadline is None else _seconds("--deadline", self.deadline)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RequestFlags:
+    """Where requests come from."""
+
+    load: Annotated[
+        str | None,
+        Parameter(
+            group=_DRIVEN,
+            help="Send drawn inputs for so long (10s), compare with one request after the other on "
+            "all cores, and end.",
+        ),
+    ] = None
+    clients: Annotated[
+        int | None,
+        Parameter(
+            group=_DRIVEN,
+            help="Requests that are under way at a time [default: two for each instance].",
+        ),
+    ] = None
+    port: Annotated[
+        int | None, Parameter(group=_SERVED, help="The port of HTTP [default: 8000].")
+    ] = None
+    host: Annotated[
+        str | None,
+        Parameter(
+            group=_SERVED,
+            help="The address of HTTP; only programs on this machine reach the usual one "
+            "[default: 127.0.0.1].",
+        ),
+    ] = None
+
+    def load_in_s(self) -> float | None:
+        """Seconds of the load, None where there is none. Raises UsageError for a load over HTTP,
+        and for clients without a load."""
+        if self.load is None and self.clients is not None:
+            raise UsageError("--clients are those of --load 10s, which is missing.")
+        if self.load is not None and (self.port is not None or self.host is not None):
+            raise UsageError("--load sends requests itself, --port and --host take them: use one.")
+        if self.clients is not None and self.clients < 1:
+            raise UsageError(f"--clients must be at least 1, not {self.clients}.")
+        return None if self.load is None else _seconds("--load", self.load)
+
+    def address(self) -> tuple[str, int]:
+        """Where HTTP is served."""
+        return self.host or "127.0.0.1", 8000 if self.port is None else self.port
+
+
+def serve(
+    artifact: Annotated[
+        tuple[str, ...],
+        Parameter(help="Folders that optimize wrote, or NAME=FOLDER.", negative=""),
+    ],
+    /,
+    *,
+    serving: ServingFlags = ServingFlags(),
+    requests: RequestFlags = RequestFlags(),
+    artifact_flags: ArtifactFlags = ArtifactFlags(),
+    flags: AnswerFlags = AnswerFlags(),
+) -> int | None:
+    """Answer requests for compiled networks on this CPU, over HTTP (the open inference protocol) or
+    driven by a load of its own.
+
+    Ctrl-C answers what was taken, and ends; a second one ends at once.
+    """
+    from tilewright.serving import http
+    from tilewright.serving.choosing import driven
+    from tilewright.serving.networks import named_folders
+    from tilewright.serving.serve import serve as opened
+
+    folders, load_s = named_folders(artifact), requests.load_in_s()
+    with ExitStack() as stack:
+        place = None
+        if load_s is None:
+            place = stack.enter_context(http.listening(*requests.address()))
+        work = stack.enter_context(working(flags))
+        server = opened(
+            folders,
+            instances=serving.wished_instances(),
+            queue=serving.queue,
+            deadline_s=serving.deadline_in_s(),
+            verify=artifact_flags.verify,
+            events=work.session.events,
+        )
+        if place is None:
+            assert load_s is not None
+            work.tell("serve", driven(server, load_s, requests.clients, serving.deadline_in_s()))
+            return None
+        ready = f"http://{place.getsockname()[0]}:{place.getsockname()[1]}/v2 {server.choice}"
+        work.session.events(Stage(name="serve", detail=ready.strip()))
+        try:
+            http.serve_http(server, place)
+        except KeyboardInterrupt:
+            write_message("stopped")
+        work.tell("serve", server.statistics())
+    return INTERRUPTED
+
+
+def _seconds(flag: str, text: str) -> float:
+    found = parse_duration(text.strip())
+    if not found:
+        raise UsageError(f"{flag} {text!r} is no duration.", hint="For example 20ms, 10s, 2m.")
+    return found

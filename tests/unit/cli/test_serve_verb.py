@@ -1,0 +1,53 @@
+"""`tilewright serve`: what is said before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.records.written_artifacts import write_artifact
+from tilewright.core.errors import UsageError
+from tilewright.serving.networks import named_folders
+
+Command = Callable[..., Any]
+WRONG = {
+    "nothing": ((), 2, "ARTIFACT"),
+    "no artifact": (("empty", "--load", "1s"), 4, "is no compiled network"),
+    "two of one name": (("a/net", "b/net", "--load", "1s"), 2, "called 'net'"),
+    "another machine": (("a/net", "--load", "1s"), 3, "compiled for aarch64"),
+    "a load for no time": (("a/net", "--load", "soon"), 2, "no duration"),
+    "a deadline of no time": (("a/net", "--load", "1s", "--deadline", "0s"), 2, "no duration"),
+    "a load over HTTP": (("a/net", "--load", "1s", "--port", "80"), 2, "use one"),
+    "clients without a load": (("a/net", "--clients", "2"), 2, "--load 10s"),
+    "no clients": (("a/net", "--load", "1s", "--clients", "0"), 2, "at least 1"),
+    "a mode of given instances": (
+        ("a/net", "--load", "1s", "--instances", "1x1", "--mode", "shared"), 2, "use one"
+    ),
+    "a port that is none": (("a/net", "--port", "99999"), 3, "cannot listen"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), WRONG.values(), ids=WRONG)
+def test_wrong_usage(
+    tilewright: Command, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    machine = {
+        "class": "cpu-1", "architecture": "aarch64", "model": "a CPU", "vector_bytes": 16,
+        "features": ["neon"], "target": {"kind": "llvm"}, "threads": 2,
+    }  # fmt: skip
+    for place in ("a", "b"):
+        write_artifact(tmp_path / place / "net", machine=machine)
+    ran = tilewright("serve", *arguments)
+    assert ran.code == code and said in ran.err, ran.err
+
+
+def test_names(tmp_path: Path) -> None:
+    (tmp_path / "x=y").mkdir()
+    given = [str(tmp_path / "net"), "other=folder/of/it", str(tmp_path / "x=y")]
+    assert list(named_folders(given)) == ["net", "other", "x=y"]
+    with pytest.raises(UsageError, match="called 'net'"):
+        named_folders(["a/net", "net=b"])
