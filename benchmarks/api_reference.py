@@ -51,6 +51,7 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
                 "deploy.decoding.decoder",
                 "deploy.decoding.Decoder",
             ),
+            "Serving": ("serving.serve.serve", "serving.server.Server", "serving.requests.Answer"),
             "Results": (
                 "core.results.*",
                 "core.comparisons.*",
@@ -63,6 +64,7 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
                 "core.schedules.*",
                 "predict.evaluation.Evaluation",
             ),
+            "Results about serving": ("core.serving.*",),
             "Cards": ("report.predictor_cards.write_cards",),
             "Progress": ("core.events.*",),
             "Errors": (
@@ -75,6 +77,7 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
                 "core.errors.StoreError",
                 "core.errors.NegativeVerdict",
                 "core.errors.InternalError",
+                "core.refusals.*",
             ),
         },
     ),

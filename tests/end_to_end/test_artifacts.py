@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,23 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
-from helpers.commands.command_line import environment, reference, run, small_model, succeed
+from helpers.commands.command_line import (
+    environment,
+    optimize_small_model,
+    reference,
+    run,
+    small_model,
+    succeed,
+)
+from helpers.commands.made_once import made_once
 from helpers.processes.forking import in_child
 from helpers.records.written_artifacts import write_content
 from tilewright.core.errors import InputError, ModelError, TargetError, UsageError
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("made")
-    small_model(folder / "net.onnx")
-    succeed(folder, "optimize", "net.onnx", "--budget", "0", "--out", "out")
-    yield folder
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_once(tmp_path_factory, "small artifact", optimize_small_model)
 
 
 @pytest.fixture

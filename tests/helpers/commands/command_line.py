@@ -261,6 +261,12 @@ def small_model(
     return path
 
 
+def optimize_small_model(folder: Path) -> None:
+    """`net.onnx` in the folder, and in `out` what was compiled of it with default settings."""
+    small_model(folder / "net.onnx")
+    succeed(folder, "optimize", "net.onnx", "--budget", "0", "--out", "out")
+
+
 def renamed(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
     for node in graph.node:
         node.name = names.get(node.name, node.name)

@@ -1,0 +1,82 @@
+"""Which instances are chosen, and what a load on them tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helpers.fakes.toy_serving import QUICK, ToyServer, toy_network
+from tilewright.core.serving import Load, NetworkLoad
+from tilewright.serving import choosing
+from tilewright.serving.choosing import best_layout, chosen_layout
+from tilewright.serving.load import drive, drive_in_turn, speedup
+from tilewright.serving.server import Server, ServerOptions
+
+TWO, FOUR = (2, 2), (1, 1, 1, 1)
+
+
+def test_the_layout_that_answers_most() -> None:
+    scales = {TWO: {"a": 5.0, "b": 1.0}, FOUR: {"a": 9.5, "b": 2.0}}
+    best, why = best_layout(scales, None)
+    assert best == FOUR and "4x1 should answer 0.696 requests per second" in why
+    assert best_layout({**scales, FOUR: {"a": 10.5, "b": 2.0}}, None)[0] == TWO
+
+
+def test_a_deadline_leaves_out_what_takes_too_long() -> None:
+    alone = {TWO: {"a": 0.05, "b": 0.01}, FOUR: {"a": 0.08, "b": 0.01}}
+    assert best_layout(alone, None)[0] == FOUR
+    assert best_layout(alone, 0.06)[0] == TWO
+    best, why = best_layout(alone, 0.04)
+    assert best == FOUR and "None has time: the slowest network takes 80 ms" in why
+
+
+def load(*rates: float) -> Load:
+    networks = [
+        NetworkLoad(
+            network=f"n{index}", throughput_per_s=rate, answered=1, missed=0, failed=0,
+            latency_p50_s=None, latency_p90_s=None, latency_p99_s=None,
+        )
+        for index, rate in enumerate(rates)
+    ]  # fmt: skip
+    return Load(instances="1x1", seconds=1.0, clients=1, networks=tuple(networks))
+
+
+def test_speedup() -> None:
+    assert speedup(load(30, 30), load(20, 20)) == pytest.approx(1.5)
+    assert speedup(load(30), load(0)) is None
+
+
+def test_what_is_not_faster_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A toy takes as long on one core as on two, so that two instances have twice the throughput;
+    where the loads say otherwise, one after the other is kept."""
+    monkeypatch.setattr(choosing, "default_threads", lambda: 2)
+    monkeypatch.setattr(choosing, "_ROUND_S", 0.1)
+    networks = [toy_network(tmp_path, "a", seconds=0.01)]
+    options = ServerOptions(worker="helpers.fakes.toy_serving_worker", supervision=QUICK)
+    layout, why = chosen_layout(networks, "auto", options)
+    assert layout == (1, 1) and "and is kept" in why
+    monkeypatch.setattr(choosing, "drive", lambda server, *_: load(float(server.layout[0])))
+    layout, why = chosen_layout(networks, "auto", options)
+    assert layout == (2,) and "0.50 times the throughput: one after the other is kept" in why
+    assert chosen_layout(networks, "shared", options)[0] == (1, 1)
+    assert chosen_layout(networks, "sequential", options)[0] == (2,)
+
+
+def test_loads_have_every_network_equally_often(tmp_path: Path) -> None:
+    with ToyServer(tmp_path, {"a": 0.001, "b": 0.01}) as server:
+        found = drive(server, 0.3, 4)
+        counts = [each.answered for each in found.networks]
+        assert abs(counts[0] - counts[1]) <= 4 and min(counts) > 10
+        assert [each.answered for each in server.statistics().networks] == counts
+        assert found.networks[0].throughput_per_s == pytest.approx(counts[0] / found.seconds)
+
+
+def test_loads_in_turn_with_deadlines(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    with ToyServer(tmp_path, {"a": 0.02}) as server:
+        other: Server = ToyServer(tmp_path / "one", {"a": 0.02}, instances=1)
+        with other:
+            found = drive_in_turn([server, other], 0.2, 2, 0.01, rounds=2)
+        assert [each.networks[0].answered for each in found] == [0, 0]
+        assert all(10 < each.networks[0].missed <= 42 for each in found)
