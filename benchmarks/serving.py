@@ -66,7 +66,7 @@ class Soak:
             future = self.server.submit(name, self.inputs[name], timeout_s=None)
             future.add_done_callback(lambda _, answers=answers: answers.append(1))
             try:
-                equal = np.array_equal(future.result(60), self.expected[name])
+                equal = np.array_equal(future.result(600), self.expected[name])
                 fate = "right" if equal else "WRONG"
             except RequestFailed:
                 fate = "ended three instances"

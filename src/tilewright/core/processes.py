@@ -115,15 +115,21 @@ class Child:
             if self.pid is None:
                 self._start()
 
-    def request(self, message: tuple[Any, ...], timeout_s: float, *, started: bool = False) -> Any:
+    def request(self, message: tuple[Any, ...], timeout_s: float) -> Any:
         """Send (handler name, *arguments) and return what the handler returned.
 
-        The time for starting the process counts; what is meant for a `started` one, which knows
-        something from before, does not start another one instead. Raises `ChildTimeout`,
-        `ChildCrash` or `ChildOutOfMemory`, after which the process is gone, or `RemoteError` when
-        the handler raised. Interrupting a request kills the process, too: its answer would come too
-        late.
+        The time for starting the process counts. Raises `ChildTimeout`, `ChildCrash` or
+        `ChildOutOfMemory`, after which the process is gone, or `RemoteError` when the handler
+        raised. Interrupting a request kills the process, too: its answer would come too late.
         """
+        return self._requested(message, timeout_s, started=False)
+
+    def request_again(self, message: tuple[Any, ...], timeout_s: float) -> Any:
+        """The same of a process that knows something from an earlier request: where it is gone,
+        another one is not started, which would know nothing."""
+        return self._requested(message, timeout_s, started=True)
+
+    def _requested(self, message: tuple[Any, ...], timeout_s: float, *, started: bool) -> Any:
         frame = pickle.dumps(message, protocol=5)
         with self._lock:
             deadline_s = time.monotonic() + timeout_s

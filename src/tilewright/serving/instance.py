@@ -169,7 +169,7 @@ class Instance:
             self._child.request(("prepare", slots.descriptor, *slots.shape, self._cpus), limit_s)
             for name, network in service.networks.items():
                 loading = ("load", name, network.folder, list(network.constants), network.plan)
-                self._child.request(loading, limit_s, started=True)
+                self._child.request_again(loading, limit_s)
                 slots.write(self._own_slot, network.plan, network.drawn_inputs())
                 took_s = self._warmed_s(name, limit_s)
                 if name not in self._paces or took_s < self._paces[name].begin_s:
@@ -183,7 +183,7 @@ class Instance:
         end_s = monotonic() + _WARM_S
         while len(samples_s) < _WARM_RUNS and (len(samples_s) < 2 or monotonic() < end_s):
             began_s = monotonic()
-            self._child.request(("run", network, self._own_slot), limit_s, started=True)
+            self._child.request_again(("run", network, self._own_slot), limit_s)
             samples_s.append(monotonic() - began_s)
         return median(samples_s[1:])
 
@@ -216,7 +216,7 @@ class Instance:
         patience_s = max(supervision.least_patience_s, supervision.patience * pace.expected_s)
         self._current, began_s = request, monotonic()
         try:
-            others = self._child.request(("run", name, request.slot), patience_s, started=True)
+            others = self._child.request_again(("run", name, request.slot), patience_s)
         except RemoteError as error:
             service.settle(request, network_error(error, "run"), "failed")
             return
