@@ -167,7 +167,7 @@ class Forecaster:
     def kernels(self, kernels: Sequence[Kernel]) -> list[Estimate]:
         """The best answer there is for each: this very kernel measured, its neighbours in size, the
         family's model, its facts, the roofline."""
-        known = [self._known(kernel) for kernel in kernels]
+        known = [self.known(kernel) for kernel in kernels]
         asked = [kernel for kernel, found in zip(kernels, known, strict=True) if found is None]
         modelled = iter(self.modelled(asked))
         return [found or next(modelled) for found in known]
@@ -184,7 +184,8 @@ class Forecaster:
             found |= zip(numbers, answers, strict=True)
         return [found[number] for number in range(len(kernels))]
 
-    def _known(self, kernel: Kernel) -> Estimate | None:
+    def known(self, kernel: Kernel) -> Estimate | None:
+        """The time of this very kernel, or of its neighbours in size, where they were measured."""
         found = self.predictors.measured(family_of(kernel[0])).estimate(*kernel)
         if found is None:
             return None
