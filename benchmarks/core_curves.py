@@ -3,6 +3,8 @@
     python benchmarks/core_curves.py prepare --cores 1 2 3 4 6 8 12 16 --file FOLDER --runtime
     python benchmarks/core_curves.py run --file FOLDER --out results.jsonl --seconds 200
     python benchmarks/core_curves.py report results.jsonl
+    python benchmarks/core_curves.py judge results.jsonl…
+    python benchmarks/core_curves.py fit results.jsonl…
 
 `prepare` compiles, here, the default kernels of tasks of the zoo's networks and of operators drawn
 at random, for each number of cores; `--runtime` puts TVM without its compiler beside them. `run`
@@ -11,7 +13,8 @@ numbers, on a machine of the same kind. That needs this checkout, Python 3.11 or
 psutil, msgspec, platformdirs, ml_dtypes and apache-tvm-ffi, and FOLDER/runtime on PYTHONPATH where
 there is no TVM. It also measures what a copy takes on each number of cores, how long a hand-over
 between cores is, and how much kernels on one half of the cores slow those on the other half down.
-A command that is repeated goes on where it stopped, and then measures everything once more.
+A command that is repeated goes on where it stopped, and then measures everything once more. `judge`
+and `fit` take results of several machines: `fit` writes the curves that come with the package.
 """
 
 from __future__ import annotations
@@ -48,10 +51,17 @@ def main(arguments: Sequence[str]) -> None:
         prepare(given)
     elif given.command == "run":
         run(given)
-    else:
+    elif given.command == "report":
         from curves.reporting import report
 
         print("\n".join(report(list(lines(given.results)))))
+    else:
+        from curves.fitting import fit, judged
+
+        if given.command == "fit":
+            fit(given.results)
+        else:
+            print("\n".join(judged(given.results)))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,6 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     ran.add_argument("--copied", nargs="*", type=int, default=_COPIED_BYTES, help="bytes")
     told = commands.add_parser("report")
     told.add_argument("results", type=Path)
+    for name in ("judge", "fit"):
+        learnt = commands.add_parser(name)
+        learnt.add_argument("results", type=Path, nargs="+")
     return parser
 
 

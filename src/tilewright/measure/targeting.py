@@ -12,6 +12,7 @@ from tilewright.core.arguments import Error, decibels_of, error_of, texts_of
 from tilewright.core.element_types import element_type
 from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.records import Placement
+from tilewright.core.targets import threads_alone
 from tilewright.cost.floors import Peaks
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.meters import KernelEnergy, Meter
@@ -52,6 +53,33 @@ def placement_of(target: str, tracker: str | None, threads: int | None) -> Place
     """
     asked = (access.placement(target, tracker, threads) for access in accesses().values())
     return next(placement for placement in asked if placement is not None)
+
+
+def foreseen_placements(
+    target: str, tracker: str | None, threads: int | None, events: EventSink = discard
+) -> tuple[Placement, Placement]:
+    """Where kernels would run that are only predicted: with the threads that a device has by
+    itself, and with those that are asked for, of which a CPU that is here need not have so many. A
+    GPU need not be here.
+
+    Raises what `usable_placement` raises.
+    """
+    try:
+        asked = placement_of(target, tracker, threads)
+    except errors.TargetError:
+        usual = placement_of(target, tracker, None)
+        if threads is None or not 0 < len(usual.binding.cpus) < threads or not _is_here(usual):
+            raise
+        resources = replace(threads_alone(threads), kind=usual.resources.kind)
+        return usable_placement(usual, events), replace(usual, resources=resources)
+    if asked.target.kind not in CPU:
+        return asked, asked
+    asked = usable_placement(asked, events)
+    return placement_of(target, tracker, None) if _is_here(asked) else asked, asked
+
+
+def _is_here(placement: Placement) -> bool:
+    return placement.device.access == HERE.name and placement.target.kind in CPU
 
 
 def describable_placement(placement: Placement) -> Placement:

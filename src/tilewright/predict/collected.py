@@ -335,17 +335,7 @@ def write_rows(
     import polars
 
     table = polars.DataFrame(
-        [
-            {
-                "workload": row.workload.text,
-                "implementation": row.candidate.implementation,
-                "settings": canonical_json(dict(row.candidate.settings)),
-                "layouts": canonical_json(row.candidate.forms),
-                "latency_s": row.latency_s,
-                "energy_j": row.energy_j,
-            }
-            for row in rows
-        ],
+        [row_fields(row) for row in rows],
         schema_overrides={"energy_j": polars.Float64},
     ).sort(_COLUMNS[:-1])
     table.write_parquet(path, compression="zstd", compression_level=19)
@@ -358,6 +348,18 @@ def write_rows(
     }
     known = {name: value for name, value in described.items() if value is not None}
     path.with_suffix(".json").write_text(json.dumps(known, indent=1), encoding="utf-8")
+
+
+def row_fields(row: Row) -> dict[str, Any]:
+    """A row as columns of the files that `read_rows` reads."""
+    return {
+        "workload": row.workload.text,
+        "implementation": row.candidate.implementation,
+        "settings": canonical_json(dict(row.candidate.settings)),
+        "layouts": canonical_json(row.candidate.forms),
+        "latency_s": row.latency_s,
+        "energy_j": row.energy_j,
+    }
 
 
 LEAST_PROBES = 10

@@ -9,12 +9,14 @@ measured numbers the answer goes through both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp, hypot, log
 
-from tilewright.core.events import EventSink
+import numpy as np
+
+from tilewright.core.events import EventSink, Note
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import threads_alone
 from tilewright.graph.tasks import TaskKey
@@ -22,11 +24,19 @@ from tilewright.kernels.plans import default_settings
 from tilewright.kernels.spaces import MAX_ERROR
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.predict.collected import Estimate, shipped_data
-from tilewright.predict.core_curves import CoreCurves, core_curves
+from tilewright.predict.core_curves import MOST_CORES, CoreCurves, CurveTable
+from tilewright.predict.family_models import FamilyModel
 from tilewright.predict.forecasting import Forecaster, forecaster_of
 from tilewright.predict.kernel_features import Kernel
+from tilewright.predict.timed_on_cores import curve_model
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import SettingsName, choose_plan
+
+Points = dict[int, Estimate]
+"""What is known of a kernel, by the number of cores."""
+
+Seconds = dict[int, float]
+"""Seconds of a kernel, by the number of cores that they follow from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,50 +59,90 @@ class CoreForecaster:
         self, network: PreparedNetwork, counts: Sequence[int], settings: SettingsName = "default"
     ) -> dict[int, dict[TaskKey, CoreMode]]:
         """Each task of a network on each number of cores, in the forms of the network's plan on the
-        usual number. On fewer cores it has the same candidate, on more the default one for them;
-        on one core the default one for one.
+        usual number. On fewer cores it has the same candidate, which is about as fast there as the
+        default one for them; on more the default one for these.
 
         Raises UsageError as `choose_plan` does.
         """
-        usual = self._usual
-        predictors = self.forecaster.predictors
-        allowed = self.forecaster.max_error
+        predictors, allowed = self.forecaster.predictors, self.forecaster.max_error
         plan = choose_plan(network, predictors.store, predictors.placement, settings, allowed)
         tasks = plan.tasks
-        found: dict[int, dict[TaskKey, CoreMode]] = {}
-        for count in counts:
-            chosen = dict(plan.candidates)
-            if count > usual:
-                choose = default_settings(self.placement(count), allowed)
-                chosen |= {key: choose(task.workload, task.forms) for key, task in tasks.items()}
-            kernels = [(task.workload, chosen[key]) for key, task in tasks.items()]
-            estimates = self.kernels(kernels, [count])[count]
-            found[count] = {
-                key: CoreMode(candidate=chosen[key], estimate=estimate)
-                for key, estimate in zip(tasks, estimates, strict=True)
+        chosen = {cores: dict(plan.candidates) for cores in counts}
+        for cores in (cores for cores in counts if cores > self._usual):
+            choose = default_settings(self.placement(cores), allowed)
+            chosen[cores] = {key: choose(one.workload, one.forms) for key, one in tasks.items()}
+        kernels = list(
+            dict.fromkeys(
+                (tasks[key].workload, c) for of in chosen.values() for key, c in of.items()
+            )
+        )
+        places = {kernel: number for number, kernel in enumerate(kernels)}
+        estimates = self.kernels(kernels, counts)
+        return {
+            cores: {
+                key: CoreMode(
+                    candidate=candidate,
+                    estimate=estimates[cores][places[tasks[key].workload, candidate]],
+                )
+                for key, candidate in chosen[cores].items()
             }
-        return found
+            for cores in counts
+        }
 
     def kernels(
         self, kernels: Sequence[Kernel], counts: Sequence[int]
     ) -> dict[int, list[Estimate]]:
         """What each kernel takes on each number of cores."""
-        usual = self._usual
-        measured = {
-            cores: [self._at(cores).known(kernel) for kernel in kernels]
-            for cores in dict.fromkeys([*self._measured, *counts])
-        }
-        answers = self.forecaster.kernels(kernels)
-        curves = core_curves(kernels, self.forecaster.predictors.placement)
-        known: list[dict[int, Estimate]] = [
-            {cores: found for cores, each in measured.items() if (found := each[number])}
-            or {usual: answers[number]}
-            for number in range(len(kernels))
-        ]
+        known = self._known(kernels, counts)
+        carried = self._carried_s(kernels, known, counts)
+        reach = self._curves(kernels).reach
         return {
-            cores: [_on(cores, points, curves, number) for number, points in enumerate(known)]
+            cores: [
+                _on(cores, points, carried[cores][number], reach)
+                for number, points in enumerate(known)
+            ]
             for cores in counts
         }
+
+    def _known(self, kernels: Sequence[Kernel], counts: Sequence[int]) -> list[Points]:
+        """Of each kernel, by the number of cores, what was measured; where nothing was, what is
+        predicted for the usual number."""
+        each = [
+            (cores, [self._at(cores).known(kernel) for kernel in kernels])
+            for cores in sorted({*self.measured, *counts})
+        ]
+        found: list[Points] = [
+            {cores: here for cores, everything in each if (here := everything[number])}
+            for number in range(len(kernels))
+        ]
+        unknown = [number for number, points in enumerate(found) if not points]
+        answers = self.forecaster.modelled([kernels[number] for number in unknown])
+        for number, answer in zip(unknown, answers, strict=True):
+            found[number] = {self._usual: answer}
+        return found
+
+    def _carried_s(
+        self, kernels: Sequence[Kernel], known: Sequence[Points], counts: Sequence[int]
+    ) -> dict[int, list[Seconds]]:
+        """By the number of cores that is wanted, of each kernel: seconds there as each known number
+        of cores tells them."""
+        found: dict[int, list[Seconds]] = {cores: [{} for _ in kernels] for cores in counts}
+        for origin in sorted({cores for points in known for cores in points}):
+            rows = [n for n, points in enumerate(known) if origin in points]
+            curves = self._curves([kernels[n] for n in rows])
+            times_s = np.array([known[n][origin].latency_s for n in rows])
+            for cores, there_s in curves.carried_s(times_s, origin, counts).items():
+                for n, time_s in zip(rows, there_s.tolist(), strict=True):
+                    found[cores][n][origin] = time_s
+        return found
+
+    def _curves(self, kernels: Sequence[Kernel]) -> CoreCurves:
+        target = self.forecaster.predictors.placement.target
+        return CoreCurves(table=CurveTable(kernels=kernels, target=target), model=self._model)
+
+    @cached_property
+    def _model(self) -> FamilyModel:
+        return curve_model(self.forecaster.predictors)
 
     def placement(self, cores: int) -> Placement:
         """The same device with as many threads, each on a core of its own. The device need not have
@@ -108,7 +158,7 @@ class CoreForecaster:
         return self.forecaster.predictors.placement.resources.threads
 
     @cached_property
-    def _measured(self) -> tuple[int, ...]:
+    def measured(self) -> tuple[int, ...]:
         """Numbers of cores on which kernels of the device's class were measured."""
         predictors = self.forecaster.predictors
         device_class = predictors.placement.device.class_key
@@ -132,28 +182,77 @@ class CoreForecaster:
         return self._others[cores]
 
 
-def _on(cores: int, known: Mapping[int, Estimate], curves: CoreCurves, number: int) -> Estimate:
+def _on(
+    cores: int, known: Points, carried_s: Seconds, reach: Callable[[int, int], float]
+) -> Estimate:
     """What a kernel takes, from what it takes on the nearest other numbers of cores."""
     if cores in known:
         return known[cores]
     below = max((n for n in known if n < cores), default=None)
     above = min((n for n in known if n > cores), default=None)
     near = [n for n in (below, above) if n is not None]
-    logs = [log(curves.carried_s(number, known[n].latency_s, n, cores)) for n in near]
-    share = 0.0
-    if below is not None and above is not None:
-        share = log(cores / below) / log(above / below)
-    time_s = exp((1 - share) * logs[0] + share * logs[-1])
+    share = log(cores / near[0]) / log(near[1] / near[0]) if len(near) > 1 else 0.0
+    time_s = carried_s[near[0]] ** (1 - share) * carried_s[near[-1]] ** share
     nearest = min(near, key=lambda n: abs(log(cores / n)))
-    from_there = known[nearest]
-    reach = curves.reach(nearest, cores)
-    measured = from_there.source in ("exact", "interpolated")
+    there, further = known[nearest], reach(nearest, cores)
     return Estimate(
         latency_s=time_s,
-        low_s=time_s / exp(hypot(log(from_there.latency_s / from_there.low_s), reach)),
-        high_s=time_s * exp(hypot(log(from_there.high_s / from_there.latency_s), reach)),
-        source="interpolated" if measured else from_there.source,
-        outside=from_there.outside or cores > curves.most_cores,
+        low_s=time_s / exp(hypot(log(there.latency_s / there.low_s), further)),
+        high_s=time_s * exp(hypot(log(there.high_s / there.latency_s), further)),
+        source="interpolated" if there.source == "exact" else there.source,
+        outside=there.outside or cores > MOST_CORES,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarriedForecaster(Forecaster):
+    """Answers for a number of cores on which nothing was measured, from others of the same device.
+    Its `predictors` are those of the number that is asked about."""
+
+    elsewhere: CoreForecaster
+
+    def kernels(self, kernels: Sequence[Kernel]) -> list[Estimate]:
+        """What was measured of each kernel on other numbers of cores, else what is predicted for
+        the usual number, carried over."""
+        cores = self.predictors.placement.resources.threads
+        return self.elsewhere.kernels(kernels, [cores])[cores]
+
+    def tell(self, estimates: Sequence[Estimate]) -> None:
+        """Notes about answers: where they are from."""
+        cores = self.predictors.placement.resources.threads
+        known = ", ".join(map(str, self.elsewhere.measured))
+        further = f", and beyond {MOST_CORES} the curves are extrapolated"
+        self.predictors.events(
+            Note(
+                message=f"no kernels were measured on {cores} cores: what is known of them on "
+                f"{known} is carried over by curves of kernels on 1 to {MOST_CORES} cores"
+                f"{further if cores > MOST_CORES else ''}"
+            )
+        )
+        roofs = sum(estimate.source == "roofline" for estimate in estimates)
+        if roofs:
+            self.predictors.events(
+                Note(message=f"{roofs} tasks are of families that were never measured at all")
+            )
+
+
+def forecaster_on_cores(
+    usual: Placement,
+    placement: Placement,
+    store: Store,
+    events: EventSink,
+    max_error: float = MAX_ERROR,
+) -> Forecaster:
+    """What answers for a placement: where nothing was measured on as many cores, from other numbers
+    of the same device; `usual` is the device with the number that it has by itself."""
+    direct = forecaster_of(placement, store, events, max_error)
+    cores = placement.resources.threads
+    known = core_forecaster(usual, store, events, max_error)
+    alone = known.placement(cores).resources == placement.resources
+    if usual.target.kind != "cpu" or not alone or cores in known.measured:
+        return direct
+    return CarriedForecaster(
+        predictors=direct.predictors, max_error=direct.max_error, elsewhere=known
     )
 
 

@@ -75,7 +75,7 @@ class Forecaster:
         kernels = [(task.workload, plan.candidates[key]) for key, task in plan.tasks.items()]
         estimates = self.kernels(kernels) if set(metrics) != {"memory"} else []
         powers, reason = self._powers(kernels, metrics)
-        self._tell(estimates)
+        self.tell(estimates)
         each = _forecasts(tasks, kernels, estimates) if "latency" in metrics else []
         if "energy" in metrics:
             found = zip(each, energies_j(estimates, powers), strict=False)
@@ -104,7 +104,7 @@ class Forecaster:
         ]
         estimates = self.kernels(kernels)
         powers, reason = self._powers(kernels, metrics)
-        self._tell(estimates)
+        self.tell(estimates)
         if named and reason:
             self._note(f"some energies are unknown: {reason}")
         each = [
@@ -230,7 +230,8 @@ class Forecaster:
     def _note(self, message: str) -> None:
         self.predictors.events(Note(message=message))
 
-    def _tell(self, estimates: Sequence[Estimate]) -> None:
+    def tell(self, estimates: Sequence[Estimate]) -> None:
+        """Notes about answers: what they rest on, where that is not plain measurement."""
         roofs = sum(estimate.source == "roofline" for estimate in estimates)
         facts = sum(estimate.source == "facts" for estimate in estimates)
         outside = sum(estimate.outside for estimate in estimates)

@@ -36,6 +36,7 @@ from tilewright.hardware.device import local_placement
 from tilewright.hardware.gpus import is_cuda
 from tilewright.insight import evaluating, explaining, studies
 from tilewright.insight.cuda_explaining import cuda_explainer
+from tilewright.measure import targeting
 from tilewright.measure.targeting import allowing, placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
@@ -47,6 +48,7 @@ from tilewright.plan.planning_data import (
 )
 from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict import energies, forecasting, modelling, tables
+from tilewright.predict.core_counts import forecaster_on_cores
 from tilewright.predict.evaluation import EvaluateRequest, Evaluation, Split
 from tilewright.session.networks import BUDGET
 from tilewright.session.opened import Opened
@@ -126,19 +128,22 @@ class ForecastVerbs(Opened):
         `settings` is "default", "best" or "shipped"; `metrics` are among "latency", "power",
         "energy" and "memory", by default all. Implementations whose error bound is above
         `max_error` are not used. With a precision in `options` the network is predicted in that.
-        Each kernel's time has a source: exact (this kernel was measured), interpolated (kernels of
-        similar sizes were measured), model (a fitted model), facts (the kernel's facts and a GPU's
-        datasheet), or roofline (a lower bound).
+        Each kernel's time has a source: exact (measured), interpolated (similar sizes, or other
+        numbers of cores, were measured), model, facts (and a datasheet), or roofline (a bound).
         """
         said, chosen = self._said(options, max_error), checked_settings(settings)
-        allowed, wanted = (
-            allowed_error(max_error, said.precision),
-            energies.known_metrics(texts_of(metrics, "metrics")),
-        )
-        argument, placement = self._given(model, said).argument, allowing(self.foreseen, said)
-        forecaster = forecasting.forecaster_of(placement, self.records, self.events, allowed)
+        allowed = allowed_error(max_error, said.precision)
+        wanted = energies.known_metrics(texts_of(metrics, "metrics"))
+        argument, forecaster = self._given(model, said).argument, self._forecaster(said, allowed)
         self.events(Stage(name="import", detail=argument))
-        return forecaster.network(prepare(argument, said, placement), chosen, wanted)
+        there = forecaster.predictors.placement
+        return forecaster.network(prepare(argument, said, there), chosen, wanted)
+
+    def _forecaster(self, said: ModelOptions, allowed: float) -> forecasting.Forecaster:
+        """What answers for the session's threads, of which a CPU here need not have so many."""
+        asked = self._target, self._tracker, self._threads, self.events
+        usual, placement = (allowing(p, said) for p in targeting.foreseen_placements(*asked))
+        return forecaster_on_cores(usual, placement, self.records, self.events, allowed)
 
     def planning_data(
         self,
@@ -176,12 +181,11 @@ class ForecastVerbs(Opened):
         """
         said, chosen = self._said(options, max_error), checked_settings(settings)
         allowed = allowed_error(max_error, said.precision)
-        placement, wanted = allowing(self.foreseen, said), texts_of(metrics, "metrics")
+        wanted, forecaster = texts_of(metrics, "metrics"), self._forecaster(said, allowed)
         texts = tables.read_texts(path_of(table, "table"), "operator")
-        networks = ((text, prepare_outline(text, said, placement)) for text in texts)
-        return forecasting.forecaster_of(placement, self.records, self.events, allowed).operators(
-            networks, chosen, wanted
-        )
+        there = forecaster.predictors.placement
+        networks = ((text, prepare_outline(text, said, there)) for text in texts)
+        return forecaster.operators(networks, chosen, wanted)
 
     def explain(
         self,

@@ -207,7 +207,7 @@ def lent(**known: Any) -> Any:
 )
 def test_where_predictions_come_from_is_told(known: dict[str, Any], says: list[str]) -> None:
     notes: list[Any] = []
-    Forecaster(predictors=lent(events=notes.append, **known))._tell([told(0)])
+    Forecaster(predictors=lent(events=notes.append, **known)).tell([told(0)])
     assert len(notes) == bool(says)
     for words in says:
         assert words in notes[0].message
@@ -216,7 +216,7 @@ def test_where_predictions_come_from_is_told(known: dict[str, Any], says: list[s
 def test_guesses_below_and_beyond_what_was_measured_are_told() -> None:
     notes: list[Any] = []
     answers = [replace(told(0), source="roofline"), *[replace(told(1), outside=True)] * 2]
-    Forecaster(predictors=lent(events=notes.append, lender=None))._tell(answers)
+    Forecaster(predictors=lent(events=notes.append, lender=None)).tell(answers)
     assert [type(note) for note in notes] == [Note, Note]
     assert notes[0].message.startswith("1 tasks are of families that were never measured")
     assert notes[1].message.startswith("2 tasks are unlike everything that was measured")
