@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter
+
 from tilewright.cli.flags import StoredFlags, ThreadedFlags
 from tilewright.cli.output import Answer
 from tilewright.cli.work import working
-from tilewright.report.views import TARGETS
+from tilewright.report.views import CONTROLS, TARGETS
 
 
 def doctor(*, flags: StoredFlags = StoredFlags()) -> int:
@@ -16,8 +20,24 @@ def doctor(*, flags: StoredFlags = StoredFlags()) -> int:
     return int(any(check.status == "problem" for check in result.checks))
 
 
-def targets(*, flags: ThreadedFlags = ThreadedFlags()) -> None:
+def targets(
+    *,
+    controls: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="List what can be set on this machine instead: cores, threads, clocks, power, "
+            "caches; in which range, how, and whether this process may.",
+        ),
+    ] = False,
+    flags: ThreadedFlags = ThreadedFlags(),
+) -> None:
     """List what --target accepts on this machine."""
     with working(flags) as work:
-        rows = work.session.targets()
-        work.answer = Answer(command="targets", data={"targets": rows}, rows=TARGETS.of(rows))
+        if controls:
+            found = work.session.controls()
+            data, rows = {"controls": found}, CONTROLS.of(found)
+        else:
+            listed = work.session.targets()
+            data, rows = {"targets": listed}, TARGETS.of(listed)
+        work.answer = Answer(command="targets", data=data, rows=rows)

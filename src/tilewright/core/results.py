@@ -440,6 +440,23 @@ class TargetRow:
     vector_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlRow:
+    """Something that can be set on a machine and that times depend on.
+
+    `value` is how it is set now and `range` what it takes, in words, empty where nothing tells;
+    `how` names the file, the call or the flag. `settable` says whether this process may set it,
+    `reason` why not.
+    """
+
+    name: str
+    settable: bool
+    value: str
+    range: str
+    how: str
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SolveResult(Displayed):
     """The result of `solve`.

@@ -333,6 +333,20 @@ TARGETS = Heading(
 """What `--target` takes here."""
 
 
+CONTROLS = Heading(
+    title="Controls",
+    columns=(
+        Column(field="name", label="control"),
+        Column(field="settable", label="settable"),
+        Column(field="value", label="now"),
+        Column(field="range", label="range"),
+        Column(field="how", label="how"),
+        Column(field="reason", label="why not"),
+    ),
+)
+"""What can be set on this machine."""
+
+
 DATABASE = Heading(
     title="Database",
     columns=(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from tilewright.collect.interchanging import ImportRequest, export_file, import_file
 from tilewright.core.arguments import Text, count_of, one_of, path_of, text_or_none
 from tilewright.core.records import PlacementKey
-from tilewright.core.results import DoctorResult, ImportResult, TargetRow
+from tilewright.core.results import ControlRow, DoctorResult, ImportResult, TargetRow
+from tilewright.hardware.controls import controls
 from tilewright.hardware.device import parse_target
 from tilewright.measure.diagnosis import examine
 from tilewright.measure.targeting import target_rows
@@ -92,3 +93,7 @@ class RecordVerbs(Opened):
     def targets(self) -> tuple[TargetRow, ...]:
         """The targets that can be named on this machine, and whether each can be used."""
         return target_rows(self._threads)
+
+    def controls(self) -> tuple[ControlRow, ...]:
+        """What can be set on this machine that times depend on, and whether this process may."""
+        return controls()

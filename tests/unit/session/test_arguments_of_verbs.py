@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import tilewright as tw
+from helpers.fakes.measuring import PLACEMENT
 from tilewright.collect.design import Design
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Note
@@ -43,6 +45,7 @@ class Worker:
         self.explain = Asked()
         self.network = Asked()
         self.operators = Asked()
+        self.predictors = SimpleNamespace(placement=PLACEMENT)
 
 
 @pytest.fixture
@@ -92,7 +95,7 @@ def test_an_error_below_one_rounding_leaves_single_precision(
     monkeypatch.setattr(networks.optimizing, "optimize", optimize)
     monkeypatch.setattr(networks.profiling, "Profiler", made)
     monkeypatch.setattr(networks.comparing, "Comparer", made)
-    monkeypatch.setattr(forecasts.forecasting, "forecaster_of", Asked(worker))
+    monkeypatch.setattr(forecasts, "forecaster_on_cores", Asked(worker))
     monkeypatch.setattr(forecasts, "allowing", lambda placement, _options: placement)
     monkeypatch.setattr(forecasts, "prepare", predicted)
     options = tw.ModelOptions(precision="bfloat16")
@@ -205,17 +208,17 @@ def test_collect(session: tw.Session, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_predict(session: tw.Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     worker = Worker()
-    forecaster_of = Asked(worker)
-    monkeypatch.setattr(forecasts.forecasting, "forecaster_of", forecaster_of)
+    forecaster_on_cores = Asked(worker)
+    monkeypatch.setattr(forecasts, "forecaster_on_cores", forecaster_on_cores)
     session.predict(RELU)
     prepared, settings, metrics = worker.network.arguments
     assert prepared.model.graph.inputs and settings == "default"
-    assert forecaster_of.arguments[3] == MAX_ERROR and metrics[:2] == ("latency", "power")
+    assert forecaster_on_cores.arguments[4] == MAX_ERROR and metrics[:2] == ("latency", "power")
     table = tmp_path / "t.csv"
     table.write_text(f"operator\n{OPERATOR}\n")
     session.predict_table(table, max_error=0.5, settings="best")
     assert [text for text, _ in worker.operators.arguments[0]] == [OPERATOR]
-    assert worker.operators.arguments[1] == "best" and forecaster_of.arguments[3] == 0.5
+    assert worker.operators.arguments[1] == "best" and forecaster_on_cores.arguments[4] == 0.5
 
 
 @pytest.mark.parametrize("confirm", [False, True])
