@@ -29,7 +29,7 @@ TREES = {path: ast.parse(path.read_text(), filename=str(path)) for path in EVERY
 BUDGET = ROOT / "docs" / "decisions" / "0049-a-budget-of-statements.md"
 LONGEST_FILE, LARGEST_MEDIAN = 500, 150
 BUILT_BY_TVM = ("llvm", "cuda")
-MOST_FACADE_FILES, MOST_FACADE_LINES = 8, 1130
+MOST_FACADE_FILES, MOST_FACADE_LINES = 8, 1140
 LONGEST_FUNCTION, MOST_PARAMETERS = 60, 6
 CATCHES_ALL = {
     "cli/main.py",

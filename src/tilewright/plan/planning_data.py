@@ -35,6 +35,7 @@ from tilewright.cost.blocks import LAUNCH_S
 from tilewright.graph.arrange import copying, same_memory
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
+from tilewright.hardware.device import local_placement
 from tilewright.hardware.gpus import is_cuda
 from tilewright.hardware.links import host_link
 from tilewright.kernels.base import CPU
@@ -42,13 +43,15 @@ from tilewright.kernels.planned_memory import workspaces_of
 from tilewright.kernels.plans import with_candidates
 from tilewright.kernels.registry import applicable, implementation
 from tilewright.kernels.spaces import default_candidate
-from tilewright.measure.targeting import describable_placement, placement_of
+from tilewright.measure.accesses.registry import access_to
+from tilewright.measure.targeting import describable_placement, foreseen_placements
 from tilewright.models import LoadedModel, ModelOptions, loading
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare_loaded
 from tilewright.predict.collected import Estimate, family_of
+from tilewright.predict.core_counts import forecaster_on_cores
 from tilewright.predict.energies import Power, PowerPredictors, why_none
-from tilewright.predict.forecasting import Forecaster, energies_j, forecaster_of
+from tilewright.predict.forecasting import Forecaster, energies_j
 from tilewright.predict.kernel_features import Kernel
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import SettingsName, best_known, choose_plan, defaults
@@ -70,16 +73,18 @@ class PlanningRequest:
 def placements_of(
     names: Sequence[str], tracker: str | None, threads: int | None
 ) -> dict[str, Placement]:
-    """Where targets would run, by their names, CPUs with so many threads. Raises UsageError for
+    """Where targets would run, by their names, CPUs with so many threads, of which this one need
+    not have as many. Raises UsageError for
     none and for one that is named twice, TargetError for one that is unknown."""
     twice = [name for number, name in enumerate(names) if name in names[:number]]
     if not names or twice:
         what = f"{twice[0]!r} is named twice" if twice else "no device is named"
         raise UsageError(what, hint="--devices llvm --devices 'cuda -model=H100'")
     found = {
-        name: placement_of(name, tracker, None if is_cuda(name) else threads) for name in names
+        name: foreseen_placements(name, tracker, None if is_cuda(name) else threads)
+        for name in names
     }
-    return {name: describable_placement(placement) for name, placement in found.items()}
+    return {name: describable_placement(asked) for name, (_, asked) in found.items()}
 
 
 def in_single_precision(options: ModelOptions) -> ModelOptions:
@@ -186,7 +191,11 @@ class _Device:
 
     @cached_property
     def _forecaster(self) -> Forecaster:
-        return forecaster_of(self.placement, self.store, self._tell, self.request.max_error)
+        there = self.placement
+        here = there.target.kind in CPU and access_to(there.device).here
+        usual = local_placement(None) if here else there
+        allowed = self.request.max_error
+        return forecaster_on_cores(usual, there, self.store, self._tell, allowed)
 
     @property
     def _cores(self) -> int:

@@ -73,10 +73,11 @@ class ForecastVerbs(Opened):
     ) -> CollectResult:
         """Measure operators in many configurations and settings, for predictors to learn from.
 
-        `families` are names such as "conv2d", or "all", `models` networks whose own tasks are
-        measured; at least one is needed. `samples` candidates are measured per family, under what
-        `design` varies. `budget` is the total of this collection, including earlier runs, as for
-        `optimize`. A repeated call continues where the last one stopped.
+        `families` are names such as "conv2d", or "all"; `models` are networks whose own tasks are
+        measured; one of the two must be given. `samples` candidates are measured per family.
+        `design` says which threads, types and states of the caches are varied, and how
+        configurations are chosen. `budget` is the total of this collection, including earlier runs,
+        as for `optimize`. A repeated call continues where the last one stopped.
         """
         said = self._said(options)
         request = collect_request(
@@ -102,8 +103,8 @@ class ForecastVerbs(Opened):
         """Fit predictors to measurements of this class of device and to those that ship with
         tilewright.
 
-        `families` are those of operators, `metrics` "latency" and "power" (energy is power ×
-        latency), by default all. `predict` fits by itself what is missing.
+        `families` are those of operators, by default all; `metrics` are "latency" and "power"
+        (energy is power × latency), by default both. `predict` fits by itself what is missing.
         """
         return energies.fit_metrics(
             self.foreseen,
@@ -127,8 +128,9 @@ class ForecastVerbs(Opened):
         `settings` is "default", "best" or "shipped"; `metrics` are among "latency", "power",
         "energy" and "memory", by default all. Implementations whose error bound is above
         `max_error` are not used. With a precision in `options` the network is predicted in that.
-        Each kernel's time has a source: exact (measured), interpolated (similar sizes, or other
-        numbers of cores, were measured), model, facts (and a datasheet), or roofline (a bound).
+        Each kernel's time has a source: exact (this kernel was measured), interpolated (kernels of
+        similar sizes, or this one on other numbers of cores, were measured), model (a fitted
+        model), facts (the kernel's facts and a GPU's datasheet), or roofline (a lower bound).
         """
         said, chosen = self._said(options, max_error), checked_settings(settings)
         allowed = allowed_error(max_error, said.precision)
@@ -155,7 +157,8 @@ class ForecastVerbs(Opened):
     ) -> PlanningData:
         """Tell what a planner needs of a network: each call's time on each device, and transfers.
 
-        `devices` are targets, "llvm" or "cuda -model=H100"; they need not be here. See `predict`.
+        `devices` are targets, such as "llvm" and "cuda -model=H100"; they need not be here. The
+        other arguments are those of `predict`.
         """
         said = in_single_precision(self._said(options))
         argument = self._given(model, said).argument
@@ -174,7 +177,8 @@ class ForecastVerbs(Opened):
     ) -> PredictResult:
         """Predict each operator of a table: a .csv or .parquet with `op:…` texts in `operator`.
 
-        See `predict` for the rest. Raises `ModelError` for a file that is no such table.
+        The other arguments are those of `predict`. Raises `ModelError` for a file that is no such
+        table.
         """
         said, chosen = self._said(options, max_error), checked_settings(settings)
         allowed = allowed_error(max_error, said.precision)
@@ -196,8 +200,9 @@ class ForecastVerbs(Opened):
         """Say which settings an operator's time depends on, and at which sizes it jumps.
 
         `name` is an `op:…` text or a task's key; `versus` is another operator to compare it with.
-        Times are predicted; with `confirm` some are measured too. With `target="cuda …"` it is
-        about kernels in default settings, of one `implementation` where named; nothing is measured.
+        Times are predicted; with `confirm` some are measured too. On a session with `target="cuda
+        …"` the answer is about the kernels of the operator in default settings, of one
+        `implementation` where that is named, and nothing is measured.
         """
         first, other = text_of(name, "name"), text_or_none(versus, "versus")
         measured, said = truth_of(confirm, "confirm"), self._said(options)
@@ -222,8 +227,10 @@ class ForecastVerbs(Opened):
         settings: str = "default",
         max_error: Error | None = None,
     ) -> ThreadsResult:
-        """Measure a network with all threads of the session, 7/8, 3/4, 5/8 and half of them, and
-        name the fastest number."""
+        """Measure a network with up to five numbers of threads, and name the fastest.
+
+        The numbers are all threads of the session, and 7/8, 3/4, 5/8 and half of them.
+        """
         said, chosen = self._said(options, max_error), checked_settings(settings)
         argument = self._given(model, said).argument
         return studies.study_threads(
