@@ -27,7 +27,7 @@ from typing import Any
 SIMULATED = "--target simulated"
 VERBS = (
     "optimize", "tune", "profile", "compare", "run", "serve", "show", "predict", "explain",
-    "collect", "fit", "evaluate", "solve", "plan", "study", "study tuners", "study subgraph",
+    "collect", "fit", "evaluate", "solve", "plan", "simulate", "study", "study tuners", "study subgraph",
     "study padding", "doctor", "targets", "db", "db info", "db export", "db import", "db merge",
     "db gc",
 )  # fmt: skip
@@ -53,6 +53,8 @@ COMMANDS = (
     "evaluate --family softmax --format json",
     "evaluate --family softmax --format csv",
     "study tuners --seeds 1 --tuners random --format csv",
+    "plan zoo:mlp --target simulated --planner sequential --out planned --format json",
+    "simulate planned --upper --format json",
     "targets --format json",
     "db info --format json",
     "db export all.jsonl",
@@ -74,6 +76,8 @@ COMMANDS = (
     "evaluate --family nothing",
     "explain zoo:mlp --versus zoo:mlp",
     "solve nowhere.json",
+    "plan nowhere.json",
+    "simulate nowhere",
     "study padding op:relu[shape=4] --parameter q",
     "db import nowhere.csv",
     "db merge nowhere.db elsewhere.db",
