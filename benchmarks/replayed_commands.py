@@ -27,9 +27,9 @@ from typing import Any
 SIMULATED = "--target simulated"
 VERBS = (
     "optimize", "tune", "profile", "compare", "run", "serve", "show", "predict", "explain",
-    "collect", "fit", "evaluate", "solve", "plan", "simulate", "study", "study tuners", "study subgraph",
-    "study padding", "doctor", "targets", "db", "db info", "db export", "db import", "db merge",
-    "db gc",
+    "collect", "fit", "evaluate", "solve", "plan", "simulate", "study", "study tuners",
+    "study subgraph", "study padding", "doctor", "targets", "db", "db info", "db export",
+    "db import", "db merge", "db gc",
 )  # fmt: skip
 COMMANDS = (
     "--version",
