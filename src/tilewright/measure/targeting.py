@@ -3,7 +3,7 @@ has the last word on a target, asked in a process of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import log10, sqrt
 
@@ -56,26 +56,29 @@ def placement_of(target: str, tracker: str | None, threads: int | None) -> Place
 
 
 def foreseen_placements(
-    target: str, tracker: str | None, threads: int | None, events: EventSink = discard
+    target: str, tracker: str | None, threads: int | None, opened: Callable[[], Placement]
 ) -> tuple[Placement, Placement]:
     """Where kernels would run that are only predicted: with the threads that a device has by
-    itself, and with those that are asked for, of which a CPU that is here need not have so many. A
-    GPU need not be here.
+    itself, and with those that are asked for, of which a CPU that is here need not have so many.
+    `opened` gives the placement with those that are asked for.
 
-    Raises what `usable_placement` raises.
+    Raises what `opened` raises where that is not about too many threads.
     """
     try:
-        asked = placement_of(target, tracker, threads)
+        asked = opened()
     except errors.TargetError:
         usual = placement_of(target, tracker, None)
-        if threads is None or not 0 < len(usual.binding.cpus) < threads or not _is_here(usual):
+        if threads is None or threads <= len(usual.binding.cpus) or not _is_here(usual):
             raise
         resources = replace(threads_alone(threads), kind=usual.resources.kind)
-        return usable_placement(usual, events), replace(usual, resources=resources)
-    if asked.target.kind not in CPU:
-        return asked, asked
-    asked = usable_placement(asked, events)
-    return placement_of(target, tracker, None) if _is_here(asked) else asked, asked
+        return usable_placement(usual), replace(usual, resources=resources)
+    return usual_placement(target, asked), asked
+
+
+def usual_placement(target: str, placement: Placement) -> Placement:
+    """The placement of a target with the threads that the device has by itself, where that is this
+    machine's CPU; else the one that is given."""
+    return placement_of(target, None, None) if _is_here(placement) else placement
 
 
 def _is_here(placement: Placement) -> bool:

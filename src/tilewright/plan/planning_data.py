@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import permutations
 from math import prod
 
@@ -35,7 +35,6 @@ from tilewright.cost.blocks import LAUNCH_S
 from tilewright.graph.arrange import copying, same_memory
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
-from tilewright.hardware.device import local_placement
 from tilewright.hardware.gpus import is_cuda
 from tilewright.hardware.links import host_link
 from tilewright.kernels.base import CPU
@@ -43,8 +42,12 @@ from tilewright.kernels.planned_memory import workspaces_of
 from tilewright.kernels.plans import with_candidates
 from tilewright.kernels.registry import applicable, implementation
 from tilewright.kernels.spaces import default_candidate
-from tilewright.measure.accesses.registry import access_to
-from tilewright.measure.targeting import describable_placement, foreseen_placements
+from tilewright.measure.targeting import (
+    describable_placement,
+    foreseen_placements,
+    placement_of,
+    usual_placement,
+)
 from tilewright.models import LoadedModel, ModelOptions, loading
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare_loaded
@@ -80,11 +83,12 @@ def placements_of(
     if not names or twice:
         what = f"{twice[0]!r} is named twice" if twice else "no device is named"
         raise UsageError(what, hint="--devices llvm --devices 'cuda -model=H100'")
-    found = {
-        name: foreseen_placements(name, tracker, None if is_cuda(name) else threads)
-        for name in names
-    }
-    return {name: describable_placement(asked) for name, (_, asked) in found.items()}
+    found: dict[str, Placement] = {}
+    for name in names:
+        count = None if is_cuda(name) else threads
+        opened = partial(placement_of, name, tracker, count)
+        _, found[name] = foreseen_placements(name, count, opened)
+    return {name: describable_placement(placement) for name, placement in found.items()}
 
 
 def in_single_precision(options: ModelOptions) -> ModelOptions:
@@ -191,11 +195,8 @@ class _Device:
 
     @cached_property
     def _forecaster(self) -> Forecaster:
-        there = self.placement
-        here = there.target.kind in CPU and access_to(there.device).here
-        usual = local_placement(None) if here else there
-        allowed = self.request.max_error
-        return forecaster_on_cores(usual, there, self.store, self._tell, allowed)
+        usual, allowed = usual_placement(self.name, self.placement), self.request.max_error
+        return forecaster_on_cores(usual, self.placement, self.store, self._tell, allowed)
 
     @property
     def _cores(self) -> int:

@@ -38,6 +38,8 @@ Points = dict[int, Estimate]
 Seconds = dict[int, float]
 """Seconds of a kernel, by the number of cores that they follow from."""
 
+_MEASURED = ("exact", "interpolated")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreMode:
@@ -68,7 +70,7 @@ class CoreForecaster:
         plan = choose_plan(network, predictors.store, predictors.placement, settings, allowed)
         tasks = plan.tasks
         chosen = {cores: dict(plan.candidates) for cores in counts}
-        for cores in (cores for cores in counts if cores > self._usual):
+        for cores in (cores for cores in counts if cores > self.usual):
             choose = default_settings(self.placement(cores), allowed)
             chosen[cores] = {key: choose(one.workload, one.forms) for key, one in tasks.items()}
         kernels = list(
@@ -118,7 +120,7 @@ class CoreForecaster:
         unknown = [number for number, points in enumerate(found) if not points]
         answers = self.forecaster.modelled([kernels[number] for number in unknown])
         for number, answer in zip(unknown, answers, strict=True):
-            found[number] = {self._usual: answer}
+            found[number] = {self.usual: answer}
         return found
 
     def _carried_s(
@@ -154,7 +156,8 @@ class CoreForecaster:
         return replace(usual, resources=resources)
 
     @property
-    def _usual(self) -> int:
+    def usual(self) -> int:
+        """The number of cores that the device has by itself."""
         return self.forecaster.predictors.placement.resources.threads
 
     @cached_property
@@ -169,10 +172,10 @@ class CoreForecaster:
             if place.device.class_key == device_class
             and place.resources == self.placement(place.resources.threads).resources
         ]
-        return tuple(sorted({self._usual, *alone}))
+        return tuple(sorted({self.usual, *alone}))
 
     def _at(self, cores: int) -> Forecaster:
-        if cores == self._usual:
+        if cores == self.usual:
             return self.forecaster
         if cores not in self._others:
             predictors, allowed = self.forecaster.predictors, self.forecaster.max_error
@@ -212,13 +215,20 @@ class CarriedForecaster(Forecaster):
     elsewhere: CoreForecaster
 
     def kernels(self, kernels: Sequence[Kernel]) -> list[Estimate]:
-        """What was measured of each kernel on other numbers of cores, else what is predicted for
-        the usual number, carried over."""
+        """What was measured of each kernel on other numbers of cores, carried over. What is only
+        predicted is so for fewer cores with their own facts, for more than there are by curves,
+        too."""
         cores = self.predictors.placement.resources.threads
-        return self.elsewhere.kernels(kernels, [cores])[cores]
+        found = self.elsewhere.kernels(kernels, [cores])[cores]
+        if cores > self.elsewhere.usual:
+            return found
+        guessed = [n for n, one in enumerate(found) if one.source not in _MEASURED]
+        answers = self.modelled([kernels[n] for n in guessed])
+        better = dict(zip(guessed, answers, strict=True))
+        return [better.get(n, one) for n, one in enumerate(found)]
 
     def tell(self, estimates: Sequence[Estimate]) -> None:
-        """Notes about answers: where they are from."""
+        """Notes about answers: what they rest on."""
         cores = self.predictors.placement.resources.threads
         known = ", ".join(map(str, self.elsewhere.measured))
         further = f", and beyond {MOST_CORES} the curves are extrapolated"
@@ -229,11 +239,7 @@ class CarriedForecaster(Forecaster):
                 f"{further if cores > MOST_CORES else ''}"
             )
         )
-        roofs = sum(estimate.source == "roofline" for estimate in estimates)
-        if roofs:
-            self.predictors.events(
-                Note(message=f"{roofs} tasks are of families that were never measured at all")
-            )
+        super().tell(estimates)
 
 
 def forecaster_on_cores(

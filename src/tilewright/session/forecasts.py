@@ -142,7 +142,7 @@ class ForecastVerbs(Opened):
 
     def _forecaster(self, said: ModelOptions, allowed: float) -> forecasting.Forecaster:
         """What answers for the session's threads, of which a CPU here need not have so many."""
-        asked = self._target, self._tracker, self._threads, self.events
+        asked = self._target, self._tracker, self._threads, lambda: self.foreseen
         usual, placement = (allowing(p, said) for p in targeting.foreseen_placements(*asked))
         return forecaster_on_cores(usual, placement, self.records, self.events, allowed)
 

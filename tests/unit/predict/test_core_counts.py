@@ -14,6 +14,7 @@ from helpers.fakes.measuring import PLACEMENT
 from helpers.records.predictor_rows import known_store, rows_of_convolutions
 from tilewright.core.errors import TargetError
 from tilewright.core.events import Event, Note
+from tilewright.core.records import Placement
 from tilewright.core.targets import threads_alone
 from tilewright.hardware.device import local_placement
 from tilewright.measure.targeting import foreseen_placements
@@ -163,9 +164,12 @@ def test_a_number_that_was_measured_is_answered_directly(known: CoreForecaster) 
 
 
 def test_a_cpu_that_is_here_is_foreseen_with_more_threads_than_it_has() -> None:
-    usual, asked = foreseen_placements("llvm", None, 4096)
+    def opened(threads: int) -> tuple[Placement, Placement]:
+        return foreseen_placements("llvm", None, threads, lambda: local_placement(threads))
+
+    usual, asked = opened(4096)
     assert usual.key == local_placement().key
     assert (asked.device, asked.resources) == (usual.device, threads_alone(4096))
-    assert foreseen_placements("llvm", None, 1)[1] == local_placement(1)
+    assert opened(1) == (local_placement(), local_placement(1))
     with pytest.raises(TargetError, match="cannot use 0 threads"):
-        foreseen_placements("llvm", None, 0)
+        opened(0)
