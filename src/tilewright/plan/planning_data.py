@@ -77,8 +77,8 @@ def placements_of(
     names: Sequence[str], tracker: str | None, threads: int | None
 ) -> dict[str, Placement]:
     """Where targets would run, by their names, CPUs with so many threads, of which this one need
-    not have as many. Raises UsageError for
-    none and for one that is named twice, TargetError for one that is unknown."""
+    not have as many. Raises UsageError for none and for one that is named twice, TargetError for
+    one that is unknown."""
     twice = [name for number, name in enumerate(names) if name in names[:number]]
     if not names or twice:
         what = f"{twice[0]!r} is named twice" if twice else "no device is named"
@@ -87,7 +87,7 @@ def placements_of(
     for name in names:
         count = None if is_cuda(name) else threads
         opened = partial(placement_of, name, tracker, count)
-        _, found[name] = foreseen_placements(name, count, opened)
+        _, found[name] = foreseen_placements(name, tracker, count, opened)
     return {name: describable_placement(placement) for name, placement in found.items()}
 
 
