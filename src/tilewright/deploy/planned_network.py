@@ -36,7 +36,7 @@ from tilewright.store.known_candidates import best_known, checked_settings, choo
 if TYPE_CHECKING:
     from tilewright.compiler.execute import LoadedNetwork
 
-_ROUNDS, _ROUND_S = 7, 0.05
+_ROUNDS, _ROUND_S, _MOST_REPEATS = 7, 0.05, 30
 
 
 class PlannedNetwork(CallableNetwork):
@@ -71,7 +71,7 @@ class PlannedNetwork(CallableNetwork):
             drawn = random_inputs(network.model.graph, 0)
             inputs = [drawn[name] for name in network.graph.inputs]
             repeats = {
-                name: 1 + int(_ROUND_S / max(each.time(inputs, 2, 1)))
+                name: min(_MOST_REPEATS, 1 + int(_ROUND_S / max(each.time(inputs, 2, 1))))
                 for name, each in loaded.items()
             }
             samples: dict[str, list[float]] = {name: [] for name in loaded}
