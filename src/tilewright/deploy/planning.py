@@ -18,6 +18,7 @@ from tilewright.core.output_files import write_text
 from tilewright.core.records import Placement
 from tilewright.core.schedules import PLAN_FILE, ScheduleResult
 from tilewright.models import ModelOptions
+from tilewright.models.source import is_model_file
 from tilewright.plan.network_scheduling import Wanted, scheduling_problem, titles
 from tilewright.plan.planning_data import PlanningRequest, planning_data
 from tilewright.plan.scheduling import problem_file
@@ -79,7 +80,10 @@ def plan_networks(
     data = [planning_data(model, networks.placements, asked, store, events) for model in models]
     named = tuple(
         PlannedNetwork(
-            name=title, model=model, options=_said(asked.options), settings=asked.settings
+            name=title,
+            model=str(Path(model).resolve()) if is_model_file(model) else model,
+            options=_said(asked.options),
+            settings=asked.settings,
         )
         for title, model in zip(titles(data), models, strict=True)
     )

@@ -114,7 +114,8 @@ class PlanVerbs(Opened):
             raise UsageError(
                 f"no mode is called {mode!r}.", hint=f"Known: {', '.join(get_args(RunMode))}."
             )
-        return planned_network(read_plan(path_of(plan, "plan")), self.records, mode=mode)
+        saved, allowed = read_plan(path_of(plan, "plan")), allowed_error(None)
+        return planned_network(saved, self.records, mode=mode, max_error=allowed)
 
     def simulate(
         self,
