@@ -24,7 +24,7 @@ from tilewright.plan.scheduling.parts import Objective
 if TYPE_CHECKING:
     from tilewright.plan.network_scheduling import Wanted
 
-_Number = TypeVar("_Number", int, float)
+_Number = TypeVar("_Number")
 
 
 def _said(help: str) -> Parameter:
@@ -60,6 +60,13 @@ class WantedFlags:
     max_power: Annotated[tuple[str, ...], _said("DEVICE=WATTS that it may draw.")] = ()
     max_memory: Annotated[tuple[str, ...], _said("DEVICE=SIZE that may be used: 8GB.")] = ()
     price: Annotated[tuple[str, ...], _said("DEVICE=MONEY for an hour of it.")] = ()
+    link: Annotated[
+        tuple[str, ...],
+        _said(
+            "DEVICE=TIME,SIZE: the way between it and this host takes so long, and each second "
+            "so many bytes go over it: rpc:pi=0.3ms,100MB."
+        ),
+    ] = ()
 
     def wanted(self) -> Wanted:
         """The same as the planners want it. Raises UsageError for what is no number."""
@@ -67,7 +74,7 @@ class WantedFlags:
 
         idle, most = _named("idle-power", self.idle_power), _named("max-power", self.max_power)
         memory = _named("max-memory", self.max_memory, parse_bytes)
-        prices = _named("price", self.price)
+        prices, links = _named("price", self.price), _named("link", self.link, _link)
         deadline_s = None if self.deadline is None else parse_duration(self.deadline.strip())
         if self.deadline is not None and not deadline_s:
             raise UsageError(f"--deadline {self.deadline!r} is no time.", hint="--deadline 20ms")
@@ -81,8 +88,9 @@ class WantedFlags:
                     power_w=most.get(name),
                     memory_bytes=memory.get(name),
                     price_per_hour=prices.get(name),
+                    link=links.get(name),
                 )
-                for name in dict.fromkeys((*idle, *most, *memory, *prices))
+                for name in dict.fromkeys((*idle, *most, *memory, *prices, *links))
             },
         )
 
@@ -110,6 +118,12 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def _link(text: str) -> tuple[float, float] | None:
+    seconds, _, size = text.partition(",")
+    found = parse_duration(seconds.strip()), parse_bytes(size.strip())
+    return (found[0], float(found[1])) if found[0] is not None and found[1] else None
 
 
 def _named(

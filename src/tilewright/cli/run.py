@@ -13,8 +13,8 @@ from tilewright.cli.flags import TargetFlag, TargetOrArtifactFlags, ThreadedFlag
 from tilewright.cli.output import Answer
 from tilewright.cli.work import working
 from tilewright.core import errors, input_files
-from tilewright.core.output_files import replacing
-from tilewright.core.schedules import PLAN_FILE, RunMode
+from tilewright.core.output_files import replacing, write_text
+from tilewright.core.schedules import RunMode, is_plan
 from tilewright.report import shown
 from tilewright.report.tables import Column, Table
 
@@ -60,14 +60,22 @@ def run(
             show_default=False,
         ),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        Parameter(
+            help="Of a plan over several devices: a file in which the plan and the run are beside "
+            "each other, for Perfetto (.json).",
+            show_default=False,
+        ),
+    ] = None,
     target_flag: TargetOrArtifactFlags = TargetOrArtifactFlags(),
     flags: ThreadedFlags = ThreadedFlags(),
 ) -> None:
     """Run a compiled network on arrays from files and keep its outputs as .npy files.
 
     The outputs go to --out, by default ./tilewright-out/NAME/outputs. An artifact made for rpc:KEY
-    runs on such a board with the same --target and --tracker. A plan of one network on this CPU is
-    compiled first.
+    runs on such a board with the same --target and --tracker. A plan is compiled first; of several
+    networks each runs once, and names of inputs begin with its own: --input resnet18/input=x.npy.
     """
     if not input:
         raise errors.UsageError(
@@ -75,11 +83,11 @@ def run(
         )
     given = read_inputs(input)
     if is_plan(artifact):
-        _run_plan(artifact, given, mode or "auto", target_flag, flags)
+        _run_plan(artifact, given, mode or "auto", trace, target_flag, flags)
         return
-    if mode is not None:
+    if mode is not None or trace is not None:
         raise errors.UsageError(
-            "--mode is for plans; an artifact runs as it was compiled.",
+            "--mode and --trace are for plans; an artifact runs as it was compiled.",
             hint="tilewright plan MODEL --out FOLDER",
         )
     arrays = _by_name(given, lambda: input_names_of(artifact, verify=target_flag.verify))
@@ -90,18 +98,22 @@ def run(
 
 
 def _run_plan(
-    plan: Path, given: Given, mode: RunMode, target: TargetFlag, flags: ThreadedFlags
+    plan: Path,
+    given: Given,
+    mode: RunMode,
+    trace: Path | None,
+    target: TargetFlag,
+    flags: ThreadedFlags,
 ) -> None:
-    """Run a network as its plan says; what both ways took is told with the outputs."""
+    """Run networks as their plan says; what both ways took is told with the outputs."""
     if target.target != TargetFlag().target:
         raise errors.UsageError("a plan has devices of its own", hint="Leave --target out.")
-    with working(flags, target) as work:
-        network = work.session.open_plan(plan, mode=mode)
+    with working(flags, target) as work, work.session.open_plan(plan, mode=mode) as network:
         outputs = network.run(_by_name(given, lambda: list(network.inputs)))
+        if trace is not None:
+            write_text(trace, network.traced())
         told = {"mode": network.mode, "times_s": network.times_s}
-        times = ", ".join(f"{n} {shown.seconds(s)}" for n, s in network.times_s.items())
-        remark = f"It ran in the mode {network.mode}. {times and f'In turn: {times}.'}".strip()
-        work.answer = _answer(plan, outputs, flags, told, (remark,))
+        work.answer = _answer(plan, outputs, flags, told, (network.choice,))
 
 
 def _answer(
@@ -127,11 +139,6 @@ def input_names_of(artifact: Path, *, verify: bool) -> list[str]:
     from tilewright.deploy.opening import input_names
 
     return input_names(artifact, verify=verify)
-
-
-def is_plan(place: Path) -> bool:
-    """Whether a place is what `plan` wrote: its folder, or a file."""
-    return place.suffix == ".json" or (place / PLAN_FILE).is_file()
 
 
 def _by_name(arrays: Given, inputs: Callable[[], Sequence[str]]) -> Mapping[str, NDArray[Any]]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
 from tilewright.cli.faults import INTERRUPTED
-from tilewright.cli.flags import AnswerFlags, ArtifactFlags
+from tilewright.cli.flags import ArtifactFlags, StoredFlags, TargetFlag
 from tilewright.cli.streams import write_message
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Stage
+from tilewright.core.schedules import is_plan
 from tilewright.core.units import parse_duration
 
 _DRIVEN, _SERVED = Group("With --load", sort_key=11), Group("Without --load", sort_key=12)
@@ -33,10 +35,11 @@ class ServingFlags:
         ),
     ] = _AUTO
     mode: Annotated[
-        Literal["auto", "sequential", "shared"],
+        Literal["auto", "sequential", "shared", "parallel"],
         Parameter(
             help="With --instances auto: one request after the other on all cores, side by side on "
-            "several instances, or the faster of the two, as measured at the start."
+            "several instances, or the faster of the two, as measured at the start. Of a plan: "
+            "sequential on the device that is fastest alone, parallel as it says, or the faster."
         ),
     ] = _AUTO
     deadline: Annotated[
@@ -111,14 +114,21 @@ class RequestFlags:
 def serve(
     artifact: Annotated[
         tuple[str, ...],
-        Parameter(help="Folders that optimize wrote, or NAME=FOLDER.", negative=""),
+        Parameter(
+            help="Folders that optimize wrote, or NAME=FOLDER; or the folder of one plan.",
+            negative="",
+        ),
     ],
     /,
     *,
     serving: ServingFlags = ServingFlags(),
     requests: RequestFlags = RequestFlags(),
     artifact_flags: ArtifactFlags = ArtifactFlags(),
-    flags: AnswerFlags = AnswerFlags(),
+    tracker: Annotated[
+        str | None,
+        Parameter(help="HOST:PORT of the TVM RPC tracker that knows the devices of a plan."),
+    ] = None,
+    flags: StoredFlags = StoredFlags(),
 ) -> int | None:
     """Answer requests for compiled networks on this CPU, over HTTP (the open inference protocol) or
     driven by a load of its own.
@@ -130,20 +140,25 @@ def serve(
     from tilewright.serving.networks import named_folders
     from tilewright.serving.serve import serve as opened
 
-    folders, load_s = named_folders(artifact), requests.load_in_s()
+    load_s = requests.load_in_s()
     with ExitStack() as stack:
         place = None
         if load_s is None:
             place = stack.enter_context(http.listening(*requests.address()))
-        work = stack.enter_context(working(flags))
-        server = opened(
-            folders,
-            instances=serving.wished_instances(),
-            queue=serving.queue,
-            deadline_s=serving.deadline_in_s(),
-            verify=artifact_flags.verify,
-            events=work.session.events,
-        )
+        work = stack.enter_context(working(flags, TargetFlag(tracker=tracker)))
+        if len(artifact) == 1 and is_plan(Path(artifact[0])):
+            server = work.session.serve_plan(
+                artifact[0], mode=serving.wished_instances(), queue=serving.queue
+            )
+        else:
+            server = opened(
+                named_folders(artifact),
+                instances=serving.wished_instances(),
+                queue=serving.queue,
+                deadline_s=serving.deadline_in_s(),
+                verify=artifact_flags.verify,
+                events=work.session.events,
+            )
         if place is None:
             assert load_s is not None
             work.tell("serve", driven(server, load_s, requests.clients, serving.deadline_in_s()))

@@ -108,6 +108,11 @@ def printable(text: object) -> str:
     return quoted(" ".join(str(text).split()))[1:-1]
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says in its first line, without a mark that announces more."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")
+
+
 def last_line(error: BaseException) -> str:
     """What a library's error says in its last line, where the cause stands."""
     lines = str(error).strip().splitlines()

@@ -7,6 +7,7 @@ Numbers are seconds, joules, bytes, watts. What nobody knows is None.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from tilewright.core.display import Displayed
@@ -14,6 +15,12 @@ from tilewright.core.predictions import Source
 
 PLAN_FILE = "schedule.json"
 """What a plan is called in the folder that `plan` writes."""
+
+
+def is_plan(place: Path) -> bool:
+    """Whether a place is what `plan` wrote: its folder, or a file."""
+    return place.suffix == ".json" or (place / PLAN_FILE).is_file()
+
 
 RunMode = Literal["auto", "sequential", "parallel"]
 """One call after the other on all cores, as a plan says, or the faster of both."""

@@ -42,7 +42,8 @@ class NetworkService:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceService:
     """A worker process: its core ids, its process id, how often it was started again, its answers,
-    the part of the time that it computed, and the seconds that each network takes on it."""
+    the part of the time that it computed, and the seconds that each network takes on it. Where a
+    plan is served, `device` is what computes, and it answers parts of networks, by their names."""
 
     instance: int
     cores: tuple[int, ...]
@@ -52,6 +53,7 @@ class InstanceService:
     answered: int
     busy: float
     expected_s: dict[str, float]
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

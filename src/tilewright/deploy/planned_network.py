@@ -12,24 +12,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from tilewright.core.errors import InternalError, ModelError, TargetError, UsageError
 from tilewright.core.records import Placement
 from tilewright.core.schedules import RunMode
 from tilewright.deploy.engines import on_cpu
 from tilewright.deploy.network_calls import CallableNetwork
+from tilewright.deploy.plan_parts import options_of
 from tilewright.deploy.publishing import input_ports, output_ports
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.plan import NetworkPlan
 from tilewright.hardware.device import local_placement
-from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.lanes import in_stages, stages_of
 from tilewright.plan.preparation import prepare
 from tilewright.plan.scheduling.plan_file import Plan
-from tilewright.plan.scheduling.plan_file import PlannedNetwork as Named
-from tilewright.report import islands
+from tilewright.report import islands, shown
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import best_known, checked_settings, choose_plan, defaults
 
@@ -82,6 +81,25 @@ class PlannedNetwork(CallableNetwork):
         self.mode = min(loaded, key=lambda name: self.times_s.get(name, 0.0))
         return loaded[self.mode]
 
+    @property
+    def choice(self) -> str:
+        """What it does, and what both ways took."""
+        times = ", ".join(f"{n} {shown.seconds(s)}" for n, s in self.times_s.items())
+        return f"It ran in the mode {self.mode}. {times and f'In turn: {times}.'}".strip()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        """Nothing is to be ended: the network goes with the object."""
+
+    def traced(self) -> str:
+        """Raises UsageError: calls in one process are not traced."""
+        raise UsageError(
+            "the plan runs in this process, where single calls are not traced",
+            hint="tilewright profile MODEL times its calls.",
+        )
+
     def _title(self) -> str:
         return self._made_from
 
@@ -101,7 +119,7 @@ def planned_network(
     (named,) = plan.networks
     settings = checked_settings(named.settings)
     placement, alone = local_placement(cores), local_placement(1)
-    network = prepare(named.model, _options(named), placement)
+    network = prepare(named.model, options_of(named), placement)
     usual = choose_plan(network, store, placement, settings, max_error)
     unknown = [call.name for call in plan.problem.calls if call.task and not _has(usual, call.name)]
     if unknown:
@@ -122,12 +140,12 @@ def planned_network(
     return PlannedNetwork(network, placement, plans)
 
 
-def _options(named: Named) -> ModelOptions:
-    """The options of a plan's network. Raises ModelError for what are none."""
-    try:
-        return ModelOptions(**named.options)
-    except (TypeError, UsageError) as error:
-        raise ModelError(f"the plan has no options of a model: {error}") from error
+def is_for_one_process(plan: Plan) -> bool:
+    """Whether a plan is of one network on this CPU, each call on one core or on all."""
+    used = {plan.schedule.mode_of(plan.problem, slot.call).device for slot in plan.schedule.slots}
+    counts = {len(slot.cores) for slot in plan.schedule.slots}
+    alone = len(plan.networks) == 1 and used == {"llvm"}
+    return alone and counts <= {1, plan.problem.device["llvm"].cores}
 
 
 def _has(plan: NetworkPlan, name: str) -> bool:

@@ -17,6 +17,7 @@ from tilewright.core.events import EventSink, Stage
 from tilewright.core.output_files import write_text
 from tilewright.core.records import Placement
 from tilewright.core.schedules import PLAN_FILE, ScheduleResult
+from tilewright.hardware.remote import read_remote, remote_place
 from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
 from tilewright.plan.network_scheduling import Wanted, scheduling_problem, titles
@@ -27,6 +28,7 @@ from tilewright.plan.scheduling.bounds import bound
 from tilewright.plan.scheduling.parts import Mode, ScheduledCall
 from tilewright.plan.scheduling.plan_file import (
     Plan,
+    PlannedDevice,
     PlannedNetwork,
     read_plan,
     write_plan,
@@ -88,7 +90,16 @@ def plan_networks(
         for title, model in zip(titles(data), models, strict=True)
     )
     events(Stage(name="plan", detail=" and ".join(models)))
-    return _planned(scheduling_problem(data, networks.wanted), named, request)
+    devices = tuple(_device(*each) for each in networks.placements.items())
+    return _planned(scheduling_problem(data, networks.wanted), named, request, devices)
+
+
+def _device(name: str, placement: Placement) -> PlannedDevice:
+    tracker = ""
+    if read_remote(name) is not None:
+        _, host, port = remote_place(placement.device)
+        tracker = f"{host}:{port}"
+    return PlannedDevice(name=name, machine=placement.device.class_key, tracker=tracker)
 
 
 def _said(options: ModelOptions) -> dict[str, Any]:
@@ -101,11 +112,14 @@ def _said(options: ModelOptions) -> dict[str, Any]:
 
 
 def _planned(
-    problem: SchedulingProblem, networks: tuple[PlannedNetwork, ...], request: PlanRequest
+    problem: SchedulingProblem,
+    networks: tuple[PlannedNetwork, ...],
+    request: PlanRequest,
+    devices: tuple[PlannedDevice, ...] = (),
 ) -> ScheduleResult:
     found = answer(problem, request.planner, request.limit_s, robust=request.robust)
     if request.out is not None:
-        plan = Plan(problem=problem, schedule=found.schedule, networks=networks)
+        plan = Plan(problem=problem, schedule=found.schedule, networks=networks, devices=devices)
         write_plan(plan, request.out / PLAN_FILE)
         _write_pictures(request.out, found, {"plan": found.result})
     return found.result

@@ -11,7 +11,7 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
@@ -159,11 +159,20 @@ class Board(Child):
     """A remote device of one key, whichever the tracker hands out.
 
     `instance` names the device, empty while there is none. A session lasts `session_s`, by default
-    as long as kernels need.
+    as long as kernels need. `worker` is the module of the child, and `inherited` are files that it
+    has open.
     """
 
-    def __init__(self, tracker: Tracker, key: str, *, session_s: float | None = None) -> None:
-        super().__init__(WORKER)
+    def __init__(
+        self,
+        tracker: Tracker,
+        key: str,
+        *,
+        session_s: float | None = None,
+        worker: str = WORKER,
+        inherited: Sequence[int] = (),
+    ) -> None:
+        super().__init__(worker, inherited=inherited)
         self.instance = ""
         self._tracker = tracker
         self._key = key

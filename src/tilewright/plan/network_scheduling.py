@@ -42,12 +42,14 @@ a Xeon, 4.7 µs on sixteen (docs/benchmarks-cores.md)."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTerms:
     """What nobody can predict of a device, each None where it is not said: watts when idle and at
-    most, bytes of memory that may be used, money for an hour."""
+    most, bytes of memory that may be used, money for an hour, and the way between it and the host:
+    seconds and bytes per second."""
 
     idle_w: float | None = None
     power_w: float | None = None
     memory_bytes: int | None = None
     price_per_hour: float | None = None
+    link: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +94,7 @@ def scheduling_problem(networks: Sequence[PlanningData], wanted: Wanted) -> Sche
         devices=tuple(_device(d, wanted.terms.get(d.name, DeviceTerms())) for d in devices),
         calls=tuple(call for part in parts for call in part.calls()),
         waits=tuple(wait for part in parts for wait in part.waits()),
-        links=tuple(_links(networks[0])),
+        links=tuple(_links(networks[0], wanted.terms)),
         limits=Limits(deadlines_s=deadlines, energy_j=wanted.energy_j),
     )
 
@@ -118,14 +120,21 @@ def _device(device: PlanningDevice, terms: DeviceTerms) -> ScheduleDevice:
     )
 
 
-def _links(data: PlanningData) -> Iterator[Link]:
+def _links(data: PlanningData, terms: Mapping[str, DeviceTerms]) -> Iterator[Link]:
+    """The ways between devices: by what is said of both, else by datasheets."""
     for way in data.transfers:
-        if way.latency_s is not None and way.bytes_per_s:
+        said = [terms[n].link for n in (way.origin, way.destination) if n in terms]
+        known = [link for link in said if link is not None]
+        latency_s, bytes_per_s = way.latency_s, way.bytes_per_s
+        if known:
+            latency_s = sum(seconds for seconds, _ in known)
+            bytes_per_s = 1 / sum(1 / speed for _, speed in known)
+        if latency_s is not None and bytes_per_s:
             yield Link(
                 origin=way.origin,
                 destination=way.destination,
-                latency_s=way.latency_s,
-                bytes_per_s=way.bytes_per_s,
+                latency_s=latency_s,
+                bytes_per_s=bytes_per_s,
             )
 
 

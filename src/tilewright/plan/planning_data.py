@@ -37,6 +37,7 @@ from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
 from tilewright.hardware.gpus import is_cuda
 from tilewright.hardware.links import host_link
+from tilewright.hardware.remote import read_remote
 from tilewright.kernels.base import CPU
 from tilewright.kernels.planned_memory import workspaces_of
 from tilewright.kernels.plans import with_candidates
@@ -84,10 +85,12 @@ def placements_of(
         what = f"{twice[0]!r} is named twice" if twice else "no device is named"
         raise UsageError(what, hint="--devices llvm --devices 'cuda -model=H100'")
     found: dict[str, Placement] = {}
+    remote = [name for name in names if read_remote(name) is not None]
     for name in names:
         count = None if is_cuda(name) else threads
-        opened = partial(placement_of, name, tracker, count)
-        _, found[name] = foreseen_placements(name, tracker, count, opened)
+        known = tracker if name in remote or not remote else None
+        opened = partial(placement_of, name, known, count)
+        _, found[name] = foreseen_placements(name, known, count, opened)
     return {name: describable_placement(placement) for name, placement in found.items()}
 
 

@@ -10,14 +10,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from tilewright.core.schedules import ScheduleResult
+from tilewright.core.schedules import (
+    DeviceUse,
+    ScheduledSlot,
+    ScheduledTransfer,
+    ScheduleResult,
+)
 
 _MICROSECOND = 1e-6
 
 
-def trace(results: Mapping[str, ScheduleResult]) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """What a trace shows: what ran where from when to when, on which devices."""
+
+    devices: tuple[DeviceUse, ...]
+    slots: tuple[ScheduledSlot, ...]
+    transfers: tuple[ScheduledTransfer, ...] = ()
+
+
+def trace(results: Mapping[str, ScheduleResult | Traced]) -> str:
     """Schedules side by side, such as a plan and what became of it, by what they are called."""
     events: list[dict[str, Any]] = []
     for title, result in results.items():
@@ -25,7 +40,7 @@ def trace(results: Mapping[str, ScheduleResult]) -> str:
     return json.dumps({"displayTimeUnit": "ns", "traceEvents": events}, allow_nan=False)
 
 
-def _add(events: list[dict[str, Any]], title: str, result: ScheduleResult) -> None:
+def _add(events: list[dict[str, Any]], title: str, result: ScheduleResult | Traced) -> None:
     """The events of one schedule, its devices behind those that are there."""
     first = 1 + max((event["pid"] for event in events), default=0)
     process = {device.name: first + n for n, device in enumerate(result.devices)}

@@ -125,13 +125,14 @@ def driven(
     server: Server, seconds: float, clients: int | None, deadline_s: float | None
 ) -> ServeResult:
     """What a load on a server shows, and beside it, in turn, the same load on one instance of all
-    cores; the server is closed then. With `clients` None there are two for each instance."""
+    cores, but for a plan, which was compared when it was opened; the server is closed then. With
+    `clients` None there are two for each instance."""
     networks = list(server.networks.values())
     count = clients or default_clients(networks, server.layout)
     sequential = (default_threads(),)
     with ExitStack() as stack:
         servers = [stack.enter_context(server)]
-        if server.layout != sequential:
+        if server.layout != sequential and not server.is_planned:
             beside = Server(networks, sequential, server.options)
             servers.append(stack.enter_context(beside))
         loads = drive_in_turn(servers, seconds, count, deadline_s, rounds=_ROUNDS)

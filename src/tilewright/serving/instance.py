@@ -12,7 +12,7 @@ from math import inf
 from statistics import median
 from time import monotonic
 
-from tilewright.core.errors import TargetError, TilewrightError
+from tilewright.core.errors import TargetError, TilewrightError, first_line
 from tilewright.core.processes import Child, ChildError, ChildTimeout, RemoteError
 from tilewright.core.refusals import RequestFailed
 from tilewright.core.serving import InstanceService, InstanceState
@@ -25,7 +25,7 @@ from tilewright.serving.slots import SharedSlots
 from tilewright.serving.tally import Fate, Tally
 
 WORKER = "tilewright.serving.worker"
-_LOOK_S = 0.5
+LOOK_S = 0.5
 """How often an instance without requests looks whether its process is there."""
 _WARM_RUNS, _WARM_S = 6, 0.5
 
@@ -153,7 +153,7 @@ class Instance:
             while not self._service.queue.over and not self._stopping.is_set():
                 if self._child.pid is None and not self._start_again():
                     return
-                request = self._service.queue.take(self.expected_s, _LOOK_S)
+                request = self._service.queue.take(self.expected_s, LOOK_S)
                 if request is not None:
                     self._serve(request)
             self._state = "closed"
@@ -200,7 +200,7 @@ class Instance:
                 self._start()
             except (TilewrightError, ChildError) as error:
                 self._failures += 1
-                tell(f"Instance {self.number} does not start: {_first_line(error)}.")
+                tell(f"Instance {self.number} does not start: {first_line(error)}.")
                 if attempt >= supervision.starts:
                     self._state = "lost"
                     self._service.lost()
@@ -251,11 +251,11 @@ class Instance:
         service, name = self._service, request.network
         how = "hung" if isinstance(error, ChildTimeout) else "crashed"
         self._failures += 1
-        request.failures.append(f"instance {self.number} {how}: {_first_line(error)}")
+        request.failures.append(f"instance {self.number} {how}: {first_line(error)}")
         if not self._stopping.is_set():
             service.tell(
                 f"Instance {self.number} {how} in a request for {name!r} and is started "
-                f"again: {_first_line(error)}."
+                f"again: {first_line(error)}."
             )
         if request.answer.cancelled():
             service.queue.release(request)
@@ -270,10 +270,6 @@ class Instance:
                 hint="Its inputs, or a fault of the compiled network, are the likely cause.",
             )
             service.settle(request, fault, "failed")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")
 
 
 def _told(error: TilewrightError | ChildError, number: int) -> TilewrightError:

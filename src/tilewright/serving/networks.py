@@ -24,18 +24,22 @@ from tilewright.serving.slots import SlotPlan
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedNetwork:
     """A network under the name that requests call it by, what a worker loads it from (the folder,
-    the names of its constants in order), and where its tensors lie in a slot."""
+    the names of its constants in order), and where its tensors lie in a slot, which may be larger
+    than these."""
 
     name: str
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    folder: Path
-    constants: tuple[str, ...]
+    folder: Path = Path()
+    constants: tuple[str, ...] = ()
+    slot_bytes: int = 0
     plan: SlotPlan = field(init=False)
 
     def __post_init__(self) -> None:
         types = [[port.type for port in ports] for ports in (self.inputs, self.outputs)]
-        object.__setattr__(self, "plan", SlotPlan.of(*types))
+        plan = SlotPlan.of(*types)
+        object.__setattr__(self, "plan", plan)
+        object.__setattr__(self, "slot_bytes", max(self.slot_bytes, plan.size_bytes))
 
     def drawn_inputs(self, seed: int = 0) -> list[Array]:
         """Inputs that it takes, drawn: N(0, 1), indices in their range, whole numbers without one

@@ -102,7 +102,8 @@ class RequestQueue:
             while True:
                 now_s = monotonic()
                 for index, request in enumerate(self._waiting):
-                    if now_s + expected(request.network) <= request.due_s:
+                    takes_s = expected(request.network)
+                    if takes_s < inf and now_s + takes_s <= request.due_s:
                         del self._waiting[index]
                         self._room.notify()
                         return request

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import get_args
 
 from tilewright.core import arguments
+from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, discard
+from tilewright.core.schedules import RunMode
+from tilewright.core.settings import read_settings
+from tilewright.plan.scheduling.plan_file import read_plan
 from tilewright.serving.choosing import MODES, chosen_layout
 from tilewright.serving.layouts import parse_layout
 from tilewright.serving.networks import open_served
+from tilewright.serving.plan_serving import SUPERVISION, PlanServer, PlanTerms
 from tilewright.serving.server import Server, ServerOptions
+from tilewright.store import open_for_reading
+from tilewright.store.base import Store
 
 
 def serve(
-    artifacts: Mapping[str, arguments.Text],
+    artifacts: Mapping[str, arguments.Text] | arguments.Text,
     *,
     instances: str = "auto",
     queue: int = 64,
@@ -33,9 +42,17 @@ def serve(
     `queue` is how many requests wait at most. `events` is called with a `Note` for what happens to
     instances.
 
+    In place of artifacts it may be what `plan` wrote: its networks are computed in parts, on the
+    devices and cores that it names (`instances` "parallel"), all on the device that is fastest
+    alone ("sequential"), or as is faster ("auto").
+
     Raises UsageError for an artifact of several shapes or for a GPU, ModelError for what is no
     artifact, TargetError for one that does not run here and for more cores than there are.
     """
+    if not isinstance(artifacts, Mapping):
+        options = ServerOptions(queue=queue, supervision=SUPERVISION, events=events)
+        with open_for_reading(read_settings().database) as store:
+            return plan_server(arguments.path_of(artifacts, "artifacts"), store, instances, options)
     networks = open_served(artifacts, verify=verify)
     options = ServerOptions(queue=queue, events=events)
     wish = arguments.text_of(instances, "instances")
@@ -43,3 +60,16 @@ def serve(
         return Server(networks, parse_layout(wish), options)
     layout, why = chosen_layout(networks, wish, options, deadline_s)
     return Server(networks, layout, options, why)
+
+
+def plan_server(
+    plan: Path, store: Store, mode: str, options: ServerOptions, tracker: str | None = None
+) -> Server:
+    """The same of a plan. Raises UsageError for a mode that plans have not."""
+    wish = {each: each for each in get_args(RunMode)}.get(mode)
+    if wish is None:
+        raise UsageError(
+            f"{mode!r} is for artifacts: a plan says itself what runs on which cores.",
+            hint=f"Known for plans: {', '.join(get_args(RunMode))}.",
+        )
+    return PlanServer(read_plan(plan), store, PlanTerms(mode=wish, tracker=tracker), options)

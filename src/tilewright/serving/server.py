@@ -19,9 +19,9 @@ from tilewright.core.serving import ServerStatistics
 from tilewright.core.units import format_seconds
 from tilewright.deploy.network_calls import ordered_inputs
 from tilewright.graph.network import Array
-from tilewright.hardware.probe import allotted_cpus
-from tilewright.serving.instance import WORKER, Instance, Service, Supervision
-from tilewright.serving.layouts import Layout, placed
+from tilewright.serving.crew import Crew, Instances
+from tilewright.serving.instance import WORKER, Service, Supervision
+from tilewright.serving.layouts import Layout
 from tilewright.serving.networks import ServedNetwork
 from tilewright.serving.queue import RequestQueue
 from tilewright.serving.requests import Answer, Outputs, Request
@@ -54,7 +54,7 @@ class Server:
     def __init__(
         self,
         networks: Sequence[ServedNetwork],
-        layout: Layout,
+        layout: Layout | Crew,
         options: ServerOptions = ServerOptions(),
         choice: str = "",
     ) -> None:
@@ -63,14 +63,14 @@ class Server:
         Raises TargetError for more cores than there are, and what the first instance raises that
         does not start.
         """
-        places = placed(layout, allotted_cpus())
+        self._crew = Instances(layout) if isinstance(layout, tuple) else layout
         self.networks = {network.name: network for network in networks}
-        self.layout, self.choice, self.options = layout, choice, options
+        self.layout, self.choice, self.options = self._crew.layout, choice, options
         self._events, self._began_s = options.events, monotonic()
         count = arguments.count_of(options.queue, "queue", 1)
-        running = len(layout)
-        largest = max(network.plan.size_bytes for network in networks)
-        self._slots = SharedSlots.create(count + 2 * running, largest)
+        running = self._crew.running
+        largest = max(network.slot_bytes for network in networks)
+        self._slots = SharedSlots.create(count + running + self._crew.own_slots, largest)
         self._tally = Tally(self.networks)
         self._queue = RequestQueue(count, running, self._soonest_s, self._missed)
         self._service = Service(
@@ -85,17 +85,13 @@ class Server:
         )
         self._closing = threading.Lock()
         self._ended = False
-        self._instances = [
-            Instance(number, cpus, count + running + number, self._service)
-            for number, cpus in enumerate(places)
-        ]
         self._clock = threading.Thread(
             target=self._queue.expire, name="tilewright deadlines", daemon=True
         )
         self._clock.start()
         try:
-            for instance in self._instances:
-                instance.ready.result()
+            self._crew.begin(self._service, count + running)
+            self.choice = self.choice or self._crew.choice
         except BaseException:
             self.close(drain=False)
             raise
@@ -107,9 +103,14 @@ class Server:
         self.close(drain=kind is None)
 
     @property
+    def is_planned(self) -> bool:
+        """Whether a plan says who computes what."""
+        return not isinstance(self._crew, Instances)
+
+    @property
     def is_ready(self) -> bool:
         """Whether requests are taken, and an instance is there to compute them."""
-        states = {instance.state for instance in self._instances}
+        states = {instance.state for instance in self._crew.statistics()}
         return not self._ended and bool(states & {"ready", "slow"})
 
     def submit(
@@ -181,7 +182,7 @@ class Server:
             seconds=monotonic() - self._began_s,
             waiting=self._queue.waiting,
             networks=self._tally.services(),
-            instances=tuple(instance.statistics() for instance in self._instances),
+            instances=self._crew.statistics(),
         )
 
     def close(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
@@ -197,10 +198,7 @@ class Server:
             for request in self._queue.left():
                 request.answer.cancel()
                 self._queue.release(request)
-            for instance in self._instances:
-                instance.stop(at_once=not over)
-            for instance in self._instances:
-                instance.join()
+            self._crew.stop(at_once=not over)
             self._clock.join()
             self._slots.close()
             self._ended = True
@@ -216,7 +214,7 @@ class Server:
 
     def _soonest_s(self, network: str) -> float:
         """What a network takes on the instance that is fastest for it."""
-        return min((each.expected_s(network) for each in self._instances), default=0.0)
+        return self._crew.expected_s(network)
 
     def _missed(self, request: Request) -> None:
         takes = format_seconds(self._soonest_s(request.network))
@@ -232,7 +230,7 @@ class Server:
 
     def _lost(self) -> None:
         """An instance is lost; without any nobody computes what waits."""
-        if all(instance.state == "lost" for instance in self._instances):
+        if self._crew.is_lost:
             fault = RequestFailed("no instance is left: none starts any more")
             self._events(Note(message="The server gives up: no instance starts any more."))
             self._queue.close(fault)

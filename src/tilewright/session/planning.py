@@ -20,12 +20,19 @@ from tilewright.core.arguments import (
 from tilewright.core.errors import UsageError
 from tilewright.core.schedules import RunMode, ScheduleResult
 from tilewright.deploy import planning
-from tilewright.deploy.planned_network import PlannedNetwork, planned_network
+from tilewright.deploy.planned_network import (
+    PlannedNetwork,
+    is_for_one_process,
+    planned_network,
+)
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.plan.network_scheduling import Wanted
 from tilewright.plan.planning_data import PlanningRequest, in_single_precision, placements_of
 from tilewright.plan.scheduling.plan_file import read_plan, read_times
+from tilewright.serving.plan_serving import SUPERVISION, PlannedRun
+from tilewright.serving.serve import plan_server
+from tilewright.serving.server import Server, ServerOptions
 from tilewright.session.forecasts import Names
 from tilewright.session.opened import Opened
 from tilewright.store.known_candidates import allowed_error, checked_settings
@@ -100,22 +107,34 @@ class PlanVerbs(Opened):
         )
         return planning.plan_networks(networks, request, self.records, self.events)
 
-    def open_plan(self, plan: Text, *, mode: RunMode = "auto") -> PlannedNetwork:
-        """Compile the network of a plan in this process, to be called right away.
+    def open_plan(self, plan: Text, *, mode: RunMode = "auto") -> PlannedNetwork | PlannedRun:
+        """Compile the networks of a plan, to be called right away.
 
-            outputs = session.open_plan("plan").run({"input": array})
+            with session.open_plan("plan") as networks:
+                outputs = networks.run({"resnet18/input": array, "mobilenet_v2/input": other})
 
-        `plan` is a file or folder that `plan` wrote, of one network on this CPU. In the `mode`
-        "parallel" calls run beside each other as it says, in "sequential" one after the other on
-        all cores; "auto" times both in turn and keeps the faster one. Raises `ModelError` for what
-        is no such plan, `TargetError` for one of other devices.
+        `plan` is a file or folder that `plan` wrote. One network on this CPU runs in this process;
+        otherwise a process for each device and set of cores computes parts, of several networks
+        each once, and the names of inputs and outputs begin with those of the networks. In the
+        `mode` "parallel" all runs as planned, in "sequential" one call after the other on the
+        device that is fastest alone; "auto" times both in turn and keeps the faster one. Raises
+        `ModelError` for what is no plan of networks, `TargetError` for devices that are not there.
         """
         if mode not in get_args(RunMode):
             raise UsageError(
                 f"no mode is called {mode!r}.", hint=f"Known: {', '.join(get_args(RunMode))}."
             )
         saved, allowed = read_plan(path_of(plan, "plan")), allowed_error(None)
+        if saved.networks and not is_for_one_process(saved):
+            return PlannedRun(saved, self.records, mode, self._tracker, self.events)
         return planned_network(saved, self.records, mode=mode, max_error=allowed)
+
+    def serve_plan(self, plan: Text, *, mode: str = "auto", queue: int = 64) -> Server:
+        """A server of the networks of a plan, as `tilewright.serve`, with the session's database
+        and tracker. `plan` is a file or folder that `plan` wrote, `mode` as in `open_plan`."""
+        options = ServerOptions(queue=queue, supervision=SUPERVISION, events=self.events)
+        place = path_of(plan, "plan")
+        return plan_server(place, self.records, mode, options, self._tracker)
 
     def simulate(
         self,

@@ -20,7 +20,9 @@ from tilewright.graph.fuse import FusedNetwork, fuse
 from tilewright.graph.network import Array, Graph
 from tilewright.graph.parts import Part, Place, cut
 
-LEFT, RIGHT = ("left", (0,)), ("right", (0, 1))
+LEFT: Place = ("left", (0,))
+RIGHT: Place = ("right", (0, 1))
+BESIDE: Place = ("left", (1,))
 
 
 def computed(parts: Sequence[Part], inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -45,7 +47,7 @@ def in_steps(network: FusedNetwork, places: Sequence[Place]) -> list[tuple[str, 
     return [(call.name, places[n % len(places)]) for n, call in enumerate(fixed)]
 
 
-@given(graph=graphs(), places=st.lists(st.sampled_from([LEFT, RIGHT, ("left", (1,))]), min_size=1))
+@given(graph=graphs(), places=st.lists(st.sampled_from([LEFT, RIGHT, BESIDE]), min_size=1))
 def test_parts_together_are_the_whole(graph: Graph, places: list[Place]) -> None:
     network = fuse(graph)
     order = in_steps(network, places)

@@ -39,12 +39,24 @@ class PlannedNetwork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedDevice:
+    """A device of a plan: its name, the class of machines that it was, and the HOST:PORT of the
+    tracker where one knows it."""
+
+    name: str
+    machine: str
+    tracker: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A schedule of a problem, and the networks, none where the problem was written by hand."""
+    """A schedule of a problem, the networks, and what the devices were when it was made; none of
+    either where the problem was written by hand."""
 
     problem: SchedulingProblem
     schedule: Schedule
     networks: tuple[PlannedNetwork, ...] = ()
+    devices: tuple[PlannedDevice, ...] = ()
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -52,11 +64,13 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     problem: msgspec.Raw
     schedule: Schedule
     networks: tuple[PlannedNetwork, ...] = ()
+    devices: tuple[PlannedDevice, ...] = ()
 
 
 def write_plan(plan: Plan, path: Path) -> None:
     """Save a plan; raises OutputError where the file cannot be written."""
-    file = _File(FORMAT, msgspec.Raw(format_problem(plan.problem)), plan.schedule, plan.networks)
+    problem = msgspec.Raw(format_problem(plan.problem))
+    file = _File(FORMAT, problem, plan.schedule, plan.networks, plan.devices)
     with replacing(path) as temporary:
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(file)) + b"\n")
 
@@ -81,7 +95,12 @@ def read_plan(path: Path) -> Plan:
     unknown = [each.name for each in file.networks if each.name not in networks]
     if unknown:
         raise _no_plan(named, f"no call is of its network {unknown[0]!r}")
-    return Plan(problem=problem, schedule=judged(problem, file.schedule), networks=file.networks)
+    return Plan(
+        problem=problem,
+        schedule=judged(problem, file.schedule),
+        networks=file.networks,
+        devices=file.devices,
+    )
 
 
 def read_times(path: Path) -> dict[str, float]:

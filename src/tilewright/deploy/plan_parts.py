@@ -1,0 +1,425 @@
+"""The networks of a plan in parts, each compiled for the device and the cores that the plan names.
+
+parts = PlanParts(read_plan(folder), store, scratch)
+parts.way(plan.schedule)      as it is planned
+parts.alone("llvm")           all calls one after the other on one device
+parts.left({"rpc:pi"}, {})    planned again without one of the devices
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+from tilewright.core.errors import ModelError, TargetError, TilewrightError, UsageError
+from tilewright.core.events import EventSink, Stage, discard
+from tilewright.core.forms import PLAIN, Form
+from tilewright.core.records import Candidate, Placement
+from tilewright.core.targets import Binding, threads_alone
+from tilewright.graph.arrange import arrange, copying, same_memory
+from tilewright.graph.fuse import FusedNetwork, TaskCall
+from tilewright.graph.network import Array, fresh_name
+from tilewright.graph.parts import Part, Place, cut
+from tilewright.graph.plan import NetworkPlan, lane_of
+from tilewright.graph.tasks import TaskKey
+from tilewright.hardware.remote import read_remote
+from tilewright.kernels.base import CPU
+from tilewright.kernels.plans import default_settings, in_sequence, with_each
+from tilewright.measure.networks import ToCompile, compile_all
+from tilewright.measure.targeting import (
+    in_this_process,
+    open_networks,
+    placement_of,
+    usable_placement,
+)
+from tilewright.models import ModelOptions, loading
+from tilewright.models.loaded import PreparedNetwork
+from tilewright.plan.planning_data import in_single_precision
+from tilewright.plan.preparation import prepare_loaded
+from tilewright.plan.scheduling.parts import NO_LIMITS, Mode, ScheduledCall
+from tilewright.plan.scheduling.plan_file import Plan, PlannedNetwork
+from tilewright.plan.scheduling.planning import schedule_with
+from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.schedule import Schedule
+from tilewright.store.base import Store
+from tilewright.store.known_candidates import best_known, checked_settings, choose_plan, defaults
+
+_REPLANNER = "heft"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledPart:
+    """A part of a network: what it reads and writes by the names of the network's tensors, the
+    folder it was compiled to with the names of its constants in order, the numbers of the parts
+    whose results it reads, and the seconds that were predicted of its calls."""
+
+    name: str
+    network: str
+    place: Place
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    folder: Path
+    constants: tuple[str, ...]
+    after: tuple[int, ...]
+    expected_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A way to compute networks: the parts of each by its name, in an order in which they can
+    run."""
+
+    parts: Mapping[str, tuple[CompiledPart, ...]]
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where something runs."""
+        return tuple(dict.fromkeys(part.place for each in self.parts.values() for part in each))
+
+    def is_alone_on(self, device: str) -> bool:
+        """Whether each network is one part, and all are at one place of a device."""
+        whole = all(len(each) == 1 for each in self.parts.values())
+        return whole and len(self.places) == 1 and self.places[0][0] == device
+
+
+class PlanParts:
+    """What is compiled of a plan, into `folder`, and can be compiled of it in another way.
+
+    `placements` are the devices that are here or answer, by the plan's names. Raises ModelError for
+    a plan without networks, or of networks that have changed, or in another precision; TargetError
+    for one of another kind of machine, of more cores than there are, and for devices that do not
+    answer or cannot run parts.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        folder: Path,
+        *,
+        tracker: str | None = None,
+        max_error: float | None = None,
+        events: EventSink = discard,
+    ) -> None:
+        if not plan.networks:
+            raise ModelError("the plan is of a problem written by hand", hint="Plan a MODEL.")
+        self.plan, self._folder, self._events = plan, folder, events
+        self._numbers, self._max_error = count(), max_error
+        self.placements = dict(_placements(plan, tracker))
+        self._made: dict[tuple[str, str], tuple[PreparedNetwork, NetworkPlan]] = {}
+        self._fewer: dict[tuple[str, str, int], Mapping[TaskKey, Candidate]] = {}
+        for named in plan.networks:
+            self._prepare(named, store)
+
+    def _prepare(self, named: PlannedNetwork, store: Store) -> None:
+        """Cut a network into calls for each device, with the settings that it was planned with."""
+        self._events(Stage(name="import", detail=named.model))
+        options, settings = options_of(named), checked_settings(named.settings)
+        model = loading.load(named.model, options)
+        for device, placement in self.placements.items():
+            network = prepare_loaded(model, options, placement)
+            whole = choose_plan(network, store, placement, settings, self._max_error)
+            self._made[named.name, device] = network, whole
+            for cores in self._counts(device):
+                few = _on_cores(placement, range(cores))
+                found = (
+                    defaults(whole.tasks, few, self._max_error)
+                    if settings == "default"
+                    else best_known(whole.tasks, store, few, self._max_error)
+                )
+                self._fewer[named.name, device, cores] = found
+        calls = {call.name for call in self.network(named.name).fused.calls}
+        unknown = [name for name, _ in self._ordered(named.name) if name not in calls]
+        if unknown:
+            raise ModelError(
+                f"the plan is of another network: {named.model} has no call {unknown[0]!r}",
+                hint="Plan it again.",
+            )
+
+    def _counts(self, device: str) -> set[int]:
+        """The numbers of cores, but for all, that calls of the plan have on a device."""
+        slots = self.plan.schedule.slots
+        used = {len(s.cores) for s in slots if self._device_of(s.call) == device}
+        return used - {self.plan.problem.device[device].cores}
+
+    def _device_of(self, call: str) -> str:
+        return self.plan.schedule.mode_of(self.plan.problem, call).device
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the networks are called."""
+        return tuple(each.name for each in self.plan.networks)
+
+    def network(self, name: str) -> PreparedNetwork:
+        """A network as it is on the first of the devices: inputs, outputs and tensors are the same
+        on all."""
+        return next(self._made[name, device][0] for device in self.placements)
+
+    def way(self, schedule: Schedule) -> Way:
+        """As a schedule of the plan's problem says."""
+        return self._scheduled(self.plan.problem, schedule)
+
+    def _scheduled(self, problem: SchedulingProblem, schedule: Schedule) -> Way:
+        place = {
+            slot.call: self._place(schedule.mode_of(problem, slot.call).device, slot.cores)
+            for slot in schedule.slots
+        }
+        return self._compiled({name: self._ordered(name, schedule, place) for name in self.names})
+
+    def alone(self, device: str) -> Way:
+        """All calls one after the other on all cores of a device."""
+        place = self._place(device, range(self.plan.problem.device[device].cores))
+        return self._compiled(
+            {name: [(call, place) for call, _ in self._ordered(name)] for name in self.names}
+        )
+
+    def fastest_alone(self, without: Collection[str] = ()) -> str | None:
+        """The device that is predicted to compute all calls one after the other fastest; None where
+        none can compute all."""
+        totals: dict[str, float] = {}
+        for device in self.placements:
+            each = [_fastest_s(call, device) for call in self._computed()]
+            known = [seconds for seconds in each if seconds is not None]
+            if len(known) == len(each) and device not in without:
+                totals[device] = sum(known)
+        return min(totals, key=totals.__getitem__, default=None)
+
+    def left(self, lost: Collection[str], slower: Mapping[str, float]) -> Way:
+        """Planned again without the devices that are lost, where others take so many times as
+        long. Raises TargetError where what is left computes not all calls."""
+        calls = tuple(self._left(call, lost, slower) for call in self.plan.problem.calls)
+        problem = replace(self.plan.problem, calls=calls, limits=NO_LIMITS)
+        return self._scheduled(problem, schedule_with(_REPLANNER, problem))
+
+    def _left(
+        self, call: ScheduledCall, lost: Collection[str], slower: Mapping[str, float]
+    ) -> ScheduledCall:
+        if not _computes(call):
+            return call
+        modes = tuple(
+            _times_as_long(mode, slower.get(mode.device, 1.0))
+            for mode in call.modes
+            if mode.device in self.placements and mode.device not in lost
+        )
+        if not modes:
+            raise TargetError(f"no device that is left computes the call {call.name!r}")
+        return replace(call, modes=modes)
+
+    def _computed(self) -> Iterator[ScheduledCall]:
+        """The calls of the problem that compute something: not what only has inputs or outputs."""
+        return (call for call in self.plan.problem.calls if _computes(call))
+
+    def _place(self, device: str, cores: Sequence[int]) -> Place:
+        """Where calls on these cores of a device run: a session on a device elsewhere has all of
+        its cores."""
+        here = in_this_process(self.placements[device]) if device in self.placements else True
+        every = range(self.plan.problem.device[device].cores)
+        return device, tuple(cores if here else every)
+
+    def _ordered(
+        self,
+        name: str,
+        schedule: Schedule | None = None,
+        place: Mapping[str, Place] | None = None,
+    ) -> list[tuple[str, Place]]:
+        """The calls of a network by their own names, as they begin, and where each runs."""
+        schedule = schedule or self.plan.schedule
+        prefix = f"{name}/" if len(self.plan.networks) > 1 else ""
+        number = self.plan.problem.numbers
+        own = [c for c in self._computed() if c.network == name]
+        own.sort(key=lambda c: (schedule.slot[c.name].begin_s, number[c.name]))
+        return [
+            (call.name.removeprefix(prefix), (place or {}).get(call.name, ("", ()))) for call in own
+        ]
+
+    def _compiled(self, orders: Mapping[str, Sequence[tuple[str, Place]]]) -> Way:
+        found, waiting = dict[str, tuple[CompiledPart, ...]](), dict[str, list[ToCompile]]()
+        for name, order in orders.items():
+            parts = cut(self.network(name).fused, order)
+            made = list[CompiledPart]()
+            for part in parts:
+                plan = self._planned(name, part)
+                folder = self._folder / f"part-{next(self._numbers)}"
+                constants: Mapping[str, Array] = part.network.graph.constants
+                waiting.setdefault(part.place[0], []).append(
+                    ToCompile(plan=plan, constants=constants, folder=folder)
+                )
+                made.append(self._described(name, part, plan, folder))
+            found[name] = tuple(made)
+        for device, each in waiting.items():
+            self._events(Stage(name="compile", detail=f"{len(each)} parts for {device}"))
+            with open_networks(self.placements[device]) as runner:
+                compile_all([runner], each)
+        return Way(parts=found)
+
+    def _described(self, name: str, part: Part, plan: NetworkPlan, folder: Path) -> CompiledPart:
+        problem, prefix = self.plan.problem, f"{name}/" if len(self.plan.networks) > 1 else ""
+        device, cores = part.place
+        numbers = (problem.numbers.get(prefix + call) for call in part.calls)
+        modes = [
+            [m for m in problem.calls[n].modes if m.device == device]
+            for n in numbers
+            if n is not None
+        ]
+        return CompiledPart(
+            name=part.name if len(self.names) == 1 else f"{name}: {part.name}",
+            network=name,
+            place=part.place,
+            inputs=plan.inputs,
+            outputs=plan.outputs,
+            folder=folder,
+            constants=tuple(plan.constant_names),
+            after=part.after,
+            expected_s=sum(
+                min(each, key=lambda m: abs(m.cores - len(cores))).latency_s for each in modes
+            ),
+        )
+
+    def _planned(self, name: str, part: Part) -> NetworkPlan:
+        """A part with the kernels that the network has on its device and so many cores."""
+        device, cores = part.place
+        prepared, whole = self._made[name, device]
+        placement = _on_cores(self.placements[device], cores)
+        forms = {**prepared.forms, **{t: each.form for t, each in whole.tensors.items()}}
+        network, inside = _plain_at_ends(part.network, forms)
+        known = {call.name: call.candidate for call in whole.calls}
+        wanted = {
+            call.name: known[call.name].forms[:-1]
+            if call.name in known
+            else tuple(inside.get(t, PLAIN) for t in call.inputs)
+            for call in network.calls
+            if call.name in known or call.kind != "conversion"
+        }
+        ports = {t: form for t, form in inside.items() if t not in network.graph.inputs}
+        arranged = arrange(network, ports, wanted)
+        full = len(cores) == self.placements[device].resources.threads
+        chosen = dict(whole.candidates if full else self._fewer.get((name, device, len(cores)), {}))
+        usual = default_settings(placement, self._max_error)
+        for key, task in arranged.tasks.items():
+            if key not in chosen:
+                chosen[key] = usual(task.workload, task.forms)
+        plan = in_sequence(arranged, lane_of(placement), chosen)
+        own = {
+            call.name: known[call.name]
+            for call in plan.calls
+            if full and call.name in known and known[call.name].forms == call.candidate.forms
+        }
+        return with_each(plan, own)
+
+
+def _times_as_long(mode: Mode, factor: float) -> Mode:
+    return replace(
+        mode,
+        latency_s=mode.latency_s * factor,
+        low_s=mode.low_s * factor,
+        high_s=mode.high_s * factor,
+    )
+
+
+def _computes(call: ScheduledCall) -> bool:
+    """Whether a call has a kernel: the inputs and outputs that a host has have none."""
+    return any(mode.kernel for mode in call.modes)
+
+
+def _fastest_s(call: ScheduledCall, device: str) -> float | None:
+    modes = [mode for mode in call.modes if mode.device == device]
+    return max(modes, key=lambda mode: mode.cores).latency_s if modes else None
+
+
+def _on_cores(placement: Placement, cores: Sequence[int]) -> Placement:
+    """These cores of a placement."""
+    if len(cores) == placement.resources.threads:
+        return placement
+    resources = replace(threads_alone(len(cores)), kind=placement.resources.kind)
+    cpus = tuple(placement.binding.cpus[core] for core in cores)
+    return replace(placement, resources=resources, binding=Binding(cpus=cpus))
+
+
+def _plain_at_ends(
+    network: FusedNetwork, forms: Mapping[str, Form]
+) -> tuple[FusedNetwork, dict[str, Form]]:
+    """A part whose outputs are copied into plain form where they are computed in another, and the
+    forms of all its tensors; inputs keep those in which they are read."""
+    graph, types, inside = network.graph, dict(network.graph.types), dict(forms)
+    renamed, copies = dict[str, str](), list[TaskCall]()
+    for tensor in graph.outputs:
+        form = forms.get(tensor, PLAIN)
+        inside[tensor] = PLAIN
+        if same_memory(graph.types[tensor], form, PLAIN):
+            continue
+        own = renamed[tensor] = fresh_name(f"{tensor}@{form}", types)
+        types[own], inside[own] = types[tensor], form
+        copies.append(
+            TaskCall(
+                name=own,
+                workload=copying(types[tensor]),
+                inputs=(own,),
+                output=tensor,
+                kind="conversion",
+            )
+        )
+    calls = [
+        replace(
+            call,
+            inputs=tuple(renamed.get(t, t) for t in call.inputs),
+            output=renamed.get(call.output, call.output),
+        )
+        for call in network.calls
+    ]
+    return FusedNetwork(graph=replace(graph, types=types), calls=(*calls, *copies)), inside
+
+
+def options_of(named: PlannedNetwork) -> ModelOptions:
+    """The options of a plan's network. Raises ModelError for what are none, and for a precision in
+    which no plans are made."""
+    try:
+        return in_single_precision(ModelOptions(**named.options))
+    except (TypeError, UsageError) as error:
+        raise ModelError(f"the plan has no options of a model: {error}") from error
+
+
+def _placements(plan: Plan, tracker: str | None) -> Iterator[tuple[str, Placement]]:
+    """The devices of a plan that are here or answer. Raises TargetError where that is not one that
+    the plan uses, or it is of another kind than when the plan was made."""
+    said = {each.name: each for each in plan.devices}
+    slots = plan.schedule.slots
+    calls = {call.name: call for call in plan.problem.calls if _computes(call)}
+    used = {
+        plan.schedule.mode_of(plan.problem, slot.call).device
+        for slot in slots
+        if slot.call in calls
+    }
+    for device in plan.problem.devices:
+        known = said.get(device.name)
+        asked = (tracker or (known and known.tracker)) if read_remote(device.name) else None
+        try:
+            placement = _placement(device.name, device.cores, asked or None)
+        except TilewrightError:
+            if device.name in used:
+                raise
+            continue
+        if known is not None and known.machine != placement.device.class_key:
+            raise TargetError(
+                f"the plan is for a machine {known.machine}, and {device.name!r} is a "
+                f"{placement.device.class_key}",
+                hint="Plan it again.",
+            )
+        yield device.name, placement
+
+
+def _placement(device: str, cores: int, tracker: str | None) -> Placement:
+    known = usable_placement(placement_of(device, tracker, None))
+    if known.target.kind not in CPU:
+        raise TargetError(
+            f"calls of the plan run on {device!r}; parts of networks are run on CPUs, here and "
+            "behind a tracker, and on no GPU yet",
+            hint="Plan without that device.",
+        )
+    if cores > known.resources.threads:
+        raise TargetError(
+            f"the plan is for {cores} cores of {device!r}, which has {known.resources.threads}",
+            hint=f"Plan with --threads {known.resources.threads}.",
+        )
+    return _on_cores(known, range(cores))

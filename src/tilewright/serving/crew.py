@@ -1,0 +1,90 @@
+"""Who computes the requests of a server."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Protocol
+
+from tilewright.core.serving import InstanceService
+from tilewright.hardware.probe import allotted_cpus
+from tilewright.serving.instance import Instance, Service
+from tilewright.serving.layouts import Layout, placed
+
+
+class Crew(Protocol):
+    """Processes that compute requests of a queue: `running` of them at a time, each in a slot, and
+    `own_slots` more slots for what they try by themselves. `choice` says why there are these."""
+
+    @property
+    def layout(self) -> Layout:
+        """The number of cores of each process."""
+        ...
+
+    @property
+    def running(self) -> int: ...
+
+    @property
+    def own_slots(self) -> int: ...
+
+    @property
+    def choice(self) -> str: ...
+
+    def begin(self, service: Service, first_slot: int) -> None:
+        """Start, and wait until all are ready; `first_slot` is the first of their own. Raises what
+        the first raises that does not start."""
+        ...
+
+    def expected_s(self, network: str) -> float:
+        """Seconds that a network takes where it is fastest; infinite where nobody computes it."""
+        ...
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nobody is left who computes anything."""
+        ...
+
+    def statistics(self) -> tuple[InstanceService, ...]:
+        """What each process did so far."""
+        ...
+
+    def stop(self, *, at_once: bool) -> None:
+        """End all, and wait for that; `at_once` in the middle of requests, which are answered as
+        cancelled."""
+        ...
+
+
+class Instances:
+    """Processes that each compute whole requests, on cores of their own. Raises TargetError where
+    there are fewer cores."""
+
+    choice = ""
+
+    def __init__(self, layout: Layout) -> None:
+        self._places = placed(layout, allotted_cpus())
+        self.layout = layout
+        self.running = self.own_slots = len(layout)
+        self._instances: list[Instance] = []
+
+    def begin(self, service: Service, first_slot: int) -> None:
+        self._instances = [
+            Instance(number, cpus, first_slot + number, service)
+            for number, cpus in enumerate(self._places)
+        ]
+        for instance in self._instances:
+            instance.ready.result()
+
+    def expected_s(self, network: str) -> float:
+        return min((each.expected_s(network) for each in self._instances), default=inf)
+
+    @property
+    def is_lost(self) -> bool:
+        return all(instance.state == "lost" for instance in self._instances)
+
+    def statistics(self) -> tuple[InstanceService, ...]:
+        return tuple(instance.statistics() for instance in self._instances)
+
+    def stop(self, *, at_once: bool) -> None:
+        for instance in self._instances:
+            instance.stop(at_once=at_once)
+        for instance in self._instances:
+            instance.join()

@@ -1,0 +1,217 @@
+"""Requests on their way through the parts of networks: what may begin where, and in which order.
+
+    request 1   [stem]✓ → [left] runs      request 2   [stem] runs
+                        → [right] ready
+
+A part may begin when what it reads is there and its cores are free. Of several that may, that of
+the request which came first begins; a part that waits for cores keeps those that came later off
+them, so that one on many cores is not put off for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+
+from tilewright.deploy.plan_parts import CompiledPart
+from tilewright.graph.network import Array
+from tilewright.graph.parts import Place
+from tilewright.serving.pace import Pace
+from tilewright.serving.slots import SlotPlan
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class LoadedPart:
+    """A part as a process knows it: by `key`, with the places of what it reads and writes in a
+    slot; how long it took so far, and takes."""
+
+    key: str
+    part: CompiledPart
+    plan: SlotPlan
+    samples_s: list[float] = field(default_factory=list[float])
+    pace: Pace | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoadedWay:
+    """A way to compute networks that processes have loaded."""
+
+    parts: Mapping[str, Sequence[LoadedPart]]
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where something runs."""
+        return tuple(dict.fromkeys(p.part.place for each in self.parts.values() for p in each))
+
+    def at(self, place: Place) -> list[LoadedPart]:
+        """The parts that run at a place."""
+        return [p for each in self.parts.values() for p in each if p.part.place == place]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """When a part ran, on the monotonic clock; the times are those of who asked for it."""
+
+    part: str
+    network: str
+    place: Place
+    begin_s: float
+    end_s: float
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Flow:
+    """A request: its network, the slot with its inputs, its turn, and the way it goes. `done` hears
+    once how it ended, of a fault or none; `wanted` says whether anybody still waits."""
+
+    network: str
+    slot: int
+    order: int
+    way: LoadedWay
+    done: Callable[[Flow, Exception | None], None]
+    wanted: Callable[[], bool] = lambda: True
+    turn_to: LoadedWay | None = None
+    begun: set[int] = field(default_factory=set[int])
+    ended: set[int] = field(default_factory=set[int])
+    running: int = 0
+    over: bool = False
+    fault: Exception | None = None
+    others: dict[str, Array] = field(default_factory=dict[str, Array])
+    failures: list[str] = field(default_factory=list[str])
+    spans: list[Span] = field(default_factory=list[Span])
+
+    @property
+    def parts(self) -> Sequence[LoadedPart]:
+        """The parts on its way."""
+        return self.way.parts[self.network]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all is computed."""
+        return len(self.ended) == len(self.parts) and self.turn_to is None
+
+    def ready(self) -> list[int]:
+        """The numbers of parts that may begin."""
+        if self.over or (self.turn_to is not None and self.running):
+            return []
+        if self.turn_to is not None:  # all over again, on the other way
+            self.way, self.turn_to = self.turn_to, None
+            self.begun, self.ended = set(), set()
+        waiting = (n for n in range(len(self.parts)) if n not in self.begun)
+        return [n for n in waiting if self.ended.issuperset(self.parts[n].part.after)]
+
+
+class Flows:
+    """All requests on their way. Threads of places take parts and say how they ended."""
+
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self._flows: list[Flow] = []
+        self._busy: set[tuple[str, int]] = set()
+
+    @property
+    def count(self) -> int:
+        """How many are on their way."""
+        return len(self._flows)
+
+    def load_of(self, network: str) -> int:
+        """How many of a network's are."""
+        with self._change:
+            return sum(flow.network == network for flow in self._flows)
+
+    def add(self, flow: Flow) -> None:
+        """A request sets out."""
+        with self._change:
+            self._flows.append(flow)
+            self._change.notify_all()
+
+    def take(self, place: Place, patience_s: float) -> tuple[Flow, int] | None:
+        """The next part to run at a place, whose cores are taken until it `ended`; None when none
+        could begin within `patience_s`, or somebody woke all."""
+        with self._change:
+            found = self._next(place)
+            if found is None:
+                self._change.wait(patience_s)
+                found = self._next(place)
+            if found is not None:
+                flow, number = found
+                flow.begun.add(number)
+                flow.running += 1
+                self._busy |= _cores(place)
+            return found
+
+    def _next(self, place: Place) -> tuple[Flow, int] | None:
+        kept = set(self._busy)
+        for flow in self._flows:
+            for number in flow.ready():
+                there = flow.parts[number].part.place
+                if there == place and not kept & _cores(place):
+                    return flow, number
+                kept |= _cores(there)
+        return None
+
+    def ended(
+        self, flow: Flow, number: int, span: Span | None, others: Mapping[int, Array]
+    ) -> None:
+        """A part ended, with a span where it was computed; without one it is to run again."""
+        part = flow.parts[number].part
+        with self._change:
+            self._busy -= _cores(part.place)
+            flow.running -= 1
+            if span is None:
+                flow.begun.discard(number)
+            else:
+                flow.ended.add(number)
+                flow.spans.append(span)
+                flow.others |= {part.outputs[n]: array for n, array in others.items()}
+            flow.over = flow.over or flow.complete
+        self._leave(flow)
+
+    def finish(self, flow: Flow, fault: Exception | None) -> None:
+        """A request is given up; it hears so when none of its parts runs any more, which would
+        write into its slot."""
+        with self._change:
+            if not flow.over:
+                flow.over, flow.fault = True, fault
+        self._leave(flow)
+
+    def _leave(self, flow: Flow) -> None:
+        with self._change:
+            leaves = flow.over and not flow.running and flow in self._flows
+            if leaves:
+                self._flows.remove(flow)
+            self._change.notify_all()
+        if leaves:
+            flow.done(flow, flow.fault)
+
+    def turn(self, way: LoadedWay, lost: set[Place]) -> None:
+        """Have requests that need a place which is lost go another way, from their beginning."""
+        with self._change:
+            for flow in self._flows:
+                left = (p for n, p in enumerate(flow.parts) if n not in flow.ended)
+                if any(part.part.place in lost for part in left):
+                    flow.turn_to = way
+            self._change.notify_all()
+
+    def wake(self) -> None:
+        """Have all threads look at what else there is to do."""
+        with self._change:
+            self._change.notify_all()
+
+    def wait_below(self, count: int, patience_s: float) -> bool:
+        """Whether fewer than so many are on their way, within `patience_s`."""
+        end_s = monotonic() + patience_s
+        with self._change:
+            return self._change.wait_for(lambda: self.count < count, end_s - monotonic())
+
+    def all(self) -> list[Flow]:
+        """Those on their way."""
+        with self._change:
+            return list(self._flows)
+
+
+def _cores(place: Place) -> set[tuple[str, int]]:
+    device, cores = place
+    return {(device, core) for core in cores}

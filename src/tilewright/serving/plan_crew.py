@@ -1,0 +1,324 @@
+"""The processes that compute what a plan says: a place for each device and set of cores, requests
+that flow through the parts, and another plan where a device is lost or becomes slow."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+from itertools import count
+from math import inf
+from statistics import median
+from time import monotonic
+
+from tilewright.core.errors import TargetError, TilewrightError, first_line
+from tilewright.core.refusals import RequestFailed
+from tilewright.core.schedules import RunMode
+from tilewright.core.scratch import PrivateFolder
+from tilewright.core.serving import InstanceService
+from tilewright.core.units import format_seconds
+from tilewright.deploy.plan_parts import PlanParts, Way
+from tilewright.graph.network import Array
+from tilewright.graph.parts import Place
+from tilewright.hardware.device import local_placement
+from tilewright.measure.targeting import in_this_process
+from tilewright.serving.flows import Flow, Flows, LoadedPart, LoadedWay, Span
+from tilewright.serving.instance import LOOK_S, Service
+from tilewright.serving.pace import Pace
+from tilewright.serving.planned_networks import PlannedNetworks
+from tilewright.serving.posts import LocalPost, Post, RemotePost
+from tilewright.serving.requests import Request
+from tilewright.serving.stations import WARM_RUNS, Station
+
+_ROUNDS = 5
+_MOST_SPANS = 1 << 14
+SEQUENTIAL, PARALLEL = "sequential", "parallel"
+
+
+class PlanCrew:
+    """A crew that computes networks of a plan in parts.
+
+    In the `mode` "parallel" it does as the plan says, in "sequential" all on the device that should
+    be fastest alone; "auto" measures both in turn, `together` requests for each network at a time,
+    and keeps the faster one. What is compiled lies in `folder`, which is removed at the end. `mode`
+    is then what it does, and `times_s` are the medians of both.
+    """
+
+    def __init__(
+        self,
+        parts: PlanParts,
+        networks: PlannedNetworks,
+        mode: RunMode,
+        folder: PrivateFolder,
+        together: int = 1,
+    ) -> None:
+        self._parts, self._networks, self._together = parts, networks, together
+        self._folder = folder
+        alone = parts.fastest_alone()
+        if mode == SEQUENTIAL and not alone:
+            raise TargetError("no device of the plan computes all of its calls alone")
+        self._alone, self._ways = alone or "", dict[str, Way]()
+        if mode != SEQUENTIAL:
+            self._ways[PARALLEL] = parts.way(parts.plan.schedule)
+            if alone and self._ways[PARALLEL].is_alone_on(alone):
+                self._ways = {SEQUENTIAL: self._ways[PARALLEL]}
+        if alone and mode != PARALLEL and SEQUENTIAL not in self._ways:
+            self._ways[SEQUENTIAL] = parts.alone(alone)
+        self.mode, self.times_s = next(iter(self._ways)), dict[str, float]()
+        places = sorted({place for way in self._ways.values() for place in way.places})
+        self.running = 2 * (len(places) + 1)
+        self.own_slots = max(together, 1) * len(parts.names)
+        self.layout = tuple(len(cores) for _, cores in places)
+        self.choice = ""
+        self._flows, self._orders, self._keys = Flows(), count(), count()
+        self._stations: dict[Place, Station] = {}
+        self._expected_s: dict[str, float] = {}
+        self.spans: deque[Span] = deque(maxlen=_MOST_SPANS)
+        self._lost, self._slower = set[Place](), dict[str, float]()
+        self._changed, self._stopping = threading.Event(), threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._turning, self._gone = threading.Lock(), False
+
+    def begin(self, service: Service, first_slot: int) -> None:
+        """Load all ways, keep the one that is fastest, and take requests."""
+        self._service, self._first_slot = service, first_slot
+        loaded = {name: self._loaded(way) for name, way in self._ways.items()}
+        tried = dict[str, dict[str, float]]()
+        for name, way in loaded.items():
+            self._put_up(way)
+            tried[name] = self._tried_out(way)
+        if len(loaded) > 1:
+            self._measure(loaded)
+        self.mode = min(loaded, key=lambda name: self.times_s.get(name, 0.0))
+        self.choice = self._told()
+        self._way, self._expected_s = loaded[self.mode], tried[self.mode]
+        self._keep_only(self._way)
+        for part in (part for each in self._way.parts.values() for part in each):
+            part.pace = part.pace and Pace(part.pace.expected_s)
+        self._slower.clear()
+        self._changed.clear()
+        for work in (self._admit, self._replan):
+            self._threads.append(threading.Thread(target=work, daemon=True))
+            self._threads[-1].start()
+
+    def _told(self) -> str:
+        how = {PARALLEL: "as planned", SEQUENTIAL: f"one after the other on {self._alone!r}"}
+        if not self.times_s:
+            return f"Computed {how[self.mode]}."
+        times = ", ".join(f"{how[n]} {format_seconds(s)}" for n, s in self.times_s.items())
+        return f"Computed {how[self.mode]}; in turn: {times}."
+
+    def _loaded(self, way: Way) -> LoadedWay:
+        return LoadedWay(
+            parts={
+                name: tuple(
+                    LoadedPart(
+                        key=f"part {next(self._keys)}",
+                        part=part,
+                        plan=self._networks.slots_of(name, part.inputs, part.outputs),
+                    )
+                    for part in each
+                )
+                for name, each in way.parts.items()
+            }
+        )
+
+    def _put_up(self, way: LoadedWay) -> None:
+        """Have all places of a way, with its parts."""
+        waiting: list[Future[None]] = []
+        for place in way.places:
+            if place not in self._stations:
+                self._stations[place] = self._station(place)
+            waiting.append(self._stations[place].load(way.at(place)))
+        for future in waiting:
+            future.result()
+
+    def _station(self, place: Place) -> Station:
+        device, cores = place
+        placement, slots = self._parts.placements[device], self._service.slots
+        post: Post
+        if in_this_process(placement):
+            cpus = tuple(local_placement(None).binding.cpus[core] for core in cores)
+            post = LocalPost(self._service.worker, cpus, slots)
+        else:
+            post = RemotePost(placement, slots)
+        supervision = self._service.supervision
+        return Station(len(self._stations), place, post, self._flows, supervision, self)
+
+    def _keep_only(self, way: LoadedWay) -> None:
+        for place, station in list(self._stations.items()):
+            if place not in way.places:
+                station.stop()
+                station.join()
+                del self._stations[place]
+            else:
+                station.forget(way.at(place))
+
+    def _tried_out(self, way: LoadedWay) -> dict[str, float]:
+        """Seconds of each network alone, by a few runs with drawn inputs, after which it is known
+        what each part takes."""
+        took_s: dict[str, list[float]] = {name: [] for name in way.parts}
+        for _ in range(WARM_RUNS):
+            for name in way.parts:
+                took_s[name].append(self._run_once(way, [name]))
+        return {name: median(times[1:]) for name, times in took_s.items()}
+
+    def _measure(self, ways: Mapping[str, LoadedWay]) -> None:
+        samples: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(_ROUNDS):
+            for name, way in ways.items():
+                samples[name].append(self._run_once(way, list(way.parts) * self._together))
+        self.times_s = {name: median(times) for name, times in samples.items()}
+
+    def _run_once(self, way: LoadedWay, names: Iterable[str]) -> float:
+        """Seconds in which so many requests on drawn inputs are computed beside each other. Raises
+        what one of them ends in."""
+        ended: list[Future[Flow]] = []
+        began_s = monotonic()
+        for slot, name in enumerate(names, self._first_slot):
+            future = Future[Flow]()
+            served = self._networks.served(name)
+            self._service.slots.write(slot, served.plan, served.drawn_inputs())
+            ended.append(future)
+            self._flows.add(
+                Flow(
+                    network=name,
+                    slot=slot,
+                    order=next(self._orders),
+                    way=way,
+                    done=lambda flow, fault, future=future: _end(future, flow, fault),
+                )
+            )
+        for future in ended:
+            future.result()
+        return monotonic() - began_s
+
+    def expected_s(self, network: str) -> float:
+        """What a network took alone at the start."""
+        if self._gone:
+            return inf
+        names = self._networks.replicas(network)
+        return min((self._expected_s.get(name, 0.0) for name in names), default=inf)
+
+    @property
+    def is_lost(self) -> bool:
+        return self._gone
+
+    def statistics(self) -> tuple[InstanceService, ...]:
+        return tuple(station.statistics() for station in self._stations.values())
+
+    def _admit(self) -> None:
+        """Let requests set out, no more at a time than keep all places busy."""
+        queue = self._service.queue
+        while not (queue.over or self._gone or self._stopping.is_set()):
+            most = min(self.running, len(self._way.places) + 1)
+            if not self._flows.wait_below(most, LOOK_S):
+                continue
+            request = queue.take(self.expected_s, LOOK_S)
+            if request is not None:
+                with self._turning:
+                    self._flows.add(self._flow(request))
+                    if self._gone:
+                        break
+
+    def _flow(self, request: Request) -> Flow:
+        names = self._networks.replicas(request.network)
+        name = min(names, key=lambda n: (1 + self._flows.load_of(n)) * self._expected_s.get(n, 0.0))
+        return Flow(
+            network=name,
+            slot=request.slot,
+            order=next(self._orders),
+            way=self._way,
+            done=lambda flow, fault: self._settle(request, flow, fault),
+            wanted=lambda: not request.answer.cancelled(),
+        )
+
+    def _settle(self, request: Request, flow: Flow, fault: Exception | None) -> None:
+        if fault is not None:
+            self._service.settle(request, fault, "failed")
+            return
+        if not flow.complete:
+            request.answer.cancel()
+        served = self._networks.served(flow.network)
+        outputs = dict[str, Array]()
+        if not request.answer.cancelled():
+            self.spans.extend(flow.spans)
+            names = [port.name for port in served.outputs]
+            others = self._networks.others(flow.network, flow.others)
+            outputs = self._service.slots.read(flow.slot, served.plan, names, others)
+        only = len(outputs) == 1
+        answer = next(iter(outputs.values())) if only else outputs
+        self._service.settle(request, answer, "answered")
+
+    # what happens at places
+
+    def retried(self, flow: Flow) -> None:
+        self._service.tally.count(self._networks.group_of(flow.network), "retried")
+
+    def tell(self, message: str) -> None:
+        self._service.tell(message)
+
+    def lost(self, place: Place) -> None:
+        self._lost.add(place)
+        self._changed.set()
+        if not self._threads:  # nothing was served yet, and nobody plans again
+            for flow in self._flows.all():
+                self._flows.finish(flow, TargetError(f"{place[0]!r} was lost before it was ready"))
+
+    def slower(self, place: Place, factor: float) -> None:
+        self._slower[place[0]] = factor
+        self._changed.set()
+
+    def _replan(self) -> None:
+        """Plan again when a device is lost or slow, as often as that happens."""
+        while not self._stopping.is_set():
+            if not self._changed.wait(LOOK_S) or self._stopping.is_set():
+                continue
+            self._changed.clear()
+            lost, slower = set(self._lost), dict(self._slower)
+            try:
+                devices = {device for device, _ in lost}
+                way = self._loaded(self._parts.left(devices, slower))
+                self._put_up(way)
+            except TilewrightError as error:
+                self._give_up(lost, error)
+                continue
+            with self._turning:
+                self._way = way
+                self._flows.turn(way, lost)
+            told = [f"without {device!r}" for device in sorted(devices)]
+            told += [f"with {d!r} {factor:.1f} times as slow" for d, factor in slower.items()]
+            self.tell(f"Planned again {', '.join(told)}.")
+
+    def _give_up(self, lost: Collection[Place], error: TilewrightError) -> None:
+        """No other plan is there; without a place that the present one needs nothing is left."""
+        self.tell(f"No other plan is found: {first_line(error)}.")
+        if any(place in lost for place in self._way.places):
+            fault = RequestFailed(f"nothing is left that computes the plan: {first_line(error)}")
+            with self._turning:
+                self._gone = True
+                self._service.lost()
+            for flow in self._flows.all():
+                self._flows.finish(flow, fault)
+
+    def stop(self, *, at_once: bool) -> None:
+        self._stopping.set()
+        self._changed.set()
+        for thread in self._threads:
+            thread.join()
+        stations = list(self._stations.values())
+        for station in stations:
+            station.stop(at_once=at_once)
+        for station in stations:
+            station.join()
+        for flow in self._flows.all():
+            self._flows.finish(flow, None)
+        self._folder.close()
+
+
+def _end(future: Future[Flow], flow: Flow, fault: Exception | None) -> None:
+    if fault is None:
+        future.set_result(flow)
+    else:
+        future.set_exception(fault)

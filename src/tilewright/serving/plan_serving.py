@@ -1,0 +1,128 @@
+"""Plans over several devices, and of several networks: served, and run once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from msgspec import structs
+
+from tilewright.core import arguments
+from tilewright.core.events import EventSink
+from tilewright.core.schedules import RunMode, ScheduledSlot
+from tilewright.core.scratch import scratch_folder
+from tilewright.deploy.network_calls import ordered_inputs
+from tilewright.deploy.plan_parts import PlanParts
+from tilewright.graph.network import Array
+from tilewright.plan.scheduling.answering import answered
+from tilewright.plan.scheduling.plan_file import Plan
+from tilewright.report.traces import Traced, trace
+from tilewright.serving.instance import Supervision
+from tilewright.serving.plan_crew import PlanCrew
+from tilewright.serving.planned_networks import PlannedNetworks
+from tilewright.serving.server import Server, ServerOptions
+from tilewright.store.base import Store
+
+SUPERVISION = Supervision(starts=3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTerms:
+    """How a plan is carried out: in which mode (see `PlanCrew`), which is measured with so many
+    requests `together`; who knows its remote devices, if not whom it names; and whether a network
+    that is in it several times is served under one name, `grouped`."""
+
+    mode: RunMode = "auto"
+    together: int = 3
+    tracker: str | None = None
+    grouped: bool = True
+
+
+class PlanServer(Server):
+    """A server of the networks of a plan, which are computed in parts. Raises as `PlanParts`
+    does."""
+
+    def __init__(self, plan: Plan, store: Store, terms: PlanTerms, options: ServerOptions) -> None:
+        folder, sink = scratch_folder(), options.events
+        try:
+            parts = PlanParts(plan, store, folder.path, tracker=terms.tracker, events=sink)
+            networks = PlannedNetworks(parts, grouped=terms.grouped)
+            self.crew = PlanCrew(parts, networks, terms.mode, folder, terms.together)
+            super().__init__(networks.groups, self.crew, options)
+        except BaseException:
+            folder.close()
+            raise
+
+
+class PlannedRun:
+    """The networks of a plan, ready to run beside each other as it says, each once.
+
+    `inputs` are their inputs; of several networks the name of each is before those of its own,
+    "resnet18/input". `mode` is how they run, "parallel" or "sequential", `times_s` are the medians
+    of both where both were timed, and `choice` says so. `close` ends its processes.
+    """
+
+    def __init__(
+        self, plan: Plan, store: Store, mode: RunMode, tracker: str | None, events: EventSink
+    ) -> None:
+        self._plan = plan
+        options = ServerOptions(queue=64, supervision=SUPERVISION, events=events)
+        terms = PlanTerms(mode=mode, together=1, tracker=tracker, grouped=False)
+        self._server = PlanServer(plan, store, terms, options)
+        self.mode, self.times_s = self._server.crew.mode, self._server.crew.times_s
+        self.choice = self._server.choice
+        self._ports = [
+            structs.replace(port, name=self._full(name, port.name))
+            for name, each in self._server.networks.items()
+            for port in each.inputs
+        ]
+        self.inputs = tuple(port.name for port in self._ports)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def _full(self, network: str, tensor: str) -> str:
+        return f"{network}/{tensor}" if len(self._plan.networks) > 1 else tensor
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run every network once on inputs by name; returns outputs by name. Raises UsageError for
+        a wrong name, shape or type, InputError for an index out of range, RequestFailed where no
+        process is left that computes them."""
+        arrays = iter(ordered_inputs(self._ports, arguments.named_of(inputs, "inputs")))
+        self._server.crew.spans.clear()
+        answers = {
+            name: self._server.submit(name, {port.name: next(arrays) for port in served.inputs})
+            for name, served in self._server.networks.items()
+        }
+        found: dict[str, Array] = {}
+        for name, answer in answers.items():
+            names, result = self._server.networks[name].outputs, answer.result()
+            given = {names[0].name: result} if len(names) == 1 else result
+            found |= {self._full(name, tensor): array for tensor, array in given.items()}
+        return found
+
+    def traced(self) -> str:
+        """The plan and the last run beside each other, as a trace for Perfetto."""
+        planned = answered(self._plan.problem, self._plan.schedule).result
+        spans = list(self._server.crew.spans)
+        begin_s = min((span.begin_s for span in spans), default=0.0)
+        slots = tuple(
+            ScheduledSlot(
+                call=span.part,
+                network=span.network,
+                device=span.place[0],
+                cores=span.place[1],
+                begin_s=span.begin_s - begin_s,
+                end_s=span.end_s - begin_s,
+            )
+            for span in spans
+        )
+        return trace({"plan": planned, "run": Traced(slots=slots, devices=planned.devices)})
+
+    def close(self) -> None:
+        """End all processes."""
+        self._server.close()

@@ -1,0 +1,137 @@
+"""Processes that hold parts of networks and compute them: on cores here, or on a device elsewhere
+in whose session they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from tilewright.core.processes import Child
+from tilewright.core.records import Placement
+from tilewright.graph.network import Array
+from tilewright.hardware.remote import ServerFacts, remote_place
+from tilewright.measure.boards import Board, Tracker
+from tilewright.measure.remote_networks import SESSION_S
+from tilewright.serving.flows import LoadedPart
+from tilewright.serving.slots import SharedSlots
+
+_REMOTE_WORKER = "tilewright.serving.remote_worker"
+_FREE_S = 5.0
+"""How long a device may be somebody else's."""
+
+
+class Post(Protocol):
+    """A process with parts, on `cores` of its device. Its methods raise ChildError where it is gone
+    afterwards, RemoteError for what a part refuses, TargetError where a device elsewhere cannot be
+    had."""
+
+    @property
+    def cores(self) -> tuple[int, ...]: ...
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, None while it does not run."""
+        ...
+
+    def open(self, parts: Iterable[LoadedPart], limit_s: float) -> None:
+        """Start the process anew, with these parts."""
+        ...
+
+    def load(self, part: LoadedPart, limit_s: float) -> None:
+        """Load another part."""
+        ...
+
+    def run(self, part: LoadedPart, slot: int, limit_s: float) -> dict[int, Array]:
+        """Compute a part in a slot; what has no place there is returned, by its number."""
+        ...
+
+    def abort(self) -> None:
+        """Give up from another thread; what it is at fails."""
+        ...
+
+    def stop(self) -> None:
+        """End the process."""
+        ...
+
+
+def _loading(part: LoadedPart) -> tuple[Any, ...]:
+    made = part.part
+    return ("load", part.key, made.folder, list(made.constants), part.plan)
+
+
+class LocalPost:
+    """A process on cores of this machine, with a thread on each."""
+
+    def __init__(self, worker: str, cpus: tuple[int, ...], slots: SharedSlots) -> None:
+        self.cores, self._slots = cpus, slots
+        self._child = Child(worker, cpus=cpus, inherited=(slots.descriptor,))
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid
+
+    def open(self, parts: Iterable[LoadedPart], limit_s: float) -> None:
+        self._child.stop()
+        slots = self._slots
+        self._child.request(("prepare", slots.descriptor, *slots.shape, self.cores), limit_s)
+        for part in parts:
+            self.load(part, limit_s)
+
+    def load(self, part: LoadedPart, limit_s: float) -> None:
+        self._child.request_again(_loading(part), limit_s)
+
+    def run(self, part: LoadedPart, slot: int, limit_s: float) -> dict[int, Array]:
+        return self._child.request_again(("run", part.key, slot), limit_s)
+
+    def abort(self) -> None:
+        self._child.abort()
+
+    def stop(self) -> None:
+        self._child.stop()
+
+
+class RemotePost:
+    """A process with the session of a device behind a tracker. The session is opened anew before
+    the server of the device ends it."""
+
+    def __init__(self, placement: Placement, slots: SharedSlots) -> None:
+        key, host, port = remote_place(placement.device)
+        self._placement, self._slots = placement, slots
+        self.cores = tuple(range(placement.resources.threads))
+        self._board = Board(
+            Tracker(host, port),
+            key,
+            session_s=SESSION_S,
+            worker=_REMOTE_WORKER,
+            inherited=(slots.descriptor,),
+        )
+        self._facts: ServerFacts | None = None
+        self._parts: list[LoadedPart] = []
+
+    @property
+    def pid(self) -> int | None:
+        return self._board.pid
+
+    def open(self, parts: Iterable[LoadedPart], limit_s: float) -> None:
+        facts = self._board.connect_for(self._placement, self._facts, _FREE_S)
+        self._facts = self._facts or facts
+        self._board.request(("prepare", self._slots.descriptor, *self._slots.shape), limit_s)
+        self._parts = []
+        for part in parts:
+            self.load(part, limit_s)
+
+    def load(self, part: LoadedPart, limit_s: float) -> None:
+        self._board.request(_loading(part), limit_s)
+        self._parts.append(part)
+
+    def run(self, part: LoadedPart, slot: int, limit_s: float) -> dict[int, Array]:
+        if not self._board.lasts(limit_s):
+            self.open(list(self._parts), limit_s)
+        return self._board.request(("run", part.key, slot), limit_s)
+
+    def abort(self) -> None:
+        self._board.abort()
+
+    def stop(self) -> None:
+        self._board.disconnect()
+        self._board.stop()

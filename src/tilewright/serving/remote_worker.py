@@ -1,0 +1,53 @@
+"""The child process that holds the session of a device elsewhere and has parts of networks computed
+there, from slots that it shares with the server; `serving.posts` asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tilewright.compiler.remote import RemoteNetworks, RemoteSession
+from tilewright.core import child
+from tilewright.measure.remote_worker import connect, disconnect, in_session
+from tilewright.serving.slots import SharedSlots, SlotPlan
+
+_slots: list[SharedSlots] = []
+_plans: dict[str, SlotPlan] = {}
+
+
+def prepare(descriptor: int, count: int, slot_bytes: int) -> None:
+    """Take the shared slots."""
+    _slots[:] = [SharedSlots(descriptor, count, slot_bytes)]
+
+
+def load(
+    networks: RemoteNetworks, name: str, folder: Path, order: Sequence[str], plan: SlotPlan
+) -> None:
+    """Load a compiled network on the device as `name`."""
+    networks.load(name, folder, order)
+    _plans[name] = plan
+
+
+def run(networks: RemoteNetworks, name: str, slot: int) -> dict[int, np.ndarray]:
+    """Run once on the inputs in a slot, and leave the outputs there."""
+    plan, (slots,) = _plans[name], _slots
+    results = networks.run(name, [slots.view(slot, place) for place in plan.inputs])
+    for place, array in zip(plan.outputs, results, strict=True):
+        assert place is not None, "no shape is unknown elsewhere"
+        np.copyto(slots.view(slot, place), array, casting="no")
+    return {}
+
+
+if __name__ == "__main__":
+    child.serve(
+        {
+            "prepare": prepare,
+            "connect": connect,
+            "disconnect": disconnect,
+            "use_threads": in_session(RemoteSession.use_threads),
+            "load": in_session(load, 1),
+            "run": in_session(run, 1),
+        }
+    )

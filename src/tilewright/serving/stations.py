@@ -1,0 +1,273 @@
+"""A place where parts of networks are computed: a process, and the thread that hands it parts,
+watches it, and starts it again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future
+from itertools import count
+from statistics import median
+from time import monotonic
+from typing import Protocol
+
+from tilewright.core.errors import TargetError, TilewrightError, first_line
+from tilewright.core.processes import ChildError, ChildTimeout, RemoteError
+from tilewright.core.refusals import RequestFailed
+from tilewright.core.serving import InstanceService, InstanceState
+from tilewright.graph.parts import Place
+from tilewright.measure.networks import network_error
+from tilewright.serving.flows import Flow, Flows, LoadedPart, Span
+from tilewright.serving.instance import LOOK_S, Supervision
+from tilewright.serving.pace import Pace
+from tilewright.serving.posts import Post
+
+WARM_RUNS = 4
+"""A part takes what it took in its first runs, but for the first of all."""
+
+
+class Watch(Protocol):
+    """Who hears what happens at places."""
+
+    def retried(self, flow: Flow) -> None:
+        """A part of a request runs again."""
+        ...
+
+    def tell(self, message: str) -> None:
+        """A sentence for people."""
+        ...
+
+    def lost(self, place: Place) -> None:
+        """A place does not come back."""
+        ...
+
+    def slower(self, place: Place, factor: float) -> None:
+        """A place takes so many times as long as at its start."""
+        ...
+
+
+class Station:
+    """A place with its process. It computes parts of `flows` from `load` on until `stop`."""
+
+    def __init__(
+        self,
+        number: int,
+        place: Place,
+        post: Post,
+        flows: Flows,
+        supervision: Supervision,
+        watch: Watch,
+    ) -> None:
+        self.number, self.place = number, place
+        self._post, self._flows, self._watch = post, flows, watch
+        self._supervision = supervision
+        self._state: InstanceState = "starting"
+        self._restarts, self._answered, self._busy_s, self._failures = 0, 0, 0.0, 0
+        self._began_s = monotonic()
+        self._stopping = threading.Event()
+        self._parts: list[LoadedPart] = []
+        self._orders: list[tuple[list[LoadedPart], Future[None]]] = []
+        self._opened, self._broken, self._ended = False, False, False
+        self._ordering = threading.Lock()
+        self._thread = threading.Thread(
+            target=self._work, name=f"tilewright {self._title}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def _title(self) -> str:
+        device, cores = self.place
+        return f"{device} ({'core' if len(cores) == 1 else 'cores'} {', '.join(map(str, cores))})"
+
+    @property
+    def state(self) -> InstanceState:
+        """What it is at."""
+        slow = any(part.pace is not None and part.pace.is_slow for part in self._parts)
+        return "slow" if slow and self._state == "ready" else self._state
+
+    def statistics(self) -> InstanceService:
+        """What it did so far."""
+        paces = {part.part.name: part.pace for part in self._parts}
+        return InstanceService(
+            instance=self.number,
+            cores=self._post.cores,
+            state=self.state,
+            pid=self._post.pid,
+            restarts=self._restarts,
+            answered=self._answered,
+            busy=self._busy_s / max(1e-9, monotonic() - self._began_s),
+            expected_s={name: pace.expected_s for name, pace in paces.items() if pace is not None},
+            device=self.place[0],
+        )
+
+    def load(self, parts: Iterable[LoadedPart]) -> Future[None]:
+        """Have these parts there, too; done when they are, or cannot be."""
+        parts_there = Future[None]()
+        with self._ordering:
+            self._orders.append((list(parts), parts_there))
+            if self._ended:
+                self._refuse_orders()
+        self._flows.wake()
+        return parts_there
+
+    def forget(self, kept: Iterable[LoadedPart]) -> None:
+        """From the next start on, load only these parts."""
+        self._parts = list(kept)
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Have it end; `at_once` in the middle of a part."""
+        self._stopping.set()
+        if at_once or self._state != "ready":
+            self._post.abort()
+        self._flows.wake()
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                if self._orders:
+                    self._follow_orders()
+                    continue
+                if not self._opened:
+                    self._stopping.wait(LOOK_S / 10)
+                    continue
+                gone = self._broken or self._post.pid is None
+                if gone and not self._start_again():
+                    return
+                taken = self._flows.take(self.place, LOOK_S)
+                if taken is not None:
+                    self._compute(*taken)
+            self._state = "closed"
+        finally:
+            self._post.stop()
+            with self._ordering:
+                self._ended = True
+                self._refuse_orders()
+
+    def _refuse_orders(self) -> None:
+        for _, future in self._orders:
+            future.set_exception(TargetError(f"{self._title} is at its end"))
+        self._orders = []
+
+    def _follow_orders(self) -> None:
+        with self._ordering:
+            parts, future = self._orders.pop(0)
+        limit_s = self._supervision.start_s
+        try:
+            if self._opened and self._post.pid is not None:
+                for part in parts:
+                    self._post.load(part, limit_s)
+            else:
+                self._post.open([*self._parts, *parts], limit_s)
+        except (TilewrightError, ChildError, RemoteError) as error:
+            future.set_exception(self._told(error))
+            return
+        self._parts, self._opened, self._state = [*self._parts, *parts], True, "ready"
+        future.set_result(None)
+
+    def _told(self, error: Exception) -> TilewrightError:
+        if isinstance(error, TilewrightError):
+            return error
+        if isinstance(error, RemoteError):
+            return network_error(error, f"the start of {self._title}")
+        return TargetError(f"{self._title} does not start: {first_line(error)}")
+
+    def _start_again(self) -> bool:
+        """Whether it runs again; False when it is stopped meanwhile, or lost."""
+        supervision = self._supervision
+        self._state = "restarting"
+        self._restarts += 1
+        for attempt in count(1):
+            pause_s = supervision.pause_s * 2.0 ** min(16, max(0, self._failures - 1))
+            if self._stopping.wait(min(supervision.longest_pause_s, pause_s)):
+                return False
+            try:
+                self._post.open(self._parts, supervision.start_s)
+            except (TilewrightError, ChildError, RemoteError) as error:
+                self._failures += 1
+                self._watch.tell(f"{self._title} does not start: {first_line(error)}.")
+                if attempt >= supervision.starts:
+                    self._state = "lost"
+                    self._watch.lost(self.place)
+                    return False
+                continue
+            self._state, self._broken = "ready", False
+            return True
+        return False
+
+    def _compute(self, flow: Flow, number: int) -> None:
+        part = flow.parts[number]
+        if not flow.wanted():
+            self._flows.finish(flow, None)
+            self._flows.ended(flow, number, None, {})
+            return
+        supervision, pace = self._supervision, part.pace
+        patience_s = supervision.start_s
+        if pace is not None:
+            patience_s = max(supervision.least_patience_s, supervision.patience * pace.expected_s)
+        began_s = monotonic()
+        try:
+            others = self._post.run(part, flow.slot, patience_s)
+        except RemoteError as error:
+            self._flows.finish(flow, network_error(error, f"run of {part.part.name}"))
+            self._flows.ended(flow, number, None, {})
+        except (ChildError, TilewrightError) as error:
+            self._failed(flow, number, error)
+        else:
+            ended_s = monotonic()
+            self._failures = 0
+            self._answered += 1
+            self._follow(part, ended_s - began_s)
+            made = part.part
+            span = Span(
+                part=made.name,
+                network=made.network,
+                place=self.place,
+                begin_s=began_s,
+                end_s=ended_s,
+            )
+            self._flows.ended(flow, number, span, others)
+        finally:
+            self._busy_s += monotonic() - began_s
+
+    def _follow(self, part: LoadedPart, took_s: float) -> None:
+        """Note what a part took; tell when the place becomes slow."""
+        pace = part.pace
+        if pace is None:
+            part.samples_s.append(took_s)
+            if len(part.samples_s) == WARM_RUNS:
+                part.pace = Pace(median(part.samples_s[1:]))
+            return
+        before = pace.is_slow
+        pace.note(took_s)
+        if pace.is_slow and not before:
+            factor = pace.expected_s / pace.begin_s
+            self._watch.tell(
+                f"{self._title} takes {factor:.1f} times as long as at its start for "
+                f"{part.part.name!r}."
+            )
+            self._watch.slower(self.place, factor)
+
+    def _failed(self, flow: Flow, number: int, error: Exception) -> None:
+        """The process is gone, or its device is, and this was the part that it computed."""
+        how = "hung" if isinstance(error, ChildTimeout) else "crashed"
+        self._failures += 1
+        self._broken = True
+        self._post.abort()
+        flow.failures.append(f"{self._title} {how}: {first_line(error)}")
+        if not self._stopping.is_set():
+            name = flow.parts[number].part.name
+            self._watch.tell(f"{self._title} {how} at {name!r}: {first_line(error)}.")
+        if len(flow.failures) > self._supervision.retries and flow.wanted():
+            fault = RequestFailed(
+                f"a request for {flow.network!r} ended {len(flow.failures)} processes, one after "
+                f"the other, and is not tried again: {'; '.join(flow.failures)}",
+                hint="Its inputs, or a fault of the compiled network, are the likely cause.",
+            )
+            self._flows.finish(flow, fault)
+        else:
+            self._watch.retried(flow)
+        self._flows.ended(flow, number, None, {})

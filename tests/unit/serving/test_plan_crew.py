@@ -1,0 +1,215 @@
+"""Plans served in parts at two places: answers, places that fail, and what is planned then."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.fakes.toy_plan import ToyPlanServer, given, wanted
+from helpers.fakes.toy_serving_worker import CRASH, CRASH_ONCE, HANG_ONCE, REFUSE, STARTS_NOT
+from tilewright.core.errors import InputError, TargetError
+from tilewright.core.refusals import RequestFailed, ServerClosed
+
+
+def until(found: Callable[[], bool]) -> None:
+    """Wait for something that comes true, at most for ten seconds."""
+    end_s = time.monotonic() + 10
+    while not found():
+        assert time.monotonic() < end_s
+        time.sleep(0.005)
+
+
+def check(server: ToyPlanServer, name: str = "a", count: int = 20) -> None:
+    """Requests are answered, each with its own result."""
+    answers = [server.submit(name, given(n), timeout_s=None) for n in range(count)]
+    for number, answer in enumerate(answers):
+        np.testing.assert_array_equal(answer.result(10), wanted(number))
+
+
+def test_requests_flow_through_both_places(tmp_path: Path) -> None:
+    with ToyPlanServer(tmp_path, ("a", "b")) as server:
+        for device in ("left", "right"):
+            server.parts.takes(device, 0.01)
+        server.crew.spans.clear()
+        answers = [server.submit(name, given(n)) for n in range(10) for name in "ab"]
+        for number, answer in enumerate(answers):
+            np.testing.assert_array_equal(answer.result(10), wanted(number // 2))
+        told, spans = server.statistics(), list(server.crew.spans)
+    assert [each.answered for each in told.networks] == [10, 10]
+    assert [each.device for each in told.instances] == ["left", "right"]
+    sides = [[s for s in spans if s.place[0] == device] for device in ("left", "right")]
+    beside = [a for a in sides[0] for b in sides[1] if a.begin_s < b.end_s and b.begin_s < a.end_s]
+    assert len(beside) >= 10, "one place waited for the other all the time"
+    for side in sides:
+        ordered = sorted(side, key=lambda span: span.begin_s)
+        assert all(a.end_s <= b.begin_s for a, b in zip(ordered, ordered[1:], strict=False))
+
+
+def test_a_network_that_is_planned_twice_has_replicas(tmp_path: Path) -> None:
+    with ToyPlanServer(tmp_path, ("a", "a 2")) as server:
+        assert list(server.networks) == ["a"]
+        server.crew.spans.clear()
+        check(server)
+        assert {span.network for span in server.crew.spans} == {"a", "a 2"}
+
+
+@pytest.mark.parametrize("slow", ["right", "left"])
+def test_the_faster_way_is_kept(tmp_path: Path, slow: str) -> None:
+    """Alone on the left all is slower where that is slow, and faster where the other one is."""
+    (tmp_path / "toy").mkdir()
+
+    class Slow(ToyPlanServer):
+        def __init__(self) -> None:
+            super().__init__(tmp_path / "toy", mode="auto")
+
+    import helpers.fakes.toy_plan as toy
+
+    class Parts(toy.ToyParts):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments)  # type: ignore[arg-type]
+            self.takes(slow, 0.03)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(toy, "ToyParts", Parts)
+        with Slow() as server:
+            assert server.crew.mode == {"right": "sequential", "left": "parallel"}[slow]
+            assert server.crew.times_s.keys() == {"sequential", "parallel"}
+            assert "in turn: as planned" in server.choice
+            check(server, count=3)
+            assert len(server.pids()) == {"right": 1, "left": 2}[slow]
+
+
+@pytest.mark.parametrize(("wish", "how"), [(CRASH_ONCE, "crashed"), (HANG_ONCE, "hung")])
+def test_a_part_whose_process_fails_runs_again(tmp_path: Path, wish: float, how: str) -> None:
+    with ToyPlanServer(tmp_path) as server:
+        before = [server.submit("a", given(n)) for n in range(4)]
+        answer = server.submit("a", given(wish))
+        np.testing.assert_array_equal(answer.result(10), wanted(wish))
+        assert [each.result(10)[0, 0, 0, 0] for each in before] == [3, 7, 11, 15]
+        check(server, count=4)
+        told = server.statistics()
+    assert (told.networks[0].answered, told.networks[0].retried) == (9, 1)
+    assert f"left (core 0) {how} at 'a: first'" in server.notes[0]
+    assert server.parts.asked == []
+
+
+def test_a_request_that_ends_every_process_is_found_out(tmp_path: Path) -> None:
+    with ToyPlanServer(tmp_path) as server:
+        answer, refused = server.submit("a", given(CRASH)), server.submit("a", given(REFUSE))
+        with pytest.raises(RequestFailed, match="ended 3 processes"):
+            answer.result(20)
+        with pytest.raises(InputError, match="x is refused"):
+            refused.result(20)
+        check(server)
+
+
+@pytest.mark.parametrize("device", ["left", "right"])
+def test_without_a_device_it_is_planned_again(tmp_path: Path, device: str) -> None:
+    with ToyPlanServer(tmp_path) as server:
+        server.parts.takes(device, 0.02)
+        answers = [server.submit("a", given(n)) for n in range(20)]
+        (tmp_path / device / STARTS_NOT).touch()
+        told = {each.device: each for each in server.statistics().instances}
+        os.kill(told[device].pid or 0, signal.SIGKILL)
+        for number, answer in enumerate(answers):
+            np.testing.assert_array_equal(answer.result(10), wanted(number))
+        assert server.parts.asked == [({device}, {})]
+        states = {each.device: each.state for each in server.statistics().instances}
+        assert states.pop(device) == "lost" and set(states.values()) == {"ready"}
+        assert server.notes[-1] == f"Planned again without '{device}'."
+        check(server)
+        assert server.statistics().networks[0].answered == 40
+
+
+def test_without_any_device_requests_fail(tmp_path: Path) -> None:
+    with ToyPlanServer(tmp_path) as server:
+        for device in ("left", "right"):
+            server.parts.takes(device, 0.02)
+            (tmp_path / device / STARTS_NOT).touch()
+        answers = [server.submit("a", given(n)) for n in range(10)]
+        for pid in server.pids():
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(RequestFailed, match="nothing is left|no instance is left"):
+            answers[-1].result(10)
+        assert all(isinstance(each.exception(10), (RequestFailed, type(None))) for each in answers)
+        with pytest.raises(RequestFailed, match="no instance is left"):
+            server.submit("a", given(0))
+
+
+def test_a_device_that_is_slow_gets_less(tmp_path: Path) -> None:
+    with ToyPlanServer(tmp_path) as server:
+        server.parts.takes("right", 0.05)
+        for number in range(9):
+            np.testing.assert_array_equal(server.submit("a", given(number)).result(), wanted(number))
+        until(lambda: "times as slow" in server.notes[-1])
+        ((lost, slower),) = server.parts.asked
+        assert lost == set() and slower["right"] > 3
+        server.crew.spans.clear()
+        check(server)
+        assert {span.place[0] for span in server.crew.spans} == {"left"}
+
+
+def test_closing_and_cancelling(tmp_path: Path) -> None:
+    server = ToyPlanServer(tmp_path)
+    server.parts.takes("right", 0.1)
+    answers = [server.submit("a", given(n)) for n in range(6)]
+    assert answers[3].cancel()
+    np.testing.assert_array_equal(answers[0].result(10), wanted(0))
+    server.close(drain=False)
+    with pytest.raises(ServerClosed):
+        server.submit("a", given(0))
+    assert all(each.done() for each in answers)
+    with pytest.raises(CancelledError):
+        answers[-1].result()
+    assert server._queue.over, "a slot was not given back"
+
+
+def test_a_place_that_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "right").mkdir()
+    (tmp_path / "right" / STARTS_NOT).touch()
+    with pytest.raises(TargetError, match=r"right \(core 1\) does not start"):
+        ToyPlanServer(tmp_path)
+    with pytest.raises(TargetError, match="no device of the plan computes all"):
+        ToyPlanServer(tmp_path, mode="sequential", alone=None)
+
+
+def test_random_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    """Whatever is killed when: each request has one answer, its own, or was ended three times."""
+    chance, count, stopped = random.Random(7), 150, threading.Event()
+    answered: list[int] = []
+
+    def kill(server: ToyPlanServer) -> None:
+        while not stopped.wait(chance.uniform(0.1, 0.4)):
+            for pid in chance.sample(server.pids(), k=min(1, len(server.pids()))):
+                os.kill(pid, signal.SIGKILL)
+
+    with ToyPlanServer(tmp_path) as server:
+        for device in ("left", "right"):
+            server.parts.takes(device, 0.004)
+        killer = threading.Thread(target=kill, args=(server,))
+        killer.start()
+        answers = []
+        for number in range(count):
+            answers.append(server.submit("a", given(number), timeout_s=None))
+            answers[-1].add_done_callback(lambda _, number=number: answered.append(number))
+        found = [each.exception(20) or each.result() for each in answers]
+        stopped.set()
+        killer.join()
+        told = server.statistics().networks[0]
+    failed = [each for each in found if isinstance(each, Exception)]
+    assert all(isinstance(each, RequestFailed) for each in failed) and len(failed) <= 3
+    for number, each in enumerate(found):
+        if not isinstance(each, Exception):
+            np.testing.assert_array_equal(each, wanted(number))
+    assert sorted(answered) == list(range(count))
+    assert told.answered + told.failed == count
+    assert server._queue.over, "a slot was not given back"
