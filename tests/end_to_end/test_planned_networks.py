@@ -125,7 +125,7 @@ def test_a_plan_of_another_network(tmp_path: Path) -> None:
 def test_what_cannot_run_here(tmp_path: Path) -> None:
     with tilewright.open(db="memory:") as session:
         session.plan(RELU, ["cuda -model=H100"], out=tmp_path / "gpu")
-        with pytest.raises(TargetError, match="run on 'cuda -model=H100'"):
+        with pytest.raises(TargetError, match="cannot run on this machine"):
             session.open_plan(tmp_path / "gpu")
         session.plan(RELU, ["llvm"], planner="sequential", out=tmp_path / "cpu")
         plan = read_plan(tmp_path / "cpu")
@@ -165,4 +165,4 @@ def test_the_command(
     write_plan(plan, Path("p") / PLAN_FILE)
     assert main(("run", "p", "--input", "x.npy", "--target", "cuda")) == 2
     assert main(("run", "nowhere", "--mode", "parallel", "--input", "x.npy")) == 2
-    assert "--mode is for plans" in capsys.readouterr().err
+    assert "are for plans" in capsys.readouterr().err

@@ -138,6 +138,7 @@ def serve(
     from tilewright.serving import http
     from tilewright.serving.choosing import driven
     from tilewright.serving.networks import named_folders
+    from tilewright.serving.serve import plan_server
     from tilewright.serving.serve import serve as opened
 
     load_s = requests.load_in_s()
@@ -147,8 +148,13 @@ def serve(
             place = stack.enter_context(http.listening(*requests.address()))
         work = stack.enter_context(working(flags, TargetFlag(tracker=tracker)))
         if len(artifact) == 1 and is_plan(Path(artifact[0])):
-            server = work.session.serve_plan(
-                artifact[0], mode=serving.wished_instances(), queue=serving.queue
+            server = plan_server(
+                Path(artifact[0]),
+                work.session.records,
+                mode=serving.wished_instances(),
+                queue=serving.queue,
+                tracker=tracker,
+                events=work.session.events,
             )
         else:
             server = opened(

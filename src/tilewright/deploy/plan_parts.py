@@ -130,13 +130,24 @@ class PlanParts:
                     else best_known(whole.tasks, store, few, self._max_error)
                 )
                 self._fewer[named.name, device, cores] = found
-        calls = {call.name for call in self.network(named.name).fused.calls}
-        unknown = [name for name, _ in self._ordered(named.name) if name not in calls]
-        if unknown:
-            raise ModelError(
-                f"the plan is of another network: {named.model} has no call {unknown[0]!r}",
-                hint="Plan it again.",
-            )
+        self._require_planned(named)
+
+    def _require_planned(self, named: PlannedNetwork) -> None:
+        """Raise ModelError where a network is not the one that was planned."""
+        calls = {call.name: call.workload.key for call in self.network(named.name).fused.calls}
+        prefix = self._prefix(named.name)
+        for call in (call for call in self._computed() if call.network == named.name):
+            name = call.name.removeprefix(prefix)
+            if name not in calls:
+                raise ModelError(
+                    f"the plan is of another network: {named.model} has no call {name!r}",
+                    hint="Plan it again.",
+                )
+            if call.task and not call.task.startswith(calls[name]):
+                raise ModelError(
+                    f"the plan is of another network: the call {name!r} is another one",
+                    hint="Plan it again.",
+                )
 
     def _counts(self, device: str) -> set[int]:
         """The numbers of cores, but for all, that calls of the plan have on a device."""
@@ -218,6 +229,10 @@ class PlanParts:
         every = range(self.plan.problem.device[device].cores)
         return device, tuple(cores if here else every)
 
+    def _prefix(self, name: str) -> str:
+        """What the names of a network's calls begin with in the problem."""
+        return f"{name}/" if len(self.plan.networks) > 1 else ""
+
     def _ordered(
         self,
         name: str,
@@ -226,7 +241,7 @@ class PlanParts:
     ) -> list[tuple[str, Place]]:
         """The calls of a network by their own names, as they begin, and where each runs."""
         schedule = schedule or self.plan.schedule
-        prefix = f"{name}/" if len(self.plan.networks) > 1 else ""
+        prefix = self._prefix(name)
         number = self.plan.problem.numbers
         own = [c for c in self._computed() if c.network == name]
         own.sort(key=lambda c: (schedule.slot[c.name].begin_s, number[c.name]))
@@ -255,7 +270,7 @@ class PlanParts:
         return Way(parts=found)
 
     def _described(self, name: str, part: Part, plan: NetworkPlan, folder: Path) -> CompiledPart:
-        problem, prefix = self.plan.problem, f"{name}/" if len(self.plan.networks) > 1 else ""
+        problem, prefix = self.plan.problem, self._prefix(name)
         device, cores = part.place
         numbers = (problem.numbers.get(prefix + call) for call in part.calls)
         modes = [

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, get_args
 
 from msgspec import structs
 
 from tilewright.core import arguments
+from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink
 from tilewright.core.schedules import RunMode, ScheduledSlot
 from tilewright.core.scratch import scratch_folder
 from tilewright.deploy.network_calls import ordered_inputs
 from tilewright.deploy.plan_parts import PlanParts
+from tilewright.deploy.planned_network import (
+    PlannedNetwork,
+    is_for_one_process,
+    planned_network,
+)
 from tilewright.graph.network import Array
 from tilewright.plan.scheduling.answering import answered
 from tilewright.plan.scheduling.plan_file import Plan
@@ -23,6 +29,7 @@ from tilewright.serving.plan_crew import PlanCrew
 from tilewright.serving.planned_networks import PlannedNetworks
 from tilewright.serving.server import Server, ServerOptions
 from tilewright.store.base import Store
+from tilewright.store.known_candidates import allowed_error
 
 SUPERVISION = Supervision(starts=3)
 
@@ -126,3 +133,17 @@ class PlannedRun:
     def close(self) -> None:
         """End all processes."""
         self._server.close()
+
+
+def opened_plan(
+    plan: Plan, store: Store, mode: RunMode, tracker: str | None, events: EventSink
+) -> PlannedNetwork | PlannedRun:
+    """The networks of a plan, ready to run: one of this CPU, each call on one core or on all, in
+    this process, others in parts. Raises UsageError for an unknown mode, and as `planned_network`
+    and `PlanParts` do."""
+    if mode not in get_args(RunMode):
+        known = ", ".join(get_args(RunMode))
+        raise UsageError(f"no mode is called {mode!r}.", hint=f"Known: {known}.")
+    if plan.networks and not is_for_one_process(plan):
+        return PlannedRun(plan, store, mode, tracker, events)
+    return planned_network(plan, store, mode=mode, max_error=allowed_error(None))

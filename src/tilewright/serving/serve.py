@@ -50,9 +50,9 @@ def serve(
     artifact, TargetError for one that does not run here and for more cores than there are.
     """
     if not isinstance(artifacts, Mapping):
-        options = ServerOptions(queue=queue, supervision=SUPERVISION, events=events)
+        place = arguments.path_of(artifacts, "artifacts")
         with open_for_reading(read_settings().database) as store:
-            return plan_server(arguments.path_of(artifacts, "artifacts"), store, instances, options)
+            return plan_server(place, store, mode=instances, queue=queue, events=events)
     networks = open_served(artifacts, verify=verify)
     options = ServerOptions(queue=queue, events=events)
     wish = arguments.text_of(instances, "instances")
@@ -63,13 +63,21 @@ def serve(
 
 
 def plan_server(
-    plan: Path, store: Store, mode: str, options: ServerOptions, tracker: str | None = None
+    plan: Path,
+    store: Store,
+    *,
+    mode: str,
+    queue: int = 64,
+    tracker: str | None = None,
+    events: EventSink = discard,
 ) -> Server:
-    """The same of a plan. Raises UsageError for a mode that plans have not."""
+    """The same of a plan, with what a store knows, and with another tracker than it names. Raises
+    UsageError for a mode that plans have not."""
     wish = {each: each for each in get_args(RunMode)}.get(mode)
     if wish is None:
         raise UsageError(
             f"{mode!r} is for artifacts: a plan says itself what runs on which cores.",
             hint=f"Known for plans: {', '.join(get_args(RunMode))}.",
         )
+    options = ServerOptions(queue=queue, supervision=SUPERVISION, events=events)
     return PlanServer(read_plan(plan), store, PlanTerms(mode=wish, tracker=tracker), options)

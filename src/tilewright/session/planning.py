@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict, Unpack, get_args
+from typing import TypedDict, Unpack
 
 from tilewright.core.arguments import (
     Error,
@@ -20,19 +20,13 @@ from tilewright.core.arguments import (
 from tilewright.core.errors import UsageError
 from tilewright.core.schedules import RunMode, ScheduleResult
 from tilewright.deploy import planning
-from tilewright.deploy.planned_network import (
-    PlannedNetwork,
-    is_for_one_process,
-    planned_network,
-)
+from tilewright.deploy.planned_network import PlannedNetwork
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.plan.network_scheduling import Wanted
 from tilewright.plan.planning_data import PlanningRequest, in_single_precision, placements_of
 from tilewright.plan.scheduling.plan_file import read_plan, read_times
-from tilewright.serving.plan_serving import SUPERVISION, PlannedRun
-from tilewright.serving.serve import plan_server
-from tilewright.serving.server import Server, ServerOptions
+from tilewright.serving.plan_serving import PlannedRun, opened_plan
 from tilewright.session.forecasts import Names
 from tilewright.session.opened import Opened
 from tilewright.store.known_candidates import allowed_error, checked_settings
@@ -113,28 +107,13 @@ class PlanVerbs(Opened):
             with session.open_plan("plan") as networks:
                 outputs = networks.run({"resnet18/input": array, "mobilenet_v2/input": other})
 
-        `plan` is a file or folder that `plan` wrote. One network on this CPU runs in this process;
-        otherwise a process for each device and set of cores computes parts, of several networks
-        each once, and the names of inputs and outputs begin with those of the networks. In the
-        `mode` "parallel" all runs as planned, in "sequential" one call after the other on the
-        device that is fastest alone; "auto" times both in turn and keeps the faster one. Raises
+        One network on this CPU runs in this process; otherwise a process for each device and set of
+        cores computes parts. In the `mode` "parallel" all runs as planned, in "sequential" one call
+        after the other on the device that is fastest alone; "auto" keeps the faster one. Raises
         `ModelError` for what is no plan of networks, `TargetError` for devices that are not there.
         """
-        if mode not in get_args(RunMode):
-            raise UsageError(
-                f"no mode is called {mode!r}.", hint=f"Known: {', '.join(get_args(RunMode))}."
-            )
-        saved, allowed = read_plan(path_of(plan, "plan")), allowed_error(None)
-        if saved.networks and not is_for_one_process(saved):
-            return PlannedRun(saved, self.records, mode, self._tracker, self.events)
-        return planned_network(saved, self.records, mode=mode, max_error=allowed)
-
-    def serve_plan(self, plan: Text, *, mode: str = "auto", queue: int = 64) -> Server:
-        """A server of the networks of a plan, as `tilewright.serve`, with the session's database
-        and tracker. `plan` is a file or folder that `plan` wrote, `mode` as in `open_plan`."""
-        options = ServerOptions(queue=queue, supervision=SUPERVISION, events=self.events)
-        place = path_of(plan, "plan")
-        return plan_server(place, self.records, mode, options, self._tracker)
+        saved = read_plan(path_of(plan, "plan"))
+        return opened_plan(saved, self.records, mode, self._tracker, self.events)
 
     def simulate(
         self,

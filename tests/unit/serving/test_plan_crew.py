@@ -62,7 +62,7 @@ def test_a_network_that_is_planned_twice_has_replicas(tmp_path: Path) -> None:
         assert {span.network for span in server.crew.spans} == {"a", "a 2"}
 
 
-@pytest.mark.parametrize("slow", ["right", "left"])
+@pytest.mark.parametrize("slow", ["right", pytest.param("left", marks=pytest.mark.on_request)])
 def test_the_faster_way_is_kept(tmp_path: Path, slow: str) -> None:
     """Alone on the left all is slower where that is slow, and faster where the other one is."""
     (tmp_path / "toy").mkdir()
@@ -102,6 +102,7 @@ def test_a_part_whose_process_fails_runs_again(tmp_path: Path, wish: float, how:
     assert server.parts.asked == []
 
 
+@pytest.mark.on_request
 def test_a_request_that_ends_every_process_is_found_out(tmp_path: Path) -> None:
     with ToyPlanServer(tmp_path) as server:
         answer, refused = server.submit("a", given(CRASH)), server.submit("a", given(REFUSE))
@@ -112,7 +113,7 @@ def test_a_request_that_ends_every_process_is_found_out(tmp_path: Path) -> None:
         check(server)
 
 
-@pytest.mark.parametrize("device", ["left", "right"])
+@pytest.mark.parametrize("device", ["right", pytest.param("left", marks=pytest.mark.on_request)])
 def test_without_a_device_it_is_planned_again(tmp_path: Path, device: str) -> None:
     with ToyPlanServer(tmp_path) as server:
         server.parts.takes(device, 0.02)
@@ -149,7 +150,9 @@ def test_a_device_that_is_slow_gets_less(tmp_path: Path) -> None:
     with ToyPlanServer(tmp_path) as server:
         server.parts.takes("right", 0.05)
         for number in range(9):
-            np.testing.assert_array_equal(server.submit("a", given(number)).result(), wanted(number))
+            np.testing.assert_array_equal(
+                server.submit("a", given(number)).result(), wanted(number)
+            )
         until(lambda: "times as slow" in server.notes[-1])
         ((lost, slower),) = server.parts.asked
         assert lost == set() and slower["right"] > 3
@@ -182,6 +185,7 @@ def test_a_place_that_does_not_start(tmp_path: Path) -> None:
         ToyPlanServer(tmp_path, mode="sequential", alone=None)
 
 
+@pytest.mark.on_request
 def test_random_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
     """Whatever is killed when: each request has one answer, its own, or was ended three times."""
     chance, count, stopped = random.Random(7), 150, threading.Event()
