@@ -5,18 +5,23 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
 from tilewright.cli.faults import INTERRUPTED
 from tilewright.cli.flags import ArtifactFlags, StoredFlags, TargetFlag
 from tilewright.cli.streams import write_message
-from tilewright.cli.work import working
+from tilewright.cli.work import Work, working
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Stage
 from tilewright.core.schedules import is_plan
 from tilewright.core.units import parse_duration
+
+if TYPE_CHECKING:
+    from socket import socket
+
+    from tilewright.serving.server import Server
 
 _DRIVEN, _SERVED = Group("With --load", sort_key=11), Group("Without --load", sort_key=12)
 _AUTO = "auto"
@@ -141,42 +146,53 @@ def serve(
     from tilewright.serving.serve import plan_server
     from tilewright.serving.serve import serve as opened
 
-    load_s = requests.load_in_s()
+    load_s, instances, queue = requests.load_in_s(), serving.wished_instances(), serving.queue
     with ExitStack() as stack:
         place = None
         if load_s is None:
             place = stack.enter_context(http.listening(*requests.address()))
         work = stack.enter_context(working(flags, TargetFlag(tracker=tracker)))
+        events = work.session.events
         if len(artifact) == 1 and is_plan(Path(artifact[0])):
+            store = work.session.records
             server = plan_server(
                 Path(artifact[0]),
-                work.session.records,
-                mode=serving.wished_instances(),
-                queue=serving.queue,
+                store,
+                mode=instances,
+                queue=queue,
                 tracker=tracker,
-                events=work.session.events,
+                events=events,
             )
         else:
+            limit_s, verify = serving.deadline_in_s(), artifact_flags.verify
+            folders = named_folders(artifact)
             server = opened(
-                named_folders(artifact),
-                instances=serving.wished_instances(),
-                queue=serving.queue,
-                deadline_s=serving.deadline_in_s(),
-                verify=artifact_flags.verify,
-                events=work.session.events,
+                folders,
+                instances=instances,
+                deadline_s=limit_s,
+                verify=verify,
+                queue=queue,
+                events=events,
             )
         if place is None:
             assert load_s is not None
             work.tell("serve", driven(server, load_s, requests.clients, serving.deadline_in_s()))
             return None
-        ready = f"http://{place.getsockname()[0]}:{place.getsockname()[1]}/v2 {server.choice}"
-        work.session.events(Stage(name="serve", detail=ready.strip()))
-        try:
-            http.serve_http(server, place)
-        except KeyboardInterrupt:
-            write_message("stopped")
-        work.tell("serve", server.statistics())
+        _over_http(server, place, work)
     return INTERRUPTED
+
+
+def _over_http(server: Server, place: socket, work: Work) -> None:
+    """Answer requests until Ctrl-C, then say what became of them."""
+    from tilewright.serving import http
+
+    ready = f"http://{place.getsockname()[0]}:{place.getsockname()[1]}/v2 {server.choice}"
+    work.session.events(Stage(name="serve", detail=ready.strip()))
+    try:
+        http.serve_http(server, place)
+    except KeyboardInterrupt:
+        write_message("stopped")
+    work.tell("serve", server.statistics())
 
 
 def _seconds(flag: str, text: str) -> float:
