@@ -143,13 +143,13 @@ def test_a_network_over_two_devices_one_of_which_is_lost(tmp_path: Path, two: Fa
         with plan_server(tmp_path, session.records, mode="parallel") as server:
             before = [server.submit("net", input=image(n)) for n in range(4)]
             for seed, answer in enumerate(before):
-                check(answer.result(60), model("net", 8), seed)
+                check(answer.result(240), model("net", 8), seed)
             told = {each.device: each.answered for each in server.statistics().instances}
             assert min(told.values()) > 4
             two.servers[1].kill()
             after = [server.submit("net", input=image(n), timeout_s=None) for n in range(4)]
             for seed, answer in enumerate(after):
-                np.testing.assert_array_equal(answer.result(60), before[seed].result())
+                np.testing.assert_array_equal(answer.result(240), before[seed].result())
             states = {each.device: each.state for each in server.statistics().instances}
             assert states == {"rpc:a": "ready", "rpc:b": "lost"}
         with pytest.raises(TargetError, match="knows no device 'b'"):

@@ -147,37 +147,30 @@ def serve(
     from tilewright.serving.serve import serve as opened
 
     load_s, instances, queue = requests.load_in_s(), serving.wished_instances(), serving.queue
+    limit_s, verify = serving.deadline_in_s(), artifact_flags.verify
     with ExitStack() as stack:
-        place = None
-        if load_s is None:
-            place = stack.enter_context(http.listening(*requests.address()))
+        place = None if load_s else stack.enter_context(http.listening(*requests.address()))
         work = stack.enter_context(working(flags, TargetFlag(tracker=tracker)))
         events = work.session.events
         if len(artifact) == 1 and is_plan(Path(artifact[0])):
-            store = work.session.records
+            plan, store = Path(artifact[0]), work.session.records
             server = plan_server(
-                Path(artifact[0]),
-                store,
-                mode=instances,
-                queue=queue,
-                tracker=tracker,
-                events=events,
+                plan, store, mode=instances, queue=queue, tracker=tracker, events=events
             )
         else:
-            limit_s, verify = serving.deadline_in_s(), artifact_flags.verify
-            folders = named_folders(artifact)
+            found = named_folders(artifact)
             server = opened(
-                folders,
+                found,
                 instances=instances,
+                queue=queue,
                 deadline_s=limit_s,
                 verify=verify,
-                queue=queue,
                 events=events,
             )
-        if place is None:
-            assert load_s is not None
-            work.tell("serve", driven(server, load_s, requests.clients, serving.deadline_in_s()))
+        if load_s:
+            work.tell("serve", driven(server, load_s, requests.clients, limit_s))
             return None
+        assert place is not None
         _over_http(server, place, work)
     return INTERRUPTED
 

@@ -16,7 +16,7 @@ from tilewright.serving.flows import LoadedPart
 from tilewright.serving.slots import SharedSlots
 
 _REMOTE_WORKER = "tilewright.serving.remote_worker"
-_FREE_S = 5.0
+_FREE_S = 2.0
 """How long a device may be somebody else's."""
 
 
