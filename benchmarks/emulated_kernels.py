@@ -1,4 +1,4 @@
-"""Kernels with ARM's dot products under user-mode emulation: are they right?
+"""Kernels with ARM's products of vectors and matrices under user-mode emulation: are they right?
 
     python benchmarks/emulated_kernels.py [--count 40] [--seed 0]
 
@@ -100,9 +100,12 @@ _HALVES = (
     "conv2d_winograd2_bfloat16",
     "conv2d_winograd1d_bfloat16",
 )
+_LAYERS = ("conv2d", "dense")
 CASES = [
     *(Case(name, *one) for name in ("conv2d_int8", "dense_int8") for one in _WITH_CODES),
     *(Case(name, ("bf16",), "max") for name in _HALVES),
+    *(Case(f"{name}_mmla_int8", ("i8mm",), "max", c) for name in _LAYERS for c in CODES),
+    *(Case(f"{name}_mmla", ("bf16",), "max") for name in (*_LAYERS, "batch_matmul")),
 ]
 
 
@@ -249,8 +252,8 @@ def _forms(rng: Draw, case: Case, workload: Workload) -> tuple[Form, ...]:
 
 @dataclass
 class Found:
-    """Of a case: kernels that were run, those of them with dot products, the largest error and its
-    share of the bound, faults."""
+    """Of a case: kernels that were run, those of them that widen no codes, the largest error and
+    its share of the bound, faults."""
 
     kernels: int = 0
     dots: int = 0
@@ -303,7 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors = (f"{found.largest:.1e}", f"{found.share:.2f}")
         rows.append([f"`{case.kernel}`", case.data, features, case.processor, *counts, *errors])
         print(rows[-1], file=sys.stderr, flush=True)
-    heads = ["kernel", "data", "beside NEON", "emulated as", "kernels", "by dot products", "wrong"]
+    heads = ["kernel", "data", "beside NEON", "emulated as", "kernels", "not widened", "wrong"]
     print(table([*heads, "largest error", "of its bound"], rows))
     for line in wrong:
         print(line)

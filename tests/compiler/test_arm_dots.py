@@ -10,50 +10,43 @@ import pytest
 
 import emulated_kernels
 from emulated_kernels import CASES, Case
+from helpers.kernels.arm_code import needs_emulation, spilled
 from helpers.kernels.in_halves import halved
 from tilewright.compiler.build import rendered
 from tilewright.core.forms import PLAIN, Form, blocked
-from tilewright.core.records import Placement
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import parse_target
 from tilewright.kernels import conv2d_int8
 from tilewright.kernels.base import HALF
 from tilewright.kernels.conv2d_int8 import SPEC as CONVOLUTION
 from tilewright.kernels.int8_case import int8_case
-from tilewright.kernels.spaces import default_candidate
+from tilewright.kernels.spaces import default_candidate, ranked_defaults
 from tilewright.testing.implementations import single
 
 EVERY = "-mattr=+neon,+dotprod,+i8mm,+bf16"
 DOTS = {"sdot", "udot", "usdot", "sudot", "bfdot", "smlal", "smlal2", "mla", "fmla"}
-needs_emulation = pytest.mark.skipif(
-    emulated_kernels.emulator() is None,
-    reason="no QEMU for user programs, or no compiler for ARM, is here",
-)
 
 
 def arm(options: str, precision: str = "float32", triple: str = "aarch64-linux-gnu") -> Placement:
     return replace(parse_target(f"llvm -mtriple={triple} {options}", 2), precision=precision)
 
 
+def default_of(task: Workload, forms: tuple[Form, ...], on: Placement, name: str) -> Candidate:
+    """The default setting of the kernel of that name."""
+    (found,) = (c for c, _ in ranked_defaults(task, forms, on) if c.implementation == name)
+    return found
+
+
 def assembly(task: Workload, forms: tuple[Form, ...], on: Placement, name: str) -> str:
-    """The machine code of a task's default setting, which is one of the kernel of that name."""
-    candidate, _ = default_candidate(task, forms, on)
-    assert candidate.implementation == name
-    return rendered(task, candidate, on.target, on.resources, "asm")
+    """The machine code of the kernel of that name in its default setting."""
+    return rendered(task, default_of(task, forms, on, name), on.target, on.resources, "asm")
 
 
 def mnemonics(task: Workload, forms: tuple[Form, ...], on: Placement, name: str) -> list[str]:
     """Its instructions."""
     text = assembly(task, forms, on, name)
     return re.findall(r"^\t([a-z][\w.]*)\t", text, flags=re.MULTILINE)
-
-
-def spilled(text: str, instruction: str) -> list[str]:
-    """Lines of the innermost loop that move vector registers to the stack or back."""
-    loops = re.split(r"^(?=\.LBB)", text, flags=re.MULTILINE)
-    inner = max(loops, key=lambda loop: loop.count(f"\t{instruction}\t"))
-    inside = inner[: inner.rindex(f"\t{instruction}\t")]
-    return [line for line in inside.splitlines() if re.search(r"\bq\d+.*\[sp", line)]
 
 
 def multiplied_by(found: list[str]) -> set[str]:
@@ -92,7 +85,7 @@ def test_codes_are_multiplied_by_dot_products(options: str, dtype: str, instruct
 def test_sums_stay_in_registers(kernel: int, block: int) -> None:
     """LLVM spells out the taps, and loads what they broadcast ahead: that needs registers, too."""
     task, on = int8_case(kernel, filters=64, data="uint8")[0], arm(EVERY)
-    candidate, _ = default_candidate(task, (blocked(block), PLAIN, blocked(block)), on)
+    candidate = default_of(task, (blocked(block), PLAIN, blocked(block)), on, "conv2d_int8")
     text = rendered(task, candidate, on.target, on.resources, "asm")
     assert not spilled(text, "usdot")
     spilling = dict(candidate.settings) | {"tile_width": 28, "tile_height": 1, "tile_out": 1}

@@ -19,7 +19,7 @@ from tilewright.kernels.halves import HALF_VECTORS
 from tilewright.kernels.ports import tile_sizes
 
 HALF_UNIT, CODE_UNIT = "amx-bf16", "amx-int8"
-REGISTERS, ROWS, LINE_BYTES = 8, 16, 64
+REGISTERS, ROWS, LINE_BYTES, WORD_BYTES = 8, 16, 64, 4
 SUMS = 4
 """Registers of sums."""
 _INSTRUCTION_CYCLES = 17.0
@@ -32,8 +32,9 @@ _SUM_CYCLES = 5.0
 
 
 def has_unit(target: Target, name: str) -> bool:
-    """Whether a processor has tiles of a kind."""
-    return any(unit.name == name for unit in target.units)
+    """Whether a processor has products of matrices of a kind; on ARM of 32 bits none are used."""
+    narrow = target.architecture.startswith("arm")
+    return not narrow and any(u.name == name and u.granule[0] > 1 for u in target.units)
 
 
 def product_cycles(instructions: Floats, loads: Floats, sums: Floats) -> Floats:

@@ -21,41 +21,46 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.amx import HALF_UNIT, LINE_BYTES, ROWS, has_unit, product_cycles
 from tilewright.kernels.base import HALF, SINGLE, Knob
 from tilewright.kernels.batch_matmul_bfloat16 import Bfloat16BatchMatmul
-from tilewright.kernels.columns import Bools, column
-from tilewright.kernels.halves import ROUNDING_CYCLES
+from tilewright.kernels.columns import Bools, Floats, column
+from tilewright.kernels.halves import PAIR, ROUNDING_CYCLES
 from tilewright.kernels.matrix_products import batch_product
 
-DEPTH = LINE_BYTES // 2
-"""Values of a line of a register."""
 _CYCLES_OF_A_MOVE = (0.5, 1.5)
 """Of an element of a right matrix that is paired with that of the next row, or of the next column
 where it is transposed."""
 
 
-def covered(workload: Workload, settings: Settings) -> tuple[int, int, int]:
-    """Rows and depth in whole tiles, and chunks of columns."""
-    matmul, tile = batch_product(workload), int(settings["tile_rows"])
-    whole = (-(-matmul.rows // tile) * tile, -(-matmul.depth // DEPTH) * DEPTH)
-    return (*whole, -(-matmul.columns // int(settings["block"])))
-
-
-def filled(workload: Workload, forms: tuple[Form, ...], settings: Settings) -> bool:
-    """Whether the left matrices are copied first: to round them, or to fill tiles up."""
-    matmul = batch_product(workload)
-    whole = covered(workload, settings)[:2] == (matmul.rows, matmul.depth)
-    return not whole or matmul.data >= len(forms) - 1 or forms[matmul.data].dtype != HALF
-
-
 class AmxBatchMatmul(Bfloat16BatchMatmul):
-    """Spec of the kernel."""
+    """Spec of the kernel.
+
+    `unit` multiplies, of the left a line of `line` values, words of `terms`. The class serves other
+    products of matrices, too: see `batch_matmul_mmla`.
+    """
 
     name = "batch_matmul_amx"
+    unit, line, terms = HALF_UNIT, LINE_BYTES // 2, PAIR
+
+    def lines(self, settings: Settings) -> tuple[int, int]:
+        """Lines of a register of a tile, and registers below each other."""
+        return ROWS, int(settings["tile_rows"]) // ROWS
+
+    def covered(self, workload: Workload, settings: Settings) -> tuple[int, int, int]:
+        """Rows and depth in whole tiles, and chunks of columns."""
+        matmul, tile = batch_product(workload), int(settings["tile_rows"])
+        whole = (-(-matmul.rows // tile) * tile, -(-matmul.depth // self.line) * self.line)
+        return (*whole, -(-matmul.columns // int(settings["block"])))
+
+    def filled(self, workload: Workload, forms: tuple[Form, ...], settings: Settings) -> bool:
+        """Whether the left matrices are copied first: to round them, or to fill tiles up."""
+        matmul = batch_product(workload)
+        whole = self.covered(workload, settings)[:2] == (matmul.rows, matmul.depth)
+        return not whole or matmul.data >= len(forms) - 1 or forms[matmul.data].dtype != HALF
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
-        """Single precision and several rows, on a CPU with tile registers."""
+        """Single precision and several rows, on a CPU with the unit."""
         matmul = batch_product(workload)
         single = workload.types[matmul.data].dtype in SINGLE
-        return single and matmul.rows > 1 and has_unit(target, HALF_UNIT)
+        return single and matmul.rows > 1 and has_unit(target, self.unit)
 
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
@@ -87,25 +92,45 @@ class AmxBatchMatmul(Bfloat16BatchMatmul):
     ) -> Demand:
         """Instructions of whole registers, what becomes of sums, copies of both sides."""
         matmul = batch_product(workload)
-        rows, depth, chunks = (
-            np.asarray(each) for each in zip(*(covered(workload, s) for s in settings), strict=True)
-        )
+        rows, depth, chunks = self._extents(workload, settings)
         block, tile = column(settings, "block"), column(settings, "tile_rows")
         registers = matmul.batch * rows / ROWS * chunks * block / ROWS
         operations = 2.0 * matmul.batch * rows * depth * chunks * block
         loads = ROWS / tile + ROWS / block
-        cycles = product_cycles(registers * depth / DEPTH, loads, registers * ROWS * ROWS)
-        moves = np.array([filled(workload, forms, s) for s in settings])
-        left = workload.types[matmul.data].elements / (matmul.rows * matmul.depth)
-        packed = matmul.batch * depth * chunks * block * _CYCLES_OF_A_MOVE[matmul.transposed]
-        return Demand(
-            pieces=matmul.batch * chunks,
-            operations=operations,
-            per_cycle=operations / cycles,
-            cycles=packed + np.where(moves, ROUNDING_CYCLES * left * rows * depth, 0.0),
-            traffic={"L3": workload.bytes},
-            launches=1.0 + moves,
+        cycles = product_cycles(registers * depth / self.line, loads, registers * ROWS * ROWS)
+        return self.with_copies(
+            workload,
+            forms,
+            settings,
+            Demand(
+                pieces=matmul.batch * chunks,
+                operations=operations,
+                per_cycle=operations / cycles,
+                traffic={"L3": workload.bytes},
+            ),
         )
+
+    def with_copies(
+        self,
+        workload: Workload,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+        demand: Demand,
+    ) -> Demand:
+        """A demand of the products, and copies of both sides."""
+        matmul = batch_product(workload)
+        rows, depth, chunks = self._extents(workload, settings)
+        moves = np.array([self.filled(workload, forms, s) for s in settings])
+        left = workload.types[matmul.data].elements / (matmul.rows * matmul.depth)
+        right = matmul.batch * depth * chunks * column(settings, "block")
+        packed = right * _CYCLES_OF_A_MOVE[matmul.transposed]
+        rounded = np.where(moves, ROUNDING_CYCLES * left * rows * depth, 0.0)
+        return replace(demand, cycles=packed + rounded, launches=1.0 + moves)
+
+    def _extents(self, workload: Workload, settings: Sequence[Settings]) -> list[Floats]:
+        """What is covered in each setting."""
+        every = (self.covered(workload, s) for s in settings)
+        return [np.array(each, np.float64) for each in zip(*every, strict=True)]
 
     def least_work(self, workload: Workload, target: Target) -> Work:
         """At the rate of the tile registers."""

@@ -29,12 +29,12 @@ from tilewright.kernels.amx import (
     LINE_BYTES,
     ROWS,
     SUMS,
+    WORD_BYTES,
     has_unit,
     pixel_counts,
     product_cycles,
 )
 from tilewright.kernels.base import HALF, Knob
-from tilewright.kernels.codes import QUAD
 from tilewright.kernels.columns import Bools, Floats, chosen, column
 from tilewright.kernels.conv2d_bfloat16 import Bfloat16Convolution
 from tilewright.kernels.conv2d_dots import DotConvolution, widened
@@ -46,7 +46,6 @@ from tilewright.kernels.convolution import (
     reach,
     whole_tiles,
 )
-from tilewright.kernels.halves import PAIR
 from tilewright.kernels.ports import (
     Ports,
     arriving_block,
@@ -65,22 +64,32 @@ _KEPT = 0.6
 
 
 class AmxConvolution(DotConvolution):
-    """What both have in common; any stride, padding, dilation, and groups of whole registers."""
+    """What both have in common; any stride, padding, dilation, and groups of whole registers.
+
+    `unit` multiplies, of data a line of `line_bytes`, values of `width` bytes, for at least
+    `granule` channels. The class serves other products of matrices, too: see `conv2d_mmla`.
+    """
 
     unit: str
     width: int
+    line_bytes, word_bytes, granule = LINE_BYTES, WORD_BYTES, ROWS
 
     @property
     def line(self) -> int:
         """Values of a whole line of a register."""
-        return LINE_BYTES // self.width
+        return self.line_bytes // self.width
+
+    def terms(self, settings: Settings) -> int:
+        """Values of a word, which an instruction multiplies for each sum at a step."""
+        return self.word_bytes // self.width
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """On a CPU with such tiles, with channels that fill registers."""
         if not (has_unit(target, self.unit) and super().applies(workload, target, resources)):
             return False
         conv = convolution(workload)
-        whole = conv.group_out % ROWS == 0 and conv.group_in % ROWS == 0
+        least = min(self.line, ROWS)
+        whole = conv.group_out % self.granule == 0 and conv.group_in % least == 0
         return whole or (conv.groups == 1 and conv.out_channels > 1)
 
     def port_forms(
@@ -234,15 +243,11 @@ class AmxConvolution(DotConvolution):
         return DotConvolution.packed_shapes(self, workload, candidate)
 
 
-class _OfHalves(AmxConvolution, Bfloat16Convolution):
+class AmxHalves(AmxConvolution, Bfloat16Convolution):
     """Of singles with products of bfloat16."""
 
     name = "conv2d_amx"
     unit, width = HALF_UNIT, 2
-
-    def terms(self, settings: Settings) -> int:
-        """Two."""
-        return PAIR
 
     def least_work(self, workload: Workload, target: Target) -> Work:
         """At the rate of the tile registers."""
@@ -250,15 +255,11 @@ class _OfHalves(AmxConvolution, Bfloat16Convolution):
         return replace(super().least_work(workload, target), speed=rate)
 
 
-class _OfCodes(AmxConvolution, Int8Convolution):
+class AmxCodes(AmxConvolution, Int8Convolution):
     """Of codes, signed or not, with signed weights: exact."""
 
     name = "conv2d_amx_int8"
     unit, width = CODE_UNIT, 1
-
-    def terms(self, settings: Settings) -> int:
-        """Four."""
-        return QUAD
 
     def least_work(self, workload: Workload, target: Target) -> Work:
         """At the rate of the tile registers."""
@@ -268,7 +269,7 @@ class _OfCodes(AmxConvolution, Int8Convolution):
     def pack(
         self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
     ) -> Mapping[int, Array]:
-        """[O, I, kh, kw] → [O/bo, slots, bo, 4]; nothing is offset."""
+        """[O, I, kh, kw] → [O/bo, slots, bo, terms]; nothing is offset."""
         conv = convolution(workload)
         packed = self.in_slots(workload, candidate, constants[conv.weight], np.int8)
         return {**constants, conv.weight: np.ascontiguousarray(packed)}
@@ -279,5 +280,5 @@ def _beyond(conv: Convolution, settings: Settings) -> bool:
     return rows > conv.in_height or columns > conv.in_width
 
 
-OF_HALVES, OF_CODES = SPECS = (_OfHalves(), _OfCodes())
+OF_HALVES, OF_CODES = SPECS = (AmxHalves(), AmxCodes())
 """Both specs."""

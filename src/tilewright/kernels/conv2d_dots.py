@@ -174,7 +174,7 @@ class DotConvolution(TiledConvolution):
         self, workload: Workload, candidate: Candidate, weights: Array, dtype: npt.DTypeLike
     ) -> Array:
         """[O, I, kh, kw] → [O/bo, slots, bo, terms] of a type; slots by input chunk, tap, lanes of
-        it. What fills chunks and taps up is zero."""
+        it; a slot may hold those of several taps. What fills chunks and taps up is zero."""
         conv, settings = convolution(workload), dict(candidate.settings)
         block, terms = self.input_block(conv, candidate.forms, settings), self.terms(settings)
         lanes = output_block(candidate.forms, settings)
@@ -183,8 +183,8 @@ class DotConvolution(TiledConvolution):
         chunks, inside = len(weights) // lanes, -(-conv.group_in // block)
         whole: Any = np.zeros((len(weights), inside * block, *kernel), dtype)
         whole[:, : conv.group_in, :, : conv.kernel[1]] = weights
-        split = whole.reshape(chunks, lanes, inside, block // terms, terms, *kernel)
-        return split.transpose(0, 2, 5, 6, 3, 1, 4).reshape(chunks, -1, lanes, terms)
+        split = whole.reshape(chunks, lanes, inside, block, *kernel).transpose(0, 2, 4, 5, 3, 1)
+        return split.reshape(chunks, -1, terms, lanes).swapaxes(2, 3)
 
 
 def widened(conv: Convolution, folded: int) -> Convolution:

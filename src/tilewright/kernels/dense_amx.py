@@ -28,29 +28,42 @@ from tilewright.kernels.amx import (
     HALF_UNIT,
     LINE_BYTES,
     ROWS,
+    WORD_BYTES,
     has_unit,
     product_cycles,
 )
 from tilewright.kernels.base import HALF, Knob
-from tilewright.kernels.codes import QUAD
 from tilewright.kernels.columns import Bools, column
 from tilewright.kernels.dense_bfloat16 import ROUNDING_CYCLES, Bfloat16Dense
-from tilewright.kernels.dense_int8 import Int8Dense, packed_quads
-from tilewright.kernels.halves import PAIR, multiplied_work
-from tilewright.kernels.matrix_products import PackedDense, product
+from tilewright.kernels.dense_int8 import Int8Dense
+from tilewright.kernels.halves import multiplied_work
+from tilewright.kernels.matrix_products import PackedDense, in_slots, product
 
 
 class AmxDense(PackedDense):
-    """What both have in common."""
+    """What both have in common.
+
+    `unit` multiplies, of data a line of `line_bytes`, values of `width` bytes. The class serves
+    other products of matrices, too: see `dense_mmla`.
+    """
 
     unit: str
     width: int
-    terms: int
+    line_bytes, word_bytes = LINE_BYTES, WORD_BYTES
 
     @property
     def line(self) -> int:
         """Values of a whole line of a register."""
-        return LINE_BYTES // self.width
+        return self.line_bytes // self.width
+
+    @property
+    def terms(self) -> int:
+        """Values of a word, which an instruction multiplies for each sum at a step."""
+        return self.word_bytes // self.width
+
+    def lines(self, settings: Settings) -> tuple[int, int]:
+        """Lines of a register of a tile, and registers below each other."""
+        return ROWS, int(settings["tile_rows"]) // ROWS
 
     @abstractmethod
     def rounded(self, form: Form) -> bool:
@@ -69,11 +82,12 @@ class AmxDense(PackedDense):
         return not whole or dense.data >= len(forms) - 1 or self.rounded(forms[dense.data])
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
-        """Constant weights and an axis of several rows, on a CPU with tile registers."""
+        """Constant weights and several rows along the last axis but one, on a CPU with the unit."""
         if not (has_unit(target, self.unit) and super().applies(workload, target, resources)):
             return False
         dense = product(workload)
-        return dense.batch == 1 and dense.rows > 1
+        last = dense.row_axis == len(workload.types[dense.data].shape) - 2
+        return dense.batch == 1 and dense.rows > 1 and last
 
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
@@ -136,11 +150,11 @@ class AmxDense(PackedDense):
         return {product(workload).weight: (chunks, depth // self.terms, block, self.terms)}
 
 
-class _OfHalves(AmxDense, Bfloat16Dense):
+class AmxHalves(AmxDense, Bfloat16Dense):
     """Of singles with products of bfloat16."""
 
     name = "dense_amx"
-    unit, width, terms = HALF_UNIT, 2, PAIR
+    unit, width = HALF_UNIT, 2
 
     def rounded(self, form: Form) -> bool:
         """Singles are."""
@@ -153,11 +167,11 @@ class _OfHalves(AmxDense, Bfloat16Dense):
         return replace(work, speed=rate)
 
 
-class _OfCodes(AmxDense, Int8Dense):
+class AmxCodes(AmxDense, Int8Dense):
     """Of codes, signed or not, with signed weights: exact."""
 
     name = "dense_amx_int8"
-    unit, width, terms = CODE_UNIT, 1, QUAD
+    unit, width = CODE_UNIT, 1
 
     def rounded(self, form: Form) -> bool:
         """They are multiplied as they are."""
@@ -166,10 +180,10 @@ class _OfCodes(AmxDense, Int8Dense):
     def pack(
         self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
     ) -> Mapping[int, Array]:
-        """[K, N] → [N/b, K/4, b, 4], N and K padded with zeros; nothing is offset."""
+        """[K, N] → [N/b, K/terms, b, terms], N and K filled up with zeros; nothing is offset."""
         weight = product(workload).weight
         shape = self.packed_shapes(workload, candidate)[weight]
-        return {**constants, weight: packed_quads(constants[weight], shape)}
+        return {**constants, weight: in_slots(constants[weight], shape)}
 
     def least_work(self, workload: Workload, target: Target) -> Work:
         """At the rate of the tile registers."""
@@ -177,5 +191,5 @@ class _OfCodes(AmxDense, Int8Dense):
         return replace(least_work(workload, target), speed=rate)
 
 
-OF_HALVES, OF_CODES = SPECS = (_OfHalves(), _OfCodes())
+OF_HALVES, OF_CODES = SPECS = (AmxHalves(), AmxCodes())
 """Both specs."""

@@ -29,7 +29,7 @@ from tilewright.kernels.halves import (
     multiplied_work,
     rounding_error,
 )
-from tilewright.kernels.matrix_products import PackedDense, product
+from tilewright.kernels.matrix_products import PackedDense, in_slots, product
 
 
 def copied(workload: Workload, forms: tuple[Form, ...]) -> bool:
@@ -86,14 +86,11 @@ class Bfloat16Dense(OfHalves, PackedDense):
     def pack(
         self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
     ) -> Mapping[int, Array]:
-        """[K, N] → [N/b, K/2, b, 2], N and K padded with zeros to whole blocks and pairs."""
+        """[K, N] → [N/b, K/2, b, 2], N and K padded with zeros to whole blocks and slots."""
         weight = product(workload).weight
-        chunks, pairs, block, _ = self.packed_shapes(workload, candidate)[weight]
-        depth, columns = constants[weight].shape
-        missing = ((0, PAIR * pairs - depth), (0, chunks * block - columns))
-        rounded = np.pad(constants[weight].astype(element_type(HALF).numpy), missing)
-        packed = rounded.reshape(pairs, PAIR, chunks, block).transpose(2, 0, 3, 1)
-        return {**constants, weight: np.ascontiguousarray(packed).view(np.uint16)}
+        shape = self.packed_shapes(workload, candidate)[weight]
+        packed = in_slots(constants[weight].astype(element_type(HALF).numpy), shape)
+        return {**constants, weight: packed.view(np.uint16)}
 
 
 SPEC = Bfloat16Dense()

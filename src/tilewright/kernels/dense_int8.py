@@ -31,9 +31,9 @@ from tilewright.kernels.codes import (
     with_offsets,
 )
 from tilewright.kernels.columns import Bools
-from tilewright.kernels.matrix_products import PackedDense, product
+from tilewright.kernels.matrix_products import PackedDense, in_slots, product
 
-_COPY_CYCLES = 0.1
+COPY_CYCLES = 0.1
 """Cycles for each byte of the data that is copied."""
 
 
@@ -99,7 +99,7 @@ class Int8Dense(PackedDense):
         found = replace(found, per_cycle=found.per_cycle * faster)
         if not copied(workload, some):
             return found
-        cycles = _COPY_CYCLES * workload.types[product(workload).data].elements
+        cycles = COPY_CYCLES * workload.types[product(workload).data].elements
         return replace(found, cycles=cycles, launches=2.0)
 
     def multiplied_in(self, workload: Workload) -> str:
@@ -127,21 +127,12 @@ class Int8Dense(PackedDense):
         weight, settings = product(workload).weight, dict(candidate.settings)
         chunks, slots, block, width = self.packed_shapes(workload, candidate)[weight]
         extra = added(workload, settings)
-        packed = packed_quads(constants[weight], (chunks, slots - bool(extra), block, width))
+        packed = in_slots(constants[weight], (chunks, slots - bool(extra), block, width))
         if extra:
             sums = constants[weight].sum(axis=0, dtype=np.int32)
             sums = np.pad(sums, (0, chunks * block - len(sums)))
             packed = with_offsets(packed, sums, extra)
         return {**constants, weight: np.ascontiguousarray(packed)}
-
-
-def packed_quads(weights: Array, shape: tuple[int, ...]) -> Array:
-    """[K, N] → [N/b, K/width, b, width], filled up with zeros."""
-    chunks, slots, block, width = shape
-    depth, columns = weights.shape
-    whole = np.pad(weights, ((0, width * slots - depth), (0, chunks * block - columns)))
-    packed = whole.reshape(slots, width, chunks, block).transpose(2, 0, 3, 1)
-    return np.ascontiguousarray(packed)
 
 
 SPEC = Int8Dense()

@@ -16,6 +16,7 @@ from tilewright.core.targets import Resources, Target
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.workload import Workload
 from tilewright.kernels.amx import line_of
+from tilewright.kernels.mmla import word_of
 from tilewright.kernels.ports import best_block
 from tilewright.kernels.registry import applicable
 
@@ -34,7 +35,7 @@ def choose_forms(
 ) -> dict[str, Form]:
     """The layout of every tensor that a call reads or writes; inputs, outputs and what opaque
     operators and writes to caches read stay plain. Where tile registers multiply in a `precision`,
-    images lie in whole lines of them."""
+    or products of matrices codes, images lie in whole lines of them."""
     forms: dict[str, Form] = dict.fromkeys(network.graph.inputs, PLAIN)
     outputs = set(network.graph.outputs)
     readers = grouped([(tensor, call) for call in network.calls for tensor in call.inputs])
@@ -54,8 +55,9 @@ def choose_forms(
 
 def _in_lines(form: Form, workload: Workload, target: Target, precision: str) -> Form:
     """Wider blocks of a convolution's result, of as many channels as a line of a tile register
-    holds."""
-    line = line_of(workload.result.dtype, target, precision)
+    holds, or as ARM's products of matrices take of a pixel."""
+    kind = workload.result.dtype
+    line = line_of(kind, target, precision) or word_of(kind, target)
     if not line or workload.anchor_name not in _CONVOLUTIONS or not channel_block(form):
         return form
     step = workload.anchor

@@ -298,4 +298,13 @@ class TiledBatchMatmul(_InBlocks, Unpacked):
         return summation_error(batch_product(workload).depth)
 
 
+def in_slots(weights: Array, shape: tuple[int, ...]) -> Array:
+    """Weights [K, N] → [N/b, K/width, b, width] of a shape, filled up with zeros."""
+    chunks, slots, block, width = shape
+    depth, columns = weights.shape
+    whole = np.pad(weights, ((0, width * slots - depth), (0, chunks * block - columns)))
+    packed = whole.reshape(slots, width, chunks, block).transpose(2, 0, 3, 1)
+    return np.ascontiguousarray(packed)
+
+
 DENSE, BATCH_MATMUL = SPECS = (PackedDense(), TiledBatchMatmul())

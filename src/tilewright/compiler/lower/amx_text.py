@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
@@ -28,31 +28,43 @@ from tilewright.kernels.amx import LINE_BYTES, REGISTERS, ROWS
 
 _LEFT, _RIGHT = (4, 5), (6, 7)
 """Registers of the left and the right matrix; those before are sums."""
-WORD = 4
-"""Bytes of what one step of an instruction multiplies, in each matrix."""
+SUM_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileKind:
-    """What is multiplied: the `instruction`, element types of both matrices and of the sums, and
-    one product as an expression."""
+    """What is multiplied: the `instruction`, element types of both matrices and of the sums, one
+    product as an expression, and the bytes of a `word`, which one step of the instruction
+    multiplies in each line."""
 
     instruction: str
     left: str
     right: str
     sums: str
     product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
+    word: int = 4
+
+    @property
+    def element_bytes(self) -> int:
+        """Of an element of either matrix."""
+        return {"uint16": 2}.get(self.left, 1)
 
     @property
     def terms(self) -> int:
         """Products that a step adds to each sum."""
-        return {"uint16": 2}.get(self.left, 4)
+        return self.word // self.element_bytes
+
+    @property
+    def set_up(self) -> bool:
+        """Whether registers must be set up: those of AMX are."""
+        return self.instruction.startswith("tdp")
 
 
 _CODES = partial(byte_product, added=0)
 HALVES = TileKind(
     instruction="tdpbf16ps", left="uint16", right="uint16", sums="float32", product=half_product
 )
+HALVES_BY_MMLA = replace(HALVES, instruction="bfmmla", word=8)
 
 
 def code_tiles(dtype: str) -> TileKind:
@@ -61,13 +73,20 @@ def code_tiles(dtype: str) -> TileKind:
     return TileKind(instruction=instruction, left=dtype, right="int8", sums="int32", product=_CODES)
 
 
+def codes_by_mmla(dtype: str) -> TileKind:
+    """The same by ARM's products of matrices."""
+    instruction = "smmla" if dtype == "int8" else "usmmla"
+    return replace(code_tiles(dtype), instruction=instruction, word=8)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiles:
     """Sums that are added up together: `down` registers of `rows` lines, and `out` chunks of
     `lanes` columns, 16 or 32; `depth` values of a line of the left matrix are multiplied at once.
     Registers below each other are of rows, or, `beside`, of parts of one row. Each step fetches
     `fetched` lines of memory ahead, of every chunk. Lines of a tile may be `beyond` the last one of
-    the left matrix: in its last chunk those that there are are copied first.
+    the left matrix: in its last chunk those that there are are copied first. Lines below each other
+    may lie `together`, without anything between them.
     """
 
     kind: TileKind
@@ -79,12 +98,13 @@ class Tiles:
     beside: bool = False
     beyond: bool = False
     fetched: int = 0
+    together: bool = False
 
     @property
     def function(self) -> str:
         """The name of the function that adds them up."""
         sizes = f"{self.down}x{self.rows}_{self.out}x{self.lanes}_{self.depth}_{self.fetched}"
-        sizes += "_beyond" * self.beyond
+        sizes += "_beyond" * self.beyond + "_together" * self.together
         return f"tilewright_{self.kind.instruction}_{sizes}"
 
     @property
@@ -102,12 +122,22 @@ class Tiles:
         """Lines of a register of the right matrix."""
         return self.depth // self.kind.terms
 
+    @property
+    def depth_bytes(self) -> int:
+        """Of the part of a line that is multiplied at once."""
+        return self.depth * self.kind.element_bytes
+
+    @property
+    def step_bytes(self) -> int:
+        """Of the weights of a chunk that a step of the innermost loop reads."""
+        return (self.depth_bytes if self.kind.set_up else self.kind.word) * self.lanes
+
     def config(self) -> str:
         """The 64 bytes that say how large the registers are."""
         sums = self.down * self.across
         lines, widths = [0] * REGISTERS, [0] * REGISTERS
         sizes = {number: (self.rows, LINE_BYTES) for number in range(sums)}
-        sizes |= {number: (self.rows, self.slots * WORD) for number in _LEFT}
+        sizes |= {number: (self.rows, self.depth_bytes) for number in _LEFT}
         sizes |= {number: (self.slots, LINE_BYTES) for number in _RIGHT}
         for number, (height, width) in sizes.items():
             lines[number], widths[number] = height, width
@@ -156,13 +186,13 @@ class _Text:
 
     def __init__(self, tiles: Tiles, *, software: bool) -> None:
         self.tiles, self.software = tiles, software
-        self.line_bytes = {n: tiles.slots * WORD for n in _LEFT}
+        self.line_bytes = {n: tiles.depth_bytes for n in _LEFT}
         self.lines_of = {n: tiles.slots for n in _RIGHT}
         self.a_row = "%a_row"
 
     def _sizes(self, register: int) -> str:
         lines = self.lines_of.get(register, self.tiles.rows)
-        words = self.line_bytes.get(register, LINE_BYTES) // WORD
+        words = self.line_bytes.get(register, LINE_BYTES) // self.tiles.kind.word
         return f", i64 {lines}, i64 {words}"
 
     def call(self, name: str, registers: Sequence[int], *rest: str) -> str:
@@ -175,7 +205,7 @@ class _Text:
 
     def step(self) -> list[str]:
         """Loads and products of one step of the innermost loop."""
-        tiles, row = self.tiles, self.tiles.lanes * WORD
+        tiles, row = self.tiles, self.tiles.lanes * self.tiles.kind.word
         found, held = list[str](), dict[str, int]()
 
         def loaded(matrix: str, number: int) -> int:
@@ -192,27 +222,6 @@ class _Text:
                 right, left = loaded("b", c), loaded("a", r)
                 instruction = tiles.kind.instruction
                 found.append(self.call(instruction, [r * tiles.across + c, left, right]))
-        return found
-
-    def fetches(self) -> list[str]:
-        """Instructions that fetch this tile's part of a step of the next chunks."""
-        found = list[str]()
-        if self.software or not self.tiles.fetched:
-            return found
-        for o, line in product(range(self.tiles.out), range(self.tiles.fetched)):
-            name = f"%fetched_{o}_{line}"
-            offset = f"%ahead_of_{o}" if not line else f"%ahead_of_{o}_{line}"
-            found.append(f"  {name} = getelementptr i8, ptr %b_at, i64 {offset}")
-            found.append(f"  call void @llvm.prefetch.p0(ptr {name}, i32 0, i32 2, i32 1)")
-        return found
-
-    def offsets(self) -> list[str]:
-        """Where the first lines that are fetched lie, from the step on."""
-        found = list[str]()
-        for o in range(self.tiles.out if self.tiles.fetched and not self.software else 0):
-            found.append(f"  %ahead_of_{o} = add i64 %ahead, %b_out_of_{o}")
-            for line in range(1, self.tiles.fetched):
-                found.append(f"  %ahead_of_{o}_{line} = add i64 %ahead_of_{o}, {line * LINE_BYTES}")
         return found
 
     def places(self) -> list[str]:
@@ -252,7 +261,7 @@ class _Text:
             "last:",
             "  %a_chunks = mul i64 %chunks, %s_0",
             "  %a_last = getelementptr i8, ptr %a, i64 %a_chunks",
-            f"  %b_chunks = mul i64 %chunks, {tiles.slots * tiles.lanes * WORD}",
+            f"  %b_chunks = mul i64 %chunks, {tiles.depth_bytes * tiles.lanes}",
             "  %b_at_last = getelementptr i8, ptr %b, i64 %b_chunks",
             "  br label %copy",
             "copy:",
@@ -299,25 +308,24 @@ class _Text:
     def function(self) -> str:
         """The whole function."""
         tiles, sums = self.tiles, self.sums()
+        begin, end = nest(3)
         lines = [
-            f"define i32 @{tiles.function}(ptr %a, i64 %a_row, i64 %a_down, ptr %b, i64 %b_out, "
-            "ptr %c, i64 %c_row, i64 %c_down, i64 %c_out, i64 %n_0, i64 %s_0, i64 %n_1, i64 %s_1, "
-            "i64 %n_2, i64 %s_2, i64 %ahead, i64 %lines) alwaysinline {",
+            SIGNATURE.format(function=tiles.function),
             "entry:",
             *(["  %tiles = alloca [8 x [16 x <16 x i32>]], align 64"] if self.software else []),
             *(f"  %a_down_{r} = mul i64 %a_down, {r}" for r in range(tiles.down)),
             *(f"  %c_down_of_{r} = mul i64 %c_down, {r}" for r in range(tiles.down)),
             *(f"  %b_out_of_{o} = mul i64 %b_out, {o}" for o in range(tiles.out)),
             *(f"  %c_out_of_{o} = mul i64 %c_out, {o}" for o in range(tiles.out)),
-            *self.offsets(),
+            *([] if self.software else fetch_offsets(tiles)),
             *(self.call("tilezero", [number]) for number, _ in sums),
             *self.few_begin(),
-            *_NEST_BEGIN,
+            *begin,
             *self.places(),
-            *self.fetches(),
+            *([] if self.software else fetches(tiles)),
             *self.step(),
-            f"  %b_next = getelementptr i8, ptr %b_at, i64 {tiles.slots * tiles.lanes * WORD}",
-            *_NEST_END,
+            f"  %b_next = getelementptr i8, ptr %b_at, i64 {tiles.depth_bytes * tiles.lanes}",
+            *end,
             *self.few_end(),
         ]
         for number, place in sums:
@@ -327,40 +335,62 @@ class _Text:
         return "\n".join([*lines, '!1 = !{!"llvm.loop.unroll.disable"}', ""])
 
 
-_NEST_BEGIN = [
-    "loop_0:",
-    "  %i_0 = phi i64 [ 0, %entry ], [ %next_0, %end_0 ]",
-    "  %a_0th = phi ptr [ %a, %entry ], [ %a_next_0, %end_0 ]",
-    "  %b_0th = phi ptr [ %b, %entry ], [ %b_next, %end_0 ]",
-    "  br label %loop_1",
-    "loop_1:",
-    "  %i_1 = phi i64 [ 0, %loop_0 ], [ %next_1, %end_1 ]",
-    "  %a_1st = phi ptr [ %a_0th, %loop_0 ], [ %a_next_1, %end_1 ]",
-    "  %b_1st = phi ptr [ %b_0th, %loop_0 ], [ %b_next, %end_1 ]",
-    "  br label %loop_2",
-    "loop_2:",
-    "  %i_2 = phi i64 [ 0, %loop_1 ], [ %next_2, %loop_2 ]",
-    "  %a_at = phi ptr [ %a_1st, %loop_1 ], [ %a_next_2, %loop_2 ]",
-    "  %b_at = phi ptr [ %b_1st, %loop_1 ], [ %b_next, %loop_2 ]",
-]
-_NEST_END = [
-    "  %a_next_2 = getelementptr i8, ptr %a_at, i64 %s_2",
-    "  %next_2 = add i64 %i_2, 1",
-    "  %done_2 = icmp eq i64 %next_2, %n_2",
-    "  br i1 %done_2, label %end_1, label %loop_2, !llvm.loop !0",
-    "end_1:",
-    "  %a_next_1 = getelementptr i8, ptr %a_1st, i64 %s_1",
-    "  %next_1 = add i64 %i_1, 1",
-    "  %done_1 = icmp eq i64 %next_1, %n_1",
-    "  br i1 %done_1, label %end_0, label %loop_1, !llvm.loop !0",
-    "end_0:",
-    "  %a_next_0 = getelementptr i8, ptr %a_0th, i64 %s_0",
-    "  %next_0 = add i64 %i_0, 1",
-    "  %done_0 = icmp eq i64 %next_0, %chunks",
-    "  br i1 %done_0, label %exit, label %loop_0, !llvm.loop !0",
-]
-"""Three loops around a step, over addresses of the left matrix that lie `s` bytes apart; the right
-one is read from one end to the other."""
+def fetches(tiles: Tiles) -> list[str]:
+    """Instructions that fetch this tile's part of a step of the next chunks."""
+    found = list[str]()
+    for o, line in product(range(tiles.out), range(tiles.fetched)):
+        name = f"%fetched_{o}_{line}"
+        offset = f"%ahead_of_{o}" if not line else f"%ahead_of_{o}_{line}"
+        found.append(f"  {name} = getelementptr i8, ptr %b_at, i64 {offset}")
+        found.append(f"  call void @llvm.prefetch.p0(ptr {name}, i32 0, i32 2, i32 1)")
+    return found
+
+
+def fetch_offsets(tiles: Tiles) -> list[str]:
+    """Where the first lines that are fetched lie, from the step on."""
+    found = list[str]()
+    for o in range(tiles.out if tiles.fetched else 0):
+        found.append(f"  %ahead_of_{o} = add i64 %ahead, %b_out_of_{o}")
+        for line in range(1, tiles.fetched):
+            found.append(f"  %ahead_of_{o}_{line} = add i64 %ahead_of_{o}, {line * LINE_BYTES}")
+    return found
+
+
+SIGNATURE = (
+    "define i32 @{function}(ptr %a, i64 %a_row, i64 %a_down, ptr %b, i64 %b_out, ptr %c, "
+    "i64 %c_row, i64 %c_down, i64 %c_out, i64 %n_0, i64 %s_0, i64 %n_1, i64 %s_1, i64 %n_2, "
+    "i64 %s_2, i64 %ahead, i64 %lines) alwaysinline {{"
+)
+
+
+def nest(levels: int) -> tuple[list[str], list[str]]:
+    """What stands before and behind a step in so many loops over addresses of the left matrix that
+    lie `s` bytes apart; the right one is read from one end to the other."""
+    names = [*("0th", "1st", "2nd")[: levels - 1], "at"]
+    begin, end = list[str](), list[str]()
+    for level, name in enumerate(names):
+        last = level == levels - 1
+        before, outer = f"loop_{level - 1}", f"_{names[level - 1]}"
+        if not level:
+            before, outer = "entry", ""
+        latch = f"loop_{level}" if last else f"end_{level}"
+        begin += [
+            f"loop_{level}:",
+            f"  %i_{level} = phi i64 [ 0, %{before} ], [ %next_{level}, %{latch} ]",
+            f"  %a_{name} = phi ptr [ %a{outer}, %{before} ], [ %a_next_{level}, %{latch} ]",
+            f"  %b_{name} = phi ptr [ %b{outer}, %{before} ], [ %b_next, %{latch} ]",
+            *([] if last else [f"  br label %loop_{level + 1}"]),
+        ]
+        count, behind = (f"n_{level}", f"end_{level - 1}") if level else ("chunks", "exit")
+        found = [
+            *([] if last else [f"end_{level}:"]),
+            f"  %a_next_{level} = getelementptr i8, ptr %a_{name}, i64 %s_{level}",
+            f"  %next_{level} = add i64 %i_{level}, 1",
+            f"  %done_{level} = icmp eq i64 %next_{level}, %{count}",
+            f"  br i1 %done_{level}, label %{behind}, label %loop_{level}, !llvm.loop !0",
+        ]
+        end = [*found, *end]
+    return begin, end
 
 
 def tiles_text(tiles: Tiles, target: Target) -> str:

@@ -19,8 +19,9 @@ from tvm.s_tir import Schedule, TensorIntrin
 from tvm.script import from_source
 from tvm.script import tirx as T
 
-from tilewright.compiler.lower.amx_text import WORD, Tiles, tiles_text
+from tilewright.compiler.lower.amx_text import SUM_BYTES, Tiles, tiles_text
 from tilewright.compiler.lower.loops import extents
+from tilewright.compiler.lower.mmla_text import mmla_text
 from tilewright.compiler.prefetch import FAR, TILE
 from tilewright.compiler.tile_setup import LEFT_OUT, SET_UP, TILE_NUMBER
 from tilewright.core.targets import Target
@@ -28,9 +29,12 @@ from tilewright.kernels.amx import LINE_BYTES
 
 
 def opened(schedule: Schedule, loop: Any, tiles: Tiles, target: Target) -> None:
-    """Set the registers up in each iteration of a loop, and import the functions of the tiles."""
-    schedule.annotate(loop, "pragma_import_llvm", tiles_text(tiles, target))
-    schedule.annotate(loop, SET_UP, tiles.function)
+    """Import the functions of the tiles, and set registers up in each iteration of a loop where
+    they must be."""
+    text = tiles_text(tiles, target) if tiles.kind.set_up else mmla_text(tiles)
+    schedule.annotate(loop, "pragma_import_llvm", text)
+    if tiles.kind.set_up:
+        schedule.annotate(loop, SET_UP, tiles.function)
 
 
 def shared_out(
@@ -85,13 +89,13 @@ def fetching(
     `loops` run over, each with how many it counts."""
     if weight_bytes < target.cache_bytes(2) // FAR:
         return tiles
-    lines = tiles.slots * tiles.lanes * WORD // LINE_BYTES
+    lines = tiles.step_bytes // LINE_BYTES
     return replace(tiles, fetched=-(-lines // prod(count for _, count in loops)))
 
 
 def ahead(tiles: Tiles, panel_bytes: int) -> str:
     """How far ahead of a step its tile fetches, as an argument of the function."""
-    lines = tiles.slots * tiles.lanes * WORD // LINE_BYTES
+    lines = tiles.step_bytes // LINE_BYTES
     if not tiles.fetched:
         return "T.int64(0)"
     last, each = -(-lines // tiles.fetched) - 1, tiles.fetched * LINE_BYTES
@@ -187,8 +191,8 @@ def dense_tiles(tiles: Tiles, depth: int) -> str:
     """The registered intrinsic of rows that lie below each other:
     C[row, 0, column] = Σ A[row, k] * B[k / terms, column, k % terms]."""
     rows, columns, terms = tiles.rows * tiles.down, tiles.lanes, tiles.kind.terms
-    panel_bytes = depth // terms * columns * WORD
-    size = tiles.slots * WORD // tiles.depth
+    size = tiles.kind.element_bytes
+    panel_bytes = depth * columns * size
     matrices = {
         "a": _Matrix(
             shape=(rows, depth),
@@ -211,9 +215,9 @@ def dense_tiles(tiles: Tiles, depth: int) -> str:
         'B.access_ptr("r")',
         *_constants(0),
         'C.access_ptr("rw")',
-        _bytes("c_row", WORD),
-        _bytes("c_row", WORD * tiles.rows),
-        *_constants(0, 1, 0, 1, 0, depth // tiles.depth, tiles.slots * WORD),
+        _bytes("c_row", SUM_BYTES),
+        _bytes("c_row", SUM_BYTES * tiles.rows),
+        *_constants(0, 1, 0, 1, 0, depth // tiles.depth, tiles.depth_bytes),
         ahead(tiles, panel_bytes),
         *_constants(0),
     ]
@@ -281,17 +285,17 @@ def _matrices_of_images(tiles: Tiles, steps: Steps) -> Mapping[str, _Matrix]:
 
 def _arguments_of_images(tiles: Tiles, steps: Steps) -> list[str]:
     (kh, kw), (sh, sw), (dh, dw) = steps.kernel, steps.strides, steps.dilation
-    size, folded = tiles.slots * WORD // tiles.depth, steps.fold > 1
+    size, folded = tiles.kind.element_bytes, steps.fold > 1
     pixel, step = (str(tiles.depth // steps.fold), str(tiles.depth)) if folded else ("a_pixel",) * 2
     (lines,) = _constants(0)
     if tiles.beyond:
         number = f'T.call_extern("int32", "{TILE_NUMBER}")'
         lines = f'T.cast({steps.width} - {number} * {tiles.plane[1]}, "int64")'
-    a_down, c_down = _bytes("a_row", size * sh), _bytes("c_row", WORD)
+    a_down, c_down = _bytes("a_row", size * sh), _bytes("c_row", SUM_BYTES)
     if tiles.beside:
         a_down = _bytes(pixel, size * sw * tiles.rows)
-        (c_down,) = _constants(tiles.rows * tiles.lanes * WORD)
-    panel_bytes = tiles.out * steps.chunks * kh * kw * tiles.slots * tiles.lanes * WORD
+        (c_down,) = _constants(tiles.rows * tiles.lanes * SUM_BYTES)
+    panel_bytes = tiles.out * steps.chunks * kh * kw * tiles.depth_bytes * tiles.lanes
     return [
         'A.access_ptr("r")',
         _bytes(pixel, size * sw),
@@ -299,9 +303,9 @@ def _arguments_of_images(tiles: Tiles, steps: Steps) -> list[str]:
         'B.access_ptr("r")',
         _bytes("b_out", size),
         'C.access_ptr("rw")',
-        *_constants(tiles.lanes * WORD),
+        *_constants(tiles.lanes * SUM_BYTES),
         c_down,
-        _bytes("c_out", WORD),
+        _bytes("c_out", SUM_BYTES),
         *_constants(steps.chunks),
         _bytes("a_chunk", size),
         *_constants(kh),

@@ -14,7 +14,7 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower import mathematics
-from tilewright.compiler.lower.amx_text import HALVES, Tiles
+from tilewright.compiler.lower.amx_text import HALVES, TileKind, Tiles
 from tilewright.compiler.lower.amx_tiles import dense_tiles, opened, tensorized
 from tilewright.compiler.lower.batch_matmul_tiled import read_right, within_columns
 from tilewright.compiler.lower.dense_packed import vectorize_columns
@@ -24,27 +24,37 @@ from tilewright.compiler.lower.loops import finish_tile, share_out, spread
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import broadcast_index
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.amx import ROWS
-from tilewright.kernels.batch_matmul_amx import DEPTH, covered, filled
-from tilewright.kernels.halves import PAIR
+from tilewright.kernels.batch_matmul_amx import SPEC, AmxBatchMatmul
 from tilewright.kernels.matrix_products import MatrixProduct, batch_product
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
+    return lowered(program, SPEC, HALVES, target, resources)
+
+
+def lowered(
+    program: Program,
+    spec: AmxBatchMatmul,
+    kind: TileKind,
+    target: Target,
+    resources: Resources,
+) -> Schedule:
+    """The kernel of a spec."""
     matmul, settings = batch_product(program.workload), program.settings
     lanes = target.lanes(program.workload.computed_in)
     block, tile_rows = settings["block"], settings["tile_rows"]
-    schedule = program.schedule(program.in_blocks(_accumulator(program, matmul), -1, block))
-    if filled(program.workload, program.candidate.forms, settings):
+    schedule = program.schedule(program.in_blocks(_accumulator(program, matmul, spec), -1, block))
+    if spec.filled(program.workload, program.candidate.forms, settings):
         spread(schedule, schedule.get_sblock("copy"), lanes, resources.threads)
     anchor = schedule.get_sblock("accumulator")
     *leading, row, chunk, lane, slot, term = schedule.get_loops(anchor)
     tile, row = schedule.split(row, [None, tile_rows])
     schedule.reorder(*leading, chunk, tile, row, lane, slot, term)
     parallel = share_out(schedule, [*leading, chunk], resources.threads)
-    _, depth, _ = covered(program.workload, settings)
-    tiles = Tiles(kind=HALVES, rows=ROWS, down=tile_rows // ROWS, out=1, lanes=block, depth=DEPTH)
+    _, depth, _ = spec.covered(program.workload, settings)
+    lines, down = spec.lines(settings)
+    tiles = Tiles(kind=kind, rows=lines, down=down, out=1, lanes=block, depth=spec.line)
     opened(schedule, parallel, tiles, target)
     last = finish_tile(schedule, anchor, tile, vectors=False)
     vectorize_columns(schedule, last, matmul.columns, lanes)
@@ -58,11 +68,11 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     return schedule
 
 
-def _accumulator(program: Program, matmul: MatrixProduct) -> te.Tensor:
+def _accumulator(program: Program, matmul: MatrixProduct, spec: AmxBatchMatmul) -> te.Tensor:
     left, settings = program.operand(matmul.data), program.settings
-    rows, depth, chunks = covered(program.workload, settings)
-    block, read = settings["block"], read_right(program, matmul)
-    element = rows_in_slots(program, left, DEPTH, mathematics.half, copied=False)
+    rows, depth, chunks = spec.covered(program.workload, settings)
+    block, read, terms = settings["block"], read_right(program, matmul), spec.terms
+    element = rows_in_slots(program, left, spec.line, mathematics.half, copied=False)
 
     def whole(*position: tirx.Expr) -> tirx.Expr:
         *matrix, row, at = position
@@ -72,22 +82,22 @@ def _accumulator(program: Program, matmul: MatrixProduct) -> te.Tensor:
     def pair(*position: tirx.Expr) -> tirx.Expr:
         *leading, chunk, slot, lane, term = position
         half = half_at(
-            lambda k: read(leading, k, chunk, lane), slot * PAIR + term, matmul.depth, DEPTH
+            lambda k: read(leading, k, chunk, lane), slot * terms + term, matmul.depth, spec.line
         )
         return within_columns(program, matmul, half, [chunk, lane])
 
     source = whole
-    if filled(program.workload, program.candidate.forms, settings):
+    if spec.filled(program.workload, program.candidate.forms, settings):
         source = program.compute((*left.type.shape[:-2], rows, depth), whole, "copy")
-    shape = (*matmul.leading, chunks, depth // PAIR, block, PAIR)
+    shape = (*matmul.leading, chunks, depth // terms, block, terms)
     packed = program.compute(shape, pair, "packed")
-    axes = program.reduce_axes(slot=depth // PAIR, term=PAIR)
+    axes = program.reduce_axes(slot=depth // terms, term=terms)
     slot, term = (axis.var for axis in axes)
 
     def compute(*position: tirx.Expr) -> tirx.Expr:
         *leading, row, chunk, lane = position
         matrix = broadcast_index(leading, left.type.shape[:-2])
-        value = source(*matrix, row, slot * PAIR + term)
+        value = source(*matrix, row, slot * terms + term)
         weight = packed(*leading, chunk, slot, lane, term)
         return te.sum(half_product(value, weight), axis=axes)
 

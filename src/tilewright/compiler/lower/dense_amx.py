@@ -28,7 +28,6 @@ from tilewright.compiler.lower.dot_dense import rows_in_slots
 from tilewright.compiler.lower.loops import finish_tile, spread
 from tilewright.compiler.lower.program import Program
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.amx import ROWS
 from tilewright.kernels.dense_amx import OF_HALVES, AmxDense
 from tilewright.kernels.matrix_products import product
 
@@ -65,7 +64,8 @@ def lowered(
     inner = [] if by_rows else [tiles_of_rows]
     parallel, home, loops = shared_out(schedule, pieces, [], inner, resources.threads)
     _, depth, chunks = spec.covered(workload, settings)
-    tiles = Tiles(kind=kind, rows=ROWS, down=tile_rows // ROWS, out=1, lanes=block, depth=spec.line)
+    lines, down = spec.lines(settings)
+    tiles = Tiles(kind=kind, rows=lines, down=down, out=1, lanes=block, depth=spec.line)
     tiles = fetching(target, tiles, chunks * depth * block * spec.width, loops)
     opened(schedule, parallel, tiles, target)
     last = finish_tile(schedule, anchor, home, vectors=False)

@@ -17,6 +17,8 @@ from tilewright.kernels.registry import implementation
 
 Lowering = Callable[[Program, Target, Resources], Schedule]
 _ELSEWHERE = {
+    "conv2d_mmla_int8": "conv2d_mmla",
+    "dense_mmla_int8": "dense_mmla",
     "conv2d_winograd1d": "conv2d_winograd",
     "conv2d_winograd1d_bfloat16": "conv2d_winograd",
     "conv2d_winograd2": "conv2d_winograd",

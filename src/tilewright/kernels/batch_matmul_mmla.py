@@ -1,0 +1,95 @@
+"""Batched product of singles by ARM's products of matrices, which multiply bfloat16.
+
+left     [.., rows, depth], in a copy of whole tiles and lines where it is none
+right    [depth/4, block, 4], of each chunk of columns a copy in the thread's own memory
+sums     of a tile of rows and columns, two by two in a register
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.core.forms import Form
+from tilewright.core.records import Settings
+from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand, Numbers
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import HALF, Knob
+from tilewright.kernels.batch_matmul_amx import AmxBatchMatmul
+from tilewright.kernels.columns import Bools, column
+from tilewright.kernels.matrix_products import batch_product
+from tilewright.kernels.mmla import (
+    HALF_UNIT,
+    LANES,
+    VECTORS,
+    WORD_BYTES,
+    fits_registers,
+    gain,
+    pairs_tile,
+)
+from tilewright.kernels.register_tile import RegisterTile, row_tile_sizes
+
+
+class MmlaBatchMatmul(AmxBatchMatmul):
+    """Spec of the kernel."""
+
+    name = "batch_matmul_mmla"
+    line = terms = WORD_BYTES // 2
+    unit = HALF_UNIT
+
+    def lines(self, settings: Settings) -> tuple[int, int]:
+        """All rows of a tile."""
+        return int(settings["tile_rows"]), 1
+
+    def knobs(
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
+    ) -> tuple[Knob, ...]:
+        """Sums down and across."""
+        matmul = batch_product(workload)
+        return (
+            Knob(name="block", values=matmul.blocks(LANES, VECTORS)),
+            Knob(name="tile_rows", values=row_tile_sizes(matmul.rows)),
+        )
+
+    def tile(self, settings: Sequence[Settings], register: Numbers) -> RegisterTile:
+        """Pairs of rows and of columns."""
+        return pairs_tile(column(settings, "tile_rows"), column(settings, "block"))
+
+    def valid_many(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Bools:
+        """There are registers for so many sums."""
+        return fits_registers(self.tile(settings, LANES), target)
+
+    def demand(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Demand:
+        """Products of whole tiles at the rate of dot products, faster as far as registers are full,
+        and copies of both sides."""
+        matmul, tile = batch_product(workload), self.tile(settings, LANES)
+        rows, depth, chunks = self._extents(workload, settings)
+        block, apart = column(settings, "block"), np.ones(len(settings), dtype=np.bool_)
+        faster = gain(target, HALF, tile, column(settings, "tile_rows"), apart)
+        products = Demand(
+            pieces=matmul.batch * chunks,
+            operations=2.0 * matmul.batch * rows * depth * chunks * block,
+            per_cycle=target.operations_per_cycle(HALF, tiles=False) * faster / tile.slowdown,
+            traffic={"L3": workload.bytes},
+            details=tile.details(rows * chunks * block / (matmul.rows * matmul.columns)),
+        )
+        return self.with_copies(workload, forms, settings, products)
+
+
+SPEC = MmlaBatchMatmul()
