@@ -160,7 +160,8 @@ def power(kernel: Prepared, on: str, protocol: Protocol, seconds: float) -> dict
 
     with ticks:
         watch = (lambda: perf_counter() < began_s + _SETTLING_S + seconds, begun)
-        calls = kernel.kernel(lambda: driver_of(on)).keep_running(protocol, _SEED, watch)
+        bursts = kernel.kernel(lambda: driver_of(on)).keep_running(protocol, _SEED, watch)
+        calls = sum(burst.calls for burst in bursts)
         took_s = perf_counter() - began_s
     seen = [it for it in ticks.found if it[0] > began_s + _SETTLING_S]
     found = taken | {"method": ticks.method, "calls": calls, "call_s": took_s / calls}

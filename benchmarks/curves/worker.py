@@ -21,6 +21,7 @@ from tilewright.compiler import kernel_runs
 from tilewright.compiler.kernel_runs import BuiltKernel, rewriter
 from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.records import Protocol
+from tilewright.core.timings import Burst
 from tilewright.kernels.registry import implementation
 from tilewright.measure.checking import numpy_reference, relative_error, sample_arguments
 
@@ -67,9 +68,11 @@ def time(folder: str, wanted: Wanted, protocol: Protocol) -> dict[str, Any]:
     return {"samples_s": _kernel(folder, wanted).time(protocol, _SEED, _GIVE_UP_S)}
 
 
-def keep_running(folder: str, wanted: Wanted, protocol: Protocol, flag: str, started: str) -> int:
+def keep_running(
+    folder: str, wanted: Wanted, protocol: Protocol, flag: str, started: str
+) -> list[Burst]:
     """Call it again and again while the file `flag` exists; `started` is written after the first
-    calls. How often it was called."""
+    calls. What it did since."""
     watch = (Path(flag).exists, Path(started).touch)
     return _kernel(folder, wanted).keep_running(protocol, _SEED, watch)
 

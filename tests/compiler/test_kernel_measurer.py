@@ -14,6 +14,7 @@ from msgspec import structs
 from helpers.kernels.one_kernel import step, workload
 from helpers.plugins.offer import both_halves, offering
 from tilewright.core.forms import PLAIN
+from tilewright.core.processes import RemoteError
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
@@ -21,7 +22,8 @@ from tilewright.kernels import registry
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure import base as base_module
 from tilewright.measure.checking import check_kernel
-from tilewright.measure.kernels import CrowdedMeasurer, KernelMeasurer
+from tilewright.measure.kernels import CrowdedMeasurer, KernelMeasurer, beside
+from tilewright.measure.pairs import KernelPairs
 from tilewright.store import open_store
 
 PLACEMENT = local_placement(2)
@@ -154,3 +156,15 @@ def test_a_kernel_beside_copies_of_itself() -> None:
     assert isinstance(one, Measurement) and one.protocol.neighbours == 1
     assert isinstance(bad, Failure) and bad.kind == "build"
     assert isinstance(again, Measurement)
+
+
+@pytest.mark.skipif(len(PLACEMENT.binding.cpus) < 2, reason="needs two logical CPUs")
+def test_two_kernels_beside_each_other() -> None:
+    kernel, gone = (TASK, generic()), structs.replace(generic(), implementation="gone")
+    with KernelPairs(beside(local_placement(1), 1)) as pairs:
+        times = pairs.times([kernel, kernel], rounds=2)
+        with pytest.raises(RemoteError, match="gone"):
+            pairs.times([kernel, (TASK, gone)])
+        assert pairs.times([kernel, kernel], rounds=1).alone_s, "the next pair is timed"
+    assert all(len(each) == 2 for each in (*times.alone_s, *times.beside_s))
+    assert min(min(each) for each in (*times.alone_s, *times.beside_s)) > 0.0

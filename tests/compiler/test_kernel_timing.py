@@ -70,7 +70,10 @@ def test_a_kernel_runs_until_it_is_told_to_stop() -> None:
     answers = iter([True, True, False])
     protocol = Protocol(rotation_bytes=1 << 16)
     watch = (lambda: next(answers), lambda: told.append("begun"))
-    assert kernel().keep_running(protocol, 0, watch) >= 2
+    first, second = kernel().keep_running(protocol, 0, watch)
+    assert 0.0 < first.busy_s <= first.end_s - first.begin_s
+    assert first.end_s <= second.begin_s
+    assert first.calls == second.calls >= 1
     assert told == ["begun"]
 
 

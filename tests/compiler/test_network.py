@@ -187,6 +187,10 @@ def test_every_kernel_is_timed_in_its_place():
     kernels = [(symbol, seconds) for symbol, seconds in calls if symbol in plan.symbols.values()]
     assert [symbol for symbol, _ in kernels] == [plan.symbol(call) for call in plan.calls]
     assert all(seconds > 0 for _, seconds in kernels)
+    wanted, begun = iter([True, True, False]), list[bool]()
+    bursts = loaded.keep_running(given, lambda: next(wanted), lambda: begun.append(True))
+    assert begun == [True] and [burst.calls for burst in bursts] == [1, 1]
+    assert all(burst.busy_s == burst.end_s - burst.begin_s > 0.0 for burst in bursts)
     for first, again in zip(before, loaded(given), strict=True):
         np.testing.assert_array_equal(first, again)
 

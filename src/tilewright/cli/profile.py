@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -14,16 +15,17 @@ from tilewright.cli.flags import (
 )
 from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.work import working
+from tilewright.core.errors import UsageError
 from tilewright.core.output_files import write_text
 
 PAGE = "profile.html"
 
 
-def profile(
-    model: Annotated[str, Parameter(help=f"{MODEL_HELP[:-1]}, or an artifact.")],
-    /,
-    *,
-    choice: ChoiceFlags = ChoiceFlags(),
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoreFlags:
+    """What is measured of a network beside times and energy."""
+
     memory: Annotated[
         bool,
         Parameter(
@@ -31,7 +33,37 @@ def profile(
             negative="",
             show_default=False,
         ),
-    ] = False,
+    ] = False
+    beside: Annotated[
+        str | None,
+        Parameter(
+            help="Also time it while this MODEL, or artifact, runs on other cores without pause; "
+            "--threads must leave some."
+        ),
+    ] = None
+    beside_threads: Annotated[
+        int | None, Parameter(help="With --beside, the threads of that [default: 1].")
+    ] = None
+
+    def __post_init__(self) -> None:
+        threads = self.beside_threads
+        if threads is not None and self.beside is None:
+            raise UsageError("--beside-threads are those of --beside.", hint="Add --beside MODEL.")
+        if threads is not None and threads < 1:
+            raise UsageError(f"--beside-threads must be at least 1, not {threads}.")
+
+    @property
+    def partner(self) -> tuple[str, int] | None:
+        """What runs beside, and on how many threads."""
+        return None if self.beside is None else (self.beside, self.beside_threads or 1)
+
+
+def profile(
+    model: Annotated[str, Parameter(help=f"{MODEL_HELP[:-1]}, or an artifact.")],
+    /,
+    *,
+    choice: ChoiceFlags = ChoiceFlags(),
+    more: MoreFlags = MoreFlags(),
     model_flags: ProfiledFlags = ProfiledFlags(),
     artifact_flags: ArtifactFlags = ArtifactFlags(),
     flags: SharedFlags = SharedFlags(),
@@ -39,7 +71,8 @@ def profile(
     """Show where a network's time goes, task by task, and what limits each.
 
     With --out a page with pictures is written as profile.html: the network call by call, the memory
-    that each call needs, each task beside the machine's limits.
+    that each call needs, each task beside the machine's limits. With --beside it is told by how
+    much the network, its calls, and what runs beside slow each other down.
     """
     with working(flags, model_flags) as work:
         work.session.verify = artifact_flags.verify
@@ -49,7 +82,8 @@ def profile(
             settings=choice.settings,
             max_error=choice.max_error,
             meter=model_flags.meter_name,
-            memory=memory,
+            memory=more.memory,
+            beside=more.partner,
         )
         if flags.out is not None:
             from tilewright.report import html

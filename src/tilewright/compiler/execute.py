@@ -24,6 +24,7 @@ from tilewright.core.errors import DamagedArtifact, InputError, last_line
 from tilewright.core.forks import call_native, is_forked
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.targets import Target
+from tilewright.core.timings import Burst
 from tilewright.core.weights import StoredTensor, reference_in, stored_tensors
 from tilewright.graph.network import TensorType
 from tilewright.graph.plan import NetworkPlan
@@ -180,6 +181,21 @@ class LoadedNetwork:
             self._run(tensors)
             count += 1
         return count
+
+    def keep_running(
+        self, inputs: Sequence[np.ndarray], goes_on: Callable[[], bool], begun: Callable[[], None]
+    ) -> list[Burst]:
+        """Run again and again while `goes_on` says so; `begun` is told after the first run. Every
+        run since."""
+        tensors, found = _tensors(inputs), list[Burst]()
+        self._run(tensors)
+        begun()
+        while goes_on():
+            began_s = perf_counter()
+            self._run(tensors)
+            end_s = perf_counter()
+            found.append(Burst(began_s, end_s, 1, end_s - began_s))
+        return found
 
     def time_calls(self, inputs: Sequence[np.ndarray], repeats: int) -> list[tuple[str, float]]:
         """Symbol and median seconds of every call in its place in the network, in order.

@@ -27,6 +27,7 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.operands import HALVES, half_places, physical_operands, random_array
 from tilewright.core.element_types import element_type
 from tilewright.core.records import Candidate, Protocol
+from tilewright.core.timings import Burst
 from tilewright.graph.arrays import to_logical
 from tilewright.graph.inputs import argument_limit
 from tilewright.graph.network import Array
@@ -100,18 +101,19 @@ class BuiltKernel:
             count += 1
         return count
 
-    def keep_running(self, protocol: Protocol, seed: int, watch: Watch) -> int:
+    def keep_running(self, protocol: Protocol, seed: int, watch: Watch) -> list[Burst]:
         """Call it as for timing, again and again while the first function of `watch` says so; the
-        second one is told when the first calls are done. How often it was called."""
+        second one is told when the first calls are done. What it did since, by the millisecond."""
         goes_on, begun = watch
         timer = self._timer(protocol, seed)
         once_s = min(timer(1) for _ in range(max(1, protocol.warmup)))
         begun()
-        count, calls = 0, max(1, round(_SLICE_S / max(once_s, 1e-7)))
+        calls, found = max(1, round(_SLICE_S / max(once_s, 1e-7))), list[Burst]()
         while goes_on():
-            timer(calls)
-            count += calls
-        return count
+            began_s = perf_counter()
+            busy_s = calls * timer(calls)
+            found.append(Burst(began_s, perf_counter(), calls, busy_s))
+        return found
 
     def _timer(self, protocol: Protocol, seed: int) -> Callable[[int], float]:
         """A function that gives the mean seconds of so many calls, on operands in turn. Before each

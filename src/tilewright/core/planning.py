@@ -37,7 +37,8 @@ class PlanningMode:
     """One way to compute a call: on so many cores of `device` (one, where it is no CPU), by an
     implementation in its settings, which reads and writes these forms (arguments, then the
     result). Seconds of the call alone with the interval that contains 90 % of such, their source,
-    joules; bytes of the packed weights and of the memory that the kernel needs beside its operands.
+    joules; bytes of the packed weights and of the memory that the kernel needs beside its operands,
+    and those that come from beyond the second-level caches of its cores.
 
     The implementation `in place` is nothing to do: the result lies in its operands' memory, if they
     are on the same device."""
@@ -54,6 +55,7 @@ class PlanningMode:
     energy_j: float | None = None
     weight_bytes: int = 0
     workspace_bytes: int = 0
+    moved_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

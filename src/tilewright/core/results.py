@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from tilewright.core.accounts import CallReport, LastRun, RoundTimes
 from tilewright.core.display import Displayed
 from tilewright.core.mixtures import MixtureReport
+from tilewright.core.neighbours import BesideResult
 from tilewright.core.records import EnergyUse
 
 
@@ -122,13 +123,14 @@ class TimedNetwork(NetworkResult):
 class ProfileResult(TimedNetwork, Displayed):
     """The result of `profile`: where a network's time goes.
 
-    `energy` is None unless it was asked for; `memory` is planned, and measured where that was asked
-    for.
+    `energy` is None unless it was asked for, and so is `beside`; `memory` is planned, and measured
+    where that was asked for.
     """
 
     network_latency_s: float
     energy: EnergyUse | None = None
     memory: MemoryUse | None = None
+    beside: BesideResult | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,9 @@ class ScheduleResult(Displayed):
     where no such schedule was found. `width` calls at most can run at a time as far as they wait
     for each other, `work_over_span` in the mean: the sum of all fastest times by the longest way.
     The schedule is `gain` times as fast as one call after the other as expected, and
-    `gain_at_upper_ends` times where all calls take the upper ends of their intervals.
+    `gain_at_upper_ends` times where all calls take the upper ends of their intervals, and
+    `gain_beside` times where calls that run at a time slow each other down as predicted; None where
+    nobody knows how they do.
     """
 
     name: str
@@ -104,6 +106,7 @@ class ScheduleResult(Displayed):
     devices: tuple[DeviceUse, ...] = ()
     gain: float | None = None
     gain_at_upper_ends: float | None = None
+    gain_beside: float | None = None
     note: str = ""
     details: dict[str, float] = field(default_factory=dict[str, float])
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from math import comb
 from statistics import median
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,17 @@ class Timing:
     def speedup_over(self, other: Timing) -> Speedup:
         """How many times as fast as another one of the same rounds this one is."""
         return speedup(ours=self.rounds_s, theirs=other.rounds_s)
+
+
+class Burst(NamedTuple):
+    """Calls one after the other, from `begin_s` to `end_s` by the clock of `perf_counter`, which
+    all processes of a machine share. `busy_s` are the seconds of the calls themselves, without what
+    is done between them."""
+
+    begin_s: float
+    end_s: float
+    calls: int
+    busy_s: float
 
 
 CONFIDENCE = 0.9

@@ -6,9 +6,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypedDict
 
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.neighbours import BesideResult
 from tilewright.core.records import (
     EnergyUse,
     Measurement,
@@ -17,7 +19,8 @@ from tilewright.core.records import (
 )
 from tilewright.core.results import MemoryUse, ProfileResult
 from tilewright.core.scratch import scratch_folder
-from tilewright.deploy import opening, racing, shipment
+from tilewright.deploy import opening, partnering, racing, shipment
+from tilewright.deploy.partnering import Partner
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import CallResult, PlanResult
@@ -44,10 +47,24 @@ _WARMUP, _REPEATS = 5, 15
 _NAME = "network"
 
 
+class Measured(TypedDict, total=False):
+    """What `profile` measures beside times.
+
+    With a `meter` ("auto", or another name of docs/reference/meters.md) the network's energy in
+    joules, with `memory` its peak memory in bytes; with `beside`, another MODEL and a number of
+    threads, what both take while they run on cores of their own. None is the default of each.
+    """
+
+    meter: str | None
+    memory: bool
+    beside: tuple[str, int] | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiler:
     """One `profile` command; without a `meter` no energy is measured, and memory is only planned
-    unless `memory` says otherwise. `verify` has an artifact's files checked by their hashes."""
+    unless `memory` says otherwise. `verify` has an artifact's files checked by their hashes. With a
+    `partner` the network also runs beside that."""
 
     placement: Placement
     store: Store
@@ -57,6 +74,7 @@ class Profiler:
     memory: bool = False
     verify: bool = True
     max_error: float = MAX_ERROR
+    partner: Partner | None = None
 
     def run(self, model: str, options: ModelOptions, settings: SettingsName) -> ProfileResult:
         """Time each task alone and the compiled network as a whole. Raises UsageError where a
@@ -82,29 +100,34 @@ class Profiler:
             self.events(Stage(name="time", detail=f"{len(tasks)} tasks"))
             known = self._time_tasks(model, plan, measurer, placement)
         result = PlanResult(name=_NAME, plan=plan).with_tasks(known)
-        result, energy, memory = self._measure_network(network, result)
+        result, energy, memory, beside = self._measure_network(network, result, settings)
         network_s = racing.timing_of(result).latency_s
-        self.store.add_network(
-            NetworkMeasurement(
-                network_key=network.key,
-                device_class=self.placement.device.class_key,
-                resources=self.placement.resources,
-                model=model,
-                latency_s=network_s,
-                planned_bytes=memory.planned_bytes,
-                measured_bytes=memory.measured_bytes,
-                memory_method=memory.method if memory.measured_bytes is not None else "",
-                energy=energy,
-                versions=environment.software_versions(),
-                created_at=time.time(),
-                instance=self.placement.device.instance,
-            )
+        kept = NetworkMeasurement(
+            network_key=network.key,
+            device_class=self.placement.device.class_key,
+            resources=self.placement.resources,
+            model=model,
+            latency_s=network_s,
+            planned_bytes=memory.planned_bytes,
+            measured_bytes=memory.measured_bytes,
+            memory_method=memory.method if memory.measured_bytes is not None else "",
+            energy=energy,
+            versions=environment.software_versions(),
+            created_at=time.time(),
+            instance=self.placement.device.instance,
         )
+        self.store.add_network(kept)
+        if beside is not None:
+            there, found = beside
+            self.store.add_device(there.device)
+            apart = replace(kept, device_class=there.device.class_key, energy=None)
+            self.store.add_network(replace(apart, latency_s=found.beside_s))
         return ProfileResult(
             **shipment.times_of_tasks(network, result, self.placement, peaks),
             network_latency_s=network_s,
             energy=energy,
             memory=memory,
+            beside=beside and beside[1],
         )
 
     def _time_tasks(
@@ -129,9 +152,10 @@ class Profiler:
         return known
 
     def _measure_network(
-        self, network: PreparedNetwork, result: PlanResult
-    ) -> tuple[PlanResult, EnergyUse | None, MemoryUse]:
-        """The compiled network: its time, that of each call in it, its energy, its memory."""
+        self, network: PreparedNetwork, result: PlanResult, settings: SettingsName
+    ) -> tuple[PlanResult, EnergyUse | None, MemoryUse, tuple[Placement, BesideResult] | None]:
+        """The compiled network: its time, that of each call in it, its energy, its memory; and
+        what it takes beside its partner."""
         plan = result.plan
         self.events(Stage(name="compile", detail=f"{len(plan.symbols)} kernels"))
         ordered = network.sample_inputs(self.seed)
@@ -143,7 +167,19 @@ class Profiler:
             )[_NAME]
             result = replace(result, timing=timing)
             result = result.with_places(network_timing.time_places(w, _NAME, plan, ordered))
-            return result, self._energy(w, ordered), self._memory(plan, compiled, folder, ordered)
+            energy, memory = self._energy(w, ordered), self._memory(plan, compiled, folder, ordered)
+            return result, energy, memory, self._beside(w, plan, ordered, settings)
+
+    def _beside(
+        self, worker: NetworkRunner, plan: NetworkPlan, inputs: Sequence[Array], how: SettingsName
+    ) -> tuple[Placement, BesideResult] | None:
+        """What the network takes beside its partner, and the placement under that circumstance."""
+        if self.partner is None:
+            return None
+        self.events(Stage(name="beside", detail=self.partner.model))
+        with partnering.company(self.partner, how, self.store, self.seed) as company:
+            there = circumstances.Circumstances(usual=self.placement, partner=company.name)
+            return there.placement, company.beside(worker, _NAME, plan, inputs)
 
     def _memory(
         self,

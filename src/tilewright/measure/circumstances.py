@@ -47,22 +47,25 @@ def kernel_protocol(placement: Placement) -> Protocol:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
     """A placement under circumstances: the state of the caches, and how many copies of the timed
-    kernel run on other cores meanwhile. `usual` is the placement as networks use it."""
+    kernel, or which `partner`, run on other cores meanwhile. `usual` is the placement as networks
+    use it."""
 
     usual: Placement
     cache: Cache = "usual"
     neighbours: int = 0
+    partner: str = ""
 
     @property
     def special(self) -> bool:
         """Whether kernels in networks do not run like this."""
-        return self.cache != "usual" or self.neighbours > 0
+        return self.cache != "usual" or self.neighbours > 0 or bool(self.partner)
 
     @property
     def placement(self) -> Placement:
         """The same with the device class of these circumstances."""
         cache = f"{_CACHE}{self.cache}" if self.cache != "usual" else ""
-        beside = f"{_BESIDE}{self.neighbours}" if self.neighbours else ""
+        company = self.partner or self.neighbours
+        beside = f"{_BESIDE}{company}" if company else ""
         key = f"{self.usual.device.class_key}{cache}{beside}"
         return replace(self.usual, device=replace(self.usual.device, class_key=key))
 

@@ -18,6 +18,7 @@ from tilewright.compiler.rounding_noise import rounding_noise
 from tilewright.compiler.value_ranges import value_ranges
 from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.records import Candidate, Placement, Protocol
+from tilewright.core.timings import Burst
 from tilewright.graph.arrays import map_array
 from tilewright.graph.workload import Workload, parse_workload
 from tilewright.hardware.gpus import CudaCode
@@ -50,9 +51,9 @@ def repeat(slot: int, protocol: Protocol, seed: int, seconds: float) -> int:
     return _kernels[slot][0].repeat(protocol, seed, seconds)
 
 
-def keep_running(slot: int, protocol: Protocol, seed: int, flag: str, started: str) -> int:
+def keep_running(slot: int, protocol: Protocol, seed: int, flag: str, started: str) -> list[Burst]:
     """Call the kernel in `slot` again and again while the file `flag` exists; the file `started` is
-    written after the first calls. How often it was called."""
+    written after the first calls. What it did since."""
     return _kernels[slot][0].keep_running(protocol, seed, (Path(flag).exists, Path(started).touch))
 
 

@@ -12,29 +12,29 @@ candidate and calls it again and again, from before the first sample until after
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from tilewright.core import scratch, targets
-from tilewright.core.processes import ChildError, ChildTimeout, RemoteError
+from tilewright.core import targets
+from tilewright.core.errors import TargetError
+from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import Placement, Protocol
+from tilewright.core.timings import Burst
 from tilewright.hardware.meters import KernelEnergy
 from tilewright.measure import base
 from tilewright.measure.base import Array, Job, Measurer, Worker, classify
+from tilewright.measure.beside import running
 
 WORKER = "tilewright.measure.kernel_worker"
 MEMORY_LIMIT_BYTES = 3 << 29
 """1.5 GiB of private data per worker."""
 _SETTLE_S = 10.0
-_POLL_S = 1e-3
-_RUNNING = "running"
-"""As long as this file is there neighbours go on; each writes `NUMBER` after its first call."""
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -167,6 +167,25 @@ class KernelMeasurer(Measurer):
             self._workers[worker].stop()
 
 
+def beside(placement: Placement, threads: int) -> tuple[Placement, Placement]:
+    """The placement on its first CPUs, and one with so many threads on the next ones. Raises
+    TargetError where there are not enough."""
+    own, cpus = placement.resources.threads, placement.binding.cpus
+    if own + threads > len(cpus):
+        raise TargetError(
+            f"{own} threads and {threads} beside them need {own + threads} CPUs; this process is "
+            f"allotted {len(cpus)}",
+            hint="Use fewer --threads, or fewer --beside-threads.",
+        )
+    first = replace(placement, binding=targets.Binding(cpus=cpus[:own]))
+    second = replace(
+        placement,
+        resources=targets.threads_alone(threads),
+        binding=targets.Binding(cpus=cpus[own : own + threads]),
+    )
+    return first, second
+
+
 def neighbour_placements(placement: Placement, count: int) -> list[Placement]:
     """The placement itself on its first CPUs, then each neighbour on the next ones."""
     threads, cpus = placement.resources.threads, placement.binding.cpus
@@ -194,29 +213,17 @@ class CrowdedMeasurer(KernelMeasurer):
         for _, worker in self._neighbours:
             worker.stop()
 
-    @contextmanager
-    def crowded(self, job: Job, protocol: Protocol) -> Generator[None]:
+    def crowded(self, job: Job, protocol: Protocol) -> AbstractContextManager[object]:
         """While the block runs, so does the job's kernel in every neighbour.
 
         Raises ChildError or RemoteError when a neighbour cannot build or run it, or ends before the
         block does, ChildTimeout when one does not begin.
         """
-        with scratch.scratch_folder() as folder:
-            flag = folder / _RUNNING
-            flag.touch()
-            started = [flag.with_name(str(number)) for number in range(len(self._neighbours))]
-            calls = [
-                self._beside.submit(self._keep_running, *neighbour, job, protocol, (flag, path))
-                for neighbour, path in zip(self._neighbours, started, strict=True)
-            ]
-            try:
-                _wait(started, calls, protocol)
-                yield
-            finally:
-                flag.unlink()
-                wait(calls)
-            for call in calls:
-                call.result()
+        players = [
+            partial(self._keep_running, *neighbour, job, protocol) for neighbour in self._neighbours
+        ]
+        begin_s = base.START_TIMEOUT_S + base.BUILD_TIMEOUT_S + protocol.timeout_s
+        return running(players, self._beside, begin_s)
 
     def _time(self, job: Job, protocol: Protocol, give_up_s: float) -> None:
         try:
@@ -232,23 +239,12 @@ class CrowdedMeasurer(KernelMeasurer):
         job: Job,
         protocol: Protocol,
         files: tuple[Path, Path],
-    ) -> None:
+    ) -> list[Burst]:
         """Build a neighbour's kernel, and run it while the first of the files is there; the second
         is written after its first call."""
         build = ("build", job.slot, job.workload.text, job.candidate, placement)
         worker.request(build, base.BUILD_TIMEOUT_S)
         run = ("keep_running", job.slot, protocol, self._seed, *map(str, files))
-        worker.request(run, base.BUILD_TIMEOUT_S + 3 * protocol.timeout_s)
+        bursts = worker.request(run, base.BUILD_TIMEOUT_S + 3 * protocol.timeout_s)
         worker.request(("release", [job.slot]), 10.0)
-
-
-def _wait(started: Sequence[Path], calls: Sequence[Future[None]], protocol: Protocol) -> None:
-    """Until all neighbours run."""
-    deadline_s = time.monotonic() + base.START_TIMEOUT_S + base.BUILD_TIMEOUT_S + protocol.timeout_s
-    while not all(path.exists() for path in started):
-        for call in calls:
-            if call.done():
-                call.result()
-        if time.monotonic() > deadline_s:
-            raise ChildTimeout("a neighbour did not begin to run")
-        time.sleep(_POLL_S)
+        return bursts

@@ -19,6 +19,7 @@ from tilewright.compiler.network import (
     write_weights,
 )
 from tilewright.core import child, errors, records
+from tilewright.core.timings import Burst
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.planned_memory import CompiledNetwork
 from tilewright.measure.resident import MemoryPeak, ResidentMemory
@@ -77,6 +78,12 @@ def unload(name: str) -> None:
     _networks.pop(name, None)
 
 
+def keep_running(name: str, inputs: list[Array], flag: str, started: str) -> list[Burst]:
+    """Run a network again and again while the file `flag` exists; the file `started` is written
+    after the first run. Every run since."""
+    return _networks[name].keep_running(inputs, Path(flag).exists, Path(started).touch)
+
+
 def on_network(method: Callable[..., Any], *, rest: bool = False) -> Callable[..., Any]:
     """A handler that calls a method of the network which a request names. With `rest` it returns
     when the thread pool sleeps again: not where somebody reads a meter when it ends."""
@@ -100,6 +107,7 @@ if __name__ == "__main__":
             "run": on_network(LoadedNetwork.__call__),
             "time": on_network(LoadedNetwork.time, rest=True),
             "repeat": on_network(LoadedNetwork.repeat),
+            "keep running": keep_running,
             "time calls": on_network(LoadedNetwork.time_calls, rest=True),
             "memory peak": memory_peak,
         }

@@ -28,6 +28,7 @@ from tilewright.core.errors import (
 )
 from tilewright.core.output_files import attempting
 from tilewright.core.scratch import PrivateFolder
+from tilewright.core.timings import Burst
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels import planned_memory, plans
 from tilewright.measure import base, resident
@@ -93,6 +94,13 @@ class NetworkRunner(ABC):
     def repeat(self, name: str, inputs: Sequence[Array], seconds: float) -> int:
         """Run again and again for at least so many seconds; returns how often."""
         return self._ask(("repeat", name, list(inputs), seconds), seconds)
+
+    def keep_running(
+        self, name: str, inputs: Sequence[Array], files: tuple[Path, Path], most_s: float
+    ) -> list[Burst]:
+        """Run again and again while the first file is there, `most_s` seconds at most; the second
+        one is written after the first run. Every run since."""
+        return self._ask(("keep running", name, list(inputs), *map(str, files)), most_s)
 
     def memory_peak(
         self, folder: Path, order: Sequence[str], inputs: Sequence[Array], *, runs: int = 3

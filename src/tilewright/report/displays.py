@@ -41,6 +41,7 @@ from tilewright.report import (
     graph,
     islands,
     mixtures,
+    neighbours,
     noise,
     planning,
     schedules,
@@ -178,6 +179,8 @@ def _(result: ProfileResult) -> Page:
         more.append(views.memory_table(result.memory))
     if result.energy is not None:
         more.append(views.energy_table(result.energy))
+    if result.beside is not None:
+        more += neighbours.beside_tables(result.beside)
     return Page(
         rows=tasks.tasks_table(result),
         more=more,

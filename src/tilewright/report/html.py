@@ -21,6 +21,7 @@ from tilewright.report import (
     graph,
     islands,
     mixtures,
+    neighbours,
     noise,
     regret,
     roofline,
@@ -80,6 +81,8 @@ def render_profile(result: ProfileResult) -> str:
     """The page of a profile: as that of an optimisation, without what a search and a race tell."""
     parts = [("Memory", result.memory and views.memory_table(result.memory))]
     parts += [("Energy", result.energy and views.energy_table(result.energy))]
+    for table in neighbours.beside_tables(result.beside) if result.beside else ():
+        parts.append((table.title, table))
     return _page(
         "network.html.j2",
         result,

@@ -35,6 +35,7 @@ from tilewright.deploy import (
 )
 from tilewright.deploy.decoder_artifact import OptimizedDecoder
 from tilewright.deploy.decoding import cache_sizes
+from tilewright.deploy.partnering import with_partner
 from tilewright.deploy.several_shapes import OptimizedShapes
 from tilewright.deploy.shipment import OptimizedNetwork, default_folder
 from tilewright.graph.network import Array
@@ -165,9 +166,7 @@ class NetworkVerbs(Opened):
         return self._optimized(replace(request, command="tune"))
 
     def _request(self, model: Model, wishes: Wishes) -> OptimizeRequest:
-        for name in set(wishes) - set(Wishes.__annotations__):
-            hint = close_matches(name, Wishes.__annotations__)
-            raise UsageError(f"there is no argument {name!r}", hint=hint)
+        _require_known(wishes, Wishes)
         budget, max_error = wishes.get("budget"), wishes.get("max_error")
         options = self._said(wishes.get("options"), max_error)
         options = replace(
@@ -225,24 +224,21 @@ class NetworkVerbs(Opened):
         options: ModelOptions | None = None,
         settings: str = "best",
         max_error: Error | None = None,
-        meter: str | None = None,
-        memory: bool = False,
+        **measured: Unpack[profiling.Measured],
     ) -> ProfileResult:
-        """Time every task by itself and in the whole network, in seconds, and say what limits it.
-
-        `settings` is "default", "best" (the best known of each task), or "shipped" (those of the
-        last artifact). With a `meter` ("auto", or another name of docs/reference/meters.md) the
-        network's energy in joules is measured, too, with `memory` its peak memory in bytes. The
-        model may be the folder of an artifact.
-        """
-        named, said = text_or_none(meter, "meter"), self._said(options, max_error)
+        """Time every task by itself and in the whole network, in seconds, and say what limits it,
+        in "default" `settings`, the "best" known, or those of the last artifact, "shipped"."""
+        _require_known(measured, profiling.Measured)
+        named, said = text_or_none(measured.get("meter"), "meter"), self._said(options, max_error)
+        placement, partner = with_partner(measured.get("beside"), self.placement)
         return profiling.Profiler(
-            placement=self.placement,
+            placement=placement,
+            partner=partner,
             store=self.store,
             events=self.events,
             seed=self.seed,
             meter=None if named is None else meter_of(named, self.placement.target),
-            memory=truth_of(memory, "memory"),
+            memory=truth_of(measured.get("memory", False), "memory"),
             verify=self.verify,
             max_error=allowed_error(max_error, said.precision),
         ).run(self._given(model, said).argument, said, checked_settings(settings))
@@ -297,3 +293,9 @@ class NetworkVerbs(Opened):
             self.seed,
             verify=self.verify,
         )
+
+
+def _require_known(given: Mapping[str, object], wishes: type) -> None:
+    """Raise UsageError for an argument that is none of these wishes."""
+    for name in set(given) - set(known := wishes.__annotations__):
+        raise UsageError(f"there is no argument {name!r}", hint=close_matches(name, known))

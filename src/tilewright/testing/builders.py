@@ -92,7 +92,10 @@ def check_times(builder: Builder, workload: Workload, placement: Placement) -> N
 def _check_keeping(kernel: Kernel) -> None:
     wanted, begun = iter([True, False]), list[bool]()
     watch = (lambda: next(wanted, False), lambda: begun.append(True))
-    assert kernel.keep_running(_SHORT, _SEED, watch) >= 1
+    bursts = kernel.keep_running(_SHORT, _SEED, watch)
+    assert sum(burst.calls for burst in bursts) >= 1
+    for burst in bursts:
+        assert burst.begin_s < burst.end_s and burst.busy_s > 0.0, f"no time passed: {burst}"
     assert begun == [True], "nobody was told that the first calls are done"
 
 

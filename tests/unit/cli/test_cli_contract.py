@@ -187,6 +187,8 @@ USAGE = (
     (("profile", "m", "--settings", "worst"), "shipped"),
     (("profile", "m", "--meter", "hwmon"), "--power"),
     (("profile", "m", "--threads", "0"), "--threads"),
+    (("profile", "m", "--beside-threads", "2"), "--beside MODEL"),
+    (("profile", "m", "--beside", "n", "--beside-threads", "0"), "--beside-threads"),
     (("profile", "m", "--threads", "two"), "--threads"),
     (("profile", "m", "--batch", "0"), "--batch"),
     (("profile", "m", "--seed", "-1"), "--seed"),

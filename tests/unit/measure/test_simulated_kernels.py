@@ -71,7 +71,9 @@ def test_it_keeps_running_while_that_is_wanted(clock: Clock, looks: int, calls: 
     left = iter(range(looks))
     begun: list[float] = []
     watch = (lambda: next(left, None) is not None, lambda: begun.append(clock.now_s))
-    assert kernel(1.999e-3).keep_running(Protocol(), 0, watch) == calls
+    (burst,) = kernel(1.999e-3).keep_running(Protocol(), 0, watch)
+    assert (burst.calls, burst.busy_s) == (calls, calls * 1.999e-3)
+    assert (burst.begin_s, burst.end_s) == (100.0, clock.now_s)
     assert begun == [100.0], "told before any time passes"
 
 

@@ -20,6 +20,7 @@ from tilewright.core.errors import TargetError, TilewrightError
 from tilewright.core.records import Candidate
 from tilewright.core.records import Protocol as Timing
 from tilewright.core.targets import Resources, Target
+from tilewright.core.timings import Burst
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
@@ -58,8 +59,9 @@ class Kernel(Protocol):
     def repeat(self, protocol: Timing, seed: int, seconds: float) -> int:
         """Call it for at least so many seconds and once; how often. A meter is read meanwhile."""
 
-    def keep_running(self, protocol: Timing, seed: int, watch: Watch) -> int:
-        """Call it again and again while `watch` wants that, beside another kernel; how often."""
+    def keep_running(self, protocol: Timing, seed: int, watch: Watch) -> list[Burst]:
+        """Call it again and again while `watch` wants that, beside another kernel; what it did
+        after the first calls."""
 
 
 class Builder(Protocol):
@@ -133,14 +135,16 @@ class SimulatedKernel:
         time.sleep(seconds)
         return max(1, int(seconds / self._seconds))
 
-    def keep_running(self, protocol: Timing, seed: int, watch: Watch) -> int:
+    def keep_running(self, protocol: Timing, seed: int, watch: Watch) -> list[Burst]:
         """Time passes while it is wanted."""
         goes_on, begun = watch
         begun()
-        began = time.perf_counter()
+        began_s = time.perf_counter()
         while goes_on():
             time.sleep(_SLICE_S)
-        return max(1, int((time.perf_counter() - began) / self._seconds))
+        end_s = time.perf_counter()
+        calls = max(1, int((end_s - began_s) / self._seconds))
+        return [Burst(began_s, end_s, calls, calls * self._seconds)]
 
 
 class SimulatedBuilder:

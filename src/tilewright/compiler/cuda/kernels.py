@@ -21,6 +21,7 @@ from tilewright.compiler.cuda.driver import Driver, Graph, Memory, Module
 from tilewright.compiler.operands import ArrayType, bytes_of, physical_operands, random_array
 from tilewright.core.element_types import element_type
 from tilewright.core.records import Candidate, Protocol
+from tilewright.core.timings import Burst
 from tilewright.graph.arrays import to_logical
 from tilewright.graph.inputs import argument_limit
 from tilewright.graph.network import Array
@@ -111,14 +112,16 @@ class CudaKernel:
         assert _KEPT.bench is not None
         return _KEPT.bench.run_while(_for_seconds(seconds))
 
-    def keep_running(self, protocol: Protocol, seed: int, watch: Watch) -> int:
+    def keep_running(self, protocol: Protocol, seed: int, watch: Watch) -> list[Burst]:
         """Call it as for timing while the first function of `watch` says so, and once; the second
-        one is told when the first calls are done. How often it was called."""
+        one is told when the first calls are done. What it did since."""
         goes_on, begun = watch
         with self._bench(protocol, seed) as bench:
             bench.prepare(bench.once_s(protocol.warmup), _SLICE_S)
             begun()
-            return bench.run_while(goes_on)
+            began_s = perf_counter()
+            calls, end_s = bench.run_while(goes_on), perf_counter()
+            return [Burst(began_s, end_s, calls, end_s - began_s)]
 
     @contextmanager
     def _bench(self, protocol: Protocol, seed: int) -> Generator[Bench]:

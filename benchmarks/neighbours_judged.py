@@ -1,0 +1,185 @@
+"""How far predicted slowdowns of pairs are off whose kernels, both or one, were not learnt from.
+
+Candidates for the predictor: none at all; `cost.contention` with the constant that fits best; and
+trees over what is known of either kernel alone (seconds, bytes and operations per second, bytes
+beside the second-level cache).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pages import table
+from tilewright.core.codec import convert
+from tilewright.core.records import Candidate
+from tilewright.cost.contention import slowdown, streamed_bytes
+from tilewright.graph.workload import parse_workload
+from tilewright.hardware.device import local_placement
+from tilewright.kernels.estimates import work_of
+from tilewright.predict.base import folds_of
+from tilewright.predict.regressors import Forest
+
+Floats = npt.NDArray[np.float64]
+_FOLDS, _DEALS = 3, 8
+_SCALES = np.geomspace(5e9, 5e11, 80)
+_SHARED = 1.05
+"""Pairs that slow one of the two down by more share something."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """A row for each of the two kernels of each pair: who it is and who its partner, its slowdown,
+    and what is known of both alone."""
+
+    own: npt.NDArray[np.int64]
+    partner: npt.NDArray[np.int64]
+    slowdown: Floats
+    halves: Floats
+    rates: Floats
+    facts: Floats
+
+
+def pairs_of(found: Sequence[Mapping[str, Any]]) -> Pairs:
+    """The pairs in the lines of a file. `halves` are the slowdowns of every other round."""
+    numbers: dict[str, int] = {}
+    rows: list[tuple[Any, ...]] = []
+    for line in found:
+        if "failure" in line:
+            continue
+        names = [numbers.setdefault(each["text"], len(numbers)) for each in line["kernels"]]
+        told = [
+            _told(each, alone) for each, alone in zip(line["kernels"], line["alone_s"], strict=True)
+        ]
+        for side, other in ((0, 1), (1, 0)):
+            ratios = [
+                b / a for a, b in zip(line["alone_s"][side], line["beside_s"][side], strict=True)
+            ]
+            halves = median(ratios[::2]), median(ratios[1::2])
+            facts = (*told[side], *told[other])
+            rows.append((names[side], names[other], median(ratios), halves, facts))
+    facts = np.array([row[4] for row in rows])
+    width = facts.shape[1] // 2
+    return Pairs(
+        own=np.array([row[0] for row in rows]),
+        partner=np.array([row[1] for row in rows]),
+        slowdown=np.array([row[2] for row in rows]),
+        halves=np.array([row[3] for row in rows]),
+        rates=facts[:, [0, width]],
+        facts=np.log2(facts + 1.0),
+    )
+
+
+def _told(kernel: Mapping[str, Any], alone_s: Sequence[float]) -> tuple[float, ...]:
+    """Of a kernel: streamed bytes per second, then other numbers that may tell something."""
+    workload, candidate = parse_workload(kernel["text"]), convert(kernel["candidate"], Candidate)
+    target, time_s = local_placement(1).target, median(alone_s)
+    work = work_of(workload, candidate.implementation, target)
+    streamed = streamed_bytes(work, target, 1)
+    return (
+        streamed / time_s,
+        float(work.memory_bytes) / time_s,
+        float(work.cache_bytes) / time_s,
+        float(work.flop) / time_s,
+        1e9 * time_s,
+        streamed,
+    )
+
+
+Learnt = Callable[[Floats, Floats], Floats]
+"""Slowdowns by rates and facts."""
+
+
+def _nothing(_pairs: Pairs, _rows: npt.NDArray[np.bool_]) -> Learnt:
+    return lambda rates, _facts: np.ones(len(rates))
+
+
+def best_scale(pairs: Pairs, rows: npt.NDArray[np.bool_]) -> float:
+    """The constant of `cost.contention` with the least mean relative error."""
+    own, others = pairs.rates[rows].T
+    errors = [np.mean(_off(slowdown(own, others, s), pairs.slowdown[rows])) for s in _SCALES]
+    return float(_SCALES[int(np.argmin(errors))])
+
+
+def _by_bandwidth(pairs: Pairs, rows: npt.NDArray[np.bool_]) -> Learnt:
+    scale = best_scale(pairs, rows)
+    return lambda rates, _facts: np.asarray(slowdown(rates[:, 0], rates[:, 1], scale))
+
+
+def _by_trees(pairs: Pairs, rows: npt.NDArray[np.bool_]) -> Learnt:
+    fitted = Forest().fit(pairs.facts[rows], np.log(pairs.slowdown[rows]), 0)
+    return lambda _rates, facts: np.exp(fitted.forest.predict(facts))
+
+
+_WAYS = {"no slowdown": _nothing, "bandwidth": _by_bandwidth, "trees": _by_trees}
+
+
+def _off(said: Any, true: Floats) -> Floats:
+    return np.abs(np.asarray(said) / true - 1.0)
+
+
+def judged(found: Sequence[Mapping[str, Any]]) -> str:
+    """Tables of errors, of all pairs and of those that share something."""
+    pairs = pairs_of(found)
+    noise = _off(pairs.halves[:, 0], pairs.halves[:, 1])
+    quantiles = np.quantile(pairs.slowdown, [0.05, 0.5, 0.95])
+    everything = np.ones(len(pairs.own), np.bool_)
+    told = [
+        f"{len(pairs.own) // 2} pairs of {int(pairs.own.max()) + 1} kernels",
+        f"slowdowns: {', '.join(f'{q:.3f}' for q in quantiles)} (5, 50, 95 %)",
+        f"halves of the rounds differ by {100 * noise.mean():.1f} % (mean), "
+        f"{100 * np.median(noise):.1f} % (median)",
+        f"best constant: {best_scale(pairs, everything) / 1e9:.1f} GB/s",
+        "",
+    ]
+    rows = [
+        [unseen, who, name, f"{len(errors)}", *_shown(errors)]
+        for unseen in ("both", "one")
+        for name, of in _errors(pairs, unseen).items()
+        for who, errors in of.items()
+    ]
+    header = ["unseen", "pairs", "predictor", "rows", "mean", "median", "90 %"]
+    return "\n".join([*told, table(header, rows)])
+
+
+def _shown(errors: Floats) -> list[str]:
+    if not len(errors):
+        return ["–"] * 3
+    values = (errors.mean(), np.median(errors), np.quantile(errors, 0.9))
+    return [f"{100 * value:.1f} %" for value in values]
+
+
+def _errors(pairs: Pairs, unseen: str) -> dict[str, dict[str, Floats]]:
+    """By predictor, the errors of all rows and of those that share something."""
+    parts: dict[str, list[tuple[Floats, npt.NDArray[np.bool_]]]] = {name: [] for name in _WAYS}
+    for learnt, asked in _splits(pairs, unseen):
+        true = pairs.slowdown[asked]
+        for name, way in _WAYS.items():
+            said = way(pairs, learnt)(pairs.rates[asked], pairs.facts[asked])
+            parts[name].append((_off(said, true), true > _SHARED))
+    return {
+        name: {
+            "all": np.concatenate([errors for errors, _ in each]),
+            "that share": np.concatenate([errors[sharing] for errors, sharing in each]),
+        }
+        for name, each in parts.items()
+    }
+
+
+def _splits(
+    pairs: Pairs, unseen: str
+) -> Iterator[tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]]:
+    """Rows that are learnt from, and rows that are asked for: kernels are dealt into folds, again
+    and again; nothing is learnt from a pair that has a kernel of the fold."""
+    for deal in range(_DEALS):
+        folds = folds_of(np.arange(int(pairs.own.max()) + 1), _FOLDS, deal)
+        for fold in range(_FOLDS):
+            own, partner = folds[pairs.own] == fold, folds[pairs.partner] == fold
+            asked = own & partner if unseen == "both" else own ^ partner
+            if asked.any():
+                yield ~own & ~partner, asked
