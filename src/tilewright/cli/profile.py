@@ -52,11 +52,6 @@ class MoreFlags:
         if threads is not None and threads < 1:
             raise UsageError(f"--beside-threads must be at least 1, not {threads}.")
 
-    @property
-    def partner(self) -> tuple[str, int] | None:
-        """What runs beside, and on how many threads."""
-        return None if self.beside is None else (self.beside, self.beside_threads or 1)
-
 
 def profile(
     model: Annotated[str, Parameter(help=f"{MODEL_HELP[:-1]}, or an artifact.")],
@@ -83,7 +78,7 @@ def profile(
             max_error=choice.max_error,
             meter=model_flags.meter_name,
             memory=more.memory,
-            beside=more.partner,
+            beside=None if more.beside is None else (more.beside, more.beside_threads or 1),
         )
         if flags.out is not None:
             from tilewright.report import html

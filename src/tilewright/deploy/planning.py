@@ -24,6 +24,7 @@ from tilewright.plan.network_scheduling import Wanted, scheduling_problem, title
 from tilewright.plan.planning_data import PlanningRequest, planning_data
 from tilewright.plan.scheduling import problem_file
 from tilewright.plan.scheduling.answering import Answer, answer, answered
+from tilewright.plan.scheduling.beside import slowdown_of
 from tilewright.plan.scheduling.bounds import bound
 from tilewright.plan.scheduling.parts import Mode, ScheduledCall
 from tilewright.plan.scheduling.plan_file import (
@@ -176,7 +177,7 @@ def simulate_plan(path: Path, otherwise: Otherwise, out: Path | None = None) -> 
                 raise ModelError(f"the plan has no {kind} {name!r}. {close_matches(name, known)}")
 
     really = otherwise.problem(plan)
-    moved = simulate(really, plan.schedule)
+    moved = simulate(really, plan.schedule, slowdown=slowdown_of(really, plan.schedule))
     least = min(bound(really), moved.objective)
     found = answered(really, replace(moved, bound=least, solve_s=0.0))
     if out is not None:

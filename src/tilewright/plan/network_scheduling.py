@@ -21,6 +21,7 @@ from typing import get_args
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.forms import PLAIN
 from tilewright.core.planning import PlanningCall, PlanningData, PlanningDevice, PlanningMode
+from tilewright.cost.contention import CONTENTION_BYTES_PER_S
 from tilewright.kernels.base import CPU
 from tilewright.plan.planning_data import IN_PLACE
 from tilewright.plan.scheduling.parts import (
@@ -117,6 +118,7 @@ def _device(device: PlanningDevice, terms: DeviceTerms) -> ScheduleDevice:
         power_w=terms.power_w,
         idle_w=terms.idle_w,
         price_per_hour=terms.price_per_hour,
+        contention_bytes_per_s=CONTENTION_BYTES_PER_S if device.kind in CPU else None,
     )
 
 
@@ -236,6 +238,7 @@ class _Network:
             energy_j=mode.energy_j,
             weight_bytes=mode.weight_bytes,
             workspace_bytes=mode.workspace_bytes,
+            moved_bytes=mode.moved_bytes,
         )
 
     def _changes_s(self, call: PlanningCall, mode: PlanningMode) -> float:

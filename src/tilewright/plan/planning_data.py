@@ -32,6 +32,7 @@ from tilewright.core.planning import (
 from tilewright.core.records import Placement
 from tilewright.core.targets import threads_alone
 from tilewright.cost.blocks import LAUNCH_S
+from tilewright.cost.contention import streamed_bytes
 from tilewright.graph.arrange import copying, same_memory
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
@@ -39,6 +40,7 @@ from tilewright.hardware.gpus import is_cuda
 from tilewright.hardware.links import host_link
 from tilewright.hardware.remote import read_remote
 from tilewright.kernels.base import CPU
+from tilewright.kernels.estimates import work_of
 from tilewright.kernels.planned_memory import workspaces_of
 from tilewright.kernels.plans import with_candidates
 from tilewright.kernels.registry import applicable, implementation
@@ -286,6 +288,7 @@ class _Device:
             for n, argument in enumerate(workload.arguments)
             if argument.role == "constant"
         ]
+        work = work_of(workload, candidate.implementation, target)
         beside = workspaces_of(workload, candidate, target, self.placement.resources)
         return PlanningMode(
             device=self.name,
@@ -299,6 +302,7 @@ class _Device:
             source=estimate.source,
             energy_j=energy_j,
             weight_bytes=sum(weights),
+            moved_bytes=round(streamed_bytes(work, target, self._cores)),
             workspace_bytes=sum(beside.shared) + self.placement.resources.threads * sum(beside.own),
         )
 

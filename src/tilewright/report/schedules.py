@@ -95,7 +95,9 @@ def gained(result: ScheduleResult) -> str:
     if most <= _GAINED:
         return f"There is nothing to gain over one call after the other. {shape}"
     now = shown.ratio(result.sequential / result.value)
+    beside = result.gain_beside
+    left = "" if beside is None else f" Beside each other calls are slower: {beside:.2f}× is left."
     return (
         f"One call after the other takes {now} what this schedule takes of {result.objective}; "
-        f"no schedule gains more than {shown.ratio(most)}. {shape}"
+        f"no schedule gains more than {shown.ratio(most)}.{left} {shape}"
     )

@@ -87,6 +87,7 @@ def result_of(problem: SchedulingProblem, schedule: Schedule) -> ScheduleResult:
         devices=_devices(problem, schedule, found),
         gain=left and left.expected,
         gain_at_upper_ends=left and left.upper,
+        gain_beside=left and left.beside,
         note=schedule.note,
         details=dict(schedule.details),
     )

@@ -1,10 +1,12 @@
-"""The best of several schedules, none of which may break a limit."""
+"""The best of several schedules, none of which may break a limit: the one that takes least of the
+objective where calls slow each other down as far as that is known."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from tilewright.plan.scheduling.beside import beside_each_other
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
@@ -14,8 +16,8 @@ from tilewright.plan.scheduling.scheduler import NothingFound
 def best(
     problem: SchedulingProblem, planner: str, attempts: Iterable[Callable[[], Schedule]]
 ) -> Schedule:
-    """The first of the attempts with the least objective, of those that raise no NothingFound and
-    break no limit; it goes by the name of `planner`.
+    """The first of the attempts with the least objective (see `least`), of those that raise no
+    NothingFound and break no limit; it goes by the name of `planner`.
 
     Raises NothingFound where there is none, with what was wrong with the first.
     """
@@ -39,4 +41,11 @@ def best(
             f"one. Its first one: {reason}",
             hint="Try another planner (cpsat searches for longest), or raise the limit.",
         )
-    return replace(min(found, key=lambda schedule: schedule.objective), planner=planner)
+    return replace(least(problem, found), planner=planner)
+
+
+def least(problem: SchedulingProblem, schedules: Sequence[Schedule]) -> Schedule:
+    """The first schedule with the least objective, calls beside each other being slower."""
+    if len(schedules) == 1:
+        return schedules[0]
+    return min(schedules, key=lambda each: beside_each_other(problem, each).objective)

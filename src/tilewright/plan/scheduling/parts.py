@@ -34,6 +34,9 @@ class ScheduleDevice:
     `memory_bytes` bounds weights and tensors that lie there at a time, `bytes_per_s` what all calls
     together may move, `power_w` what the device may draw; None is no limit. It draws `idle_w`
     whether it computes or not, None where nobody knows; an hour of it costs `price_per_hour`.
+    Calls that run at a time slow each other down by what they move, two that move
+    `contention_bytes_per_s` each to twice their time alone (see `cost.contention`); not at all
+    where it is None.
     """
 
     name: str
@@ -44,6 +47,7 @@ class ScheduleDevice:
     power_w: float | None = None
     idle_w: float | None = None
     price_per_hour: float | None = None
+    contention_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

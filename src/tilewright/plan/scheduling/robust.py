@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tilewright.plan.scheduling.beside import beside_each_other, slowdown_of
 from tilewright.plan.scheduling.parts import Mode, ScheduledCall
 from tilewright.plan.scheduling.planners.sequential import Sequential
 from tilewright.plan.scheduling.problem import SchedulingProblem
@@ -16,11 +17,13 @@ from tilewright.plan.scheduling.simulator import simulate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survival:
-    """How many times as fast a schedule is as one call after the other: as expected, and where all
-    calls take the upper ends of their intervals."""
+    """How many times as fast a schedule is as one call after the other: as expected, where all
+    calls take the upper ends of their intervals, and where those that run at a time slow each other
+    down; None where nothing is known of that."""
 
     expected: float
     upper: float
+    beside: float | None = None
 
 
 def at_upper_ends(problem: SchedulingProblem) -> SchedulingProblem:
@@ -36,7 +39,8 @@ def expected(problem: SchedulingProblem, schedule: Schedule) -> Schedule:
 
 
 def survival(problem: SchedulingProblem, schedule: Schedule) -> Survival:
-    """How much of the gain of a schedule of the problem is left at the upper ends."""
+    """How much of the gain of a schedule of the problem is left at the upper ends, and beside each
+    other."""
 
     def upper_s(call: str, mode: Mode) -> float:
         del call
@@ -44,9 +48,12 @@ def survival(problem: SchedulingProblem, schedule: Schedule) -> Survival:
 
     alone = Sequential().schedule(problem, 0.0)
     slow = [simulate(problem, each, upper_s).latency_s for each in (alone, schedule)]
+    slower = slowdown_of(problem, schedule)
+    there = [beside_each_other(problem, each).latency_s for each in (alone, schedule)]
     return Survival(
         expected=alone.latency_s / schedule.latency_s if schedule.latency_s else 1.0,
         upper=slow[0] / slow[1] if slow[1] else 1.0,
+        beside=None if slower is None else there[0] / there[1] if there[1] else 1.0,
     )
 
 

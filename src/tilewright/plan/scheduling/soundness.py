@@ -149,6 +149,7 @@ def _device_faults(device: ScheduleDevice) -> Iterator[str]:
         cores=device.cores,
         bytes_per_s=device.bytes_per_s,
         power_w=device.power_w,
+        contention_bytes_per_s=device.contention_bytes_per_s,
     )
     if device.power_w is not None and (device.idle_w or 0.0) > device.power_w:
         yield f"{owner} draws {device.idle_w} W when idle, more than its power_w {device.power_w}"

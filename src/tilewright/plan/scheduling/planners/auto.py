@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tilewright.plan.scheduling.bounds import bound
+from tilewright.plan.scheduling.choosing import least
 from tilewright.plan.scheduling.parts import NO_LIMITS
 from tilewright.plan.scheduling.planners.chain_dp import ChainDp
 from tilewright.plan.scheduling.planners.cpsat import CpSat
@@ -21,7 +23,8 @@ _NOTHING = 1e-3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auto:
     """`sequential` where no schedule gains a thousandth over it, `chain_dp` for chains without
-    limits, else `cpsat`, which begins with what the others find. `note` says which and why, and
+    limits, else `cpsat`, which begins with what the others find; `sequential` again where calls
+    beside each other slow each other down by more than is gained. `note` says which and why, and
     `planner` which."""
 
     name: str = "auto"
@@ -42,6 +45,10 @@ class Auto:
             return replace(found, bound=found.objective, note="the network is a chain")
         found = CpSat().schedule(problem, limit_s)
         parts = f", {found.note}" if found.note else ""
+        with suppress(NothingFound):
+            alone = Sequential().schedule(problem, limit_s)
+            if least(problem, (found, alone)) is alone:
+                return replace(alone, note="calls beside each other lose more than they gain")
         return replace(found, note=f"calls may run beside each other or compete{parts}")
 
     def _sequential(self, problem: SchedulingProblem, limit_s: float) -> Schedule | None:
