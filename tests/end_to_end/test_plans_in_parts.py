@@ -78,6 +78,7 @@ def spread(plan: Plan, where: Mapping[str, str]) -> Plan:
     return replace(plan, problem=problem, schedule=schedule_with("heft", problem))
 
 
+@pytest.mark.on_request
 @pytest.mark.usefixtures("all_cores")
 def test_two_networks_beside_each_other_by_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

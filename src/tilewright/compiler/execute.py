@@ -140,8 +140,9 @@ class LoadedNetwork:
         """Compile a plan and load it without a file in between; `constants` are the model's.
         Networks that are given one dictionary as `shared` have equal packed weights only once."""
         executable, _ = compile_network(plan, target)
+        memory = _HugePages()
         weights = {
-            stored.name: _weight(packed_constant(stored, constants), shared)
+            stored.name: memory.weight(packed_constant(stored, constants), shared)
             for stored in plan.constants
         }
         return cls(executable.jit(), weights, plan.constant_names)
@@ -230,15 +231,29 @@ class LoadedNetwork:
             raise InputError(str(error)) from error
 
 
-def _weight(array: np.ndarray, shared: dict[bytes, Any] | None) -> Any:
-    """An array as a tensor, the one of the same content if there is one among those `shared`."""
-    if shared is None:
-        return tvm.runtime.tensor(array)
-    content = blake2b(f"{array.dtype}{array.shape}".encode())
-    content.update(array.reshape(-1).view(np.uint8))
-    if content.digest() not in shared:
-        shared[content.digest()] = tvm.runtime.tensor(array)
-    return shared[content.digest()]
+class _HugePages:
+    """Memory in huge pages, in which arrays lie one behind the other."""
+
+    def __init__(self) -> None:
+        self._left = np.empty(0, np.uint8)
+
+    def weight(self, array: np.ndarray, shared: dict[bytes, Any] | None) -> Any:
+        """A copy as a tensor, or that of the same content if there is one among those `shared`."""
+        if shared is None:
+            return self._copy(array)
+        content = blake2b(f"{array.dtype}{array.shape}".encode())
+        content.update(array.reshape(-1).view(np.uint8))
+        if content.digest() not in shared:
+            shared[content.digest()] = self._copy(array)
+        return shared[content.digest()]
+
+    def _copy(self, array: np.ndarray) -> Any:
+        size_bytes = _lines(array.nbytes)
+        if size_bytes > self._left.size:
+            self._left = _reserved(max(size_bytes, _RESERVED_BYTES))
+        place, self._left = self._left[: array.nbytes], self._left[size_bytes:]
+        place[:] = array.reshape(-1).view(np.uint8)
+        return _as_tensor(place, TensorType(dtype=str(array.dtype), shape=array.shape))
 
 
 def _tensors(arrays: Sequence[np.ndarray]) -> list[Any]:
@@ -246,7 +261,7 @@ def _tensors(arrays: Sequence[np.ndarray]) -> list[Any]:
 
 
 _LINE_BYTES = 64
-_HUGE_BYTES = 2 << 20
+_HUGE_BYTES, _RESERVED_BYTES = 2 << 20, 64 << 20
 
 
 class WeightsPool:
@@ -288,7 +303,7 @@ def read_tensors(path: Path, wanted: Container[str] | None = None) -> dict[str, 
     with path.open("rb") as file:
         every = stored_tensors(file, path.stat().st_size)
         stored = [kind for kind in every if wanted is None or kind.name in wanted]
-        places = [-(-kind.bytes // _LINE_BYTES) * _LINE_BYTES for kind in stored]
+        places = [_lines(kind.bytes) for kind in stored]
         memory, at = _reserved(sum(places)), 0
         tensors: dict[str, Any] = {}
         for kind, place in zip(stored, places, strict=True):
@@ -299,6 +314,10 @@ def read_tensors(path: Path, wanted: Container[str] | None = None) -> dict[str, 
             tensors[kind.name] = _as_tensor(values, kind)
             at += place
     return tensors
+
+
+def _lines(size_bytes: int) -> int:
+    return -(-size_bytes // _LINE_BYTES) * _LINE_BYTES
 
 
 def _as_tensor(values: np.ndarray, kind: StoredTensor | TensorType) -> Any:

@@ -35,7 +35,7 @@ from tilewright.store.known_candidates import best_known, checked_settings, choo
 if TYPE_CHECKING:
     from tilewright.compiler.execute import LoadedNetwork
 
-_ROUNDS, _ROUND_S, _MOST_REPEATS = 7, 0.05, 30
+_ROUNDS, _ROUND_S, _MOST_REPEATS = 7, 0.05, 10
 
 
 class PlannedNetwork(CallableNetwork):

@@ -154,7 +154,7 @@ def _patiently(task: str, *arguments: Any, size_bytes: int) -> Any:
 
 
 def _answer(
-    task: str, *arguments: Any, size_bytes: int = 0, patience_s: float = _PATIENCE_S
+    task: str, *arguments: Any, size_bytes: int = 0, patience_s: float | None = None
 ) -> Any:
     try:
         return _asked(task, *arguments, size_bytes=size_bytes, patience_s=patience_s)
@@ -165,8 +165,9 @@ def _answer(
         raise ModelError(f"{_FAULTS[task]}: {printable(said)}") from None
 
 
-def _asked(task: str, *arguments: Any, size_bytes: int, patience_s: float = _PATIENCE_S) -> Any:
+def _asked(task: str, *arguments: Any, size_bytes: int, patience_s: float | None = None) -> Any:
     """What the process answers. Raises ModelError where it crashed or took too long."""
+    patience_s = _PATIENCE_S if patience_s is None else patience_s
     child = _process(os.getpid())
     memory_bytes = _MEMORY_BYTES + _COPIES * size_bytes
     patience_s += _PATIENCE_S_PER_BYTE * size_bytes

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise, product
 from math import inf
 
 from tilewright.core.errors import InternalError
@@ -20,6 +21,8 @@ from tilewright.graph.plan import MAIN, Lane, NetworkPlan, PlannedCall
 from tilewright.kernels.base import OtherBuilder
 from tilewright.kernels.plans import with_each
 from tilewright.kernels.registry import implementation
+from tilewright.plan.scheduling.parts import Wait
+from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Slot
 
 Stage = str | Sequence[Sequence[str]]
@@ -78,6 +81,23 @@ def stages_of(plan: NetworkPlan, slots: Iterable[Slot]) -> list[Stage]:
         making.place(call.name, None)
     making.close()
     return making.found
+
+
+def with_barriers(problem: SchedulingProblem, stages: Iterable[Stage]) -> SchedulingProblem:
+    """The problem of running stages one after the other: what is in one waits for all that is in
+    the one before, so that a schedule takes in thought what it takes when it is run."""
+    lanes = ([[stage]] if isinstance(stage, str) else stage for stage in stages)
+    inside = [[n for lane in each for n in lane if n in problem.numbers] for each in lanes]
+    there = {(wait.before, wait.after) for wait in problem.waits}
+    barriers = (
+        Wait(before=before, after=after)
+        for pair in pairwise(filter(None, inside))
+        for before, after in product(*pair)
+        if (before, after) not in there
+    )
+    place = {name: number for number, name in enumerate(chain.from_iterable(inside))}
+    calls = sorted(problem.calls, key=lambda call: place.get(call.name, -1))
+    return replace(problem, calls=tuple(calls), waits=(*problem.waits, *barriers))
 
 
 def producers(plan: NetworkPlan) -> dict[str, set[str]]:

@@ -21,13 +21,14 @@ from tilewright.core.planning import PlanningData
 from tilewright.graph.plan import NetworkPlan
 from tilewright.hardware.device import local_placement
 from tilewright.models import ModelOptions
-from tilewright.plan.lanes import in_stages, stages_of
+from tilewright.plan.lanes import in_stages, stages_of, with_barriers
 from tilewright.plan.network_scheduling import DeviceTerms, Wanted, scheduling_problem
 from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
 from tilewright.plan.preparation import prepare
 from tilewright.plan.scheduling.parts import Limits, ScheduledCall
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.simulator import simulate
 
 Command = Callable[..., tuple[int, str, str]]
 MEMORY = ("--db", "memory:")
@@ -150,6 +151,14 @@ def test_any_schedule_on_two_cores_becomes_stages(seed: int, planner: str) -> No
         if len(stage) > 1:
             assert all(len(cores[name]) == 1 for lane in stage for name in lane)
             assert all(len({cores[name] for name in lane}) == 1 for lane in stage)
+    in_thought = {
+        slot.call: slot for slot in simulate(with_barriers(times, stages), schedule).slots
+    }
+    ended_s = 0.0
+    for stage in lanes:
+        slots = [in_thought[n] for lane in stage for n in lane if n in in_thought]
+        assert all(slot.begin_s >= ended_s for slot in slots)
+        ended_s = max([ended_s, *(slot.end_s for slot in slots)])
 
 
 @pytest.fixture
