@@ -110,10 +110,10 @@ def _run_plan(
         raise errors.UsageError("a plan has devices of its own", hint="Leave --target out.")
     with working(flags, target) as work, work.session.open_plan(plan, mode=mode) as network:
         outputs = network.run(_by_name(given, lambda: list(network.inputs)))
-        if trace is not None:
-            write_text(trace, network.traced())
         told = {"mode": network.mode, "times_s": network.times_s}
         work.answer = _answer(plan, outputs, flags, told, (network.choice,))
+        if trace is not None:
+            write_text(trace, network.traced())
 
 
 def _answer(

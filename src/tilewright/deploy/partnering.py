@@ -26,6 +26,7 @@ from tilewright.measure.beside import Player, running
 from tilewright.measure.networks import NetworkRunner, NetworkWorker
 from tilewright.measure.pairs import pair_times
 from tilewright.models import ModelOptions
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import SettingsName, choose_plan
 
@@ -102,25 +103,31 @@ class Company:
         )
 
 
-@contextmanager
-def company(
+def opened(
     partner: Partner, settings: SettingsName, store: Store, seed: int
-) -> Generator[Company]:
-    """The partner's network, compiled and loaded in a process of its own. Raises what opening a
-    model raises."""
+) -> tuple[PreparedNetwork, NetworkPlan]:
+    """The partner's network and its plan; nothing is compiled yet. Raises what opening a model
+    raises."""
     placement = partner.placement
     network, artifact = opening.open_model(partner.model, ModelOptions(seed=seed), placement)
-    plan = (
-        choose_plan(network, store, placement, "best" if settings == "shipped" else settings)
-        if artifact is None
-        else artifact.plan(network, placement)
+    if artifact is not None:
+        return network, artifact.plan(network, placement)
+    return network, choose_plan(
+        network, store, placement, "best" if settings == "shipped" else settings
     )
-    inputs = network.sample_inputs(seed)
-    with scratch_folder() as folder, NetworkWorker(placement) as worker:
+
+
+@contextmanager
+def company(
+    partner: Partner, network: PreparedNetwork, plan: NetworkPlan, seed: int
+) -> Generator[Company]:
+    """The partner's network, compiled and loaded in a process of its own."""
+    inputs, threads = network.sample_inputs(seed), partner.placement.resources.threads
+    with scratch_folder() as folder, NetworkWorker(partner.placement) as worker:
         worker.compile(plan, network.graph.constants, folder)
         worker.load(_NAME, folder, plan.constant_names)
         yield Company(
             partner=partner,
-            name=f"{network.key}x{placement.resources.threads}",
+            name=f"{network.key}x{threads}",
             player=partial(worker.keep_running, _NAME, inputs, most_s=_MOST_S),
         )

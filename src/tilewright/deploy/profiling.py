@@ -91,6 +91,7 @@ class Profiler:
             plan = artifact.plan(network, self.placement)
         else:
             plan = choose_plan(network, self.store, placement, settings, self.max_error)
+        partner = self.partner and partnering.opened(self.partner, settings, self.store, self.seed)
         tasks = plan.tasks
         self.store.add_device(self.placement.device)
         self.store.add_workloads([task.workload for task in tasks.values()])
@@ -100,7 +101,7 @@ class Profiler:
             self.events(Stage(name="time", detail=f"{len(tasks)} tasks"))
             known = self._time_tasks(model, plan, measurer, placement)
         result = PlanResult(name=_NAME, plan=plan).with_tasks(known)
-        result, energy, memory, beside = self._measure_network(network, result, settings)
+        result, energy, memory, beside = self._measure_network(network, result, partner)
         network_s = racing.timing_of(result).latency_s
         kept = NetworkMeasurement(
             network_key=network.key,
@@ -152,7 +153,10 @@ class Profiler:
         return known
 
     def _measure_network(
-        self, network: PreparedNetwork, result: PlanResult, settings: SettingsName
+        self,
+        network: PreparedNetwork,
+        result: PlanResult,
+        partner: tuple[PreparedNetwork, NetworkPlan] | None,
     ) -> tuple[PlanResult, EnergyUse | None, MemoryUse, tuple[Placement, BesideResult] | None]:
         """The compiled network: its time, that of each call in it, its energy, its memory; and
         what it takes beside its partner."""
@@ -168,16 +172,20 @@ class Profiler:
             result = replace(result, timing=timing)
             result = result.with_places(network_timing.time_places(w, _NAME, plan, ordered))
             energy, memory = self._energy(w, ordered), self._memory(plan, compiled, folder, ordered)
-            return result, energy, memory, self._beside(w, plan, ordered, settings)
+            return result, energy, memory, self._beside(w, plan, ordered, partner)
 
     def _beside(
-        self, worker: NetworkRunner, plan: NetworkPlan, inputs: Sequence[Array], how: SettingsName
+        self,
+        worker: NetworkRunner,
+        plan: NetworkPlan,
+        inputs: Sequence[Array],
+        partner: tuple[PreparedNetwork, NetworkPlan] | None,
     ) -> tuple[Placement, BesideResult] | None:
         """What the network takes beside its partner, and the placement under that circumstance."""
-        if self.partner is None:
+        if self.partner is None or partner is None:
             return None
         self.events(Stage(name="beside", detail=self.partner.model))
-        with partnering.company(self.partner, how, self.store, self.seed) as company:
+        with partnering.company(self.partner, *partner, self.seed) as company:
             there = circumstances.Circumstances(usual=self.placement, partner=company.name)
             return there.placement, company.beside(worker, _NAME, plan, inputs)
 

@@ -14,34 +14,29 @@ import numpy as np
 from tilewright.core.forms import Form
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
-from tilewright.cost.demand import Demand, Numbers
+from tilewright.cost.demand import Demand
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import HALF, Knob
 from tilewright.kernels.batch_matmul_amx import AmxBatchMatmul
-from tilewright.kernels.columns import Bools, column
+from tilewright.kernels.columns import column
 from tilewright.kernels.matrix_products import batch_product
 from tilewright.kernels.mmla import (
     HALF_UNIT,
     LANES,
     VECTORS,
     WORD_BYTES,
-    fits_registers,
+    TilesOfRows,
     gain,
-    pairs_tile,
 )
-from tilewright.kernels.register_tile import RegisterTile, row_tile_sizes
+from tilewright.kernels.register_tile import row_tile_sizes
 
 
-class MmlaBatchMatmul(AmxBatchMatmul):
+class MmlaBatchMatmul(TilesOfRows, AmxBatchMatmul):
     """Spec of the kernel."""
 
     name = "batch_matmul_mmla"
     line = terms = WORD_BYTES // 2
     unit = HALF_UNIT
-
-    def lines(self, settings: Settings) -> tuple[int, int]:
-        """All rows of a tile."""
-        return int(settings["tile_rows"]), 1
 
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
@@ -52,21 +47,6 @@ class MmlaBatchMatmul(AmxBatchMatmul):
             Knob(name="block", values=matmul.blocks(LANES, VECTORS)),
             Knob(name="tile_rows", values=row_tile_sizes(matmul.rows)),
         )
-
-    def tile(self, settings: Sequence[Settings], register: Numbers) -> RegisterTile:
-        """Pairs of rows and of columns."""
-        return pairs_tile(column(settings, "tile_rows"), column(settings, "block"))
-
-    def valid_many(
-        self,
-        workload: Workload,
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Sequence[Settings],
-    ) -> Bools:
-        """There are registers for so many sums."""
-        return fits_registers(self.tile(settings, LANES), target)
 
     def demand(
         self,

@@ -18,10 +18,10 @@ import numpy as np
 from tilewright.core.forms import Form
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
-from tilewright.cost.demand import Demand, Numbers
+from tilewright.cost.demand import Demand
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import HALF, Knob
-from tilewright.kernels.columns import Bools, column
+from tilewright.kernels.columns import column
 from tilewright.kernels.dense_amx import AmxCodes, AmxDense, AmxHalves
 from tilewright.kernels.dense_int8 import COPY_CYCLES
 from tilewright.kernels.halves import ROUNDING_CYCLES
@@ -32,22 +32,17 @@ from tilewright.kernels.mmla import (
     LANES,
     VECTORS,
     WORD_BYTES,
-    fits_registers,
+    TilesOfRows,
     gain,
-    pairs_tile,
 )
-from tilewright.kernels.register_tile import RegisterTile, row_tile_sizes
+from tilewright.kernels.register_tile import row_tile_sizes
 
 
-class MmlaDense(AmxDense):
+class MmlaDense(TilesOfRows, AmxDense):
     """What both have in common."""
 
     line_bytes = word_bytes = WORD_BYTES
     dtype: str
-
-    def lines(self, settings: Settings) -> tuple[int, int]:
-        """All rows of a tile."""
-        return int(settings["tile_rows"]), 1
 
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
@@ -59,21 +54,6 @@ class MmlaDense(AmxDense):
             Knob(name="tile_rows", values=row_tile_sizes(dense.rows)),
             Knob(name="order", values=("columns", "rows")),
         )
-
-    def tile(self, settings: Sequence[Settings], register: Numbers) -> RegisterTile:
-        """Pairs of rows and of columns."""
-        return pairs_tile(column(settings, "tile_rows"), column(settings, "block"))
-
-    def valid_many(
-        self,
-        workload: Workload,
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Sequence[Settings],
-    ) -> Bools:
-        """There are registers for so many sums."""
-        return fits_registers(self.tile(settings, LANES), target)
 
     def demand(
         self,

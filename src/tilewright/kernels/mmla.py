@@ -10,13 +10,18 @@ of a dot product. Sums of two lines and two columns lie in a register until they
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from tilewright.core.targets import Target
+from tilewright.core.forms import Form
+from tilewright.core.records import Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Numbers
+from tilewright.graph.workload import Workload
 from tilewright.kernels.amx import has_unit
 from tilewright.kernels.codes import CODES
-from tilewright.kernels.columns import Bools, Floats
+from tilewright.kernels.columns import Bools, Floats, column
 from tilewright.kernels.register_tile import RegisterTile
 
 HALF_UNIT, CODE_UNIT = "bf16", "i8mm"
@@ -52,3 +57,27 @@ def gain(target: Target, dtype: str, tile: RegisterTile, lines: Numbers, apart: 
     every, vectors = (target.operations_per_cycle(dtype, tiles=tiles) for tiles in (True, False))
     used = lines / (2.0 * np.asarray(tile.rows))
     return every / vectors * used / (1.0 + np.where(apart, 1.0, 0.0) / tile.vectors)
+
+
+class TilesOfRows:
+    """Specs whose tiles have `tile_rows` rows and a `block` of columns, two of each to a
+    register."""
+
+    def lines(self, settings: Settings) -> tuple[int, int]:
+        """All rows of a tile."""
+        return int(settings["tile_rows"]), 1
+
+    def tile(self, settings: Sequence[Settings], register: Numbers) -> RegisterTile:
+        """Pairs of rows and of columns."""
+        return pairs_tile(column(settings, "tile_rows"), column(settings, "block"))
+
+    def valid_many(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Bools:
+        """There are registers for so many sums."""
+        return fits_registers(self.tile(settings, LANES), target)

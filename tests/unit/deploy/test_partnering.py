@@ -23,6 +23,7 @@ from tilewright.core.timings import Burst
 from tilewright.deploy import partnering
 from tilewright.deploy.partnering import Company, Partner, with_partner
 from tilewright.deploy.profiling import Profiler
+from tilewright.measure import targeting
 from tilewright.measure.circumstances import is_usual
 from tilewright.measure.simulation import SimulatedNetworks
 
@@ -77,7 +78,7 @@ def profiled(session: tw.Session, partner: Partner) -> ProfileResult:
 def test_times_beside_are_kept_apart(session: tw.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[NetworkMeasurement] = []
     monkeypatch.setattr(type(session.store), "add_network", lambda _self, row: rows.append(row))
-    partner = Partner(model="zoo:other", placement=session.placement)
+    partner = Partner(model=MODEL, placement=session.placement)
 
     @contextmanager
     def opened(given: Partner, *_more: Any) -> Iterator[Company]:
@@ -97,12 +98,23 @@ def test_times_beside_are_kept_apart(session: tw.Session, monkeypatch: pytest.Mo
         assert told in shown, told
 
 
+def test_a_partner_that_is_no_model_is_refused_before_anything_is_timed(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measuring(*_a: Any, **_n: Any) -> None:
+        pytest.fail("something was timed")
+
+    monkeypatch.setattr(targeting, "open_measurer", measuring)
+    with pytest.raises(UsageError, match="no network 'nothing'"):
+        profiled(session, Partner(model="zoo:nothing", placement=session.placement))
+
+
 def test_a_partner_that_crashes_leaves_nothing(
     session: tw.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows: list[NetworkMeasurement] = []
     monkeypatch.setattr(type(session.store), "add_network", lambda _self, row: rows.append(row))
-    partner = Partner(model="zoo:other", placement=session.placement)
+    partner = Partner(model=MODEL, placement=session.placement)
 
     def crashing(_files: tuple[Path, Path]) -> list[Burst]:
         raise ChildCrash(-11, "")
@@ -120,6 +132,6 @@ def test_a_partner_that_crashes_leaves_nothing(
     monkeypatch.setattr(SimulatedNetworks, "keep_running", kept_running, raising=False)
     monkeypatch.setattr(partnering, "_WINDOW_S", 0.01)
     monkeypatch.setattr(partnering, "company", opened)
-    with pytest.raises(NegativeVerdict, match="beside zoo:other: .*SIGSEGV"):
+    with pytest.raises(NegativeVerdict, match="beside op:conv2d.*: .*SIGSEGV"):
         profiled(session, partner)
     assert rows == []
