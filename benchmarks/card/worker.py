@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 from math import inf
-from threading import Event, Thread
 from time import perf_counter
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from card.archive import SIMULATED, Prepared
 from tilewright.compiler.cuda.driver import Driver, Memory
@@ -21,12 +20,11 @@ from tilewright.graph.workload import parse_workload
 from tilewright.hardware.cards import card_target
 from tilewright.hardware.gpus import nvml_library
 from tilewright.hardware.meters import nvml_meter
-from tilewright.hardware.meters.base import CountingMeter
+from tilewright.hardware.meters.stepping import SETTLING_S
 from tilewright.kernels.registry import implementation
 from tilewright.measure.checking import numpy_reference, relative_error, sample_arguments
 
 _SEED = 0
-_POLL_S, _SETTLING_S, _LEAST_TICKS = 1e-3, 0.15, 4
 
 
 @cache
@@ -112,65 +110,33 @@ def memory(kernel: Prepared, on: str) -> dict[str, int]:
     return {"planned_bytes": sum(map(bytes_of, kinds)), "measured_bytes": free - watched.least}
 
 
-class _Ticks:
-    """The energy counter of the first GPU at the moments at which it goes on, which it does in
-    steps of 20 to 100 ms: between two of them the mean power is exact."""
-
-    def __init__(self) -> None:
-        self.found: list[tuple[float, float]] = []
-        self._meter = nvml_meter()
-        self._ended = Event()
-        self._thread = Thread(target=self._watch, daemon=True)
-
-    @property
-    def method(self) -> str:
-        """What reads it; why nothing does, where there is none."""
-        lost = self._meter.unavailable()
-        return self._meter.method if lost is None else lost.reason
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        (counter,) = cast("CountingMeter", self._meter).counters
-        last = counter.read_j()
-        while not self._ended.wait(_POLL_S):
-            now = counter.read_j()
-            if now != last:
-                self.found.append((perf_counter(), now))
-                last = now
-
-
 def power(kernel: Prepared, on: str, protocol: Protocol, seconds: float) -> dict[str, Any]:
     """Memory, and joules of a call by the energy counter, over a window that begins when the
-    kernel is warm and the board draws what it does for it."""
-    taken, ticks = memory(kernel, on), _Ticks()
-    if not isinstance(nvml_meter(), CountingMeter):
-        return taken | {"reason": ticks.method}
+    kernel is warm."""
+    taken, meter = memory(kernel, on), nvml_meter()
+    lost = meter.unavailable()
+    if lost is not None:
+        return taken | {"reason": lost.reason}
     began_s = 0.0
 
     def begun() -> None:
         nonlocal began_s
         began_s = perf_counter()
+        meter.start()
 
-    with ticks:
-        watch = (lambda: perf_counter() < began_s + _SETTLING_S + seconds, begun)
-        bursts = kernel.kernel(lambda: driver_of(on)).keep_running(protocol, _SEED, watch)
-        calls = sum(burst.calls for burst in bursts)
-        took_s = perf_counter() - began_s
-    seen = [it for it in ticks.found if it[0] > began_s + _SETTLING_S]
-    found = taken | {"method": ticks.method, "calls": calls, "call_s": took_s / calls}
-    if len(seen) < _LEAST_TICKS:
-        return found | {"reason": f"the energy counter went on {len(seen)} times"}
-    (first_s, first_j), (last_s, last_j) = seen[0], seen[-1]
-    power_w = (last_j - first_j) / (last_s - first_s)
-    energy_j = power_w * took_s / calls
-    return found | {"window_s": last_s - first_s, "energy_j": energy_j, "power_w": power_w}
+    watch = (lambda: perf_counter() < began_s + SETTLING_S + seconds, begun)
+    bursts = kernel.kernel(lambda: driver_of(on)).keep_running(protocol, _SEED, watch)
+    took_s, reading = perf_counter() - began_s, meter.stop()
+    calls = sum(burst.calls for burst in bursts)
+    found = taken | {"method": meter.method, "calls": calls, "call_s": took_s / calls}
+    if reading.power_w is None:
+        return found | {"reason": reading.reason}
+    energy_j = reading.power_w * took_s / calls
+    return found | {
+        "window_s": reading.window_s,
+        "energy_j": energy_j,
+        "power_w": reading.power_w,
+    }
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,30 @@ def launch(**given: Any) -> CudaLaunch:
         kernel="empty", grid=(1, 1, 1), block=(1, 1, 1), arguments=("out",)
     )
     return CudaLaunch(**(named | given))
+
+
+def test_tvm_compiles_nothing_where_the_driver_is() -> None:
+    """As on a machine with a card, where TVM's own module of CUDA compiles what it is given."""
+    code = """
+import tvm_ffi
+from tilewright.compiler.builders.cuda import program_of
+from tilewright.core.forms import PLAIN
+from tilewright.kernels.spaces import default_candidate
+from tilewright.measure.targeting import placement_of
+from tilewright.testing.implementations import single
+
+@tvm_ffi.register_global_func("ffi.Module.create.cuda", override=True)
+def module(*_given):
+    raise AssertionError("TVM compiles the text")
+
+placement = placement_of("cuda -model=H100", None, None)
+relu = single("relu", (1, 4096))
+candidate, *_ = default_candidate(relu, (PLAIN, PLAIN), placement)
+print(program_of(relu, candidate, placement.target, placement.resources).source)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "__global__" in done.stdout
 
 
 @pytest.mark.parametrize(

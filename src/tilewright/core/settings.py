@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,3 +61,17 @@ def read_settings() -> UserSettings:
 def child_environment(**overrides: str) -> dict[str, str]:
     """The environment for a worker process: ours plus `overrides`."""
     return {**os.environ, **overrides}
+
+
+@contextmanager
+def environment_with(name: str, value: str) -> Generator[None]:
+    """A variable of this process's environment, which libraries read, for a while."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

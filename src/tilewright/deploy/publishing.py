@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 
 from msgspec import structs
@@ -37,6 +36,7 @@ from tilewright.deploy.shape_set import read_shape_set
 from tilewright.graph.inputs import input_ranges
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
+from tilewright.hardware.environment import installed_versions
 from tilewright.kernels.island import NAME
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.models.quantizing import QUANTIZED
@@ -146,6 +146,8 @@ def write_manifest(race: Race, result: OptimizeResult) -> None:
         threads=placement.resources.threads,
     )
     files = (machine.library, WEIGHTS)
+    packages = (*_PACKAGES, *_engines(plan))
+    installed = installed_versions(packages)
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         model=network.model.name,
@@ -166,7 +168,7 @@ def write_manifest(race: Race, result: OptimizeResult) -> None:
         outputs=output_ports(network),
         constants=tuple(plan.constant_names),
         machine=machine,
-        versions={name: version(name) for name in (*_PACKAGES, *_engines(plan))},
+        versions={name: installed.get(name, "none") for name in packages},
         result=asdict(result),
     )
     if network.model.quantized is not None and folder != request.folder:

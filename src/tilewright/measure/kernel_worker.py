@@ -13,6 +13,7 @@ from tilewright.compiler.build import accept_target, kernel_module
 from tilewright.compiler.builders.base import Kernel
 from tilewright.compiler.builders.registry import builder_for
 from tilewright.compiler.cuda.code import cuda_code
+from tilewright.compiler.cuda.kernels import CudaKernel
 from tilewright.compiler.features.loops import kernel_features
 from tilewright.compiler.rounding_noise import rounding_noise
 from tilewright.compiler.value_ranges import value_ranges
@@ -41,6 +42,13 @@ def build(
 def measure(slot: int, protocol: Protocol, seed: int, give_up_s: float) -> list[float]:
     """Time the kernel in `slot`."""
     return _kernels[slot][0].time(protocol, seed, give_up_s)
+
+
+def open_gpu(slot: int) -> None:
+    """Open the GPU for which the kernel in `slot` was built, before somebody waits for its time."""
+    kernel = _kernels[slot][0]
+    if isinstance(kernel, CudaKernel):
+        kernel.open_driver()
 
 
 def repeat(slot: int, protocol: Protocol, seed: int, seconds: float) -> int:
@@ -123,6 +131,7 @@ if __name__ == "__main__":
             "prepare": execute.set_threads,
             "build": build,
             "measure": measure,
+            "open_gpu": open_gpu,
             "repeat": repeat,
             "keep_running": keep_running,
             "identify": identify,

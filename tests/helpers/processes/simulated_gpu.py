@@ -24,18 +24,20 @@ _FAULTS = {
 }
 
 
-class _Hanging(SimulatedDriver):
+class _Faulty(SimulatedDriver):
     def replay(self, graph: object) -> None:
-        time.sleep(60)
+        path = Path(os.environ.get(FOLDER, "/nowhere")) / FAULT
+        if path.exists():
+            fault = path.read_text(encoding="utf-8")
+            path.unlink()
+            if fault == "hang":
+                time.sleep(60)
+            raise _FAULTS[fault]
+        super().replay(graph)
 
 
 def _opened(_target: Target) -> Driver:
-    path = Path(os.environ.get(FOLDER, "/nowhere")) / FAULT
-    if not path.exists():
-        return SimulatedDriver()
-    fault = path.read_text(encoding="utf-8")
-    path.unlink()
-    return _Hanging() if fault == "hang" else SimulatedDriver(faults={"replay": _FAULTS[fault]})
+    return _Faulty()
 
 
 def _cubin(_source: str, _arch: str, _form: str) -> Compiled:

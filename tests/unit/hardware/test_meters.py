@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.fakes.nvml import Clock, FakeNvml
 from tilewright.core.errors import InternalError, UsageError
 from tilewright.hardware.meters import (
     Meter,
@@ -29,16 +30,6 @@ from tilewright.hardware.meters.command import command_meter
 from tilewright.hardware.meters.sysfs import board_meter, rapl_meter
 
 VIRTUAL = "processor : 0\nflags : fpu sse2 hypervisor\n\n"
-
-
-class Clock:
-    """Stands still until it is told otherwise."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def reason(meter: Meter) -> str:
@@ -162,54 +153,6 @@ def test_a_counter_that_wraps_once_counts_right(start: float, used: float, span:
     counted = meter.stop().energy_j or 0.0
     # a whole turn looks like none
     assert min(abs(counted - used), abs(counted + span - used)) <= 1e-6 * span
-
-
-class FakeNvml:
-    """As nvidia-ml-py: functions that raise NVMLError."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, *, gpus: int = 1, counter: bool = True) -> None:
-        self.gpus, self.counter = gpus, counter
-        self.millijoules, self.milliwatts = 1_000_000, 150_000
-
-    def nvmlInit(self) -> None:
-        if self.gpus < 0:
-            raise self.NVMLError("Driver Not Loaded")
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        if index >= self.gpus:
-            raise self.NVMLError("Invalid Argument")
-        return index
-
-    def nvmlDeviceGetName(self, handle: int) -> str:
-        return f"GPU {handle}"
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
-        if not self.counter:
-            raise self.NVMLError("Not Supported")
-        return self.millijoules
-
-    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
-        if self.milliwatts < 0:
-            raise self.NVMLError("GPU is lost")
-        return self.milliwatts
-
-
-def test_nvml_counts_energy_where_it_can() -> None:
-    clock, library = Clock(), FakeNvml(gpus=2)
-    meter = nvml_meter(1, library, clock)
-    assert meter.method == "nvml: energy counter of GPU 1"
-    meter.start()
-    clock.now_s += 4
-    library.millijoules += 1_000_000
-    reading = meter.stop()
-    assert reading.energy_j == pytest.approx(1000) and reading.power_w == pytest.approx(250)
-    meter.start()
-    clock.now_s += 4
-    library.millijoules = 0  # the driver was loaded again
-    assert "cannot be" in meter.stop().reason
 
 
 def test_nvml_falls_back_to_polling_power() -> None:

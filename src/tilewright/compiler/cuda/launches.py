@@ -16,8 +16,10 @@ from tvm.tirx.build import codegen_build, split_host_device_mods
 from tvm_ffi import structural_visit
 
 from tilewright.compiler.features.loops import evaluated, operator_name
+from tilewright.core.settings import environment_with
 from tilewright.hardware.gpus import CudaLaunch, CudaProgram
 
+_TEXT_ONLY = "TVM_COMPILE_FORCE_FALLBACK"
 _LAUNCH = "tirx.call_ffi_kernel"
 _DYNAMIC = "tirx.use_dyn_shared_memory"
 
@@ -42,10 +44,17 @@ def cuda_program(module: tvm.IRModule, target: tvm.target.Target) -> CudaProgram
     reader = _Host(device_module)
     reader.read(host.body)
     return CudaProgram(
-        source=str(codegen_build(finish(device_module), target).inspect_source()),
+        source=_text(finish(device_module), target),
         launches=tuple(reader.launches),
         workspaces=reader.workspaces,
     )
+
+
+def _text(device_module: tvm.IRModule, target: tvm.target.Target) -> str:
+    """Device functions as CUDA C++. Where NVIDIA's driver is, TVM would also compile them, for
+    seconds and into something that nobody takes: that is switched off meanwhile."""
+    with environment_with(_TEXT_ONLY, "1"):
+        return str(codegen_build(device_module, target).inspect_source())
 
 
 class _Host:

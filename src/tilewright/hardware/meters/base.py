@@ -104,7 +104,7 @@ def no_meter(message: str, hint: str | None = None) -> NullMeter:
 
 
 @dataclass(slots=True, kw_only=True)
-class _SensorMeter(ABC):
+class SensorMeter(ABC):
     """A meter that asks a sensor, by its `clock`."""
 
     method: str
@@ -136,7 +136,7 @@ class Counter:
 
 
 @dataclass(slots=True, kw_only=True)
-class CountingMeter(_SensorMeter):
+class CountingMeter(SensorMeter):
     """The sum of some counters that are read together.
 
     A window must end before a counter wraps twice: tens of minutes for those known.
@@ -178,7 +178,7 @@ def integrated_j(samples: list[tuple[float, float]]) -> float:
 
 
 @dataclass(slots=True, kw_only=True)
-class PollingMeter(_SensorMeter):
+class PollingMeter(SensorMeter):
     """A thread reads `power_w` every `update_s` from `start` to `stop`.
 
     `power_w` returns watts and raises MeterLost when the sensor does not answer. It may take long:

@@ -14,16 +14,18 @@ from typing import Any
 from tilewright.hardware.gpus import nvml_library
 from tilewright.hardware.meters.base import (
     Counter,
-    CountingMeter,
     Meter,
     MeterLost,
     NullMeter,
     PollingMeter,
     no_meter,
 )
+from tilewright.hardware.meters.stepping import SteppingMeter
 
 _UPDATE_S = 0.1
-"""Taken for both: drivers bring them up to date every 20 to 100 ms."""
+"""Drivers bring power up to date every 20 to 100 ms."""
+_ASKED_S = 1e-3
+"""How often the counter is asked whether it went on."""
 _MILLI = 1e-3
 
 
@@ -54,10 +56,10 @@ def nvml_meter(
         except library.NVMLError as error:
             raise MeterLost(f"{function}: {error}.") from None
 
-    counting = CountingMeter(
+    counting = SteppingMeter(
         method=f"nvml: energy counter of {name}",
-        update_s=_UPDATE_S,
-        counters=(Counter(partial(ask, "nvmlDeviceGetTotalEnergyConsumption")),),
+        update_s=_ASKED_S,
+        counter=Counter(partial(ask, "nvmlDeviceGetTotalEnergyConsumption")),
         clock=clock,
     )
     if counting.unavailable() is None:

@@ -7,11 +7,13 @@ are not here: kernels for them are compiled, looked at and predicted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from tilewright.compiler.cuda import compilers, nvidia
 from tilewright.core.codec import digest
 from tilewright.core.errors import TargetError, UsageError
+from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import Device, Placement
 from tilewright.core.results import TargetRow
 from tilewright.core.targets import Binding, Target, threads_alone
@@ -29,16 +31,39 @@ from tilewright.measure.networks import NetworkRunner
 _NAME = "cuda"
 _BUSY_SHARE = 0.05
 _EXAMPLE = "'cuda -model=H100'"
+_MOST_BUILDERS = 8
+"""NVIDIA's compilers take a second or two for a kernel: as many side by side as a search asks for
+at once."""
 
 
 class CudaMeasurer(kernels.KernelMeasurer):
     """Measures candidates on a GPU of this machine. Its workers have no limit of memory: a driver
-    reserves far more than it uses."""
+    reserves far more than it uses. Nobody waits for their threads to sleep: events on the GPU time
+    kernels, which threads of a CPU do not slow down."""
 
     def __init__(
         self, placement: Placement, *, seed: int = 0, energy: KernelEnergy | None = None
     ) -> None:
-        super().__init__(placement, seed=seed, memory_limit_bytes=0, energy=energy)
+        builders = min(_MOST_BUILDERS, max(1, len(placement.binding.cpus)))
+        super().__init__(
+            placement, seed=seed, builders=builders, memory_limit_bytes=0, energy=energy
+        )
+        self._opened: dict[int, int | None] = {}
+
+    def rest(self) -> None:
+        """Return at once."""
+
+    def _rest(self, workers: Iterable[int]) -> None:
+        self._restless.difference_update(workers)
+
+    def _build(self, job: base.Job) -> None:
+        """Build a candidate; a worker opens the GPU with its first, beside the others."""
+        super()._build(job)
+        worker = self._workers[job.worker]
+        if job.failure is None and self._opened.get(job.worker) != worker.pid:
+            self._opened[job.worker] = worker.pid
+            with suppress(ChildError, RemoteError):  # who times the kernel is told the same
+                worker.request(("open_gpu", job.slot), base.START_TIMEOUT_S)
 
     def peaks(self) -> dict[str, float]:
         """What the datasheet says of the ordinary units, and the card of its memory: nothing is
