@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from math import inf
 from pathlib import Path
 
 from tilewright.core.errors import ModelError, TargetError, TilewrightError, UsageError
@@ -53,7 +54,8 @@ _REPLANNER = "heft"
 class CompiledPart:
     """A part of a network: what it reads and writes by the names of the network's tensors, the
     folder it was compiled to with the names of its constants in order, the numbers of the parts
-    whose results it reads, and the seconds that were predicted of its calls."""
+    whose results it reads, the seconds that were predicted of its calls, and when the first of them
+    begins in the schedule."""
 
     name: str
     network: str
@@ -64,6 +66,7 @@ class CompiledPart:
     constants: tuple[str, ...]
     after: tuple[int, ...]
     expected_s: float
+    begin_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,13 +180,16 @@ class PlanParts:
             slot.call: self._place(schedule.mode_of(problem, slot.call).device, slot.cores)
             for slot in schedule.slots
         }
-        return self._compiled({name: self._ordered(name, schedule, place) for name in self.names})
+        begin_s = {slot.call: slot.begin_s for slot in schedule.slots}
+        return self._compiled(
+            {name: self._ordered(name, schedule, place) for name in self.names}, begin_s
+        )
 
     def alone(self, device: str) -> Way:
         """All calls one after the other on all cores of a device."""
         place = self._place(device, range(self.plan.problem.device[device].cores))
         return self._compiled(
-            {name: [(call, place) for call, _ in self._ordered(name)] for name in self.names}
+            {name: [(call, place) for call, _ in self._ordered(name)] for name in self.names}, {}
         )
 
     def fastest_alone(self, without: Collection[str] = ()) -> str | None:
@@ -249,7 +255,9 @@ class PlanParts:
             (call.name.removeprefix(prefix), (place or {}).get(call.name, ("", ()))) for call in own
         ]
 
-    def _compiled(self, orders: Mapping[str, Sequence[tuple[str, Place]]]) -> Way:
+    def _compiled(
+        self, orders: Mapping[str, Sequence[tuple[str, Place]]], begin_s: Mapping[str, float]
+    ) -> Way:
         found, waiting = dict[str, tuple[CompiledPart, ...]](), dict[str, list[ToCompile]]()
         for name, order in orders.items():
             parts = cut(self.network(name).fused, order)
@@ -261,7 +269,10 @@ class PlanParts:
                 waiting.setdefault(part.place[0], []).append(
                     ToCompile(plan=plan, constants=constants, folder=folder)
                 )
-                made.append(self._described(name, part, plan, folder))
+                begins = (begin_s.get(self._prefix(name) + call, inf) for call in part.calls)
+                first_s = min(begins)
+                described = self._described(name, part, plan, folder)
+                made.append(replace(described, begin_s=first_s if first_s < inf else 0.0))
             found[name] = tuple(made)
         for device, each in waiting.items():
             self._events(Stage(name="compile", detail=f"{len(each)} parts for {device}"))

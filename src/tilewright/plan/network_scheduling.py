@@ -38,6 +38,9 @@ from tilewright.plan.scheduling.problem import SchedulingProblem
 HANDOFF_S = 2e-6
 """What waking the threads of other cores takes: a parallel loop begins after 1.9 µs on two cores of
 a Xeon, 4.7 µs on sixteen (docs/benchmarks-cores.md)."""
+PART_HANDOFF_S = 7e-4
+"""What handing over to a process on other cores takes: plans of several networks, or over several
+devices, run in parts (docs/decisions/0091-plans-in-parts.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +94,7 @@ def scheduling_problem(networks: Sequence[PlanningData], wanted: Wanted) -> Sche
     return SchedulingProblem(
         name=" and ".join(titles(networks)),
         objective=wanted.objective,
-        handoff_s=HANDOFF_S,
+        handoff_s=PART_HANDOFF_S if len(networks) > 1 or len(devices) > 1 else HANDOFF_S,
         devices=tuple(_device(d, wanted.terms.get(d.name, DeviceTerms())) for d in devices),
         calls=tuple(call for part in parts for call in part.calls()),
         waits=tuple(wait for part in parts for wait in part.waits()),

@@ -3,9 +3,9 @@
     request 1   [stem]✓ → [left] runs      request 2   [stem] runs
                         → [right] ready
 
-A part may begin when what it reads is there and its cores are free. Of several that may, that of
-the request which came first begins; a part that waits for cores keeps those that came later off
-them, so that one on many cores is not put off for ever.
+A part may begin when what it reads is there and its cores are free. Of several that may, that one
+begins which the plan has first, counted from when its request came; a part that waits for cores
+keeps those behind it off them, so that one on many cores is not put off for ever.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ class Span:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Flow:
-    """A request: its network, the slot with its inputs, its turn, and the way it goes. `done` hears
-    once how it ended, of a fault or none; `wanted` says whether anybody still waits."""
+    """A request: its network, the slot with its inputs, its turn, the way it goes, and when it came
+    on the monotonic clock. `done` hears once how it ended, of a fault or none; `wanted` says
+    whether anybody still waits."""
 
     network: str
     slot: int
@@ -72,6 +73,7 @@ class Flow:
     way: LoadedWay
     done: Callable[[Flow, Exception | None], None]
     wanted: Callable[[], bool] = lambda: True
+    came_s: float = field(default_factory=monotonic)
     turn_to: LoadedWay | None = None
     begun: set[int] = field(default_factory=set[int])
     ended: set[int] = field(default_factory=set[int])
@@ -110,6 +112,7 @@ class Flows:
         self._change = threading.Condition()
         self._flows: list[Flow] = []
         self._busy: set[tuple[str, int]] = set()
+        self._gathering = 0
 
     @property
     def count(self) -> int:
@@ -121,10 +124,18 @@ class Flows:
         with self._change:
             return sum(flow.network == network for flow in self._flows)
 
-    def add(self, flow: Flow) -> None:
-        """A request sets out."""
+    def gather(self, count: int) -> None:
+        """Have no part begin before so many requests are on their way."""
         with self._change:
-            self._flows.append(flow)
+            self._gathering = count
+            self._change.notify_all()
+
+    def add(self, *flows: Flow) -> None:
+        """Requests set out, at a time."""
+        with self._change:
+            self._flows.extend(flows)
+            if len(self._flows) >= self._gathering:
+                self._gathering = 0
             self._change.notify_all()
 
     def take(self, place: Place, patience_s: float) -> tuple[Flow, int] | None:
@@ -143,13 +154,15 @@ class Flows:
             return found
 
     def _next(self, place: Place) -> tuple[Flow, int] | None:
+        if self._gathering:
+            return None
         kept = set(self._busy)
-        for flow in self._flows:
-            for number in flow.ready():
-                there = flow.parts[number].part.place
-                if there == place and not kept & _cores(place):
-                    return flow, number
-                kept |= _cores(there)
+        ready = [(flow, number) for flow in self._flows for number in flow.ready()]
+        for flow, number in sorted(ready, key=_turn):
+            there = flow.parts[number].part.place
+            if there == place and not kept & _cores(place):
+                return flow, number
+            kept |= _cores(there)
         return None
 
     def ended(
@@ -210,6 +223,12 @@ class Flows:
         """Those on their way."""
         with self._change:
             return list(self._flows)
+
+
+def _turn(ready: tuple[Flow, int]) -> tuple[float, int, int]:
+    """When a part of a request is to begin, and what comes first where that is the same."""
+    flow, number = ready
+    return flow.came_s + flow.parts[number].part.begin_s, flow.order, number
 
 
 def _cores(place: Place) -> set[tuple[str, int]]:

@@ -124,6 +124,10 @@ class PlanCrew:
             }
         )
 
+    def gather(self, count: int) -> None:
+        """Have no part begin before so many requests set out, so that they do as is planned."""
+        self._flows.gather(count)
+
     def _put_up(self, way: LoadedWay) -> None:
         """Have all places of a way, with its parts."""
         waiting: list[Future[None]] = []
@@ -174,22 +178,24 @@ class PlanCrew:
     def _run_once(self, way: LoadedWay, names: Iterable[str]) -> float:
         """Seconds in which so many requests on drawn inputs are computed beside each other. Raises
         what one of them ends in."""
-        ended: list[Future[Flow]] = []
-        began_s = monotonic()
-        for slot, name in enumerate(names, self._first_slot):
-            future = Future[Flow]()
+        asked = list(enumerate(names, self._first_slot))
+        for slot, name in asked:
             served = self._networks.served(name)
             self._service.slots.write(slot, served.plan, served.drawn_inputs())
-            ended.append(future)
-            self._flows.add(
+        ended, began_s = [Future[Flow]() for _ in asked], monotonic()
+        self._flows.add(
+            *(
                 Flow(
                     network=name,
                     slot=slot,
                     order=next(self._orders),
                     way=way,
+                    came_s=began_s,
                     done=lambda flow, fault, future=future: _end(future, flow, fault),
                 )
+                for (slot, name), future in zip(asked, ended, strict=True)
             )
+        )
         for future in ended:
             future.result()
         return monotonic() - began_s

@@ -100,11 +100,17 @@ class PlannedRun:
         a wrong name, shape or type, InputError for an index out of range, RequestFailed where no
         process is left that computes them."""
         arrays = iter(ordered_inputs(self._ports, arguments.named_of(inputs, "inputs")))
-        self._server.crew.spans.clear()
-        answers = {
-            name: self._server.submit(name, {port.name: next(arrays) for port in served.inputs})
-            for name, served in self._server.networks.items()
-        }
+        crew, networks = self._server.crew, self._server.networks
+        crew.spans.clear()
+        crew.gather(len(networks))
+        try:
+            answers = {
+                name: self._server.submit(name, {port.name: next(arrays) for port in served.inputs})
+                for name, served in networks.items()
+            }
+        except BaseException:
+            crew.gather(0)
+            raise
         found: dict[str, Array] = {}
         for name, answer in answers.items():
             names, result = self._server.networks[name].outputs, answer.result()
