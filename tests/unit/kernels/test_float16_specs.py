@@ -152,6 +152,15 @@ def test_a_run_is_a_block_of_channels(channels: int, arriving: int, block: int) 
     assert CONVOLUTION.copied(geometry, forms, {}) == (not arriving)
 
 
+def test_images_lie_in_whole_registers_of_halves() -> None:
+    b = Builder()
+    image = b.conv(b.input(1, 32, 8, 8), 64)
+    network = fused(b, b.add("reduce_mean", b.conv(image, 64), axes=(2, 3), keepdims=False))
+    lying = choose_forms(network, MULTIPLIES.target, MULTIPLIES.resources, HALF)
+    assert lying[network.calls[0].output] == blocked(32)
+    assert choose_forms(network, CONVERTS.target, CONVERTS.resources, HALF) != lying
+
+
 def test_what_does_not_fit_is_named() -> None:
     b = Builder()
     x = b.add("relu", b.input(1, 32, 8, 8))
