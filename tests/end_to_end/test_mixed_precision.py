@@ -13,7 +13,9 @@ import pytest
 import tilewright
 from helpers.commands.command_line import call, reference, succeed
 from mixed_noise import with_fast_halves
+from tilewright.core.budget import parse_budget
 from tilewright.core.errors import NegativeVerdict, UsageError
+from tilewright.deploy.mixing import measured_mixing
 from tilewright.deploy.opening import open_artifact
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.halves import half_lanes, has_half_arithmetic
@@ -27,6 +29,7 @@ from tilewright.plan.network_problem import NetworkProblem
 from tilewright.plan.planners import mixed_plan
 from tilewright.plan.preparation import prepare
 from tilewright.search.layout_costs import LayoutCosts
+from tilewright.search.levels import OptimizeRequest
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 images (float[1, 16, 24, 24] x) => (float[1, 10] y)
@@ -141,6 +144,36 @@ def test_it_is_shown_as_it_was_made(made: Path) -> None:
     text = call(made, "show", made / "out").out
     assert "Precision by layer" in text and "share of noise" in text
     assert "Layer by layer" in (made / "out" / "report.html").read_text()
+
+
+LARGE = """<ir_version: 8, opset_import: ["" : 17]>
+images (float[1, 16, 24, 24] x) => (float[1, 64] y)
+<float[64, 16, 3, 3] a, float[64, 64, 1, 1] b, float[64, 64, 1, 1] c, float scale = {1e5}> {
+  h = Conv (x, a)
+  l = Mul (h, scale)
+  k = Conv (l, b)
+  d = Div (k, scale)
+  e = Conv (d, c)
+  y = ReduceMean <axes = [2, 3], keepdims = 0> (e)
+}"""
+
+
+@pytest.mark.skipif(not has_half_arithmetic(local_placement().target), reason="no float16 here")
+def test_numbers_beyond_float16_are_named_and_in_other_types(tmp_path: Path) -> None:
+    path, placement = tmp_path / "large.onnx", allowing(local_placement(), MIXED)
+    write_model(path, LARGE, a=(64, 16, 3, 3), b=(64, 64, 1, 1), c=(64, 64, 1, 1))
+    asked = OptimizeRequest(
+        model=str(path), options=MIXED, budget=parse_budget(0), folder=tmp_path, max_error=1e-2,
+        seed=0,
+    )  # fmt: skip
+    notes: list[str] = []
+    prepared = prepare(str(path), MIXED, placement)
+    found = measured_mixing(prepared, placement, asked, lambda e: notes.append(str(e)))
+    fine = found.mixture.noise.of("float16").tensors
+    assert not {"x", "l"} & fine.keys(), "weights of the first convolution are as large"
+    assert "d" in fine and all(found.mixture.stores(name, "bfloat16") for name in ("x", "l", "d"))
+    told = next(note for note in notes if "Numbers that do not fit float16" in note)
+    assert "are in other types" in told and "l (up to" in told
 
 
 @pytest.mark.on_request

@@ -23,7 +23,7 @@ from tilewright.kernels.float16_range import unfit
 from tilewright.kernels.float16_sums import error_of_runs
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.half_forms import alone_in_halves, in_halves
-from tilewright.kernels.halves import converts_float16, half_type
+from tilewright.kernels.halves import converts_float16, half_type, half_types
 from tilewright.kernels.spaces import default_candidate, spaces
 from tilewright.testing.implementations import made_up_placement, single
 
@@ -101,6 +101,8 @@ def test_tensors_between_streaming_layers_are_halves() -> None:
     network = fused(b, b.add("dense", hidden, b.weight(2048, 64)))
     usual = choose_forms(network, CONVERTS.target, CONVERTS.resources)
     assert half_type(CONVERTS) == HALF
+    mixed = [half_types(replace(on, precision="auto")) for on in (CONVERTS, MULTIPLIES)]
+    assert mixed == [("bfloat16",), ("bfloat16", HALF)] and half_types(MULTIPLIES) == (HALF,)
     assert in_halves(network, usual, CONVERTS)[hidden].dtype == HALF
     assert in_halves(network, usual, CONVERTS, [hidden])[hidden].dtype is None
 
