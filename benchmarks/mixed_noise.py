@@ -55,13 +55,14 @@ TABLES = marks("mixed precision")
 
 
 def with_fast_halves(placement: Placement) -> Placement:
-    """The placement as if dot products of bfloat16 were twice as fast as singles, without tiles."""
+    """The placement as if dot products of bfloat16 were twice as fast as singles, without tiles and
+    arithmetic on float16."""
     target = placement.target
     singles = target.operations_per_cycle("float32")
     units = tuple(
         replace(unit, operations_per_cycle=2 * singles) if unit.element == "bfloat16" else unit
         for unit in target.units
-        if unit.granule[0] == 1
+        if unit.granule[0] == 1 and unit.element != "float16"
     )
     return replace(placement, device=replace(placement.device, target=replace(target, units=units)))
 

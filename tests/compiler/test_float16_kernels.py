@@ -10,15 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.test_bfloat16_kernels import WIDENING, conv, dense, fitting
-from helpers.kernels.in_halves import check
+from helpers.kernels.in_halves import best_of, check
 from helpers.kernels.one_kernel import PLACEMENT, workload
 from helpers.kernels.one_kernel import step as one
 from tilewright.compiler.build import rendered
 from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.core.forms import PLAIN, Form, blocked, stored_in
 from tilewright.core.records import Placement
+from tilewright.graph.evaluate import run_workload
 from tilewright.hardware.device import local_placement, parse_target
 from tilewright.kernels.float16_sums import runs
+from tilewright.kernels.half_noise import AddsInHalves
 from tilewright.kernels.halves import has_half_arithmetic
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.search_space import knob_space
@@ -94,6 +96,35 @@ def test_runs_are_added_up_in_halves_and_singles_from_run_to_run(name: str) -> N
     text = rendered(task, candidate, HERE.target, HERE.resources, "asm")
     assert text.count("vfmadd231ph") >= 14 and "vfmadd231ps" not in text
     assert text.count("vaddps") >= 14
+
+
+@needs_arithmetic
+@pytest.mark.parametrize("case", ["3x3", "1x1 on blocks", "few channels", "groups", "dense"])
+def test_errors_of_additions_are_as_large_as_is_told_ahead(case: str) -> None:
+    """Within a decibel of what a kernel shows whose factors are halves."""
+    block, plain, result = half(blocked(32)), half(PLAIN), PLAIN
+    task, forms = {
+        "3x3": (conv((1, 32, 14, 14), 64, (3, 3), padding=(1,) * 4), (block,)),
+        "1x1 on blocks": (conv((1, 128, 14, 14), 64, (1, 1)), (block,)),
+        "few channels": (conv((1, 3, 20, 20), 64, (7, 7), strides=(2, 2)), (plain,)),
+        "groups": (conv((1, 64, 9, 9), 64, (3, 3), groups=2, dilation=(2, 2)), (block,)),
+        "dense": (dense((32,), 200, 96), (plain,)),
+    }[case]
+    task = replace(task, arguments=task.arguments[:2], steps=task.steps[:1])
+    name = DENSE if case == "dense" else CONVOLUTION
+    spec, ports = implementation(name), (*forms, PLAIN, result)
+    candidate = best_of(name, task, HERE, ports)
+    rng = np.random.default_rng(0)
+    data, weights = (
+        stored_as(np.maximum(rng.standard_normal(a.type.shape, np.float32), -0.5), plain)
+        for a in task.arguments
+    )
+    ours = build_kernel(task, candidate, HERE.target, HERE.resources).run([data, weights])
+    exact = run_workload(task, [data.astype(np.float64), weights.astype(np.float64)])
+    assert isinstance(spec, AddsInHalves)
+    told = np.broadcast_to(spec.addition_deviations(task, [data, weights]), exact.shape)
+    ratio = np.sum(np.square(ours - exact)) / np.sum(np.square(told))
+    assert abs(10 * np.log10(ratio)) < 1.0
 
 
 @pytest.mark.parametrize("on", [HERE, AVX2], ids=["here", "AVX2"])

@@ -10,6 +10,7 @@ import pytest
 from helpers.kernels.one_kernel import step, workload
 from helpers.networks.fused_networks import fused
 from helpers.networks.graph_builder import Builder, random_inputs
+from tilewright.compiler.finer_noise import finer_noise
 from tilewright.compiler.rounding_noise import disturbable, rounding_noise
 from tilewright.graph.arrays import rounded_to
 from tilewright.graph.evaluate import run_workload
@@ -116,6 +117,25 @@ def test_errors_are_added_behind_the_anchor_wherever_it_stands() -> None:
     *given, errors = (rng.standard_normal(a.type.shape, np.float32) for a in changed.arguments)
     right = np.maximum(np.tanh(given[0]) @ given[1] + errors, 0)
     np.testing.assert_allclose(run_workload(changed, [*given, errors]), right, rtol=1e-5, atol=1e-6)
+
+
+def test_a_finer_type_makes_what_one_more_run_through_the_network_tells() -> None:
+    """Against rounding each tensor to float16 and computing what follows."""
+    b = Builder()
+    one = b.add("relu", b.conv(b.input(1, 8, 16, 16), 32))
+    rows = b.add("reshape", b.conv(one, 32), shape=(32, 256))
+    net = fused(b, b.add("dense", rows, b.weight(256, 20)), b.add("tanh", one))
+    given = [random_inputs(net.graph, seed) for seed in (1, 2)]
+    tensors = [net.graph.inputs[0], *(call.output for call in net.calls[:-1])]
+    factors = {c.name: 1 for c in net.calls if c.workload.anchor_name in ("conv2d", "dense")}
+    assert len(factors) == 3
+    coarse = rounding_noise(net, given, tensors, factors, {}, HALF)
+    right = rounding_noise(net, given, tensors, factors, {}, "float16")
+    found = finer_noise(net, given, coarse, (HALF, "float16"), factors, {})
+    for name in tensors:
+        assert found.tensors[name] == pytest.approx(right.tensors[name], rel=0.25, abs=1e-12)
+    for name in factors:
+        assert found.calls[name] == pytest.approx(right.calls[name], rel=0.25)
 
 
 def test_what_is_finite_stays_finite() -> None:

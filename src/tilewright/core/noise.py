@@ -6,8 +6,8 @@ of squares over all inputs that were looked at, one for each output.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from math import inf, log, log10
 
 Powers = tuple[float, ...]
@@ -21,6 +21,7 @@ class RoundingNoise:
     comes of rounding one factor of each product of a call, and `algorithms`, by call and name, what
     comes of those of its implementations that round in another way. `signals` are the outputs' own
     powers, `largest` their largest absolute values, `elements` how many values were looked at.
+    `finer` has the noise of the same causes in other types, by these.
     """
 
     outputs: tuple[str, ...]
@@ -32,6 +33,17 @@ class RoundingNoise:
     algorithms: Mapping[tuple[str, str], Powers] = field(
         default_factory=dict[tuple[str, str], Powers]
     )
+    finer: Mapping[str, RoundingNoise] = field(default_factory=dict[str, "RoundingNoise"])
+
+    def of(self, dtype: str | None) -> RoundingNoise:
+        """That of rounding to a type: this, unless the type is one of the `finer` ones."""
+        return self.finer.get(dtype or "", self)
+
+    def without(self, dtype: str, tensors: Collection[str]) -> RoundingNoise:
+        """The same where some tensors are never stored in one of the `finer` types."""
+        fine = self.finer[dtype]
+        left = {name: powers for name, powers in fine.tensors.items() if name not in tensors}
+        return replace(self, finer={**self.finer, dtype: replace(fine, tensors=left)})
 
     def allowed(self, max_error: float, least_sqnr_db: float | None) -> Powers:
         """The power that noise may have in each output: by its ratio, or so that the largest of

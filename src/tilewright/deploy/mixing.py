@@ -18,13 +18,15 @@ from tilewright.deploy.bisecting import ROUNDING
 from tilewright.deploy.racing import Race
 from tilewright.graph.plan import NetworkPlan, PlannedCall
 from tilewright.graph.plan_result import PlanResult
-from tilewright.kernels.base import CODED_WEIGHTS, Coarse, TakesCodes
+from tilewright.kernels.base import CODED_WEIGHTS, FLOAT16, Coarse, TakesCodes
 from tilewright.kernels.codes import CODES
+from tilewright.kernels.float16_range import told_beyond
 from tilewright.kernels.registry import implementation
 from tilewright.measure.noise import measured_noise
 from tilewright.models.calibration import NoiseInputs, noise_inputs
 from tilewright.models.loaded import ON_CODES, PreparedNetwork
 from tilewright.plan.mixture import Mixture, kept_single
+from tilewright.plan.preparation import beyond_float16
 from tilewright.search.graph_search import CHOSEN
 from tilewright.search.levels import OptimizeRequest
 from tilewright.search.network_search import NetworkSearch
@@ -186,6 +188,11 @@ def measured_mixing(
     events(Stage(name="noise", detail=f"{len(network.fused.calls)} calls"))
     began = perf_counter()
     noise = measured_noise(network.fused, placement, inputs.fitted)
+    if FLOAT16 in noise.finer:
+        beyond = beyond_float16(network.fused, placement, inputs.fitted)
+        noise = noise.without(FLOAT16, beyond)
+        if beyond:
+            events(Note(message=told_beyond(beyond, "are in other types")))
     return Mixing(
         network=network,
         request=request,

@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.core.targets import Target
 from tilewright.kernels.base import FLOAT16, HALF
 from tilewright.kernels.columns import Floats
-from tilewright.kernels.halves import HALF_VECTORS
+from tilewright.kernels.halves import has_half_arithmetic
 from tilewright.kernels.ports import tile_sizes
 
 HALF_UNIT, CODE_UNIT = "amx-bf16", "amx-int8"
@@ -69,6 +69,6 @@ def line_of(dtype: str, target: Target, precision: str) -> int:
     vectors of halves do, else 0."""
     if dtype in ("int8", "uint8"):
         return LINE_BYTES if has_unit(target, CODE_UNIT) else 0
-    unit = {HALF: HALF_UNIT, FLOAT16: HALF_VECTORS}.get(precision, "")
-    halves = dtype == "float32" and has_unit(target, unit)
-    return LINE_BYTES // 2 if halves else 0
+    tiles = precision == HALF and has_unit(target, HALF_UNIT)
+    vectors = precision == FLOAT16 and has_half_arithmetic(target)
+    return LINE_BYTES // 2 if dtype == "float32" and (tiles or vectors) else 0

@@ -28,6 +28,7 @@ from tilewright.kernels.float16_sums import LONGEST_RUN, RUNS, error_of_runs, ra
 from tilewright.kernels.halves import has_half_arithmetic, multiplied_work
 from tilewright.kernels.ports import arriving_block, single_ports, usual_lanes
 from tilewright.kernels.register_tile import RegisterTile
+from tilewright.kernels.run_rounding import of_convolution
 
 _LEAST_BLOCK = 8
 """Channels of the smallest block, but for images of fewer."""
@@ -103,6 +104,12 @@ class Float16Convolution(DotConvolution):
         """See `error_of_runs`."""
         conv = convolution(workload)
         return error_of_runs(conv.summed, LONGEST_RUN if conv.kernel[1] > 1 else max(RUNS))
+
+    def addition_deviations(self, workload: Workload, operands: Sequence[Array]) -> Array:
+        """See `AddsInHalves`."""
+        conv, (data, weights) = convolution(workload), operands
+        block = self.input_block(conv, (), {})
+        return of_convolution(conv, data, weights, block, block * self.taps_in_run(conv, block))
 
     def least_work(self, workload: Workload, target: Target) -> Work:
         """At the rate of halves."""

@@ -22,11 +22,12 @@ from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FLOAT16, Knob
 from tilewright.kernels.columns import Bools, column
-from tilewright.kernels.float16_sums import error_of_runs, lanes, rate_of_runs, runs
+from tilewright.kernels.float16_sums import RUNS, error_of_runs, lanes, rate_of_runs, runs
 from tilewright.kernels.halves import ROUNDING_CYCLES, converts_float16, multiplied_work
 from tilewright.kernels.matrix_products import PackedDense, product
 from tilewright.kernels.ports import Widening
 from tilewright.kernels.register_tile import RegisterTile
+from tilewright.kernels.run_rounding import of_dense
 
 _WIDE = (6, 8)
 """Registers of singles that blocks of columns may fill beside the usual numbers, for tiles of
@@ -107,6 +108,11 @@ class Float16Dense(Widening, PackedDense):
     def error_bound(self, workload: Workload) -> float:
         """See `error_of_runs`."""
         return error_of_runs(product(workload).depth)
+
+    def addition_deviations(self, workload: Workload, operands: Sequence[Array]) -> Array:
+        """See `AddsInHalves`: in runs of the usual length."""
+        data, weights = operands
+        return of_dense(data, weights, max(RUNS) if product(workload).rows > 1 else 0)
 
     def least_work(self, workload: Workload, target: Target) -> Work:
         """At the rate of halves, where there is arithmetic on them."""

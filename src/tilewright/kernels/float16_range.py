@@ -25,6 +25,9 @@ _MARGIN = 4.0
 _COARSE = 2.0 * (element_type(FLOAT16).unit_roundoff or 0.0)
 """More than that rounding adds only where many numbers are below the normal ones."""
 
+_NAMED = 5
+"""Tensors that are named where many do not fit."""
+
 Ranges = Mapping[str, tuple[float, float]]
 
 
@@ -39,6 +42,16 @@ def unfit(network: FusedNetwork, ranges: Ranges, *, in_runs: bool) -> dict[str, 
         for tensor, reason in _of_products(call, ranges, in_runs=in_runs):
             found.setdefault(tensor, reason)
     return found
+
+
+def told_beyond(beyond: Mapping[str, str], what: str) -> str:
+    """A sentence that names what does not fit, and what becomes of it; empty where all does."""
+    if not beyond:
+        return ""
+    named, more = list(dict.fromkeys(beyond.values())), ""
+    if len(named) > _NAMED:
+        named, more = named[:_NAMED], f" and {len(named) - _NAMED} more"
+    return f"Numbers that do not fit float16 {what}: {', '.join(named)}{more}."
 
 
 def _fits(of: tuple[float, float], margin: float = 1.0) -> bool:

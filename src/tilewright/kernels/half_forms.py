@@ -32,9 +32,11 @@ def in_halves(
     forms: Mapping[str, Form],
     placement: Placement,
     kept: Collection[str] = (),
+    half: str | None = None,
 ) -> dict[str, Form]:
-    """The forms with as many singles as possible in halves, in the same layouts; those that are
-    `kept` stay what they are."""
+    """The forms with as many singles as possible in halves, by default of the placement's type, in
+    the same layouts; those that are `kept` stay what they are."""
+    half = half or half_type(placement)
     types, outside = network.graph.types, {*network.graph.inputs, *network.graph.outputs, *kept}
     halved = {
         call.output
@@ -43,14 +45,13 @@ def in_halves(
         and call.output not in outside
         and call.output not in network.pinned
     }
-    if half_type(placement) == FLOAT16 and not has_half_arithmetic(placement.target):
+    if half == FLOAT16 and not has_half_arithmetic(placement.target):
         halved &= _multiplied_in_float16(network, placement)
     while True:
-        wide = {t for call in network.calls for t in _refused(call, forms, halved, placement)}
+        wide = {t for call in network.calls for t in _refused(call, forms, halved, placement, half)}
         if not wide:
             break
         halved -= wide
-    half = half_type(placement)
     return {t: stored_in(form, half) if t in halved else form for t, form in forms.items()}
 
 
@@ -82,7 +83,11 @@ def alone_in_halves(workload: Workload, forms: Ports, placement: Placement) -> P
 
 
 def _refused(
-    call: TaskCall, forms: Mapping[str, Form], halved: set[str], placement: Placement
+    call: TaskCall,
+    forms: Mapping[str, Form],
+    halved: set[str],
+    placement: Placement,
+    half: str,
 ) -> set[str]:
     """Tensors of a call that are better left in single precision: what it reads, or if that does
     not help, what it writes, too."""
@@ -90,7 +95,7 @@ def _refused(
     if not halved.intersection(tensors):
         return set()
     own: Ports = tuple(forms.get(tensor, PLAIN) for tensor in tensors)
-    before_s, half = _seconds(call.workload, own, placement), half_type(placement)
+    before_s = _seconds(call.workload, own, placement)
     for kept in (halved, halved.intersection([call.output])):
         ports = tuple(
             stored_in(form, half) if tensor in kept else form

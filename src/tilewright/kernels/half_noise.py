@@ -15,7 +15,7 @@ from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.network import Array
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import HALVES, Coarse, Implementation, TakesCodes
+from tilewright.kernels.base import HALF, HALVES, Coarse, Implementation, TakesCodes
 from tilewright.kernels.ports import multiplied, single_ports
 from tilewright.kernels.registry import applicable
 
@@ -33,16 +33,44 @@ class Rounds(Protocol):
         ...
 
 
-def multiplies_halves(spec: Implementation) -> bool:
-    """Whether an implementation multiplies in halves, and so makes noise of its own."""
-    return isinstance(spec, Coarse) and spec.multiplies_in in HALVES
+@runtime_checkable
+class AddsInHalves(Protocol):
+    """An implementation that adds up products in halves, for some of them at a time."""
+
+    def addition_deviations(self, workload: Workload, operands: Sequence[Array]) -> Array:
+        """The standard deviations of what these additions put into the anchor's result, where the
+        anchor reads these `operands`: an array that can be broadcast to it."""
+        ...
 
 
-def own_rounders(workload: Workload, placement: Placement) -> tuple[str, ...]:
-    """The implementations of a workload that round in their own way, by their names."""
+def multiplied_half(spec: Implementation | None) -> str:
+    """The half type that an implementation multiplies in, which makes noise of its own; empty where
+    it does not."""
+    if not isinstance(spec, Coarse) or spec.multiplies_in not in HALVES:
+        return ""
+    return spec.multiplies_in
+
+
+def own_rounders(workload: Workload, placement: Placement, half: str = HALF) -> tuple[str, ...]:
+    """The implementations of a workload that round to a half type in their own way, by their names;
+    among those of the usual half type such as read codes."""
     specs = applicable(workload, placement.target, placement.resources)
-    coarse = (s for s in specs if multiplies_halves(s) or isinstance(s, TakesCodes))
+    coarse = (
+        s
+        for s in specs
+        if multiplied_half(s) == half or (half == HALF and isinstance(s, TakesCodes))
+    )
     return tuple(s.name for s in coarse if isinstance(s, Rounds))
+
+
+def adder(workload: Workload, placement: Placement, half: str) -> str:
+    """The name of the implementation that adds up products of arguments in a half type; empty
+    without one."""
+    anchor, specs = workload.anchor, applicable(workload, placement.target, placement.resources)
+    if anchor is None or max(anchor.inputs) >= len(workload.arguments):
+        return ""
+    adding = (s.name for s in specs if multiplied_half(s) == half and isinstance(s, AddsInHalves))
+    return next(adding, "")
 
 
 def storable(network: FusedNetwork) -> tuple[str, ...]:
@@ -54,12 +82,12 @@ def storable(network: FusedNetwork) -> tuple[str, ...]:
     return tuple(t for t in made if t in read and types[t].dtype == "float32")
 
 
-def rounded_factor(workload: Workload, placement: Placement) -> int | None:
+def rounded_factor(workload: Workload, placement: Placement, half: str = HALF) -> int | None:
     """The argument whose rounding stands for that of one factor: the constant one, else the last;
-    None where nothing multiplies in halves."""
+    None where nothing multiplies in a half type."""
     anchor, count = workload.anchor, len(workload.arguments)
     specs = applicable(workload, placement.target, placement.resources)
-    if anchor is None or not any(map(multiplies_halves, specs)):
+    if anchor is None or all(multiplied_half(spec) != half for spec in specs):
         return None
     constants = [i for i in anchor.inputs if i < count and workload.is_constant(i)]
     return next(iter((*constants, *reversed(multiplied(workload)))), None)
@@ -67,11 +95,11 @@ def rounded_factor(workload: Workload, placement: Placement) -> int | None:
 
 def rounds_anew(workload: Workload, ports: tuple[Form, ...]) -> bool:
     """Whether the result lies in halves and is rounded for that: what moves halves, or picks some
-    of them, gives what already is one."""
+    of them, gives what already is one of their type."""
     if not ports or ports[-1].dtype not in HALVES:
         return False
     picks = all(
         OPERATORS[step.operator].movement or step.operator in _PICK for step in workload.steps
     )
     singles = single_ports(workload) - {len(workload.arguments)}
-    return not picks or any(ports[index].dtype not in HALVES for index in singles)
+    return not picks or any(ports[index].dtype != ports[-1].dtype for index in singles)

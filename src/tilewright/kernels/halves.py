@@ -14,7 +14,7 @@ from tilewright.core.records import Placement
 from tilewright.core.targets import Target
 from tilewright.cost.floors import MEASURED, Work, least_work
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import CHOSEN, CPU, HALF, HALVES
+from tilewright.kernels.base import CHOSEN, CPU, FLOAT16, HALF, HALVES
 from tilewright.kernels.conv2d_dots import dot_units, lanes_of
 from tilewright.kernels.ports import Widening
 
@@ -71,6 +71,14 @@ def half_type(placement: Placement) -> str:
     it allows none."""
     precision = HALF if placement.precision in CHOSEN else placement.precision
     return precision if precision in HALVES else ""
+
+
+def half_types(placement: Placement) -> tuple[str, ...]:
+    """The types of 16 bits among which tensors may be stored there, the coarsest first: of a
+    mixture float16, too, where it is multiplied."""
+    half = half_type(placement)
+    both = placement.precision in CHOSEN and has_half_arithmetic(placement.target)
+    return (half, FLOAT16) if both else tuple(filter(None, (half,)))
 
 
 def has_half_arithmetic(target: Target) -> bool:

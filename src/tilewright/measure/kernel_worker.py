@@ -15,6 +15,7 @@ from tilewright.compiler.builders.registry import builder_for
 from tilewright.compiler.cuda.code import cuda_code
 from tilewright.compiler.cuda.kernels import CudaKernel
 from tilewright.compiler.features.loops import kernel_features
+from tilewright.compiler.finer_noise import finer_noise
 from tilewright.compiler.rounding_noise import rounding_noise
 from tilewright.compiler.value_ranges import value_ranges
 from tilewright.core.child import serve, wait_until_asleep
@@ -142,6 +143,7 @@ if __name__ == "__main__":
             "unsupported": opaque.unsupported,
             "code": code,
             "noise": rounding_noise,
+            "finer noise": finer_noise,
             "ranges": value_ranges,
             "settle": wait_until_asleep,
             "evaluate": evaluate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilewright.core.noise import RoundingNoise
@@ -11,8 +12,9 @@ from tilewright.core.records import Placement
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.network import Array
 from tilewright.hardware.device import is_local, local_placement
-from tilewright.kernels.half_noise import own_rounders, rounded_factor, storable
-from tilewright.kernels.halves import half_type
+from tilewright.kernels.base import FLOAT16
+from tilewright.kernels.half_noise import adder, own_rounders, rounded_factor, storable
+from tilewright.kernels.halves import half_types
 from tilewright.measure.kernels import WORKER
 
 _TIMEOUT_S = 900.0
@@ -23,21 +25,42 @@ def measured_noise(
 ) -> RoundingNoise:
     """What comes of every tensor of a network that may be stored in halves, of every call whose
     products may be of them, and of its algorithms that round in their own way, on these inputs;
-    none needs a label."""
-    factors = {call.name: rounded_factor(call.workload, placement) for call in network.calls}
-    known = {name: place for name, place in factors.items() if place is not None}
-    algorithms = {c.name: own_rounders(c.workload, placement) for c in network.calls}
-    half = half_type(placement)
-    asked = ("noise", network, list(inputs), storable(network), known, algorithms, half)
-    return _answered(placement, asked)
+    none needs a label. Where there is a second half type, the noise in that is with it."""
+    half, *finer = half_types(placement)
+    algorithms = {c.name: own_rounders(c.workload, placement, half) for c in network.calls}
+    factors = _factors(network, placement, (half, *finer))
+    asked = ("noise", network, list(inputs), storable(network), factors, algorithms, half)
+    noise: RoundingNoise = _answered(placement, asked)
+    for other in finer:
+        adders = {c.name: adder(c.workload, placement, other) for c in network.calls}
+        asked = (
+            *("finer noise", network, list(inputs), noise, (half, other)),
+            _factors(network, placement, (other,)),
+            {name: found for name, found in adders.items() if found},
+        )
+        noise = replace(noise, finer={other: _answered(placement, asked)})
+    return noise
+
+
+def _factors(network: FusedNetwork, placement: Placement, halves: Sequence[str]) -> dict[str, int]:
+    """The place of the argument of each call that is rounded to one of some half types."""
+    found = [
+        (call.name, rounded_factor(call.workload, placement, half))
+        for half in halves
+        for call in network.calls
+    ]
+    return {name: place for name, place in found if place is not None}
 
 
 def measured_ranges(
-    network: FusedNetwork, placement: Placement, inputs: Sequence[Mapping[str, Array]]
+    network: FusedNetwork,
+    placement: Placement,
+    inputs: Sequence[Mapping[str, Array]],
+    half: str = FLOAT16,
 ) -> dict[str, tuple[float, float]]:
     """Of every tensor in single precision, on these inputs, its largest number and what rounding to
-    the half type of a placement adds to it; see `value_ranges`."""
-    return _answered(placement, ("ranges", network, list(inputs), half_type(placement)))
+    a half type adds to it; see `value_ranges`."""
+    return _answered(placement, ("ranges", network, list(inputs), half))
 
 
 def _answered(placement: Placement, asked: tuple[Any, ...]) -> Any:

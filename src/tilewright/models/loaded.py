@@ -54,10 +54,10 @@ class ModelOptions:
     With `precision="int8"` a network in float32 is quantized: its codes are calibrated on the
     inputs by name in the .npz file `calibration`, drawn ones without it, and nodes and tensors that
     `keep` names, "float32:NAME", stay what they are; with "auto" both mean the same for the noise
-    of tensors' types, with "float16" for what fits. With `precision="int8-weights"` weights of
-    dense layers are on codes of eight bits where that is faster, but for what is kept. `optimize`,
-    `tune`, `compare`, `profile` and `predict` heed all of these. Lists and numpy's numbers are
-    accepted too. Raises `UsageError` for other kinds.
+    of tensors' types and for what fits float16, with "float16" for the latter alone. With
+    `precision="int8-weights"` weights of dense layers are on codes of eight bits where that is
+    faster, but for what is kept. `optimize`, `tune`, `compare`, `profile` and `predict` heed all of
+    these. Lists and numpy's numbers are accepted too. Raises `UsageError` for other kinds.
     """
 
     batch: int | None = None

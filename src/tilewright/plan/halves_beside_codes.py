@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from tilewright.core.noise import Powers, RoundingNoise
 from tilewright.core.records import Placement
 from tilewright.graph.fuse import FusedNetwork
+from tilewright.kernels.base import HALF
 from tilewright.kernels.half_noise import own_rounders, rounded_factor, storable
 
 
@@ -35,9 +36,11 @@ def carried_over(
     codes: FusedNetwork,
     names: CodedNames,
     placement: Placement,
+    half: str = HALF,
 ) -> RoundingNoise:
-    """The `noise` of halves in the network `single` as that of the network `codes`. Where a tensor
-    is inside a call of the network in single precision, what that call writes goes for it."""
+    """The `noise` of a half type, and of finer ones, in the network `single` as that of the network
+    `codes`. Where a tensor is inside a call of the network in single precision, what that call
+    writes goes for it."""
     makers = {node: call for call in single.calls for node in call.nodes}
     tensors: dict[str, Powers] = {}
     for name in storable(codes):
@@ -50,14 +53,18 @@ def carried_over(
     algorithms: dict[tuple[str, str], Powers] = {}
     for call in codes.calls:
         its = makers.get(call.name)
-        if its is None or rounded_factor(call.workload, placement) is None:
+        if its is None or rounded_factor(call.workload, placement, half) is None:
             continue
         if its.name in noise.calls:
             calls[call.name] = noise.calls[its.name]
-        for name in own_rounders(call.workload, placement):
+        for name in own_rounders(call.workload, placement, half):
             if (its.name, name) in noise.algorithms:
                 algorithms[call.name, name] = noise.algorithms[its.name, name]
-    return replace(noise, tensors=tensors, calls=calls, algorithms=algorithms)
+    finer = {
+        other: carried_over(found, single, codes, names, placement, other)
+        for other, found in noise.finer.items()
+    }
+    return replace(noise, tensors=tensors, calls=calls, algorithms=algorithms, finer=finer)
 
 
 def kept_beside(

@@ -13,7 +13,7 @@ from tilewright.core.noise import Powers, RoundingNoise, largest_share
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.kernels.base import HALVES
 from tilewright.kernels.dense_int8_weights import SPEC as WEIGHTS
-from tilewright.kernels.half_noise import multiplies_halves, rounds_anew
+from tilewright.kernels.half_noise import multiplied_half, rounds_anew
 from tilewright.kernels.ports import Ports
 from tilewright.kernels.registry import implementations
 
@@ -46,9 +46,9 @@ class Mixture:
             return AIM * max(0.0, 1.0 - codes)
         return max(0.0, AIM_AGAIN / self.scale - codes)
 
-    def stores(self, tensor: str) -> bool:
-        """Whether a tensor may be stored in halves."""
-        return tensor in self.noise.tensors and tensor not in self.kept
+    def stores(self, tensor: str, half: str) -> bool:
+        """Whether a tensor may be stored in a half type."""
+        return tensor in self.noise.of(half).tensors and tensor not in self.kept
 
     def codes_weights(self, call: TaskCall) -> bool:
         """Whether a call may read its weights on codes."""
@@ -60,22 +60,20 @@ class Mixture:
         """The noise that a call makes: by products of halves or weights on codes, by rounding its
         result, and by rounding what the network is `given`. An empty implementation computes
         nothing."""
-        noise, spec = self.noise, implementations().get(implementation)
-        causes: list[Powers] = []
+        half = multiplied_half(implementations().get(implementation))
+        noise = self.noise.of(half)
         own = noise.algorithms.get((call.name, implementation))
-        if own is None and spec is not None and multiplies_halves(spec):
+        if own is None and half:
             own = noise.calls.get(call.name)
-        if own is not None:
-            causes.append(own)
-        rounded = [
-            tensor
+        rounded: list[tuple[str, str | None]] = [
+            (tensor, form.dtype)
             for tensor, form in zip(call.inputs, ports, strict=False)
             if form.dtype in HALVES and tensor in given
         ]
         if rounds_anew(call.workload, ports):
-            rounded.append(call.output)
-        causes += [noise.tensors[each] for each in rounded if each in noise.tensors]
-        return noise.total((each, 1.0) for each in causes)
+            rounded.append((call.output, ports[-1].dtype))
+        causes = [own, *(self.noise.of(dtype).tensors.get(each) for each, dtype in rounded)]
+        return noise.total((each, 1.0) for each in causes if each is not None)
 
     def share_at(
         self, call: TaskCall, implementation: str, ports: Ports, given: Collection[str]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, product
 from math import inf, isfinite
 from typing import Protocol
 
@@ -43,10 +43,11 @@ from tilewright.graph.arrange import (
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
+from tilewright.kernels.base import FLOAT16, HALF
 from tilewright.kernels.codes import CODES
 from tilewright.kernels.dense_int8_weights import CODED
 from tilewright.kernels.forms import choose_forms
-from tilewright.kernels.halves import half_type
+from tilewright.kernels.halves import half_types
 from tilewright.kernels.ports import Ports, form_options
 from tilewright.kernels.registry import applicable, precise_enough, takes
 from tilewright.kernels.weight_codes import codable
@@ -128,53 +129,58 @@ class NetworkProblem:
                 own = known_to_kernels.get(tensor, ())
                 forms = (self._stored(tensor, form) for form in (*more, *own))
                 found[tensor] = tuple(dict.fromkeys((*found[tensor], *forms)))
-                if self._may_halve(tensor):
-                    found[tensor] += (self._halves[tensor],)
+                halves = half_types(self.placement)
+                found[tensor] += tuple(
+                    self._halves[h][tensor] for h in halves if self._may_halve(tensor, h)
+                )
         return found
 
     @cached_property
-    def _halves(self) -> dict[str, Form]:
-        """The form of each tensor in halves: the layout that it has by default where all are."""
+    def _halves(self) -> dict[str, dict[str, Form]]:
+        """By half type the form of each tensor in it: the layout that it has by default where all
+        are."""
         target, resources = self.placement.target, self.placement.resources
-        half = half_type(self.placement)
-        forms = choose_forms(self.network, target, resources, half)
         tensors = [t for call in self.network.calls for t in (*call.inputs, call.output)]
-        return {tensor: stored_in(forms.get(tensor, PLAIN), half) for tensor in tensors}
+        return {
+            half: {tensor: stored_in(forms.get(tensor, PLAIN), half) for tensor in tensors}
+            for half in half_types(self.placement)
+            for forms in [choose_forms(self.network, target, resources, half)]
+        }
 
     def _on_codes(self, tensor: str) -> bool:
         """Whether a mixture has a tensor on codes: these lie as they do by default. Estimates do
         not know what other blocks cost tile registers, which take whole lines."""
         return self.mixture is not None and self.network.graph.types[tensor].dtype in CODES
 
-    def _may_halve(self, tensor: str) -> bool:
-        return self.mixture is not None and self.mixture.stores(tensor)
+    def _may_halve(self, tensor: str, half: str) -> bool:
+        return self.mixture is not None and self.mixture.stores(tensor, half)
 
     def _halved(self, call: TaskCall, ports: Ports) -> Iterator[Ports]:
-        """The same ports in single precision, and with some or all of those in halves that may be;
-        what the network is given is copied into halves first."""
+        """The same ports in single precision, and with some or all of those in halves that may be,
+        those that are read in one type; what the network is given is copied into halves first."""
         yield ports
         graph, target = self.network.graph, self.placement.target
+        tensors = (*call.inputs, call.output)
         places = [
             place
-            for place, tensor in enumerate((*call.inputs, call.output))
-            if self._may_halve(tensor)
-            and tensor not in graph.outputs
-            and ports[place] == self.usual.get(tensor, PLAIN)
+            for place, tensor in enumerate(tensors)
+            if tensor not in graph.outputs and ports[place] == self.usual.get(tensor, PLAIN)
         ]
         specs = applicable(call.workload, target, self.placement.resources)
-        for kept in _subsets(places, len(call.inputs)):
-            found = tuple(
-                self._halves[tensor] if place in kept else form
-                for place, (tensor, form) in enumerate(
-                    zip((*call.inputs, call.output), ports, strict=True)
+        for read, written in product(half_types(self.placement), repeat=2):
+            types = [*[read] * len(call.inputs), written]
+            able = [place for place in places if self._may_halve(tensors[place], types[place])]
+            for kept in _subsets(able, len(call.inputs)):
+                found = tuple(
+                    self._halves[types[place]][tensors[place]] if place in kept else form
+                    for place, form in enumerate(ports)
                 )
-            )
-            if any(
-                takes(spec, call.workload, found)
-                and precise_enough(spec, call.workload, found, self.placement)
-                for spec in specs
-            ):
-                yield found
+                if any(
+                    takes(spec, call.workload, found)
+                    and precise_enough(spec, call.workload, found, self.placement)
+                    for spec in specs
+                ):
+                    yield found
 
     @cached_property
     def noises(self) -> dict[str, npt.NDArray[np.float64]]:
@@ -406,7 +412,8 @@ class NetworkProblem:
     def _rounds(self, tensor: str, source: Form, target: Form) -> bool:
         """Whether a copy would round what could have been stored so for all its readers."""
         mixed = self.mixture is not None and tensor not in self.network.pinned
-        return mixed and source.dtype is None and target.dtype is not None
+        coarser = (source.dtype, target.dtype) == (FLOAT16, HALF)
+        return mixed and (coarser or (source.dtype is None and target.dtype is not None))
 
     def copies(
         self, call: TaskCall, tensor: str, choice: Choice, form: Form

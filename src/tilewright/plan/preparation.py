@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.core import errors, input_files, processes, records, units
 from tilewright.graph import network, tasks
 from tilewright.graph.fuse import FusedNetwork
+from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.kernels.base import CODED_WEIGHTS, CPU, FLOAT16, HALVES
-from tilewright.kernels.float16_range import unfit
+from tilewright.kernels.float16_range import told_beyond, unfit
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.generic import ISLAND
 from tilewright.kernels.half_forms import in_halves
@@ -28,8 +29,6 @@ from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.mixture import kept_single
 
 _TIMEOUT_S = 120.0
-_NAMED = 5
-"""Tensors that are named where many do not fit a type."""
 
 
 def prepare(argument: str, options: ModelOptions, placement: records.Placement) -> PreparedNetwork:
@@ -61,9 +60,11 @@ def _cut(
     if placement.precision in HALVES:
         kept = kept_single(fused, options.keep)
         if placement.precision == FLOAT16 and model.reference is not None:
-            beyond = _beyond_float16(model, fused, options, placement)
+            inputs = noise_inputs(model.graph, options.calibration, options.seed).fitted
+            beyond = beyond_float16(fused, placement, inputs)
             kept |= beyond.keys()
-            model = replace(model, remark=" ".join(filter(None, (model.remark, _said(beyond)))))
+            said = told_beyond(beyond, "stay in float32")
+            model = replace(model, remark=" ".join(filter(None, (model.remark, said))))
         forms = in_halves(fused, forms, placement, kept)
     if placement.precision == CODED_WEIGHTS:
         forms = with_coded_weights(fused, forms, placement, kept_single(fused, options.keep))
@@ -72,24 +73,13 @@ def _cut(
     return PreparedNetwork(model=model, fused=fused, forms=forms, plan=plan)
 
 
-def _beyond_float16(
-    model: LoadedModel, fused: FusedNetwork, options: ModelOptions, placement: records.Placement
+def beyond_float16(
+    fused: FusedNetwork, placement: records.Placement, inputs: Sequence[Mapping[str, Array]]
 ) -> dict[str, str]:
     """The tensors whose numbers, or whose products, do not fit float16, and what is told of each,
-    by calibration inputs or drawn ones."""
-    inputs = noise_inputs(model.graph, options.calibration, options.seed).fitted
+    by some inputs."""
     ranges = measured_ranges(fused, placement, inputs)
     return unfit(fused, ranges, in_runs=has_half_arithmetic(placement.target))
-
-
-def _said(beyond: Mapping[str, str]) -> str:
-    """A sentence that names what stays in single precision; empty where nothing does."""
-    if not beyond:
-        return ""
-    named, more = list(dict.fromkeys(beyond.values())), ""
-    if len(named) > _NAMED:
-        named, more = named[:_NAMED], f" and {len(named) - _NAMED} more"
-    return f"Numbers that do not fit float16 stay in float32: {', '.join(named)}{more}."
 
 
 def _refuse_uncomputed(fused: FusedNetwork, placement: records.Placement) -> None:

@@ -17,9 +17,9 @@ from tilewright.core.forms import PLAIN, blocked, channel_block, stored_in
 from tilewright.graph.arrange import arrange
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import Task, TaskKey
-from tilewright.kernels.base import HALF
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.half_forms import in_halves
+from tilewright.kernels.halves import half_types
 from tilewright.kernels.spaces import spaces
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.assignment.budgeted import Front
@@ -166,14 +166,8 @@ class GraphSearch:
         """The tasks that come up when all blocks are wider, so many registers of channels each; in
         a mixture, those of a network in halves."""
         if self.mixture is not None:
-            fused, placement = self.network.fused, self.context.placement
-            lines = choose_forms(fused, placement.target, placement.resources, HALF)
-            halves = in_halves(fused, lines, placement)
-            kept = {
-                t: halves[t] if halves[t].dtype == HALF and self.mixture.stores(t) else f
-                for t, f in self.network.forms.items()
-            }
-            return arrange(fused, kept).tasks
+            halves = half_types(self.context.placement)
+            return {k: task for half in halves for k, task in self._in_halves(half).items()}
         options, types, usual = self.problem.options, self.network.graph.types, self.network.forms
         found: dict[TaskKey, Task] = {}
         for factor in _WIDER:
@@ -186,6 +180,16 @@ class GraphSearch:
                     forms[tensor] = wider
             found |= arrange(self.network.fused, forms).tasks
         return {key: task for key, task in found.items() if key not in self.network.tasks}
+
+    def _in_halves(self, half: str) -> Tasks:
+        """The tasks of the network with all that may be in one half type."""
+        fused, mixture = self.network.fused, self.mixture
+        placement = self.context.placement
+        lines = choose_forms(fused, placement.target, placement.resources, half)
+        single = {t for t in fused.graph.types if mixture is None or not mixture.stores(t, half)}
+        halves = in_halves(fused, lines, placement, single, half)
+        stored = {t: f for t, f in halves.items() if f.dtype == half}
+        return arrange(fused, {**self.network.forms, **stored}).tasks
 
     def _recall(self, tasks: Tasks) -> bool:
         """Learn what the store knows of tasks; whether that is anything."""

@@ -18,7 +18,7 @@ from tilewright.core.timings import speedup_apart
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
 from tilewright.kernels.estimates import task_floor_s
-from tilewright.kernels.halves import half_type
+from tilewright.kernels.halves import half_types
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.kernels.spaces import search_space
 from tilewright.measure.circumstances import is_usual
@@ -320,7 +320,7 @@ def neighbours_in_store(
     Their times serve as hints only, so they are not checked against today's templates.
     """
     own = {task.workload.key for task in tasks.values()}
-    coarsest = half_type(placement) or placement.precision
+    allowed = {None, *(half_types(placement) or (placement.precision,))}
     kinds = grouped(
         [(_kind(task.workload), task.workload) for task in tasks.values() if task.workload.anchor]
     )
@@ -335,7 +335,7 @@ def neighbours_in_store(
             for similar in near
             for workload in similar[:_STORED]
             for outcome in store.outcomes(workload.key, placement.key)
-            if all(form.dtype in (None, coarsest) for form in outcome.candidate.forms)
+            if all(form.dtype in allowed for form in outcome.candidate.forms)
         ]
     )
     return {

@@ -142,7 +142,7 @@ def test_what_is_not_on_codes_may_be_in_halves(folder: Path, quantizer: Quantize
         call = next(c for c in codes.network.fused.calls if c.name == "e")
         assert mixture.kept >= {call.inputs[0], call.output}
         for name, powers in mixture.noise.tensors.items():
-            assert mixture.stores(name) or name in mixture.kept
+            assert mixture.stores(name, "bfloat16") or name in mixture.kept
             assert powers in other.noise.tensors.values()
         assert codes.mixing.front and sum(point.chosen for point in codes.mixing.front) == 1
 

@@ -23,7 +23,7 @@ from tilewright.kernels.float16_range import unfit
 from tilewright.kernels.float16_sums import error_of_runs
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.half_forms import alone_in_halves, in_halves
-from tilewright.kernels.halves import converts_float16, half_type
+from tilewright.kernels.halves import converts_float16, half_type, half_types
 from tilewright.kernels.spaces import default_candidate, spaces
 from tilewright.testing.implementations import made_up_placement, single
 
@@ -101,6 +101,8 @@ def test_tensors_between_streaming_layers_are_halves() -> None:
     network = fused(b, b.add("dense", hidden, b.weight(2048, 64)))
     usual = choose_forms(network, CONVERTS.target, CONVERTS.resources)
     assert half_type(CONVERTS) == HALF
+    mixed = [half_types(replace(on, precision="auto")) for on in (CONVERTS, MULTIPLIES)]
+    assert mixed == [("bfloat16",), ("bfloat16", HALF)] and half_types(MULTIPLIES) == (HALF,)
     assert in_halves(network, usual, CONVERTS)[hidden].dtype == HALF
     assert in_halves(network, usual, CONVERTS, [hidden])[hidden].dtype is None
 
@@ -150,6 +152,15 @@ def test_a_run_is_a_block_of_channels(channels: int, arriving: int, block: int) 
     geometry = convolution(task)
     assert CONVOLUTION.input_block(geometry, forms, {}) == block
     assert CONVOLUTION.copied(geometry, forms, {}) == (not arriving)
+
+
+def test_images_lie_in_whole_registers_of_halves() -> None:
+    b = Builder()
+    image = b.conv(b.input(1, 32, 8, 8), 64)
+    network = fused(b, b.add("reduce_mean", b.conv(image, 64), axes=(2, 3), keepdims=False))
+    lying = choose_forms(network, MULTIPLIES.target, MULTIPLIES.resources, HALF)
+    assert lying[network.calls[0].output] == blocked(32)
+    assert choose_forms(network, CONVERTS.target, CONVERTS.resources, HALF) != lying
 
 
 def test_what_does_not_fit_is_named() -> None:

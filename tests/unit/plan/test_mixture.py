@@ -27,7 +27,7 @@ from tilewright.plan.planners import mixed_plan
 from tilewright.search.layout_costs import LayoutCosts
 from tilewright.testing.implementations import made_up_placement
 
-HALF = "bfloat16"
+HALF, FLOAT16 = "bfloat16", "float16"
 
 
 def mixed_placement(*more: str) -> Placement:
@@ -38,6 +38,7 @@ def mixed_placement(*more: str) -> Placement:
 
 ON = mixed_placement()
 TILES = mixed_placement("amx-tile", "amx-bf16", "amx-int8")
+VECTORS = mixed_placement("avx512fp16")
 
 
 def network() -> FusedNetwork:
@@ -65,10 +66,25 @@ NOISE = RoundingNoise(
 )
 
 
-def problem(allowed: float, kept: frozenset[str] = frozenset()) -> NetworkProblem:
-    mixture = Mixture(noise=NOISE, allowed=(allowed,), kept=kept)
-    costs = LayoutCosts(placement=ON, max_error=2e-2)
-    return NetworkProblem(network=NETWORK, usual=FORMS, placement=ON, times=costs, mixture=mixture)
+def finer(noise: RoundingNoise, part: float = 0.02) -> RoundingNoise:
+    """The same with a part of each power in float16."""
+    less = {name: noise.total([(p, part)]) for name, p in noise.tensors.items()}
+    calls = {name: noise.total([(p, part)]) for name, p in noise.calls.items()}
+    fine = replace(noise, tensors=less, calls=calls, algorithms={})
+    return replace(noise, finer={FLOAT16: fine})
+
+
+def problem(
+    allowed: float,
+    kept: frozenset[str] = frozenset(),
+    place: Placement = ON,
+    noise: RoundingNoise = NOISE,
+) -> NetworkProblem:
+    mixture = Mixture(noise=noise, allowed=(allowed,), kept=kept)
+    costs = LayoutCosts(placement=place, max_error=2e-2)
+    return NetworkProblem(
+        network=NETWORK, usual=FORMS, placement=place, times=costs, mixture=mixture
+    )
 
 
 @settings(deadline=None, max_examples=8)
@@ -106,7 +122,7 @@ def random_network(kinds: list[str]) -> FusedNetwork:
     return fused(b, b.add("tanh", x), b.add("reduce_mean", before, axes=(2, 3), keepdims=False))
 
 
-COSTS = LayoutCosts(placement=ON, max_error=inf)
+COSTS = {on.target: LayoutCosts(placement=on, max_error=inf) for on in (ON, VECTORS)}
 
 
 @settings(deadline=None, max_examples=12)
@@ -115,9 +131,10 @@ COSTS = LayoutCosts(placement=ON, max_error=inf)
     st.floats(1e-7, 1e-2),
     st.none() | st.floats(0.2, 5.0),
     st.integers(0, 1000),
+    st.sampled_from([ON, VECTORS]),
 )
 def test_no_output_of_any_network_gets_more_noise_than_its_budget(
-    kinds: list[str], allowed: float, scale: float | None, seed: int
+    kinds: list[str], allowed: float, scale: float | None, seed: int, on: Placement
 ) -> None:
     network, rng = random_network(kinds), np.random.default_rng(seed)
     outputs = network.graph.outputs
@@ -125,27 +142,31 @@ def test_no_output_of_any_network_gets_more_noise_than_its_budget(
     def powers() -> tuple[float, ...]:
         return tuple((rng.random(len(outputs)) < 0.8) * rng.exponential(1e-4, len(outputs)))
 
-    calls = [c for c in network.calls if rounded_factor(c.workload, ON) is not None]
+    calls = [c for c in network.calls if rounded_factor(c.workload, on) is not None]
     noise = RoundingNoise(
         outputs=outputs, signals=(1.0, 1.0), largest=(1.0, 1.0), elements=(64, 64),
         tensors={name: powers() for name in storable(network)},
         calls={call.name: powers() for call in calls},
-        algorithms={(c.name, n): powers() for c in calls for n in own_rounders(c.workload, ON)},
+        algorithms={(c.name, n): powers() for c in calls for n in own_rounders(c.workload, on)},
     )  # fmt: skip
+    noise = finer(noise) if on is VECTORS else noise
     mixture = Mixture(noise=noise, allowed=(allowed, 2 * allowed), scale=scale)
-    forms = choose_forms(network, ON.target, ON.resources)
-    asked = NetworkProblem(network=network, usual=forms, placement=ON, times=COSTS, mixture=mixture)
+    forms, costs = choose_forms(network, on.target, on.resources), COSTS[on.target]
+    asked = NetworkProblem(network=network, usual=forms, placement=on, times=costs, mixture=mixture)
     found, front = mixed_plan(asked, "chosen", "auto")
     spent = [0.0, 0.0]
     for call in found.plan.calls:
         name, ports = call.candidate.implementation, call.candidate.forms
         causes = [noise.calls[call.name]] if "bfloat16" in name else []
         causes = [noise.algorithms.get((call.name, name), *causes)] if causes else []
-        if ports[-1].dtype == HALF and call.output in noise.tensors:
-            causes.append(noise.tensors[call.output])
+        causes += [noise.of(FLOAT16).calls[call.name]] if name.endswith("_float16") else []
+        if ports[-1].dtype and call.output in noise.tensors:
+            causes.append(noise.of(ports[-1].dtype).tensors[call.output])
         for tensor, form in zip(call.inputs, ports, strict=False):
-            if form.dtype == HALF and tensor in network.graph.inputs:
-                causes.append(noise.tensors[tensor])
+            if form.dtype and tensor in network.graph.inputs:
+                causes.append(noise.of(form.dtype).tensors[tensor])
+        copied = call.workload.anchor is None and len(call.inputs) == 1
+        assert not copied or (ports[0].dtype, ports[1].dtype) != (FLOAT16, HALF)
         spent = [known + sum(each[n] for each in causes) for n, known in enumerate(spent)]
     shares = [known / most for known, most in zip(spent, mixture.allowed, strict=True)]
     assert max(shares) <= mixture.budget * (1 + 1e-9) and front.chosen.noise <= mixture.budget
@@ -159,6 +180,40 @@ def test_more_noise_is_never_slower_and_none_is_single_precision() -> None:
     stored = [{t.form.dtype for t in each.plan.tensors.values()} for each in plans]
     assert HALF in stored[0] and stored[-1] == {None}
     assert all("bfloat16" not in c.implementation for c in plans[-1].plan.candidates.values())
+
+
+def test_between_what_bfloat16_and_singles_allow_there_is_float16() -> None:
+    noise = finer(NOISE)
+
+    def types(allowed: float, known: RoundingNoise = noise) -> tuple[set[str | None], int]:
+        found, _ = mixed_plan(problem(allowed, place=VECTORS, noise=known), "chosen", "auto")
+        assert found.solution is not None and found.solution.gap < 1e-6
+        stored = {t.form.dtype for t in found.plan.tensors.values()}
+        multiplied = {c.implementation for c in found.plan.candidates.values()}
+        assert (FLOAT16 in stored) == ("conv2d_float16" in multiplied)
+        return stored, found.solution.objective_ps
+
+    fine, single = types(3e-5), types(1e-9)
+    assert FLOAT16 in fine[0] and single[0] == {None}
+    without, _ = mixed_plan(problem(3e-5, place=VECTORS), "chosen", "auto")
+    assert without.solution is not None and fine[1] < without.solution.objective_ps
+    assert FLOAT16 not in types(3e-5, noise.without(FLOAT16, noise.tensors))[0]
+
+
+def test_another_half_type_is_rounded_to_anew_and_kept_apart() -> None:
+    mixture = Mixture(
+        noise=finer(NOISE).without(FLOAT16, [NETWORK.calls[0].output]), allowed=(1.0,)
+    )
+    assert mixture.stores(NETWORK.calls[0].output, HALF)
+    assert not mixture.stores(NETWORK.calls[0].output, FLOAT16)
+    pool = next(c for c in NETWORK.calls if c.workload.anchor_name == "max_pool2d").workload
+    assert rounds_anew(pool, (stored_in(blocked(16), FLOAT16), stored_in(blocked(16), HALF)))
+    call = NETWORK.calls[1]
+    ports = (stored_in(blocked(16), FLOAT16), PLAIN, stored_in(blocked(16), HALF))
+    powers = mixture.powers_at(call, "conv2d_float16", ports, ())
+    assert powers == pytest.approx(
+        (NOISE.calls[call.name][0] / 50 + NOISE.tensors[call.output][0],)
+    )
 
 
 def test_halves_lie_in_lines_of_tiles_where_the_processor_has_them() -> None:
