@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from curves.many_cores_told import NEIGHBOUR, report
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.hardware.device import local_placement
 from tilewright.measure.circumstances import kernel_protocol
@@ -41,7 +42,6 @@ OPERATORS = (
     "op:max_pool2d[c=64,h=112,k=3,stride=2,pad=1]", "op:layer_norm[shape=1024x768]",
     "op:conv2d[c=64,h=56,k=3,pad=1,out=64]", "op:relu[shape=1x256x56x56]",
 )  # fmt: skip
-NEIGHBOUR = "op:add[shape=1x64x512x512]"
 COUNTS, NEIGHBOURS, WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16), (0, 1, 2, 4, 8), (1, 2, 4, 8)
 ROUNDS, ROUND_S, PLACES = 7, 0.06, 7
 TURNS, _SAMPLES, _SAMPLE_S = 2, 3, 0.006
@@ -67,8 +67,6 @@ def main(arguments: Sequence[str]) -> None:
     commands.add_parser("report").add_argument("results", type=Path)
     given = parser.parse_args(arguments)
     if given.command == "report":
-        from curves.many_cores_told import report
-
         print("\n".join(report([json.loads(line) for line in given.results.open()])))
         return
     if given.command == "prepare":
