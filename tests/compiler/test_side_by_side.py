@@ -122,3 +122,13 @@ def test_calls_that_read_indices_stay_alone() -> None:
     others = [call.name for call in plan.calls if call is not gather]
     with pytest.raises(InternalError, match="cannot run beside"):
         in_stages(plan, [others[0], [LaneCalls([gather.name]), LaneCalls(others[1:])]])
+
+
+def test_a_team_without_its_threads_is_refused_and_does_not_wait() -> None:
+    b = Builder()
+    x = b.input(4, 64)
+    plan, _ = compiled(b.graph(b.add("relu", x), b.add("sigmoid", x)))
+    one, other = (call.name for call in plan.calls)
+    staged = in_stages(plan, [[LaneCalls([one], 2), LaneCalls([other])]])
+    with pytest.raises(RuntimeError, match="lanes of 3 threads in a pool that has fewer"):
+        outputs(staged, b.graph(), 2)

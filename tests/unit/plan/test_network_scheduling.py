@@ -123,7 +123,7 @@ def test_terms_and_limits() -> None:
         Wanted(objective="speed")  # type: ignore[arg-type]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from(("heft", "threads", "nash", "stages")),
