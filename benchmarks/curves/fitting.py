@@ -18,7 +18,9 @@ from curves.archive import CurveTask
 from pages import table
 from tilewright.core.codec import convert
 from tilewright.core.targets import Target
+from tilewright.cost.enough_cores import enough_cores
 from tilewright.hardware.device import local_placement
+from tilewright.plan.scheduling.planners.threads import GAINS
 from tilewright.predict.base import Floats, folds_of
 from tilewright.predict.collected import Row, kernels_of
 from tilewright.predict.core_curves import CoreCurves, CurveTable
@@ -74,6 +76,7 @@ def judged(paths: Sequence[Path]) -> Iterator[str]:
             said = _left_out([row for part, _ in every for row in part], rows, groups, target)
             yield f"\n### {path.name}, {title} left out\n"
             yield from _errors(rows, said)
+            yield from _turning_points(rows, said)
 
 
 def _left_out(
@@ -116,6 +119,31 @@ def _errors(rows: Sequence[TimedOnCores], said: Floats) -> Iterator[str]:
         for name, which in parts
     ]
     yield table(["cores", "kernels", "mean error", "median", "90 % within (log)"], told)
+
+
+def _turning_points(rows: Sequence[TimedOnCores], said: Floats) -> Iterator[str]:
+    """By how many of the numbers of cores that were measured the fewest that suffice are off, and
+    what they take over what those take that really suffice."""
+    measured: dict[str, dict[int, float]] = defaultdict(dict)
+    foreseen: dict[str, dict[int, float]] = defaultdict(dict)
+    for one, said_s in zip(rows, said.tolist(), strict=True):
+        key = one.row.workload.key
+        measured[key] |= {1: one.alone_s, one.cores: one.row.latency_s}
+        foreseen[key] |= {1: one.alone_s, one.cores: said_s}
+    told: list[list[str]] = []
+    for gain in GAINS:
+        steps: list[int] = []
+        over: list[float] = []
+        for key, times in measured.items():
+            found, wanted = enough_cores(foreseen[key], gain), enough_cores(times, gain)
+            counts = sorted(times)
+            steps.append(counts.index(found) - counts.index(wanted))
+            over.append(times[found] / min(times.values()))
+        share = [f"{np.mean([abs(each) <= most for each in steps]):.0%}" for most in (0, 1)]
+        told.append([f"{gain:.0%}", str(len(steps)), *share, f"{np.mean(steps):+.1f}"])
+        told[-1].append(f"{median(over):.2f}")
+    header = ["may take longer by", "kernels", "same number", "one step off at most", "mean steps"]
+    yield "\n" + table([*header, "their time over the least"], told)
 
 
 def _share(logs: Floats, of: Callable[[Floats], Any]) -> str:

@@ -72,13 +72,18 @@ def _operators(placement: Placement, counts: Sequence[int]) -> Iterator[Wish]:
     by_family = [map(configurations_of(name).text, drawn(name, 0)) for name in _FAMILIES]
     texts = zip(*by_family, strict=False)
     for text in chain.from_iterable(texts):
-        wish = max(
-            _defaults(text, placement, counts),
-            key=lambda wish: (wish.workload.flop, wish.workload.bytes),
-        )
+        wish = wish_of(text, placement, counts)
         fits = _LEAST_BYTES <= wish.workload.bytes <= _MOST_BYTES
         if fits and wish.workload.flop <= _MOST_FLOP:
             yield wish
+
+
+def wish_of(text: str, placement: Placement, counts: Sequence[int]) -> Wish:
+    """The largest workload of an operator, `op:…`."""
+    return max(
+        _defaults(text, placement, counts),
+        key=lambda wish: (wish.workload.flop, wish.workload.bytes),
+    )
 
 
 def _defaults(name: str, placement: Placement, counts: Sequence[int]) -> Iterator[Wish]:

@@ -1,8 +1,8 @@
-"""Lanes of one core in compiled networks: the same results, and nothing that the plan forbids."""
+"""Lanes in compiled networks: the same results, and nothing that the plan forbids."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.networks.small_networks import Builder, built, compiled, random_arrays
+from tilewright.compiler.execute import set_threads
 from tilewright.core.errors import InternalError
 from tilewright.graph.network import Graph
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.regions import Region, steps_of
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.planned_memory import planned_memory
-from tilewright.kernels.spaces import default_candidate
-from tilewright.plan.lanes import Stage, in_stages, may_run_beside
+from tilewright.plan.lanes import LaneCalls, Stage, in_stages, may_run_beside
 
 ONE_CORE = local_placement(1)
 
@@ -33,22 +33,13 @@ def branches() -> Graph:
     return b.graph(b.conv(b.add("concat", y, z, w, v, axis=1), 4, 1))
 
 
-def on_one_core(plan: NetworkPlan, stages: Sequence[Stage]) -> NetworkPlan:
-    """The plan in stages, with the default candidates of one core beside others."""
-    beside = {n for stage in stages if not isinstance(stage, str) for lane in stage for n in lane}
-    chosen = {
-        call.name: default_candidate(call.workload, call.candidate.forms, ONE_CORE, None)[0]
-        for call in plan.calls
-        if call.name in beside
-    }
-    return in_stages(plan, stages, chosen)
-
-
-def outputs(plan: NetworkPlan, graph: Graph, constants: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """What a plan gives, twice."""
-    loaded, inputs = built(plan, constants), random_arrays(graph, 0)
+def outputs(plan: NetworkPlan, graph: Graph, threads: int) -> list[np.ndarray]:
+    """What a plan gives, twice, in a pool of so many threads, wherever they run."""
+    loaded, inputs = built(plan, dict(graph.constants)), random_arrays(graph, 0)
     given = [inputs[name] for name in plan.inputs]
-    first, second = loaded(given), loaded(given)
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(set_threads, threads, [0] * threads).result()
+        first, second = (thread.submit(loaded, given).result() for _ in range(2))
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one, other)
     return first
@@ -64,6 +55,7 @@ def test_stages_give_what_the_sequence_gives(seed: int) -> None:
     branch = {name: int(random.integers(3)) for name in names}
     waits = _waits(plan)
     stages, left = list[Stage](), list(names)
+    widths = random.integers(1, 4, 2).tolist()
     while left:
         lanes: list[list[str]] = [[], []]
         for name in list(left):
@@ -73,18 +65,17 @@ def test_stages_give_what_the_sequence_gives(seed: int) -> None:
                 lanes[lane].append(name)
         taken = {*lanes[0], *lanes[1]}
         if random.integers(2) and all(lanes):
-            stages.append(lanes)
+            stages.append([LaneCalls(*lane) for lane in zip(lanes, widths, strict=True)])
         else:
             taken = {left[0]}
             stages.append(left[0])
         left = [name for name in left if name not in taken]
-    staged = on_one_core(plan, stages)
+    staged = in_stages(plan, stages)
     assert {call.name for call in staged.calls} == {*names}
     inputs = random_arrays(graph, 0)
     wanted = loaded([inputs[name] for name in plan.inputs])
-    found = outputs(staged, graph, dict(graph.constants))
-    for one, other in zip(wanted, found, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+    for one, other in zip(wanted, outputs(staged, graph, sum(widths)), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def _waits(plan: NetworkPlan) -> dict[str, set[str]]:
@@ -109,13 +100,13 @@ def test_lanes_of_the_same_kernels_are_bit_for_bit_the_sequence() -> None:
     lanes: list[list[str]] = [[name] for name in heads]
     for name in (name for name in middle if name not in heads):
         next(lane for lane in lanes if waits[name] <= {first, *lane}).append(name)
-    same = {call.name: call.candidate for call in plan.calls if call.name in middle}
-    staged = in_stages(plan, [first, [sum(lanes[::2], []), sum(lanes[1::2], [])], last], same)
+    beside = [LaneCalls(sum(lanes[::2], [])), LaneCalls(sum(lanes[1::2], []))]
+    staged = in_stages(plan, [first, beside, last])
     (region,) = (step for step in steps_of(staged) if isinstance(step, Region))
     assert len(region.lanes) == 2 and len(region.calls) == len(middle)
     inputs = random_arrays(graph, 0)
     wanted = loaded([inputs[name] for name in plan.inputs])
-    for one, other in zip(wanted, outputs(staged, graph, dict(graph.constants)), strict=True):
+    for one, other in zip(wanted, outputs(staged, graph, 2), strict=True):
         np.testing.assert_array_equal(one, other)
     assert staged.arena_bytes >= plan.arena_bytes, "what is used at a time shares no memory"
     assert planned_memory(staged, ONE_CORE.target).peak_bytes > 0
@@ -130,4 +121,14 @@ def test_calls_that_read_indices_stay_alone() -> None:
     gather = next(call for call in plan.calls if not may_run_beside(call))
     others = [call.name for call in plan.calls if call is not gather]
     with pytest.raises(InternalError, match="cannot run beside"):
-        in_stages(plan, [others[0], [[gather.name], others[1:]]], {})
+        in_stages(plan, [others[0], [LaneCalls([gather.name]), LaneCalls(others[1:])]])
+
+
+def test_a_team_without_its_threads_is_refused_and_does_not_wait() -> None:
+    b = Builder()
+    x = b.input(4, 64)
+    plan, _ = compiled(b.graph(b.add("relu", x), b.add("sigmoid", x)))
+    one, other = (call.name for call in plan.calls)
+    staged = in_stages(plan, [[LaneCalls([one], 2), LaneCalls([other])]])
+    with pytest.raises(RuntimeError, match="lanes of 3 threads in a pool that has fewer"):
+        outputs(staged, b.graph(), 2)

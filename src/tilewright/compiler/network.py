@@ -18,7 +18,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
@@ -37,7 +38,15 @@ from tilewright.compiler.build import (
 )
 from tilewright.compiler.builders.base import CalledInNetworks
 from tilewright.compiler.builders.registry import builder_for
-from tilewright.compiler.side_by_side import Kind, LaneCall, on_one_thread, region
+from tilewright.compiler.side_by_side import (
+    Kind,
+    LaneCall,
+    Parts,
+    TeamCalls,
+    on_one_thread,
+    parts_of,
+    region,
+)
 from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Target
 from tilewright.core.weights import WEIGHTS
@@ -70,7 +79,7 @@ def compile_network(
     """Build all kernels and the glue of a plan on one device; returns the executable and the
     kernels' workspaces by symbol. `timed` as in `network_module`.
 
-    Beside its main lane a plan may have lanes of one core each, as `graph.regions` has them.
+    Beside its main lane a plan may have lanes of fewer cores, as `graph.regions` has them.
     """
     resources = plan.main.resources
     calls = {plan.symbol(call): call for call in reversed(plan.calls)}
@@ -97,7 +106,7 @@ def compile_network(
 def _kernel(call: PlannedCall, plan: NetworkPlan, target: Target) -> tirx.PrimFunc:
     resources = plan.lanes[call.lane].resources
     kernel = instructed(kernel_module(call.workload, call.candidate, target, resources))["main"]
-    return kernel if call.lane == MAIN_LANE else on_one_thread(kernel)
+    return on_one_thread(kernel) if call.lane != MAIN_LANE and resources.cores == 1 else kernel
 
 
 def outside(call: PlannedCall) -> tuple[str, tuple[str, ...], tuple[int, ...]] | None:
@@ -127,8 +136,38 @@ def write_weights(folder: Path, plan: NetworkPlan, packed: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
-Kernels = dict[str, tuple[tirx.PrimFunc, relax.Expr]]
-"""By symbol, each with what the builder calls it."""
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """Kernels by symbol; one comes into the module when it is first called."""
+
+    builder: relax.BlockBuilder
+    known: Mapping[str, tirx.PrimFunc]
+    parts: dict[str, Parts] = field(default_factory=dict[str, Parts])
+    _added: dict[str, relax.Expr] = field(default_factory=dict[str, relax.Expr])
+
+    def types(self, symbol: str) -> tuple[Kind, ...]:
+        """Shapes and types of a kernel's operands."""
+        return argument_types(self.known[symbol])
+
+    def function(self, symbol: str) -> relax.Expr:
+        """What the builder calls a kernel."""
+        if symbol not in self._added:
+            kernel = self.known[symbol].with_attr("global_symbol", symbol)
+            self._added[symbol] = self.builder.add_func(kernel, symbol)
+        return self._added[symbol]
+
+    def in_lane(self, symbol: str, operands: Sequence[int], threads: int) -> LaneCall:
+        """A call in a lane of so many threads; the parts of its kernel are in the module once."""
+        if threads == 1:
+            self.function(symbol)
+            return LaneCall(symbols=[symbol], operands=operands)
+        if symbol not in self.parts:
+            self.parts[symbol] = parts_of(self.known[symbol], symbol, threads)
+            for part in self.parts[symbol].functions:
+                self.builder.add_func(part, str(part.attrs["global_symbol"]))
+        parts = self.parts[symbol]
+        symbols = [str(part.attrs["global_symbol"]) for part in parts.functions]
+        return LaneCall(symbols=symbols, operands=operands, shared=parts.shared)
 
 
 class _Emitter:
@@ -218,37 +257,39 @@ class _Emitter:
         return relax.Call(relax.ExternFunc(name), given, ty_args=[kind])
 
     def called(
-        self, call: PlannedCall, kernels: Kernels, parameters: dict[str, relax.Var]
+        self, call: PlannedCall, kernels: _Kernels, parameters: dict[str, relax.Var]
     ) -> relax.Call:
         """A call of a kernel, behind what checks its operands."""
-        if self.plan.symbol(call) not in kernels:
+        symbol = self.plan.symbol(call)
+        if symbol not in kernels.known:
             return self.outside(call, parameters)
-        kernel, function = kernels[self.plan.symbol(call)]
-        operands = self.operands(call, argument_types(kernel), parameters)
+        operands = self.operands(call, kernels.types(symbol), parameters)
         self.guard(call, operands)
-        return relax.Call(function, operands)
+        return relax.Call(kernels.function(symbol), operands)
 
     def beside(
-        self, lanes: Region, kernels: Kernels, parameters: dict[str, relax.Var]
+        self, lanes: Region, kernels: _Kernels, parameters: dict[str, relax.Var]
     ) -> relax.Call:
         """A call of a region, behind what checks its operands."""
         numbers: dict[relax.Var, int] = {}
         kinds: list[Kind] = []
-        calls: list[list[LaneCall]] = []
+        teams: list[TeamCalls] = []
         for lane in lanes.lanes:
-            calls.append([])
+            calls: list[LaneCall] = []
+            threads = self.plan.lanes[lane[0].lane].resources.threads
             for call in lane:
-                symbol = self.plan.symbol(call)
-                types = argument_types(kernels[symbol][0])
+                types = kernels.types(self.plan.symbol(call))
                 operands = self.operands(call, types, parameters)
                 self.guard(call, operands)
                 for operand, kind in zip(operands, types, strict=True):
                     if numbers.setdefault(operand, len(numbers)) == len(kinds):
                         kinds.append(kind)
-                calls[-1].append((symbol, [numbers[operand] for operand in operands]))
+                places = [numbers[operand] for operand in operands]
+                calls.append(kernels.in_lane(self.plan.symbol(call), places, threads))
+            teams.append(TeamCalls(threads=threads, calls=calls))
         symbol = f"region_{self.regions}"
         self.regions += 1
-        function = self.builder.add_func(region(symbol, kinds, calls), symbol)
+        function = self.builder.add_func(region(symbol, kinds, teams), symbol)
         return relax.Call(function, list(numbers))
 
     def guard(self, call: PlannedCall, operands: Sequence[relax.Var]) -> None:
@@ -281,10 +322,7 @@ def network_module(
         called() -> symbols
     """
     builder = relax.BlockBuilder()
-    known: Kernels = {
-        symbol: (kernel, builder.add_func(kernel.with_attr("global_symbol", symbol), symbol))
-        for symbol, kernel in kernels.items()
-    }
+    known = _Kernels(builder, kernels)
     _emit_function(builder, plan, known, None)
     if timed:
         _emit_function(builder, plan, known, builder.add_func(stopwatch(len(plan.calls)), SYMBOL))
@@ -296,7 +334,7 @@ def network_module(
 
 
 def _emit_function(
-    builder: relax.BlockBuilder, plan: NetworkPlan, kernels: Kernels, clock: relax.Expr | None
+    builder: relax.BlockBuilder, plan: NetworkPlan, kernels: _Kernels, clock: relax.Expr | None
 ) -> None:
     """The whole network as a function; with a `clock` it gives marks of time, not its outputs."""
     types = {tensor: planned.type for tensor, planned in plan.tensors.items()}

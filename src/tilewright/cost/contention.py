@@ -8,6 +8,8 @@ A kernel that streams nothing is not slowed down, nor does it slow others down.
 
 from __future__ import annotations
 
+from math import inf
+
 from tilewright.core.targets import Target
 from tilewright.cost.demand import Column, Numbers
 from tilewright.cost.floors import Work
@@ -29,3 +31,10 @@ def slowdown(own: Numbers, others: Numbers, scale: float) -> Column | float:
     """How many times as long kernels take that stream `own` bytes per second alone, beside others
     that stream `others` together."""
     return 1.0 + own * others / scale**2
+
+
+def bearable(own: float, each: float, scale: float, more: float) -> float:
+    """How many neighbours that stream `each` a kernel bears until it takes `more` longer than
+    alone, as a part of that; infinite where they cost nothing."""
+    cost = own * each / scale**2
+    return more / cost if cost else inf

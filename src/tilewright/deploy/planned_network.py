@@ -1,4 +1,4 @@
-"""Networks that run in this process as a plan says: calls in lanes of one core beside each other.
+"""Networks that run in this process as a plan says: calls in lanes of some cores beside each other.
 
     network = planned_network(read_plan(folder))
     outputs = network.run({"input": array});  network.mode, network.times_s
@@ -30,7 +30,7 @@ from tilewright.plan.preparation import prepare
 from tilewright.plan.scheduling.plan_file import Plan
 from tilewright.report import islands, shown
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import best_known, checked_settings, choose_plan, defaults
+from tilewright.store.known_candidates import checked_settings, choose_plan
 
 if TYPE_CHECKING:
     from tilewright.compiler.execute import LoadedNetwork
@@ -118,7 +118,7 @@ def planned_network(
     cores = _require_here(plan)
     (named,) = plan.networks
     settings = checked_settings(named.settings)
-    placement, alone = local_placement(cores), local_placement(1)
+    placement = local_placement(cores)
     network = prepare(named.model, options_of(named), placement)
     usual = choose_plan(network, store, placement, settings, max_error)
     unknown = [call.name for call in plan.problem.calls if call.task and not _has(usual, call.name)]
@@ -129,23 +129,18 @@ def planned_network(
         )
     if mode == "sequential":
         return PlannedNetwork(network, placement, {"sequential": usual})
-    choose = defaults if settings == "default" else partial(best_known, store=store)
-    few = choose(usual.tasks, placement=alone, max_error=max_error)
     stages = stages_of(usual, plan.schedule.slots)
-    beside = {n for stage in stages if not isinstance(stage, str) for lane in stage for n in lane}
-    on_one = {call.name: few[call.task] for call in usual.calls if call.name in beside}
-    plans = {"sequential": usual, "parallel": in_stages(usual, stages, on_one)}
+    plans = {"sequential": usual, "parallel": in_stages(usual, stages)}
+    beside = any(not isinstance(stage, str) for stage in stages)
     if not beside or mode == "parallel":
         del plans["sequential" if beside else "parallel"]
     return PlannedNetwork(network, placement, plans)
 
 
 def is_for_one_process(plan: Plan) -> bool:
-    """Whether a plan is of one network on this CPU, each call on one core or on all."""
+    """Whether a plan is of one network on this CPU."""
     used = {plan.schedule.mode_of(plan.problem, slot.call).device for slot in plan.schedule.slots}
-    counts = {len(slot.cores) for slot in plan.schedule.slots}
-    alone = len(plan.networks) == 1 and used == {"llvm"}
-    return alone and counts <= {1, plan.problem.device["llvm"].cores}
+    return len(plan.networks) == 1 and used == {"llvm"}
 
 
 def _has(plan: NetworkPlan, name: str) -> bool:
@@ -170,11 +165,5 @@ def _require_here(plan: Plan) -> int:
         raise TargetError(
             f"the plan is for {device.cores} cores, and there are {here} here",
             hint=f"Plan with --threads {here}.",
-        )
-    others = {len(slot.cores) for slot in plan.schedule.slots} - {1, device.cores}
-    if others:
-        raise TargetError(
-            f"calls of the plan have {min(others)} of {device.cores} cores; lanes of one core and "
-            "calls on all cores are run",
         )
     return device.cores

@@ -1,9 +1,9 @@
 """Plans whose calls run side by side, from one whose calls run one after the other.
 
-    conv1, (a1 a2 | b1), concat   →   main: conv1, concat; core 0: a1, a2; core 1: b1
+    conv1, (a1 a2 | b1), concat   →   main: conv1, concat; cores 0 to 2: a1, a2; core 3: b1
 
-A *stage* is a call of the main lane, which has all cores, or several calls in lanes of one core
-each. A stage begins when the one before has ended: that is what the calls wait for.
+A *stage* is a call of the main lane, which has all cores, or several calls in lanes that share
+them. A stage begins when the one before has ended: that is what the calls wait for.
 """
 
 from __future__ import annotations
@@ -14,67 +14,75 @@ from itertools import chain, pairwise, product
 from math import inf
 
 from tilewright.core.errors import InternalError
-from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources
 from tilewright.graph.inputs import argument_uses
 from tilewright.graph.plan import MAIN, Lane, NetworkPlan, PlannedCall
 from tilewright.kernels.base import OtherBuilder
-from tilewright.kernels.plans import with_each
 from tilewright.kernels.registry import implementation
 from tilewright.plan.scheduling.parts import Wait
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Slot
 
-Stage = str | Sequence[Sequence[str]]
-"""The name of a call, or those of each lane's calls."""
 
-ONE_CORE = Resources(cores=1, threads=1)
+@dataclass(frozen=True, slots=True)
+class LaneCalls:
+    """The names of a lane's calls in a stage, and how many cores it has there."""
+
+    calls: Sequence[str]
+    cores: int = 1
 
 
-def core_lane(number: int) -> str:
-    """The name of a lane of one core."""
-    return f"core {number}"
+Stage = str | Sequence[LaneCalls]
+"""The name of a call, or what each lane does."""
+
+
+def names_in(stage: Stage) -> list[str]:
+    """The calls of a stage, lane by lane."""
+    return [stage] if isinstance(stage, str) else [n for lane in stage for n in lane.calls]
+
+
+def lane_name(first: int, cores: int) -> str:
+    """The name of a lane that has so many cores from a first one on."""
+    return f"core {first}" if cores == 1 else f"cores {first} to {first + cores - 1}"
 
 
 def may_run_beside(call: PlannedCall) -> bool:
-    """Whether a call may be in a lane of one core: its kernel is in the compiled network, its shape
-    is known, and it reads no indices, which are checked before a stage begins."""
+    """Whether a call may be in a lane: its kernel is in the compiled network, its shape is known,
+    and it reads no indices, which are checked before a stage begins."""
     inside = not isinstance(implementation(call.candidate.implementation), OtherBuilder)
     checked = any(use.port not in call.constants for use in argument_uses(call.workload))
     return inside and call.workload.result.is_static and not checked
 
 
-def in_stages(
-    plan: NetworkPlan, stages: Sequence[Stage], on_one_core: Mapping[str, Candidate]
-) -> NetworkPlan:
-    """The plan with its calls in these stages, which name each of them once and keep every wait;
-    `on_one_core` has the candidates of those beside others, in the forms that they have."""
-    widest = max((len(each) for each in stages if not isinstance(each, str)), default=0)
+def in_stages(plan: NetworkPlan, stages: Sequence[Stage]) -> NetworkPlan:
+    """The plan with its calls in these stages, which name each of them once and keep every wait.
+    Each call has the kernel in its lane that it has on all cores."""
     main = plan.only_lane
-    beside = {core_lane(n): Lane(device=main.device, resources=ONE_CORE) for n in range(widest)}
-    chosen = with_each(replace(plan, lanes={MAIN: main}), on_one_core)
-    calls = {call.name: call for call in chosen.calls}
+    lanes, calls = {MAIN: main}, {call.name: call for call in plan.calls}
     placed, last = list[PlannedCall](), dict[str, str]()
     for stage in stages:
-        lanes = {MAIN: [stage]} if isinstance(stage, str) else _named(stage)
-        alone = [n for names in lanes.values() for n in names if not may_run_beside(calls[n])]
-        if MAIN not in lanes and alone:
+        inside = {MAIN: [stage]} if isinstance(stage, str) else _named(stage, main, lanes)
+        alone = [n for n in names_in(stage) if MAIN not in inside and not may_run_beside(calls[n])]
+        if alone:
             raise InternalError(f"call {alone[0]!r} cannot run beside others")
         ended = {name: lane for lane, name in last.items()}
         last = dict[str, str]()
-        for lane, names in lanes.items():
+        for lane, names in inside.items():
             for name in names:
                 after = tuple(n for n in ended if ended[n] != lane) if name == names[0] else ()
                 placed.append(replace(calls[name], lane=lane, after=after))
             last[lane] = names[-1]
-    return replace(chosen, calls=tuple(placed), lanes={MAIN: main, **beside})
+    return replace(plan, calls=tuple(placed), lanes=lanes)
 
 
 def stages_of(plan: NetworkPlan, slots: Iterable[Slot]) -> list[Stage]:
-    """The stages in which a plan's calls run as nearly as can be as a schedule says: a call on one
-    core is beside others, one on several has all cores. Calls that the schedule leaves out, such as
-    changes of form, run on all cores before the first one that reads what they write."""
-    making = _Stages(waits=producers(plan), calls={call.name: call for call in plan.calls})
+    """The stages in which a plan's calls run as nearly as can be as a schedule says: a call on some
+    cores is beside others, and has all of them where there are none. Calls that the schedule leaves
+    out, such as changes of form, run on all cores before the first one that reads what they
+    write."""
+    cores = plan.only_lane.resources.threads
+    calls = {call.name: call for call in plan.calls}
+    making = _Stages(waits=producers(plan), calls=calls, cores=cores)
     for slot in sorted(slots, key=lambda slot: (slot.begin_s, slot.end_s)):
         making.place(slot.call, slot)
     for call in plan.calls:
@@ -86,8 +94,7 @@ def stages_of(plan: NetworkPlan, slots: Iterable[Slot]) -> list[Stage]:
 def with_barriers(problem: SchedulingProblem, stages: Iterable[Stage]) -> SchedulingProblem:
     """The problem of running stages one after the other: what is in one waits for all that is in
     the one before, so that a schedule takes in thought what it takes when it is run."""
-    lanes = ([[stage]] if isinstance(stage, str) else stage for stage in stages)
-    inside = [[n for lane in each for n in lane if n in problem.numbers] for each in lanes]
+    inside = [[n for n in names_in(stage) if n in problem.numbers] for stage in stages]
     there = {(wait.before, wait.after) for wait in problem.waits}
     barriers = (
         Wait(before=before, after=after)
@@ -123,38 +130,56 @@ class _Stages:
 
     waits: Mapping[str, set[str]]
     calls: Mapping[str, PlannedCall]
+    cores: int
     found: list[Stage] = field(default_factory=list[Stage])
     open: dict[str, Slot] = field(default_factory=dict[str, Slot])
     placed: set[str] = field(default_factory=set[str])
 
     def place(self, name: str, slot: Slot | None) -> None:
-        """Put a call behind what it waits for, beside others where its slot has one core."""
+        """Put a call behind what it waits for, beside others where its slot leaves cores to them.
+        A lane keeps its cores for a stage."""
         if name not in self.calls or name in self.placed:
             return
         for before in sorted(self.waits[name] - self.placed):
             self.place(before, None)
         self.placed.add(name)
-        if slot is None or len(slot.cores) > 1 or not may_run_beside(self.calls[name]):
+        if slot is None or len(slot.cores) >= self.cores or not may_run_beside(self.calls[name]):
             self.close()
             self.found.append(name)
             return
-        awaited = [self.open[n] for n in self.waits[name] if n in self.open]
-        ends = [each.end_s for each in awaited if each.cores != slot.cores]
+        ends = [
+            each.end_s
+            for other, each in self.open.items()
+            if each.cores != slot.cores
+            and (other in self.waits[name] or not {*each.cores}.isdisjoint(slot.cores))
+        ]
         if ends:
             self.close(max(ends))
         self.open[name] = slot
 
     def close(self, until_s: float = inf) -> None:
-        """End the last stage, with what begins before `until_s`; what is beside nothing runs on
-        all cores."""
-        lanes: dict[int, list[str]] = {}
-        for name in [name for name, slot in self.open.items() if slot.begin_s < until_s]:
-            lanes.setdefault(self.open.pop(name).cores[0], []).append(name)
+        """End the last stage, with what begins before `until_s`, or takes no time then; what is
+        beside nothing runs on all cores."""
+        lanes: dict[tuple[int, ...], list[str]] = {}
+        begun = (n for n, s in self.open.items() if s.begin_s < until_s or s.end_s <= until_s)
+        for name in list(begun):
+            lanes.setdefault(self.open.pop(name).cores, []).append(name)
         if len(lanes) > 1:
-            self.found.append([lanes[core] for core in sorted(lanes)])
+            self.found.append([LaneCalls(lanes[each], len(each)) for each in sorted(lanes)])
         else:
             self.found.extend(name for names in lanes.values() for name in names)
 
 
-def _named(stage: Sequence[Sequence[str]]) -> dict[str, list[str]]:
-    return {core_lane(number): list(names) for number, names in enumerate(stage) if names}
+def _named(
+    stage: Sequence[LaneCalls], main: Lane, lanes: dict[str, Lane]
+) -> dict[str, Sequence[str]]:
+    """The calls of each lane of a stage by its name; lanes that are new are put to the others."""
+    found: dict[str, Sequence[str]] = {}
+    first = 0
+    for each in filter(lambda lane: lane.calls, stage):
+        name = lane_name(first, each.cores)
+        resources = Resources(cores=each.cores, threads=each.cores)
+        lanes.setdefault(name, Lane(device=main.device, resources=resources))
+        found[name] = each.calls
+        first += each.cores
+    return found

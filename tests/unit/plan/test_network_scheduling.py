@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from math import log2
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,9 +20,8 @@ from tilewright.cli.main import main
 from tilewright.core.errors import UsageError
 from tilewright.core.planning import PlanningData
 from tilewright.graph.plan import NetworkPlan
-from tilewright.hardware.device import local_placement
 from tilewright.models import ModelOptions
-from tilewright.plan.lanes import in_stages, stages_of, with_barriers
+from tilewright.plan.lanes import in_stages, names_in, stages_of, with_barriers
 from tilewright.plan.network_scheduling import DeviceTerms, Wanted, scheduling_problem
 from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
 from tilewright.plan.preparation import prepare
@@ -36,8 +36,8 @@ H100, SMALL = "cuda -model=H100", "zoo:squeezenet1_1"
 
 
 @cache
-def network() -> NetworkPlan:
-    return prepare(SMALL, ModelOptions(), local_placement()).plan
+def network(threads: int) -> NetworkPlan:
+    return prepare(SMALL, ModelOptions(), placements_of(("llvm",), None, threads)["llvm"]).plan
 
 
 @cache
@@ -48,8 +48,8 @@ def data(*devices: str, threads: int = 2) -> PlanningData:
         return planning_data(SMALL, places, request, session.records, lambda _: None)
 
 
-def problem(*devices: str, wanted: Wanted | None = None) -> SchedulingProblem:
-    return scheduling_problem([data(*devices)], wanted or Wanted())
+def problem(*devices: str, wanted: Wanted | None = None, threads: int = 2) -> SchedulingProblem:
+    return scheduling_problem([data(*devices, threads=threads)], wanted or Wanted())
 
 
 def test_a_cpu_alone() -> None:
@@ -123,40 +123,44 @@ def test_terms_and_limits() -> None:
         Wanted(objective="speed")  # type: ignore[arg-type]
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.sampled_from(("heft", "threads", "nash")))
-def test_any_schedule_on_two_cores_becomes_stages(seed: int, planner: str) -> None:
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(("heft", "threads", "nash", "stages")),
+    st.sampled_from((2, 8)),
+)
+def test_any_schedule_becomes_stages(seed: int, planner: str, cores: int) -> None:
     random = Random(seed)
-    usual, two = network(), problem("llvm")
+    usual, predicted = network(cores), problem("llvm", threads=cores)
 
     def drawn(call: ScheduledCall) -> ScheduledCall:
-        alone = random.randint(1, 50) * 1e-6
-        times = (alone, alone * random.choice((0.5, 0.7, 1.0)))
+        alone, factor = random.randint(0, 50) * 1e-6, random.choice((0.5, 0.7, 1.0))
+        times = [alone * factor ** log2(mode.cores) for mode in call.modes]
         modes = zip(call.modes, times, strict=True)
         drawn = (replace(m, latency_s=s, low_s=s, high_s=s) for m, s in modes)
         return replace(call, task="", modes=tuple(drawn))
 
-    times = replace(two, calls=tuple(map(drawn, two.calls)))
+    times = replace(predicted, calls=tuple(map(drawn, predicted.calls)))
     schedule = schedule_with(planner, times, 1.0)
     stages = stages_of(usual, schedule.slots)
-    lanes = [[[stage]] if isinstance(stage, str) else stage for stage in stages]
-    assert sorted(n for stage in lanes for lane in stage for n in lane) == sorted(
+    assert sorted(n for stage in stages for n in names_in(stage)) == sorted(
         call.name for call in usual.calls
     )
-    same = {call.name: call.candidate for call in usual.calls}
-    staged = in_stages(usual, stages, same)  # raises for what waits for nothing
-    assert [call.name for call in staged.calls] == [n for s in lanes for lane in s for n in lane]
+    staged = in_stages(usual, stages)  # raises for what waits for nothing
+    assert [call.name for call in staged.calls] == [n for s in stages for n in names_in(s)]
     cores = {slot.call: slot.cores for slot in schedule.slots}
-    for stage in lanes:
-        if len(stage) > 1:
-            assert all(len(cores[name]) == 1 for lane in stage for name in lane)
-            assert all(len({cores[name] for name in lane}) == 1 for lane in stage)
+    for stage in (stage for stage in stages if not isinstance(stage, str)):
+        given = [{cores[name] for name in lane.calls} for lane in stage]
+        assert all(len(one) == 1 for one in given), "a lane keeps its cores"
+        assert [len(one.pop()) for one in map(set, given)] == [lane.cores for lane in stage]
+        every = [core for one in given for core in next(iter(one))]
+        assert len(every) == len({*every}), "and has them alone"
     in_thought = {
         slot.call: slot for slot in simulate(with_barriers(times, stages), schedule).slots
     }
     ended_s = 0.0
-    for stage in lanes:
-        slots = [in_thought[n] for lane in stage for n in lane if n in in_thought]
+    for stage in stages:
+        slots = [in_thought[n] for n in names_in(stage) if n in in_thought]
         assert all(slot.begin_s >= ended_s for slot in slots)
         ended_s = max([ended_s, *(slot.end_s for slot in slots)])
 

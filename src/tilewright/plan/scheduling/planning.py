@@ -14,7 +14,7 @@ from tilewright.plan.scheduling.planners.auto import Auto
 from tilewright.plan.scheduling.planners.chain_dp import ChainDp
 from tilewright.plan.scheduling.planners.cpsat import CpSat
 from tilewright.plan.scheduling.planners.heft import Heft
-from tilewright.plan.scheduling.planners.ios import Ios
+from tilewright.plan.scheduling.planners.ios import InStages, Ios
 from tilewright.plan.scheduling.planners.nash import Nash
 from tilewright.plan.scheduling.planners.sequential import Sequential
 from tilewright.plan.scheduling.planners.threads import Threads
@@ -28,6 +28,7 @@ _BUILT_IN: tuple[Scheduler, ...] = (
     Heft(),
     Threads(),
     Ios(),
+    InStages(),
     Nash(),
     ChainDp(),
     CpSat(),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.scheduling import MICRO, mode, on_cores, plain_problem, problems, random_problem
+from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.planners.ios import Ios, tables_of
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
@@ -103,6 +104,24 @@ def test_groups_get_the_cores_that_they_need() -> None:
     assert [len(found.slot[name].cores) for name in ("a", "b", "join")] == [3, 1, 4]
     assert found.objective == pytest.approx(31 * MICRO)
     assert found.note == "cpu: 2 stages, 1 of several groups"
+
+
+def test_stages_begin_when_the_one_before_has_ended() -> None:
+    """c waits for b alone, and nothing keeps it from beginning beside a but the end of the stage;
+    all of its group keep the two cores of b, though c is as fast on one."""
+    c = (mode(us=20), mode(cores=2, us=20))
+    b = (mode(us=40), mode(cores=2, us=20))
+    calls = {"a": (mode(us=50),), "b": b, "c": c, "d": c, "e": c, "join": on_cores(4, 4)}
+    problem = plain_problem(calls, "b>c c>d d>e a>join e>join", cores=4)
+    found = schedule_with("stages", problem)
+    assert found.planner == "stages" and not list(faults(problem, found))
+    ended_s = {name: found.slot[name].end_s for name in "abcde"}
+    begins_s = {name: found.slot[name].begin_s for name in "abcde"}
+    beside_a = [n for n in "bcde" if begins_s[n] < ended_s["a"] and begins_s["a"] < ended_s[n]]
+    assert 1 <= len(beside_a) <= MOST_CALLS, "a group has three calls at most"
+    assert len({found.slot[name].cores for name in beside_a}) == 1
+    late = [n for n in "bcde" if n not in beside_a and begins_s[n] >= begins_s["a"]]
+    assert all(begins_s[n] >= ended_s["a"] for n in late)
 
 
 def test_a_network_with_too_many_sets_of_calls_is_told() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.plan.scheduling.planners.chain_dp import ChainDp
 from tilewright.plan.scheduling.planners.heft import Heft
-from tilewright.plan.scheduling.planners.ios import Ios
+from tilewright.plan.scheduling.planners.ios import InStages, Ios
 from tilewright.plan.scheduling.planners.nash import Nash
 from tilewright.plan.scheduling.planners.sequential import Sequential
 from tilewright.plan.scheduling.planners.threads import Threads
@@ -29,6 +29,10 @@ class TestHeft(SchedulerConformance):
 
 class TestIos(SchedulerConformance):
     scheduler = Ios()
+
+
+class TestInStages(SchedulerConformance):
+    scheduler = InStages()
 
 
 class TestNash(SchedulerConformance):

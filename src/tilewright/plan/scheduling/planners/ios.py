@@ -1,4 +1,4 @@
-"""The planner `ios`: stages of groups that run beside each other, by dynamic programming.
+"""The planners `ios` and `stages`: stages of groups beside each other, by dynamic programming.
 
     stage 1   a           on 4 cores
     stage 2   b → c       on 3 cores, beside d on 1 core
@@ -12,7 +12,7 @@ once (Ding et al., Inter-Operator Scheduler, MLSys 2021; the cores of a group ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -21,9 +21,10 @@ from math import inf
 from tilewright.plan.scheduling.bounds import usable_modes
 from tilewright.plan.scheduling.choosing import best
 from tilewright.plan.scheduling.decoding import decode
+from tilewright.plan.scheduling.measures import judged
 from tilewright.plan.scheduling.planners.sequential import Sequential
 from tilewright.plan.scheduling.problem import SchedulingProblem
-from tilewright.plan.scheduling.schedule import Schedule
+from tilewright.plan.scheduling.schedule import Schedule, Slot
 
 _PRUNED = ((3, 8), (2, 4), (1, 4), (1, 2))
 """The most calls of a group and groups of a stage, tried in this order where a set has more endings
@@ -120,6 +121,53 @@ class Ios:
             if len(found) <= self.most_endings:
                 return found, (most, groups) == _PRUNED[0]
         return found[: self.most_endings], False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InStages:
+    """The same stages, each of which begins when the one before has ended, and groups keep their
+    cores: what lanes in one parallel loop do (`plan.lanes`), so that a network on this CPU takes
+    what such a plan says. It looks for stages as `searching` does."""
+
+    name: str = "stages"
+    searching: Ios = field(default_factory=Ios)
+
+    def schedule(self, problem: SchedulingProblem, limit_s: float) -> Schedule:
+        """The best of the devices that can compute all calls, or one call after the other;
+        `limit_s` is not needed."""
+        attempts: list[Callable[[], Schedule]] = [partial(Sequential().schedule, problem, limit_s)]
+        for device in problem.devices:
+            tables = tables_of(problem, device.name, widest=True)
+            found = None if tables is None else self.searching.stages(tables)
+            if tables is not None and found is not None:
+                attempts.append(partial(_laid_out, tables, found))
+        return best(problem, self.name, attempts)
+
+
+def _laid_out(tables: Tables, found: Stages) -> Schedule:
+    """Stages one after the other, the groups of each on cores of their own."""
+    slots: list[Slot] = []
+    begin_s = 0.0
+    for stage in found.stages:
+        times = zip(stage.groups, stage.cores, strict=True)
+        spare_s = (stage.latency_s - max(tables.on(*each) for each in times)) / 2
+        first = 0
+        for group, cores in zip(stage.groups, stage.cores, strict=True):
+            now_s = begin_s + spare_s
+            for call in group:
+                latency_s, place, used = tables.fastest[call][cores] or (inf, 0, 0)
+                slot = Slot(
+                    call=tables.problem.calls[call].name,
+                    mode=place,
+                    begin_s=now_s,
+                    end_s=now_s + latency_s,
+                    cores=tuple(range(first, first + used)),
+                )
+                slots.append(slot)
+                now_s = slot.end_s
+            first += cores
+        begin_s += stage.latency_s
+    return judged(tables.problem, Schedule(planner="stages", slots=tuple(slots), objective=0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,12 +306,14 @@ class Tables:
     def _group_s(self, group: int) -> list[float]:
         """What a group takes on each number of cores, one call after the other."""
         if group not in self._times:
-            self._times[group] = [self._on(group, cores) for cores in range(self.cores + 1)]
+            calls = _bits(group)
+            self._times[group] = [self.on(calls, cores) for cores in range(self.cores + 1)]
         return self._times[group]
 
-    def _on(self, group: int, cores: int) -> float:
+    def on(self, group: Sequence[int], cores: int) -> float:
+        """What calls take one after the other on so many cores."""
         total, last = 0.0, None
-        for call in _bits(group):
+        for call in group:
             chosen = self.fastest[call][cores]
             if chosen is None:
                 return inf
@@ -274,8 +324,9 @@ class Tables:
         return total
 
 
-def tables_of(problem: SchedulingProblem, device: str) -> Tables | None:
-    """What there is to read of one device; None where it cannot compute some call."""
+def tables_of(problem: SchedulingProblem, device: str, *, widest: bool = False) -> Tables | None:
+    """What there is to read of one device; None where it cannot compute some call. With `widest`
+    calls have all cores of their group that they have a mode for, even if fewer were faster."""
     cores = problem.device[device].cores
     fastest: list[list[tuple[float, int, int] | None]] = []
     work_s: list[float] = []
@@ -288,7 +339,7 @@ def tables_of(problem: SchedulingProblem, device: str) -> Tables | None:
             [
                 min(
                     ((m.latency_s, at, m.cores) for m, at in there if m.cores <= most),
-                    key=lambda each: (each[0], -each[2]),
+                    key=lambda each: (-each[2] if widest else 0, each[0], -each[2]),
                     default=None,
                 )
                 for most in range(cores + 1)

@@ -20,6 +20,7 @@ from functools import partial
 from itertools import chain
 from math import inf
 
+from tilewright.cost.enough_cores import beside_s, enough_cores
 from tilewright.plan.scheduling.bounds import usable_modes
 from tilewright.plan.scheduling.choosing import best
 from tilewright.plan.scheduling.decoding import schedule_of
@@ -69,23 +70,29 @@ def _modes_on(problem: SchedulingProblem, device: str | None) -> list[Sequence[i
     return found
 
 
-def turning_point(call: ScheduledCall, places: Sequence[int], gain: float) -> int:
+def turning_point(
+    call: ScheduledCall,
+    places: Sequence[int],
+    gain: float,
+    others: float = 0.0,
+    scale: float | None = None,
+) -> int:
     """The place of the mode with the fewest cores that takes at most so much longer than the
-    fastest."""
-    least = min(call.modes[place].latency_s for place in places)
-    enough = [place for place in places if call.modes[place].latency_s <= least * (1 + gain)]
-    return min(enough, key=lambda place: (call.modes[place].cores, call.modes[place].latency_s))
+    fastest, beside calls that stream `others` bytes per second (see `cost.enough_cores`)."""
+    fastest: dict[int, tuple[float, int]] = {}
+    for place in places:
+        mode = call.modes[place]
+        taken_s = beside_s(mode.latency_s, mode.moved_bytes, others, scale)
+        fastest[mode.cores] = min((taken_s, place), fastest.get(mode.cores, (inf, place)))
+    return fastest[enough_cores({n: each[0] for n, each in fastest.items()}, gain)][1]
 
 
 def _dispatched(
     problem: SchedulingProblem, modes: Sequence[Sequence[int]], gain: float
 ) -> Schedule:
     alone = set(never_beside_another(waits_of(problem)))
-    wanted = [
-        turning_point(call, modes[number], GAINS[0] if number in alone else gain)
-        for number, call in enumerate(problem.calls)
-    ]
-    dispatch = _Dispatch(problem, modes, wanted)
+    gains = [GAINS[0] if number in alone else gain for number in range(len(problem.calls))]
+    dispatch = _Dispatch(problem, modes, gains)
     while dispatch.waiting:
         offer = next(dispatch.begun(), None)
         if offer is not None:
@@ -102,10 +109,13 @@ class _Dispatch:
     wait for have their places, the most urgent first."""
 
     def __init__(
-        self, problem: SchedulingProblem, modes: Sequence[Sequence[int]], wanted: Sequence[int]
+        self, problem: SchedulingProblem, modes: Sequence[Sequence[int]], gains: Sequence[float]
     ) -> None:
-        self.problem, self.modes, self.wanted = problem, modes, wanted
+        self.problem, self.modes, self.gains = problem, modes, gains
         self.timeline, self.now = Timeline(problem), 0.0
+        self._alone = [
+            turning_point(*each) for each in zip(problem.calls, modes, gains, strict=True)
+        ]
         self.running: list[tuple[str, Slot]] = []
         self._left = [len(before) for before in problem.before]
         rank = {number: place for place, number in enumerate(by_urgency(problem))}
@@ -116,7 +126,7 @@ class _Dispatch:
     def begun(self) -> Iterator[Offer]:
         """The calls that may begin now as the policy has it, the most urgent first."""
         for number in self._ready():
-            call, place, until = self.problem.calls[number], self.wanted[number], inf
+            call, place, until = self.problem.calls[number], self._wanted(number), inf
             device = call.modes[place].device
             busy = [slot for name, slot in self.running if name == device]
             taken = {core for slot in busy for core in slot.cores}
@@ -130,6 +140,20 @@ class _Dispatch:
             offer = self.timeline.offer(number, place, self.now)
             if offer is not None and offer.slot.end_s <= until:
                 yield offer
+
+    def _wanted(self, number: int) -> int:
+        """The mode of a call that may begin now, by what runs on the device where it would."""
+        call, place = self.problem.calls[number], self._alone[number]
+        device = self.problem.device[call.modes[place].device]
+        others = sum(
+            self.problem.calls[self.problem.numbers[slot.call]].modes[slot.mode].bytes_per_s
+            for name, slot in self.running
+            if name == device.name
+        )
+        if not others or device.contention_bytes_per_s is None:
+            return place
+        there = [n for n in self.modes[number] if call.modes[n].device == device.name]
+        return turning_point(call, there, self.gains[number], others, device.contention_bytes_per_s)
 
     def forced(self) -> Offer:
         """Where nothing runs and nothing may begin by the policy: the first call that can begin at

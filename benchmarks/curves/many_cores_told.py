@@ -1,0 +1,195 @@
+"""Tables of what `many_cores.py` measured."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import median, quantiles
+from typing import Any
+
+import numpy as np
+
+from curves.wishes import wish_of
+from pages import table
+from tilewright.core.events import discard
+from tilewright.core.records import Placement
+from tilewright.core.targets import Target
+from tilewright.cost.contention import CONTENTION_BYTES_PER_S, streamed_bytes
+from tilewright.cost.enough_cores import OnCores, enough_cores
+from tilewright.hardware.device import local_placement
+from tilewright.kernels.estimates import work_of
+from tilewright.plan.scheduling.planners.threads import GAINS
+from tilewright.predict.core_counts import core_forecaster
+from tilewright.predict.core_curves import CoreCurves, CurveTable
+from tilewright.predict.kernel_features import Kernel
+from tilewright.predict.modelling import Predictors
+from tilewright.predict.timed_on_cores import curve_model
+from tilewright.store import open_store
+
+Line = dict[str, Any]
+NEIGHBOUR = "op:add[shape=1x64x512x512]"
+"""What runs beside operators, on one core each."""
+
+
+def report(lines: Sequence[Line]) -> Iterator[str]:
+    """Networks, then operators."""
+    for line in (line for line in lines if "failure" in line):
+        yield f"failed: {', '.join(f'{k} {v}' for k, v in line.items() if k != 'at_s')}"
+    yield networks(lines)
+    yield ""
+    yield operators(lines)
+    yield ""
+    yield turning_points(lines)
+
+
+def networks(lines: Sequence[Line]) -> str:
+    """What each way to run a network takes, beside all cores for each call and beside the best one
+    number of cores, and what the plan takes in thought."""
+    taken: dict[tuple[str, str, int], list[float]] = defaultdict(list)
+    for line in _of("time", lines):
+        taken[line["network"], line["way"], line["cores"]].append(median(line["samples_s"]))
+    thought = {
+        (line["network"], line["way"]): line["simulated_s"] for line in _of("simulated", lines)
+    }
+    same = {(line["network"], line["way"]): line for line in _of("same", lines)}
+    about = {(e["network"], e["way"]): e["told"] for e in _of("begun", lines) if "network" in e}
+    rows: list[list[str]] = []
+    for name in dict.fromkeys(network for network, _, _ in taken):
+        most = max(cores for network, _, cores in taken if network == name)
+        in_turn = {
+            cores: median(each)
+            for (network, way, cores), each in taken.items()
+            if (network, way) == (name, "sequence")
+        }
+        for (network, way, cores), rounds in taken.items():
+            if network != name:
+                continue
+            told, found_s = about.get((name, way), {}), median(rounds)
+            row = [name, way if way != "sequence" else f"in turn on {cores}", _ms(rounds)]
+            row.append(f"{in_turn[most] / found_s:.2f}" if most in in_turn else "")
+            row.append(f"{min(in_turn.values()) / found_s:.2f}" if in_turn else "")
+            if way == "sequence":
+                rows.append([*row, "", "", ""])
+                continue
+            thought_s = thought.get((name, way))
+            row += (
+                ["", ""] if thought_s is None else [_ms([thought_s]), f"{thought_s / found_s:.2f}"]
+            )
+            check = same.get((name, way), {"bit_for_bit": False, "error": float("nan")})
+            equal = "the same bits" if check["bit_for_bit"] else f"{check['error']:.0e}"
+            rows.append(
+                [*row, f"{told.get('wide', 0)} stages, {told.get('lanes', 1)} lanes; {equal}"]
+            )
+    return table(
+        ["network", "way", "ms", "over all cores", "over best", "simulated", "/ run", "what"], rows
+    )
+
+
+def operators(lines: Sequence[Line]) -> str:
+    """Milliseconds of each operator by cores and neighbours."""
+    points = grid(lines)
+    counts = sorted({cores for _, cores, _ in points})
+    rows = [
+        [
+            f"`{text}`",
+            str(beside),
+            *(
+                f"{1e3 * points[text, c, beside]:.3f}" if (text, c, beside) in points else ""
+                for c in counts
+            ),
+        ]
+        for text in dict.fromkeys(text for text, _, _ in points)
+        for beside in sorted({b for t, _, b in points if t == text})
+    ]
+    return table(["operator", "neighbours", *(f"{cores} cores" for cores in counts)], rows)
+
+
+def turning_points(lines: Sequence[Line]) -> str:
+    """The fewest cores that suffice beside so many neighbours: measured, and told from the time on
+    one core with nobody beside it."""
+    points = grid(lines)
+    cores = next(len(line["cpus"]) for line in lines if line["part"] == "machine")
+    here = local_placement()
+    device = replace(here.device, target=replace(here.target, cores=cores))
+    placement = replace(here, device=device)
+    counts = sorted({cores for _, cores, _ in points})
+    texts = list(dict.fromkeys(text for text, _, _ in points))
+    with open_store("memory:") as store:
+        predictors = core_forecaster(placement, store, discard).forecaster.predictors
+        foreseen = _foreseen(texts, points, counts, predictors)
+    rates = _streamed_by_neighbours(lines, predictors.placement)
+    rows: list[list[str]] = []
+    for text, beside in ((t, b) for t in texts for b in sorted({b for _, _, b in points})):
+        there = {c: points[text, c, beside] for c in counts if (text, c, beside) in points}
+        if len(there) < 2:
+            continue
+        known = OnCores(
+            seconds={c: foreseen[text].seconds[c] for c in there},
+            streamed_bytes=foreseen[text].streamed_bytes,
+            scale=foreseen[text].scale,
+        )
+        found = [(enough_cores(there, g), known.enough(rates.get(beside, 0.0), g)) for g in GAINS]
+        steps = [sorted(there).index(told) - sorted(there).index(real) for real, told in found]
+        cells = [f"{real}, {told}" for real, told in found]
+        rows.append([f"`{text}`", str(beside), *cells, str(max(map(abs, steps)))])
+    gains = [f"{gain:.0%} longer: measured, told" for gain in GAINS]
+    return table(["operator", "neighbours", *gains, "steps off"], rows)
+
+
+def _foreseen(
+    texts: Sequence[str],
+    points: Mapping[tuple[str, int, int], float],
+    counts: Sequence[int],
+    predictors: Predictors,
+) -> dict[str, OnCores]:
+    """Each operator alone on each number of cores, from its time on one."""
+    target = predictors.placement.target
+    asked = [(text, points[text, 1, 0]) for text in texts if (text, 1, 0) in points]
+    wishes = [wish_of(text, predictors.placement, (1,)) for text, _ in asked]
+    kernels = [(wish.workload, wish.candidates[1]) for wish in wishes]
+    table = CurveTable(kernels=kernels, target=target)
+    curves = CoreCurves(table=table, model=curve_model(predictors))
+    carried = curves.carried_s(np.array([seconds for _, seconds in asked]), 1, counts)
+    return {
+        text: OnCores(
+            seconds={c: float(carried[c][number]) for c in counts},
+            streamed_bytes={c: _streamed(kernels[number], target, c) for c in counts},
+            scale=CONTENTION_BYTES_PER_S,
+        )
+        for number, (text, _) in enumerate(asked)
+    }
+
+
+def _streamed(kernel: Kernel, target: Target, cores: int) -> float:
+    workload, candidate = kernel
+    return streamed_bytes(work_of(workload, candidate.implementation, target), target, cores)
+
+
+def _streamed_by_neighbours(lines: Iterable[Line], placement: Placement) -> dict[int, float]:
+    """Bytes per second of so many neighbours together, the median of the turns."""
+    rates: dict[int, list[float]] = defaultdict(list)
+    for line in _of("neighbours", lines):
+        rates[line["beside"]].append(sum(line["calls_per_s"]))
+    wish = wish_of(NEIGHBOUR, placement, (1,))
+    each = _streamed((wish.workload, wish.candidates[1]), placement.target, 1)
+    return {beside: each * median(found) for beside, found in rates.items()}
+
+
+def grid(lines: Iterable[Line]) -> dict[tuple[str, int, int], float]:
+    """Median seconds by operator, cores and neighbours, over all turns."""
+    samples: dict[tuple[str, int, int], list[float]] = defaultdict(list)
+    for line in _of("grid", lines):
+        samples[line["operator"], line["cores"], line["beside"]] += line["samples_s"]
+    return {point: median(each) for point, each in samples.items()}
+
+
+def _of(part: str, lines: Iterable[Line]) -> Iterator[Line]:
+    return (line for line in lines if line["part"] == part and "failure" not in line)
+
+
+def _ms(rounds: Sequence[float]) -> str:
+    if len(rounds) < 2:
+        return f"{1e3 * rounds[0]:.2f}"
+    low, _, high = quantiles(rounds, n=4, method="inclusive")
+    return f"{1e3 * median(rounds):.2f} ({1e3 * low:.2f} to {1e3 * high:.2f})"

@@ -1,0 +1,65 @@
+"""From how many cores on more do not pay, beside neighbours that stream memory, too, and how many
+neighbours a kernel bears.
+
+    cores      1    2    4    8   16
+    alone    800  410  220  130  125 µs    8 are enough
+    beside   830  440  250  160  155 µs    what a neighbour costs is the same on any number: 4 are,
+                                           where a quarter more time is no matter
+
+Times are those alone and what `contention.slowdown` makes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+
+from tilewright.cost.contention import bearable, slowdown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnCores:
+    """A kernel by its number of cores: seconds alone, above zero, and the bytes that it streams
+    from beyond the second-level caches. `scale` is the device's `contention_bytes_per_s`, None
+    where nothing is known of that."""
+
+    seconds: Mapping[int, float]
+    streamed_bytes: Mapping[int, float]
+    scale: float | None
+
+    def beside(self, others: float) -> dict[int, float]:
+        """Seconds by the number of cores beside neighbours that stream so many bytes per second
+        together."""
+        return {n: beside_s(s, self.streamed_bytes[n], others, self.scale) for n, s in self._each}
+
+    def enough(self, others: float, gain: float) -> int:
+        """The fewest cores that take at most `gain` longer than the fastest number does, as a part
+        of its time, beside these neighbours."""
+        return enough_cores(self.beside(others), gain)
+
+    def borne(self, cores: int, each: float, more: float) -> float:
+        """How many neighbours that stream so many bytes per second each may be there until so many
+        cores take `more` longer than alone, as a part of that; infinite where they cost nothing."""
+        if self.scale is None:
+            return inf
+        own = self.streamed_bytes[cores] / self.seconds[cores]
+        return bearable(own, each, self.scale, more)
+
+    @property
+    def _each(self) -> list[tuple[int, float]]:
+        return sorted(self.seconds.items())
+
+
+def beside_s(alone_s: float, streamed: float, others: float, scale: float | None) -> float:
+    """Seconds of a kernel that streams so many bytes, beside others that stream so many per second;
+    those alone where there is no scale."""
+    if not alone_s or scale is None:
+        return alone_s
+    return alone_s * float(slowdown(streamed / alone_s, others, scale))
+
+
+def enough_cores(seconds: Mapping[int, float], gain: float) -> int:
+    """The fewest cores with at most `gain` more than the least time."""
+    most = min(seconds.values()) * (1 + gain)
+    return min(cores for cores, each in seconds.items() if each <= most)
