@@ -197,7 +197,7 @@ def lanes(networks: Sequence[str], known: Known, store: Store) -> str:
         in_stages = with_barriers(on_lanes, stages_of(usual, planned.slots))
         named = PlannedNetwork(name=name, model=f"zoo:{name}", options={}, settings="default")
         plan = Plan(problem=on_lanes, schedule=planned, networks=(named,))
-        network = planned_network(plan, store, max_error=MAX_ERROR)
+        network = planned_network(plan, store)
         drawn = prepare(f"zoo:{name}", ModelOptions(), local_placement()).sample_inputs(0)
         network(*drawn)
         pairs = [

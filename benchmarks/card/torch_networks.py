@@ -16,7 +16,7 @@ from typing import Any
 from tilewright.core.child import serve
 
 # `core.child` hides torch from processes that import TVM, which would load it for nothing
-sys.meta_path[:] = [it for it in sys.meta_path if type(it).__name__ != "_WithoutTorch"]
+sys.meta_path[:] = [it for it in sys.meta_path if type(it).__name__ != "_LessOfTvm"]
 
 import torch  # noqa: E402
 

@@ -23,7 +23,7 @@ from tilewright.graph.inputs import argument_limit
 from tilewright.graph.workload import Workload, parse_workload
 
 # `core.child` hides torch from processes that import TVM, which would load it for nothing
-sys.meta_path[:] = [it for it in sys.meta_path if type(it).__name__ != "_WithoutTorch"]
+sys.meta_path[:] = [it for it in sys.meta_path if type(it).__name__ != "_LessOfTvm"]
 
 import torch  # noqa: E402
 

@@ -53,7 +53,7 @@ def generic() -> Candidate:
 def test_every_kind_of_failure_is_a_value_and_the_run_goes_on(
     measurer: KernelMeasurer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base_module, "BUILD_TIMEOUT_S", 8.0)
+    monkeypatch.setattr(base_module, "BUILD_TIMEOUT_S", 5.0)
     ways = ["right", "refuse", "abort", "right", "memory", "segfault", "hang", "right"]
     told: list[Outcome] = []
     outcomes = measurer.measure(TASK, [candidate(way) for way in ways], QUICK, finished=told.append)

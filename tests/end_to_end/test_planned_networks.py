@@ -17,6 +17,8 @@ import tilewright
 from tilewright.cli.main import main
 from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.core.schedules import PLAN_FILE
+from tilewright.deploy import plan_parts
+from tilewright.deploy import planned_network as planned_networks
 from tilewright.deploy.planned_network import planned_network
 from tilewright.deploy.planning import PlanRequest, plan_problem
 from tilewright.graph.network import Array
@@ -24,6 +26,7 @@ from tilewright.plan.scheduling.plan_file import Plan, read_plan, write_plan
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.problem_file import write_problem
+from tilewright.store.known_candidates import choose_plan
 
 T, RELU = 1e-4, "op:relu[shape=1x64x8x8]"
 
@@ -117,6 +120,9 @@ def test_a_plan_of_another_network(tmp_path: Path) -> None:
         wrong = replace(plan.networks[0], options={"size": 3})
         with pytest.raises(ModelError, match="no options of a model"):
             planned_network(replace(plan, networks=(wrong,)), session.records)
+        nothing = replace(plan.networks[0], max_error=-1.0)
+        with pytest.raises(ModelError, match="no allowed error"):
+            planned_network(replace(plan, networks=(nothing,)), session.records)
         twice = replace(plan, networks=plan.networks * 2)
         with pytest.raises(ModelError, match="several networks"):
             planned_network(twice, session.records)
@@ -155,14 +161,49 @@ def test_the_command(
         return json.loads(capsys.readouterr().out)["data"]
 
     run: Callable[..., dict[str, Any]] = data
-    run("plan", RELU, "--out", "p", *memory)
-    plan = read_plan(Path("p"))
+    for folder in ("made", "run"):
+        Path(folder).mkdir()
+    monkeypatch.chdir("made")
+    onnx.save(relu(), "relu.onnx")
+    run("plan", "relu.onnx", "--max-error", "1e-7", "--out", "p", *memory)
+    monkeypatch.chdir(tmp_path / "run")
     x = np.linspace(-1, 1, 64 * 64, dtype=np.float32).reshape(1, 64, 8, 8)
     np.save("x.npy", x)
-    found = run("run", "p", "--input", "x.npy", "--format", "json")
+    with monkeypatch.context() as patched:
+        patched.setattr("tilewright.session.planning.opened_plan", None)  # it would compile
+        assert main(("run", "../made/p", "--input", "inptu=x.npy")) == 2
+    assert "no input is called 'inptu'" in capsys.readouterr().err
+    allowed: list[float | None] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(planned_networks, "choose_plan", noting(allowed, choose_plan))
+        found = run("run", "../made/p", "--input", "x.npy", "--format", "json")
     assert found["mode"] == "sequential" and found["times_s"] == {}
     np.testing.assert_array_equal(np.load(found["outputs"][0]["file"]), np.maximum(x, 0))
-    write_plan(plan, Path("p") / PLAN_FILE)
-    assert main(("run", "p", "--input", "x.npy", "--target", "cuda")) == 2
+    plan = read_plan(Path("../made/p"))
+    with tilewright.open(db="memory:") as session, monkeypatch.context() as patched:
+        patched.setattr(plan_parts, "choose_plan", noting(allowed, choose_plan))
+        plan_parts.PlanParts(plan, session.records, tmp_path)
+    assert allowed == [1e-7, 1e-7]
+    write_plan(plan, Path("../made/p") / PLAN_FILE)
+    assert main(("run", "../made/p", "--input", "x.npy", "--target", "cuda")) == 2
     assert main(("run", "nowhere", "--mode", "parallel", "--input", "x.npy")) == 2
     assert "are for plans" in capsys.readouterr().err
+
+
+def relu() -> onnx.ModelProto:
+    ends = [
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, 64, 8, 8))]
+        for name in ("input", "result")
+    ]
+    graph = helper.make_graph([helper.make_node("Relu", ["input"], ["result"])], "relu", *ends)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def noting(allowed: list[float | None], choose: Callable[..., Any]) -> Callable[..., Any]:
+    """The same choice, and which error was allowed is noted."""
+
+    def chosen(*given: Any) -> Any:
+        allowed.append(given[-1])
+        return choose(*given)
+
+    return chosen

@@ -102,7 +102,7 @@ REFERENCE = blocks(ROOT / "docs" / "reference" / "python.md")
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_cache")
 def test_the_python_reference(tmp_path: Path) -> None:
-    assert len(Walk(REFERENCE, tmp_path).to_the_end()) == len(REFERENCE)
+    assert len(Walk(REFERENCE, tmp_path, at_once=True).to_the_end()) == len(REFERENCE)
 
 
 def written(code: str) -> int:

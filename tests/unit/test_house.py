@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -24,7 +25,6 @@ EVERYTHING = [
     *sorted((ROOT / "tests").rglob("*.py")),
     *sorted((ROOT / "benchmarks").rglob("*.py")),
 ]
-TREES = {path: ast.parse(path.read_text(), filename=str(path)) for path in EVERYTHING}
 
 BUDGET = ROOT / "docs" / "decisions" / "0049-a-budget-of-statements.md"
 LONGEST_FILE, LARGEST_MEDIAN = 500, 150
@@ -47,6 +47,19 @@ HEAVY = (
 )
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """A file's syntax tree."""
+    return ast.parse(path.read_text(), filename=str(path))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def trees_given_back() -> Iterator[None]:
+    """Millions of nodes, which the garbage collector would look at in all tests that follow."""
+    yield
+    tree_of.cache_clear()
 
 
 def _name(path: Path) -> str:
@@ -74,7 +87,7 @@ def test_what_several_tests_need_lies_in_one_package() -> None:
     imported = {
         node.module: _name(path)
         for path in files
-        for node in TREES[path].body
+        for node in tree_of(path).body
         if isinstance(node, ast.ImportFrom) and node.module
     }
     assert not {name: path for name, path in imported.items() if name.startswith("test_")}
@@ -83,8 +96,8 @@ def test_what_several_tests_need_lies_in_one_package() -> None:
 def test_functions_are_short() -> None:
     too_long = {
         f"{_name(path)}:{function.name}": length
-        for path, tree in TREES.items()
-        for function in _functions(tree)
+        for path in EVERYTHING
+        for function in _functions(tree_of(path))
         if (length := (function.end_lineno or 0) - function.lineno + 1) > LONGEST_FUNCTION
     }
     assert not too_long
@@ -93,7 +106,7 @@ def test_functions_are_short() -> None:
 def test_functions_take_few_parameters() -> None:
     too_many: dict[str, int] = {}
     for path in SOURCES:
-        for function in _functions(TREES[path]):
+        for function in _functions(tree_of(path)):
             given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
             names = [argument.arg for argument in given if argument.arg not in ("self", "cls")]
             if len(names) > MOST_PARAMETERS and not _is_command(function):
@@ -123,7 +136,7 @@ def test_the_sources_stay_within_their_budget_of_statements() -> None:
         isinstance(node, ast.stmt) and not _is_docstring(node)
         for path in SOURCES
         if not _name(path).startswith("testing/")
-        for node in ast.walk(TREES[path])
+        for node in ast.walk(tree_of(path))
     )
     assert count <= int(most.replace(",", "")), f"{count:,} statements; see {BUDGET.name}"
 
@@ -134,7 +147,7 @@ def test_no_grab_bags() -> None:
     named = [
         f"{_name(path)}:{node.name}"
         for path in SOURCES
-        for node in ast.walk(TREES[path])
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ClassDef) and bad.search(node.name)
     ]
     assert not named
@@ -143,8 +156,8 @@ def test_no_grab_bags() -> None:
 def test_no_star_imports() -> None:
     stars = [
         _name(path)
-        for path, tree in TREES.items()
-        for node in ast.walk(tree)
+        for path in EVERYTHING
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
     ]
     assert not stars
@@ -155,7 +168,7 @@ def test_only_the_command_line_prints() -> None:
         f"{_name(path)}:{node.lineno}"
         for path in SOURCES
         if not _name(path).startswith("cli/")
-        for node in ast.walk(TREES[path])
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in ("print", "input", "breakpoint")
@@ -168,7 +181,7 @@ def test_only_settings_read_the_environment() -> None:
         f"{_name(path)}:{node.lineno}"
         for path in SOURCES
         if _name(path) != "core/settings.py"
-        for node in ast.walk(TREES[path])
+        for node in ast.walk(tree_of(path))
         if (isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"))
         or (isinstance(node, ast.alias) and node.name in ("environ", "environb", "getenv"))
     ]
@@ -178,7 +191,7 @@ def test_only_settings_read_the_environment() -> None:
 def test_nothing_swallows_every_error() -> None:
     broad: list[str] = []
     for path in SOURCES:
-        for node in ast.walk(TREES[path]):
+        for node in ast.walk(tree_of(path)):
             if not isinstance(node, ast.ExceptHandler) or _passes_on(node):
                 continue
             kinds = {"BaseException"} if node.type is None else _names(node.type)
@@ -201,7 +214,7 @@ def test_modules_say_what_they_are() -> None:
     silent = [
         _name(path)
         for path in SOURCES
-        if TREES[path].body and ast.get_docstring(TREES[path]) is None
+        if tree_of(path).body and ast.get_docstring(tree_of(path)) is None
     ]
     assert not silent
 
@@ -210,7 +223,7 @@ def test_annotations_are_lazy() -> None:
     eager = [
         _name(path)
         for path in SOURCES
-        if any(_functions(TREES[path]))
+        if any(_functions(tree_of(path)))
         and "from __future__ import annotations" not in path.read_text()
     ]
     assert not eager
@@ -228,7 +241,7 @@ def test_implementations_have_both_halves() -> None:
     offered = registry.implementations().items()
     names = {name for name, spec in offered if type(spec).__module__.startswith("tilewright.")}
     lowerings = PACKAGE / "compiler" / "lower"
-    shared = _table(TREES[lowerings / "registry.py"], "_ELSEWHERE")
+    shared = _table(tree_of(lowerings / "registry.py"), "_ELSEWHERE")
     assert set(shared) < names
     for module in registry._BUILT_IN:  # the table that this test is about
         assert (PACKAGE / "kernels" / f"{module.replace('.', '/')}.py").is_file(), module
@@ -239,7 +252,7 @@ def test_implementations_have_both_halves() -> None:
         path = lowerings / f"{shared.get(name, name).replace('.', '/')}.py"
         assert path.is_file(), name
         assert registry.implementation(name).name == name
-        assert "lower" in {function.name for function in _functions(TREES[path])}, name
+        assert "lower" in {function.name for function in _functions(tree_of(path))}, name
 
 
 def test_nothing_is_left_for_later() -> None:

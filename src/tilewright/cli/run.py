@@ -108,12 +108,26 @@ def _run_plan(
     """Run networks as their plan says; what both ways took is told with the outputs."""
     if target.target != TargetFlag().target:
         raise errors.UsageError("a plan has devices of its own", hint="Leave --target out.")
+    arrays = _for_plan(plan, given)
     with working(flags, target) as work, work.session.open_plan(plan, mode=mode) as network:
-        outputs = network.run(_by_name(given, lambda: list(network.inputs)))
+        outputs = network.run(arrays)
         told = {"mode": network.mode, "times_s": network.times_s}
         work.answer = _answer(plan, outputs, flags, told, (network.choice,))
         if trace is not None:
             write_text(trace, network.traced())
+
+
+def _for_plan(plan: Path, given: Given) -> Mapping[str, NDArray[Any]]:
+    """The arrays by name. Raises UsageError for those that a plan's networks do not take, before
+    anything is compiled."""
+    from tilewright.deploy.network_calls import ordered_inputs
+    from tilewright.deploy.plan_parts import plan_inputs
+    from tilewright.plan.scheduling.plan_file import read_plan
+
+    ports = plan_inputs(read_plan(plan))
+    arrays = _by_name(given, lambda: [port.name for port in ports])
+    ordered_inputs(ports, arrays)
+    return arrays
 
 
 def _answer(

@@ -19,6 +19,7 @@ from tvm import tirx
 from tvm.ir.instrument import pass_instrument
 from tvm_ffi import structural_map, structural_visit
 
+from tilewright.compiler.backends import load_backends
 from tilewright.compiler.lower.registry import lowered
 from tilewright.compiler.lower.rounding import with_instructions
 from tilewright.compiler.prefetch import with_prefetches
@@ -173,4 +174,5 @@ def rendered(
 
 def accept_target(text: str) -> None:
     """Raise TVM's own error when it does not take the target."""
+    load_backends()  # they name devices
     tvm.target.Target(text)

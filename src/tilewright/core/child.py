@@ -6,7 +6,9 @@ on a socket of their own, so that nothing an engine prints can end up between th
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
+import gc
 import os
 import pickle
 import resource
@@ -49,20 +51,27 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (int(limit), int(limit)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not module.startswith(_PEERS):
-        # TVM imports torch where it is there: two seconds of every process, for nothing of ours
-        sys.meta_path.insert(0, _WithoutTorch())
+        sys.meta_path.insert(0, _LessOfTvm())
     sys.argv = [module, channel]
+    gc.disable()  # until it serves: nothing that is imported becomes garbage
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - os._exit leaves them out
+    os._exit(0)  # engines take a tenth of a second to take themselves apart
 
 
-class _WithoutTorch(MetaPathFinder):
-    """Finds no torch. `None` among the modules would do as much for `import torch`, but
-    scikit-learn takes what stands there for the module."""
+class _LessOfTvm(MetaPathFinder):
+    """Does not find what TVM tries to import for nothing of ours: torch, two seconds of every
+    process where it is installed, and its sessions of several machines, whose import fails anyhow,
+    by an error that reads the symbols of every library first.
+
+    `None` among the modules would do as much for `import torch`, but scikit-learn takes what stands
+    there for the module.
+    """
 
     def find_spec(self, fullname: str, *_: object) -> None:
-        """Refuse it; leave all others to who comes next."""
-        if fullname == "torch":
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        """Refuse them; leave all others to who comes next."""
+        if fullname in ("torch", "tvm.runtime.disco"):
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
 def _answer(handlers: Mapping[str, Callable[..., Any]], request: bytes) -> bytes:
@@ -86,6 +95,8 @@ def serve(handlers: Mapping[str, Callable[..., Any]]) -> None:
     that `Child` starts, under `if __name__ == "__main__"`. Values that cross must be picklable and
     must not be instances of classes defined in that module.
     """
+    gc.freeze()
+    gc.enable()
     with socket.socket(fileno=int(sys.argv[1])) as channel, channel.makefile("rwb") as stream:
         while len(header := stream.read(LENGTH.size)) == LENGTH.size:
             request = stream.read(*LENGTH.unpack(header))

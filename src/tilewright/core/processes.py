@@ -21,6 +21,8 @@ from tilewright.core.scratch import PrivateFolder, scratch_folder
 from tilewright.core.settings import child_environment
 
 _START = "from tilewright.core.child import main; main()"
+_LESS_OF_TVM = {"TVM_DEVICE_BACKEND_AUTOLOAD": "0"}
+"""`compiler.backends` loads the rest where it is needed."""
 _STDERR_BYTES = 16 << 10
 _STDERR_LINES = 40
 _SLICE_S = 0.2
@@ -175,7 +177,7 @@ class Child:
         search_path = os.pathsep.join(entry for entry in sys.path if entry)
         limits = [str(self._memory_limit_bytes or 0), ",".join(map(str, self._cpus))]
         self._scratch = scratch_folder()
-        own = {"PYTHONPATH": search_path, "TMPDIR": str(self._scratch.path)}
+        own = {"PYTHONPATH": search_path, "TMPDIR": str(self._scratch.path), **_LESS_OF_TVM}
         self._channel, theirs = socket.socketpair()
         with theirs:
             channel = [str(theirs.fileno()), str(os.getpid())]

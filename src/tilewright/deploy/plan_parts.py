@@ -14,11 +14,15 @@ from itertools import count
 from math import inf
 from pathlib import Path
 
+from msgspec import structs
+
 from tilewright.core.errors import ModelError, TargetError, TilewrightError, UsageError
 from tilewright.core.events import EventSink, Stage, discard
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import Binding, threads_alone
+from tilewright.deploy.manifest import Port
+from tilewright.deploy.publishing import graph_inputs
 from tilewright.graph.arrange import arrange, copying, same_memory
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import Array, fresh_name
@@ -45,7 +49,13 @@ from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import best_known, checked_settings, choose_plan, defaults
+from tilewright.store.known_candidates import (
+    allowed_error,
+    best_known,
+    checked_settings,
+    choose_plan,
+    defaults,
+)
 
 _REPLANNER = "heft"
 
@@ -103,13 +113,13 @@ class PlanParts:
         folder: Path,
         *,
         tracker: str | None = None,
-        max_error: float | None = None,
         events: EventSink = discard,
     ) -> None:
         if not plan.networks:
             raise ModelError("the plan is of a problem written by hand", hint="Plan a MODEL.")
         self.plan, self._folder, self._events = plan, folder, events
-        self._numbers, self._max_error = count(), max_error
+        self._numbers = count()
+        self._max_errors = {each.name: allowed_in(each) for each in plan.networks}
         self.placements = dict(_placements(plan, tracker))
         self._made: dict[tuple[str, str], tuple[PreparedNetwork, NetworkPlan]] = {}
         self._fewer: dict[tuple[str, str, int], Mapping[TaskKey, Candidate]] = {}
@@ -120,17 +130,18 @@ class PlanParts:
         """Cut a network into calls for each device, with the settings that it was planned with."""
         self._events(Stage(name="import", detail=named.model))
         options, settings = options_of(named), checked_settings(named.settings)
+        max_error = self._max_errors[named.name]
         model = loading.load(named.model, options)
         for device, placement in self.placements.items():
             network = prepare_loaded(model, options, placement)
-            whole = choose_plan(network, store, placement, settings, self._max_error)
+            whole = choose_plan(network, store, placement, settings, max_error)
             self._made[named.name, device] = network, whole
             for cores in self._counts(device):
                 few = _on_cores(placement, range(cores))
                 found = (
-                    defaults(whole.tasks, few, self._max_error)
+                    defaults(whole.tasks, few, max_error)
                     if settings == "default"
-                    else best_known(whole.tasks, store, few, self._max_error)
+                    else best_known(whole.tasks, store, few, max_error)
                 )
                 self._fewer[named.name, device, cores] = found
         self._require_planned(named)
@@ -322,7 +333,7 @@ class PlanParts:
         arranged = arrange(network, ports, wanted)
         full = len(cores) == self.placements[device].resources.threads
         chosen = dict(whole.candidates if full else self._fewer.get((name, device, len(cores)), {}))
-        usual = default_settings(placement, self._max_error)
+        usual = default_settings(placement, self._max_errors[name])
         for key, task in arranged.tasks.items():
             if key not in chosen:
                 chosen[key] = usual(task.workload, task.forms)
@@ -404,6 +415,25 @@ def options_of(named: PlannedNetwork) -> ModelOptions:
         return in_single_precision(ModelOptions(**named.options))
     except (TypeError, UsageError) as error:
         raise ModelError(f"the plan has no options of a model: {error}") from error
+
+
+def allowed_in(named: PlannedNetwork) -> float:
+    """The relative error that a plan's network may have. Raises ModelError for what is none."""
+    try:
+        return allowed_error(named.max_error)
+    except UsageError as error:
+        raise ModelError(f"the plan has no allowed error: {error}") from error
+
+
+def plan_inputs(plan: Plan) -> list[Port]:
+    """The inputs of a plan's networks, of several with the name of each before those of its own,
+    "resnet18/input". Nothing is compiled. Raises ModelError for models that cannot be read."""
+    found: list[Port] = []
+    for named in plan.networks:
+        before = f"{named.name}/" if len(plan.networks) > 1 else ""
+        graph = loading.load(named.model, options_of(named)).graph
+        found += [structs.replace(port, name=before + port.name) for port in graph_inputs(graph)]
+    return found
 
 
 def _placements(plan: Plan, tracker: str | None) -> Iterator[tuple[str, Placement]]:

@@ -19,7 +19,7 @@ from tilewright.core.records import Placement
 from tilewright.core.schedules import RunMode
 from tilewright.deploy.engines import on_cpu
 from tilewright.deploy.network_calls import CallableNetwork
-from tilewright.deploy.plan_parts import options_of
+from tilewright.deploy.plan_parts import allowed_in, options_of
 from tilewright.deploy.publishing import input_ports, output_ports
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.plan import NetworkPlan
@@ -107,17 +107,16 @@ class PlannedNetwork(CallableNetwork):
         return InternalError(f"the planned network does not run: {reason}")
 
 
-def planned_network(
-    plan: Plan, store: Store, *, mode: RunMode = "auto", max_error: float | None = None
-) -> PlannedNetwork:
-    """Compile the network of a plan for this CPU, with the settings that it was planned with.
+def planned_network(plan: Plan, store: Store, *, mode: RunMode = "auto") -> PlannedNetwork:
+    """Compile the network of a plan for this CPU, with the settings and the allowed error that it
+    was planned with.
 
     Raises TargetError for a plan of other devices, or of more cores than there are here, ModelError
     for one that has no network or several, or of a network that has changed.
     """
     cores = _require_here(plan)
     (named,) = plan.networks
-    settings = checked_settings(named.settings)
+    settings, max_error = checked_settings(named.settings), allowed_in(named)
     placement = local_placement(cores)
     network = prepare(named.model, options_of(named), placement)
     usual = choose_plan(network, store, placement, settings, max_error)

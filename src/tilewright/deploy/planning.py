@@ -87,6 +87,7 @@ def plan_networks(
             model=str(Path(model).resolve()) if is_model_file(model) else model,
             options=_said(asked.options),
             settings=asked.settings,
+            max_error=asked.max_error,
         )
         for title, model in zip(titles(data), models, strict=True)
     )

@@ -34,6 +34,7 @@ from tilewright.deploy.manifest import (
 from tilewright.deploy.racing import Race
 from tilewright.deploy.shape_set import read_shape_set
 from tilewright.graph.inputs import input_ranges
+from tilewright.graph.network import Graph
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.hardware.environment import installed_versions
@@ -191,7 +192,12 @@ def _engines(plan: NetworkPlan) -> frozenset[str]:
 
 def input_ports(network: PreparedNetwork) -> tuple[Port, ...]:
     """The inputs by the names of the model, with what indices they hold."""
-    types, ranges = network.model.graph.types, input_ranges(network.model.graph)
+    return graph_inputs(network.model.graph)
+
+
+def graph_inputs(graph: Graph) -> tuple[Port, ...]:
+    """The inputs of a model's graph, with what indices they hold."""
+    types, ranges = graph.types, input_ranges(graph)
     return tuple(
         Port(
             name=name,
@@ -199,7 +205,7 @@ def input_ports(network: PreparedNetwork) -> tuple[Port, ...]:
             dtype=types[name].dtype,
             index_ranges=tuple((r.lowest, r.highest) for r in ranges.get(name, ())),
         )
-        for name in network.graph.inputs
+        for name in graph.inputs
     )
 
 

@@ -26,7 +26,6 @@ from tilewright.models import ModelOptions
 from tilewright.models.configurations import CONFIGURATIONS, collecting
 from tilewright.predict.base import Integers
 from tilewright.predict.collected import Row, family_of, nearest, shipped_data
-from tilewright.predict.energies import EVERY_FAMILY, PowerPredictors, fit_power
 from tilewright.predict.evaluation import (
     ALL,
     POORER,
@@ -50,6 +49,7 @@ from tilewright.predict.family_models import (
     fit_kernels,
 )
 from tilewright.predict.modelling import Predictors
+from tilewright.predict.powers import EVERY_FAMILY, PowerPredictors, fit_power
 from tilewright.predict.processes import informative
 from tilewright.predict.tables import evaluate_table
 

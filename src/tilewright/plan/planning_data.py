@@ -56,9 +56,9 @@ from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare_loaded
 from tilewright.predict.collected import Estimate, family_of
 from tilewright.predict.core_counts import forecaster_on_cores
-from tilewright.predict.energies import Power, PowerPredictors, why_none
 from tilewright.predict.forecasting import Forecaster, energies_j
 from tilewright.predict.kernel_features import Kernel
+from tilewright.predict.powers import Power, PowerPredictors, why_none
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import SettingsName, best_known, choose_plan, defaults
 

@@ -25,10 +25,10 @@ from tilewright.kernels.planned_memory import planned_memory
 from tilewright.kernels.spaces import MAX_ERROR, spaces
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.predict.collected import Estimate, family_of
-from tilewright.predict.energies import Power, PowerPredictors, known_metrics, why_none
 from tilewright.predict.family_models import FamilyModel
 from tilewright.predict.kernel_features import Kernel
 from tilewright.predict.modelling import Predictors, predictors_of
+from tilewright.predict.powers import Power, PowerPredictors, known_metrics, why_none
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import SettingsName, choose_plan
 

@@ -1,12 +1,14 @@
-"""How long a network takes on an instance: what it took at the start, and what it takes by now."""
+"""How long networks, or parts of them, take where they run: what they took at the start, and what
+they take by now."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from statistics import median
 
 SLOW = 3.0
-"""An instance is slow when it takes so many times as long as at its start,"""
+"""An instance or a place is slow when it takes so many times as long as at its start,"""
 _AND_S = 1e-3
 """and so much longer: what tiny networks take is mostly the handing over."""
 _RECENT = 9
@@ -32,4 +34,13 @@ class Pace:
     @property
     def is_slow(self) -> bool:
         """Whether it takes several times as long as at the start."""
-        return self.expected_s > max(SLOW * self.begin_s, self.begin_s + _AND_S)
+        return slowdown([self]) is not None
+
+
+def slowdown(paces: Iterable[Pace]) -> float | None:
+    """How many times as long all of it takes together as at the start, None where that is not
+    slow: what a short part loses says nothing of a place that also computes long ones."""
+    both = [(pace.begin_s, pace.expected_s) for pace in paces]
+    begin_s, expected_s = (sum(each) for each in zip((0.0, 0.0), *both, strict=True))
+    slow = expected_s > max(SLOW * begin_s, begin_s + _AND_S)
+    return expected_s / begin_s if slow else None

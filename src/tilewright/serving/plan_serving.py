@@ -29,7 +29,6 @@ from tilewright.serving.plan_crew import PlanCrew
 from tilewright.serving.planned_networks import PlannedNetworks
 from tilewright.serving.server import Server, ServerOptions
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import allowed_error
 
 SUPERVISION = Supervision(starts=3)
 
@@ -152,4 +151,4 @@ def opened_plan(
         raise UsageError(f"no mode is called {mode!r}.", hint=f"Known: {known}.")
     if plan.networks and not is_for_one_process(plan):
         return PlannedRun(plan, store, mode, tracker, events)
-    return planned_network(plan, store, mode=mode, max_error=allowed_error(None))
+    return planned_network(plan, store, mode=mode)

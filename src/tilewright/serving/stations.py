@@ -19,7 +19,7 @@ from tilewright.graph.parts import Place
 from tilewright.measure.networks import network_error
 from tilewright.serving.flows import Flow, Flows, LoadedPart, Span
 from tilewright.serving.instance import LOOK_S, Supervision
-from tilewright.serving.pace import Pace
+from tilewright.serving.pace import Pace, slowdown
 from tilewright.serving.posts import Post
 
 WARM_RUNS = 4
@@ -82,8 +82,12 @@ class Station:
     @property
     def state(self) -> InstanceState:
         """What it is at."""
-        slow = any(part.pace is not None and part.pace.is_slow for part in self._parts)
-        return "slow" if slow and self._state == "ready" else self._state
+        slow = self._state == "ready" and self._slowdown() is not None
+        return "slow" if slow else self._state
+
+    def _slowdown(self) -> float | None:
+        """How many times as long its parts take together as at its start, where it is slow."""
+        return slowdown(part.pace for part in self._parts if part.pace is not None)
 
     def statistics(self) -> InstanceService:
         """What it did so far."""
@@ -241,14 +245,11 @@ class Station:
             if len(part.samples_s) == WARM_RUNS:
                 part.pace = Pace(median(part.samples_s[1:]))
             return
-        before = pace.is_slow
+        before = self._slowdown()
         pace.note(took_s)
-        if pace.is_slow and not before:
-            factor = pace.expected_s / pace.begin_s
-            self._watch.tell(
-                f"{self._title} takes {factor:.1f} times as long as at its start for "
-                f"{part.part.name!r}."
-            )
+        factor = self._slowdown()
+        if factor is not None and before is None:
+            self._watch.tell(f"{self._title} takes {factor:.1f} times as long as at its start.")
             self._watch.slower(self.place, factor)
 
     def _failed(self, flow: Flow, number: int, error: Exception) -> None:

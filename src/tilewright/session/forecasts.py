@@ -47,7 +47,7 @@ from tilewright.plan.planning_data import (
     planning_data,
 )
 from tilewright.plan.preparation import prepare, prepare_outline
-from tilewright.predict import energies, forecasting, modelling, tables
+from tilewright.predict import forecasting, modelling, powers, tables
 from tilewright.predict.core_counts import forecaster_on_cores
 from tilewright.predict.evaluation import EvaluateRequest, Evaluation, Split
 from tilewright.session.networks import BUDGET
@@ -106,7 +106,7 @@ class ForecastVerbs(Opened):
         `families` are those of operators, by default all; `metrics` are "latency" and "power"
         (energy is power × latency), by default both. `predict` fits by itself what is missing.
         """
-        return energies.fit_metrics(
+        return powers.fit_metrics(
             self.foreseen,
             self.store,
             self.events,
@@ -134,7 +134,7 @@ class ForecastVerbs(Opened):
         """
         said, chosen = self._said(options, max_error), checked_settings(settings)
         allowed = allowed_error(max_error, said.precision)
-        wanted = energies.known_metrics(texts_of(metrics, "metrics"))
+        wanted = powers.known_metrics(texts_of(metrics, "metrics"))
         argument, forecaster = self._given(model, said).argument, self._forecaster(said, allowed)
         self.events(Stage(name="import", detail=argument))
         there = forecaster.predictors.placement

@@ -28,7 +28,8 @@ from tilewright.core.processes import (
 LONG_S = 60.0
 
 MODULE = """
-    import ctypes, os, subprocess, sys, time
+    import atexit, ctypes, gc, os, subprocess, sys, time
+    from pathlib import Path
     from tilewright.core.child import serve
 
     print("garbage while importing", flush=True)
@@ -98,6 +99,12 @@ MODULE = """
         except ImportError:
             return False
         return True
+
+    def collects():
+        return gc.isenabled()
+
+    def tidy_at_the_end(path):
+        atexit.register(Path(path).touch)
 
     def forked_descendant():
         if os.fork() == 0:
@@ -262,6 +269,13 @@ def test_tvm_finds_no_torch_to_import(module: str, tmp_path: Path) -> None:
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     with Child(module, environment={"PYTHONPATH": path}) as child:
         assert not child.request(("offers", "torch"), LONG_S)
+
+
+def test_it_collects_garbage_and_tidies_up_at_its_end(module: str, tmp_path: Path) -> None:
+    with Child(module) as child:
+        assert child.request(("collects",), LONG_S)
+        child.request(("tidy_at_the_end", str(tmp_path / "tidy")), LONG_S)
+    assert (tmp_path / "tidy").exists()
 
 
 def test_a_module_that_does_not_exist_is_a_crash() -> None:

@@ -26,9 +26,9 @@ from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare_outline
 from tilewright.predict.collected import Estimate
-from tilewright.predict.energies import Power, PowerPredictors
 from tilewright.predict.forecasting import Forecaster, best_guesses
 from tilewright.predict.modelling import Predictors
+from tilewright.predict.powers import Power, PowerPredictors
 
 TOGETHER = 0.3
 A_HUNDRED = Power(power_w=100.0, low_w=80.0, high_w=130.0)

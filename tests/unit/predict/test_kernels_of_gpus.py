@@ -59,7 +59,7 @@ OF_FAMILIES = {
 @pytest.fixture(autouse=True)
 def offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     monkeypatch.setattr("tilewright.predict.family_models.DEFAULT_TREES", SMALL)
-    monkeypatch.setattr("tilewright.predict.energies.POWER_TREES", SMALL)
+    monkeypatch.setattr("tilewright.predict.powers.POWER_TREES", SMALL)
     monkeypatch.setattr("tilewright.predict.modelling.shipped_data", tuple)
     with offering(tmp_path / "offered", POINTS):
         yield

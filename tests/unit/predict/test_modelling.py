@@ -16,13 +16,13 @@ from helpers.records.predictor_rows import PEAKS, fitted, known_store, rows_of_c
 from tilewright.core.errors import ModelError, OutputError, UsageError
 from tilewright.core.events import Event, Note, discard
 from tilewright.predict import collected
-from tilewright.predict.energies import fit_metrics
 from tilewright.predict.modelling import (
     Predictors,
     load_model,
     predictors_of,
     save_model,
 )
+from tilewright.predict.powers import fit_metrics
 from tilewright.store import open_store
 
 

@@ -31,10 +31,10 @@ from tilewright.kernels.spaces import spaces
 from tilewright.kernels.stored_settings import refusals
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
-from tilewright.predict.energies import fit_metrics
 from tilewright.predict.evaluation import EvaluateRequest
 from tilewright.predict.forecasting import forecaster_of
 from tilewright.predict.modelling import predictors_of
+from tilewright.predict.powers import fit_metrics
 from tilewright.store import open_store
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import allowed_outcomes, best_known, choose_plan

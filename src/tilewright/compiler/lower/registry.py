@@ -7,6 +7,7 @@ from importlib import import_module
 
 from tvm.s_tir import Schedule
 
+from tilewright.compiler.backends import load_backends
 from tilewright.compiler.lower.program import Program
 from tilewright.core.errors import InternalError
 from tilewright.core.plugins import Offers
@@ -62,6 +63,8 @@ def lowered(
     workload: Workload, candidate: Candidate, target: Target, resources: Resources
 ) -> tuple[Program, Schedule]:
     """A candidate's program, and its scheduled kernel: a module whose function is called `main`."""
+    if target.kind != "cpu":
+        load_backends()
     spec = implementation(candidate.implementation)
     program = Program(workload, candidate, spec.packed_shapes(workload, candidate))
     program.fused = "fma" in target.features

@@ -30,12 +30,14 @@ FORMAT = "tilewright plan 1"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedNetwork:
     """A network of a plan: the name that its calls carry, the MODEL argument and its options by
-    name, and the settings that its kernels have."""
+    name, the settings that its kernels have, and the relative error that they may have (None: that
+    of its precision)."""
 
     name: str
     model: str
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     settings: str = "default"
+    max_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,10 @@ from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict.base import Features
 from tilewright.predict.collected import Row, ShippedData, kernels_of, write_rows
-from tilewright.predict.energies import (
+from tilewright.predict.forecasting import IN_SEQUENCE, Forecaster
+from tilewright.predict.kernel_features import kernel_table
+from tilewright.predict.modelling import FORMAT, Predictors
+from tilewright.predict.powers import (
     EVERY_FAMILY,
     FITTED,
     PowerPredictors,
@@ -33,9 +36,6 @@ from tilewright.predict.energies import (
     power_features,
     with_energy,
 )
-from tilewright.predict.forecasting import IN_SEQUENCE, Forecaster
-from tilewright.predict.kernel_features import kernel_table
-from tilewright.predict.modelling import FORMAT, Predictors
 from tilewright.store.database import SqliteStore
 
 RELU = "op:relu[shape=1x8x8x8]"
@@ -85,7 +85,7 @@ def forecaster(store: SqliteStore) -> Forecaster:
 
 @pytest.fixture(autouse=True)
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.predict.energies.POWER_TREES", SMALL)
+    monkeypatch.setattr("tilewright.predict.powers.POWER_TREES", SMALL)
 
 
 def test_what_a_meter_told_is_believed_and_the_rest_is_modelled(store: SqliteStore) -> None:
