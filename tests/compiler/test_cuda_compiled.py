@@ -31,6 +31,13 @@ TASKS = [
 ]
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "sm_120"])
+@pytest.mark.parametrize(
+    "arch",
+    [
+        "sm_75",
+        *(pytest.param(it, marks=pytest.mark.on_request) for it in ("sm_80", "sm_90")),
+        "sm_120",
+    ],
+)
 def test_nothing_is_spilled(arch: str) -> None:
     check_compiled(TASKS, arch)

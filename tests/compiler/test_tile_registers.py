@@ -224,8 +224,15 @@ def test_convolutions_of_codes(drawn: dict[str, Any], dtype: str) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("width", [17, 49])
-@pytest.mark.parametrize("channels", [32, 96])
+@pytest.mark.parametrize(
+    ("width", "channels"),
+    [
+        (17, 32),
+        (49, 96),
+        pytest.param(17, 96, marks=pytest.mark.on_request),
+        pytest.param(49, 32, marks=pytest.mark.on_request),
+    ],
+)
 def test_rows_that_tiles_do_not_divide(place: Placement, width: int, channels: int) -> None:
     task = convolution(channels, 64, (1, width), (1, 1))
     line = halved(blocked(32), True)

@@ -128,7 +128,15 @@ def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.mark.parametrize(
     "page",
-    [(width, scheme, page) for width in WIDTHS for scheme in SCHEMES for page in PAGES],
+    [
+        pytest.param(
+            (width, scheme, page),
+            marks=() if (w + s) % 2 == 0 else pytest.mark.on_request,  # each width, each scheme
+        )
+        for w, width in enumerate(WIDTHS)
+        for s, scheme in enumerate(SCHEMES)
+        for page in PAGES
+    ],
     indirect=True,
 )
 def test_the_page_is_readable(page: Any) -> None:

@@ -103,8 +103,8 @@ class PlannerFlags:
     planner: Annotated[
         str | None,
         Parameter(
-            help="auto (the default), sequential, heft, threads, ios, nash, chain_dp, cpsat, "
-            "or another package's (see doctor)."
+            help="auto (the default), sequential, heft, threads, ios, stages, nash, chain_dp, "
+            "cpsat, or another package's (see doctor)."
         ),
     ] = None
     seconds: Annotated[int, Parameter(help="The longest that a planner searches.")] = 10

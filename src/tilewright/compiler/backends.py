@@ -37,7 +37,7 @@ def _load_functions() -> None:
 def load_backends() -> None:
     """Load what TVM and packages that extend it know of devices other than CPUs, if its import did
     not."""
-    if not is_loaded("cuda"):
+    if not any(map(is_loaded, autoload._BUILTIN_BACKENDS)):
         autoload._load_builtin_backends()
         for offered in entry_points(group="tvm.backends"):
             offered.load()()
