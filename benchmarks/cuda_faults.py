@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from tilewright.core.errors import TargetError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Failure, Measurement, Outcome
 from tilewright.kernels.spaces import default_candidate
@@ -62,6 +63,10 @@ def main() -> None:
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         sys.exit("nvcc is not on the PATH")
+    try:
+        placement_of("cuda", None, None)
+    except TargetError as error:
+        sys.exit(str(error))
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         fault = Path(folder) / "planted"
@@ -93,13 +98,17 @@ def planted(name: str, fault: Path) -> Iterator[None]:
     if name == "memory":
         with subprocess.Popen([sys.executable, "-c", _HOG], stdout=subprocess.PIPE) as hog:
             assert hog.stdout is not None
-            hog.stdout.readline()
-            yield
-            hog.kill()
+            try:
+                hog.stdout.readline()
+                yield
+            finally:
+                hog.kill()
         return
     fault.write_text(_PLANTED[name])
-    yield
-    fault.unlink()
+    try:
+        yield
+    finally:
+        fault.unlink()
 
 
 def measured(length: int) -> tuple[Outcome, float]:
