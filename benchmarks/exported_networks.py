@@ -3,7 +3,7 @@
     python benchmarks/exported_networks.py export [--only NAME …] [--folder F] [--more]
     python benchmarks/exported_networks.py judge  [--only NAME …] [--folder F]
     python benchmarks/exported_networks.py time   [--only NAME …] [--folder F] [--budget 100s]
-                                                  [--peers NAME,…]
+                                                  [--peers NAME,…] [--precision bfloat16]
     python benchmarks/exported_networks.py tables [--folder F]
 
 `export` needs the extra `transformers` and writes NAME.onnx into the folder, with one more file for
@@ -12,8 +12,8 @@ it writes instead some seventy small ones that more_networks.toml describes, to 
 (give them a folder of their own). `judge` compiles
 each with default settings and compares its outputs with ONNX Runtime's; it tells which nodes are
 left to ONNX Runtime, and why, and ends with 1 where a network is refused or wrong. `time` optimizes
-each from an empty database and compares what ships with its peers in turn; `tables` writes what was
-measured into docs/benchmarks-exported.md.
+each from an empty database and compares what ships with its peers in turn, in single precision or
+another; `tables` writes what was measured into docs/benchmarks-exported.md.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -43,6 +44,7 @@ MARKS = ("<!-- exported: begin -->", "<!-- exported: end -->")
 TOLERANCE = {"float16": 2e-2, "quantized": 2e-2}
 """A rounding of halves, or of bytes, shifts what comes behind it."""
 _USUAL = 1e-4
+_SINGLE = "float32"
 
 
 def exported(folder: Path, names: list[str], *, more: bool) -> None:
@@ -142,12 +144,15 @@ def judge(path: Path) -> tuple[bool, str]:
     return worst <= TOLERANCE.get(path.stem, _USUAL), "; ".join([told, *network.islands])
 
 
-def timed(path: Path, budget: str, peers: str) -> Item:
-    """The answers of `optimize` from an empty database, and of `compare` for what it ships."""
+def timed(path: Path, budget: str, peers: str, precision: str) -> Item:
+    """The answers of `optimize` from an empty database, and of `compare` for what it ships. The
+    error allowed is that of the precision."""
     with TemporaryDirectory(prefix="exported-networks-") as scratch:
         place = Path(scratch)
         shared = ("--db", str(place / "db"))
-        allowed = ("--max-error", str(TOLERANCE.get(path.stem, _USUAL)))
+        allowed = ("--precision", precision)
+        if precision == _SINGLE:
+            allowed = ("--max-error", str(TOLERANCE.get(path.stem, _USUAL)))
         out = ("--out", str(place / "out"))
         words = ("optimize", str(path), "--budget", budget, *out, *allowed, *shared)
         made = run_tilewright(words, log=place / "log").answer["data"]
@@ -219,6 +224,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--budget", default="100s")
+    parser.add_argument("--precision", default=_SINGLE)
     parser.add_argument("--more", action="store_true")
     parser.add_argument("--peers", default="onnxruntime,openvino,torch_compiled")
     given = parser.parse_args()
@@ -234,8 +240,10 @@ def main() -> int:
         if given.only and path.stem not in given.only:
             continue
         if given.step == "time":
-            kept = given.folder / f"times-{given.budget}" / f"{path.stem}.json"
-            item = once(kept, lambda path=path: timed(path, given.budget, given.peers))
+            apart = "" if given.precision == _SINGLE else f"-{given.precision}"
+            kept = given.folder / f"times-{given.budget}{apart}" / f"{path.stem}.json"
+            work = partial(timed, path, given.budget, given.peers, given.precision)
+            item = once(kept, work)
             rows = ", ".join(f"{row['peer']} {row['speedup']:.2f}" for row in item["rows"])
             print(f"{path.stem}: {1e3 * item['latency_s']:.2f} ms, {rows}", flush=True)
         else:

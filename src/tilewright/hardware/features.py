@@ -165,22 +165,29 @@ def vector_shape(features: Collection[str], architecture: str) -> tuple[int, int
     return 16, 16 if architecture.startswith("arm") else 32
 
 
-def units_of(features: Sequence[str], vector_bytes: int) -> tuple[ComputeUnit, ...]:
+def units_of(
+    features: Sequence[str], vector_bytes: int, model: str = ""
+) -> tuple[ComputeUnit, ...]:
     """What a core can compute with whose vector registers are that wide: vectors first, then
-    tiles."""
+    tiles. `model` is the processor's name."""
     vectors = [
         _vector_unit(found, vector_bytes)
         for found in _VECTORS
         if found.feature in ("vector", *features)
     ]
     tiles = [tile for tile in _TILES if tile.name in features]
-    return (*(_beside(unit, tiles) for unit in vectors), *tiles)
+    return (*(_as_fast_as(unit, features, model) for unit in vectors), *tiles)
 
 
-def _beside(unit: ComputeUnit, tiles: Sequence[ComputeUnit]) -> ComputeUnit:
-    """A vector unit of a core that has tiles: Intel's cores with AMX begin a dot product of
-    bfloat16 every other cycle (0.57 ns, where a multiply-add in single precision takes 0.14)."""
-    slow = unit.name == "avx512bf16" and any(tile.name == "amx-bf16" for tile in tiles)
+def _as_fast_as(unit: ComputeUnit, features: Collection[str], model: str) -> ComputeUnit:
+    """A vector unit at the rate that cores with these features have.
+
+    Intel's cores with AMX begin a dot product of bfloat16 every other cycle (0.57 ns, where a
+    multiply-add in single precision takes 0.14), also where the system hides or refuses their
+    tiles. All of them multiply float16 in vectors, as AMD's up to Zen 5 do not.
+    """
+    tiled = "amx-bf16" in features or ("avx512fp16" in features and "AMD" not in model)
+    slow = tiled and unit.name == "avx512bf16"
     return replace(unit, operations_per_cycle=unit.operations_per_cycle // 4) if slow else unit
 
 
@@ -217,7 +224,7 @@ def cpu_target(
         features=features,
         vector_bytes=vector_bytes,
         vector_registers=registers,
-        units=units_of(features, vector_bytes),
+        units=units_of(features, vector_bytes, model),
         memory=tuple(
             MemoryLevel(name=f"L{level}", bytes=size, cores=cores if level == last > 2 else 1)
             for level, size in enumerate(cache_bytes, start=1)

@@ -101,3 +101,28 @@ def test_without_units_a_lane_multiplies_and_adds(dtype: str) -> None:
     )
     computed_in = element_type(dtype).computed_in
     assert bare.operations_per_cycle(dtype) == 2 * bare.lanes(computed_in)
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "slower"),
+    [
+        ("Intel(R) Xeon(R) Processor", ("amx-tile", "amx-bf16"), 4),
+        ("Intel(R) Xeon(R) Processor", ("avx512fp16",), 4),
+        ("AMD EPYC of a later kind", ("avx512fp16",), 1),
+        ("AMD EPYC 9R14", (), 1),
+    ],
+)
+def test_dot_products_are_as_fast_as_cores_begin_them(model, more, slower):
+    """Also where tiles are not permitted: it is the core that is slow with them."""
+    target = cpu_target(
+        model=model,
+        architecture="x86_64",
+        features=(*X86_V4, "avx512bf16", *more),
+        cache_bytes=(32 << 10, 1 << 20),
+        cores=2,
+    )
+    dots, singles = (
+        next(unit.operations_per_cycle for unit in target.units if unit.name == name)
+        for name in ("avx512bf16", "vector")
+    )
+    assert dots * slower == 2 * singles

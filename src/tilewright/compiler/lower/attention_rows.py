@@ -215,22 +215,28 @@ class AttentionRows:
     def copied(self, into: str, extent: int, vectors: int, value: Body) -> Any:
         """A buffer filled with `value`, of a place along the axis that it has in chunks of vectors
         and of one along the other. Keys, which become columns, are read across: vectors of one
-        element each of as many keys."""
+        element each of as many keys. What is left of the last vector is zero: it is multiplied,
+        too, and what memory holds by chance may be denormal, which is slow."""
         buffer, at_once = self.own[into], vectors * self.lanes
+        zero = tirx.const(0, buffer.dtype)
 
-        def line(chunk: Expr, step: Expr, lane: Expr) -> Any:
-            return tirx.BufferStore(
-                buffer, value(chunk * at_once + lane, step), [chunk, step, lane]
+        def filled(chunk: Expr, step: Expr, elements: int) -> Any:
+            def store(lane: Expr, element: Expr) -> Any:
+                return tirx.BufferStore(buffer, element, [chunk, step, lane])
+
+            copies = self.strips(
+                elements, lambda lane: store(lane, value(chunk * at_once + lane, step))
             )
+            rest = -elements % self.lanes
+            zeros = self.loop(rest, lambda lane: store(elements + lane, zero), VECTOR)
+            return one_after_another([copies, zeros]) if rest else copies
 
         return self.chunks(
             extent,
             vectors,
             lambda chunk, count, last: self.loop(
                 int(buffer.shape[1]),
-                lambda step: self.strips(
-                    (count - 1) * self.lanes + last, lambda lane: line(chunk, step, lane)
-                ),
+                lambda step: filled(chunk, step, (count - 1) * self.lanes + last),
             ),
         )
 
