@@ -36,8 +36,6 @@ from tilewright.measure.base import Measurer
 
 _LOOKED_AT = 60
 """Settings of a large space that the checks of the spec look at."""
-_SETTINGS = 4
-"""Those of which kernels are built."""
 _SEED = 0
 _ROUNDINGS = 4
 """Of two operands, of what is computed between, of the result."""
@@ -259,7 +257,7 @@ def check_numbers(
     workload: Workload,
     forms: tuple[Form, ...] = (),
     *,
-    settings: int = _SETTINGS,
+    settings: int = 4,
     on: Placement | None = None,
 ) -> None:
     """Kernels `on` a placement, this machine without one, give numpy's numbers within the bound
@@ -283,7 +281,7 @@ def _check_numbers(
     placement: Placement,
     spec: Implementation,
     case: tuple[Workload, tuple[Form, ...]],
-    settings: int,
+    settings: int = 4,
 ) -> None:
     from tilewright.measure.checking import check_kernel
 
@@ -354,7 +352,7 @@ class ImplementationConformance:
         placement = self.on or _here()
         with _measurer(placement) as measurer:
             for case in self._cases():
-                _check_numbers(measurer, placement, self.spec, case, _SETTINGS)
+                _check_numbers(measurer, placement, self.spec, case)
 
 
 @cache
