@@ -32,6 +32,7 @@ from tilewright.kernels.base import DemandsOfMany, Implementation
 from tilewright.kernels.estimates import facts, facts_of_many
 from tilewright.kernels.registry import applicable, implementations
 from tilewright.kernels.search_space import KnobSpace, knob_space
+from tilewright.measure.base import Measurer
 
 _LOOKED_AT = 60
 """Settings of a large space that the checks of the spec look at."""
@@ -264,10 +265,27 @@ def check_numbers(
 
     The setting with the best estimate is built, and others from all over the space.
     """
-    from tilewright.measure.checking import check_kernel
+    placement = on or _here()
+    with _measurer(placement) as measurer:
+        _check_numbers(measurer, placement, spec, (workload, forms or plain(workload)), settings)
+
+
+def _measurer(placement: Placement) -> Measurer:
     from tilewright.measure.targeting import open_measurer
 
-    placement, ports = on or _here(), forms or plain(workload)
+    return open_measurer(placement, seed=_SEED)
+
+
+def _check_numbers(
+    measurer: Measurer,
+    placement: Placement,
+    spec: Implementation,
+    case: tuple[Workload, tuple[Form, ...]],
+    settings: int = 4,
+) -> None:
+    from tilewright.measure.checking import check_kernel
+
+    workload, ports = case
     drawn = some_settings(
         knob_space(spec, workload, placement.target, placement.resources, ports), _LOOKED_AT
     )
@@ -277,13 +295,10 @@ def check_numbers(
         kind="stable",
     )
     picked = np.linspace(0, len(drawn) - 1, min(settings, len(drawn))).astype(int)
-    with open_measurer(placement, seed=_SEED) as measurer:
-        for row in dict.fromkeys(int(order[place]) for place in picked):
-            candidate = candidate_of(spec, drawn[row], ports)
-            found = check_kernel(measurer, workload, candidate, _SEED)
-            assert found.failure is None, (
-                f"{drawn[row]}: {found.failure.kind}: {found.failure.message}"
-            )
+    for row in dict.fromkeys(int(order[place]) for place in picked):
+        candidate = candidate_of(spec, drawn[row], ports)
+        found = check_kernel(measurer, workload, candidate, _SEED)
+        assert found.failure is None, f"{drawn[row]}: {found.failure.kind}: {found.failure.message}"
 
 
 def check_spec(
@@ -334,8 +349,10 @@ class ImplementationConformance:
             check_installed(self.spec, workload, self.on or _here())
 
     def test_numbers(self) -> None:
-        for workload, ports in self._cases():
-            check_numbers(self.spec, workload, ports, on=self.on)
+        placement = self.on or _here()
+        with _measurer(placement) as measurer:
+            for case in self._cases():
+                _check_numbers(measurer, placement, self.spec, case)
 
 
 @cache

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from helpers.commands.command_line import know_machine
 from helpers.commands.fenced_blocks import blocks
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
@@ -31,7 +32,8 @@ def install(page: str, package: str, folder: Path) -> Path:
 
 
 def run_python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with the example installed and an empty database."""
+    """Run Python with the example installed and a database that knows the machine's peaks."""
+    know_machine(folder / "test.db")
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from helpers.fakes.placements import altered
 from tilewright.compiler.builders.llvm import build_kernel
+from tilewright.compiler.kernel_runs import BuiltKernel
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement, Settings
 from tilewright.graph.arrays import to_logical, to_physical
@@ -17,6 +18,7 @@ from tilewright.graph.network import Array, TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.registry import implementation
+from tilewright.kernels.search_space import knob_space
 from tilewright.testing.implementations import made_up_placement
 
 PLACEMENT = altered(
@@ -56,15 +58,10 @@ def random_arrays(task: Workload, seed: int = 0) -> list[Array]:
 
 
 def all_settings(task: Workload, name: str, forms: tuple[Form, ...]) -> list[Settings]:
-    """Every valid combination of knob values."""
-    spec = implementation(name)
-    knobs = spec.knobs(task, PLACEMENT.target, PLACEMENT.resources, forms)
-    names = [knob.name for knob in knobs]
-    found = [
-        dict(zip(names, values, strict=True))
-        for values in itertools.product(*(knob.values for knob in knobs))
-    ]
-    return [s for s in found if spec.valid(task, PLACEMENT.target, PLACEMENT.resources, forms, s)]
+    """Every valid combination of knob values, the last knob's changing first."""
+    space = knob_space(implementation(name), task, PLACEMENT.target, PLACEMENT.resources, forms)
+    numbers = np.arange(space.range_length).reshape(space.lengths[::-1]).T.reshape(-1)
+    return [dict(found) for found in space.columns(numbers[space.accepted(numbers)])]
 
 
 def run_kernel(
@@ -76,8 +73,6 @@ def run_kernel(
     placement: Placement = PLACEMENT,
 ) -> Array:
     """The kernel's result, row-major; the best-looking settings unless told."""
-    import tvm
-
     forms = forms or (PLAIN,) * (len(task.arguments) + 1)
     spec = implementation(name)
     if settings is None:
@@ -92,12 +87,38 @@ def run_kernel(
             )
         ]
     candidate = Candidate(implementation=name, settings=tuple(settings.items()), forms=forms)
-    kernel = build_kernel(task, candidate, placement.target, placement.resources)
-    tensors = [
-        tvm.runtime.tensor(to_physical(array, form).reshape(form.physical_shape(array.shape)))
+    physical = [
+        to_physical(array, form).reshape(form.physical_shape(array.shape))
         for array, form in zip(arrays, forms, strict=False)
     ]
+    result = called(task, candidate, placement, physical, 77)
+    return to_logical(result, forms[-1], task.result.shape)
+
+
+def called(
+    task: Workload,
+    candidate: Candidate,
+    placement: Placement,
+    physical: Sequence[Array],
+    unwritten: float,
+) -> Array:
+    """What a kernel writes over a result full of `unwritten`, in its form, on arrays in theirs."""
+    import tvm
+
+    kernel = _built(task, candidate, placement)
+    given = [(array.shape, str(array.dtype)) for array in physical]
+    assert given == [*kernel.argument_types[:-1]]
     shape, dtype = kernel.argument_types[-1]
-    result = tvm.runtime.tensor(np.full(shape, 77, dtype))
-    kernel.call(*tensors, result)
-    return to_logical(result.numpy(), forms[-1], task.result.shape)
+    result = tvm.runtime.tensor(np.full(shape, unwritten, dtype))
+    kernel.call(*map(tvm.runtime.tensor, physical), result)
+    return result.numpy()
+
+
+@lru_cache(maxsize=16)
+def _built(task: Workload, candidate: Candidate, placement: Placement) -> BuiltKernel:
+    """A kernel, compiled once for arrays of several kinds. Its checks of arguments, which take a
+    third of LLVM's time, are left to `called`; kernels in networks and workers have theirs."""
+    import tvm
+
+    with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
+        return build_kernel(task, candidate, placement.target, placement.resources)

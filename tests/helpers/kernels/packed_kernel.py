@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from helpers.kernels.one_kernel import PLACEMENT, all_settings, random_arrays
-from tilewright.compiler.builders.llvm import build_kernel
+from helpers.kernels.one_kernel import PLACEMENT, all_settings, called, random_arrays
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement, Settings
 from tilewright.graph.arrays import to_logical, to_physical
@@ -60,22 +59,17 @@ def kernel_error(
 ) -> float:
     """Largest error relative to the magnitude of the sums; infinite where a NaN stays. Arguments
     are random unless given."""
-    import tvm
-
     candidate = Candidate(implementation=spec.name, settings=tuple(settings.items()), forms=forms)
-    kernel = build_kernel(task, candidate, placement.target, placement.resources)
     arrays = arrays or random_arrays(task)
     constants = {i: arrays[i] for i, a in enumerate(task.arguments) if a.role == "constant"}
     packed = spec.pack(task, candidate, constants)
-    tensors = [
+    physical = [
         packed[i] if i in spec.packed_shapes(task, candidate) else to_physical(array, form)
         for i, (array, form) in enumerate(zip(arrays, forms, strict=False))
     ]
-    assert [t.shape for t in tensors] == [shape for shape, _ in kernel.argument_types[:-1]]
-    shape, dtype = kernel.argument_types[-1]
-    result = tvm.runtime.tensor(np.full(shape, np.nan if "float" in dtype else 1, dtype))
-    kernel.call(*[tvm.runtime.tensor(t) for t in tensors], result)
-    found = to_logical(result.numpy(), forms[-1], task.result.shape)
+    unwritten = np.nan if "float" in task.result.dtype else 1
+    result = called(task, candidate, placement, physical, unwritten)
+    found = to_logical(result, forms[-1], task.result.shape)
     difference = np.abs(found.astype(np.float64) - run_workload(task, arrays))
     relative = difference / magnitude(task, arrays)
     return float("inf") if np.isnan(relative).any() else float(relative.max())

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from types import SimpleNamespace
 from typing import Any
 
 from tvm.s_tir import Schedule, TensorIntrin
@@ -106,7 +107,7 @@ def ahead(tiles: Tiles, panel_bytes: int) -> str:
 Pair = tuple[int, int]
 
 _INTRINSIC = """
-@T.prim_func(s_tir=True)
+@marks.prim_func(s_tir=True)
 def {what}(a: T.handle, b: T.handle, c: T.handle) -> None:
     {variables}A = T.match_buffer(a, {a_shape}, "{left}", offset_factor=1{a_strides})
     B = T.match_buffer(b, {b_shape}, "{right}", offset_factor=1{b_strides})
@@ -120,6 +121,9 @@ _MEANING = """for {loops}, in T.grid({extents}):
             with T.sblock("update"):
                 {names}, = T.axis.remap("{kinds}", [{real}])
                 C[{c}] = C[{c}] + product_of(A[{a}], B[{b}])"""
+_MARKS = SimpleNamespace(prim_func=lambda **_attributes: T.prim_func)
+"""What makes a text a kernel's; the attributes are read off the text. TVM's own decorator would
+look up the source of all that is on the stack."""
 _CALLED = 'T.evaluate(T.call_extern("int32", "{function}", {arguments}))'
 
 
@@ -174,8 +178,8 @@ def _registered(
         _INTRINSIC.format(what="meaning", body=meaning, **common, **nothing),
         _INTRINSIC.format(what="called", body=called, **common, **known, **given),
     )
-    found = [from_source(text, extra_vars={"T": T, "product_of": kind.product}) for text in texts]
-    TensorIntrin.register(name, *found)
+    used = {"T": T, "marks": _MARKS, "product_of": kind.product}
+    TensorIntrin.register(name, *(from_source(text, extra_vars=used) for text in texts))
     return name
 
 
