@@ -3,17 +3,15 @@
     two calls of 8 µs on one core or 5 µs on both, no wait, 2 cores: at least 8 µs of 16 core-µs ÷ 2
 
 Every bound counts what a schedule has in any case: the longest way through the waits with the
-fastest modes and what transfers take, and the work that devices share, placed as a linear program
-would, in pieces.
+fastest modes and what transfers take, and the work that devices share; both at a time where calls
+may run in pieces of several modes, as a linear program would have them (`least_time`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import combinations
 from math import inf
-from typing import Any, cast
 
 from tilewright.plan.scheduling.capacities import (
     ROUNDING,
@@ -21,13 +19,12 @@ from tilewright.plan.scheduling.capacities import (
     demand,
     unusable,
 )
+from tilewright.plan.scheduling.least_time import least_time_s
 from tilewright.plan.scheduling.measures import HOUR_S
 from tilewright.plan.scheduling.parts import Mode
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.scheduler import Infeasible
 
-_SOLVED_TO = 1e-6
-"""The share by which the linear program's answer may be off."""
 _MOST_CHOSEN_FROM = 4
 """With more devices than so many no price is computed for each choice of them."""
 
@@ -96,7 +93,8 @@ def bound(problem: SchedulingProblem) -> float:
             return latency_bound(problem)
         case "throughput":
             longest = max(min(mode.latency_s for mode in modes) for modes in _modes(problem))
-            return max(longest, _work_bound(problem, _modes(problem)))
+            shared_s = least_time_s(problem, _modes(problem), waits=False)
+            return max(longest, _work_bound(problem, _modes(problem)), shared_s)
         case "energy":
             return _least_energy(problem, latency_bound(problem))
         case "price":
@@ -108,7 +106,8 @@ def latency_bound(problem: SchedulingProblem, devices: Collection[str] | None = 
     modes = _modes(problem, devices)
     if not all(modes):
         return inf
-    return max(*_earliest_ends(problem, devices), _work_bound(problem, modes))
+    quick_s = max(*_earliest_ends(problem, devices), _work_bound(problem, modes))
+    return max(quick_s, least_time_s(problem, modes, waits=True))
 
 
 def _modes(
@@ -159,55 +158,17 @@ def _arrival(problem: SchedulingProblem, number: int, ends: dict[str, float], to
 
 
 def _work_bound(problem: SchedulingProblem, modes: Sequence[tuple[Mode, ...]]) -> float:
-    """The time until all devices together have done the work of all calls, which they share in the
-    best way: core-seconds, bytes and joules over how much of these there is at a time."""
-    rows = [
-        (device, name, most)
+    """The time in which the only device does the least work of all calls: core-seconds, bytes and
+    joules over how much of these there is at a time. 0 for several devices, which share it."""
+    if len(problem.devices) > 1:
+        return 0.0
+    return max(
+        sum(min(demand(name, device, mode) * mode.latency_s for mode in alike) for alike in modes)
+        / most
         for device in problem.devices
         for name, most in capacities(device).items()
         if most > 0
-    ]
-    counts = Counter(modes)
-    if len(problem.devices) == 1:
-        return max(
-            sum(
-                min(demand(name, device, mode) * mode.latency_s for mode in alike) * count
-                for alike, count in counts.items()
-            )
-            / most
-            for device, name, most in rows
-        )
-    columns = [(group, mode) for group, alike in enumerate(counts) for mode in alike]
-    longest = max(mode.latency_s for _, mode in columns) or 1.0
-    shares = [
-        [
-            demand(name, device, mode) * mode.latency_s / longest / most
-            if mode.device == device.name
-            else 0.0
-            for _, mode in columns
-        ]
-        for device, name, most in rows
-    ]
-    return _least_load(shares, [group for group, _ in columns], list(counts.values())) * longest
-
-
-def _least_load(shares: list[list[float]], groups: list[int], counts: list[int]) -> float:
-    """The least T so that for each row Σ shares · x ≤ T, where the x of a group, none negative,
-    add up to its count."""
-    import numpy as np
-    from scipy import optimize, sparse
-
-    size = len(groups)
-    above = np.hstack([np.array(shares), -np.ones((len(shares), 1))])
-    each = cast(Any, sparse).csr_array(
-        (np.ones(size), (groups, range(size))), shape=(len(counts), size + 1)
     )
-    cost = np.zeros(size + 1)
-    cost[-1] = 1.0
-    answer = cast(Any, optimize).linprog(
-        cost, A_ub=above, b_ub=np.zeros(len(shares)), A_eq=each, b_eq=counts, method="highs"
-    )
-    return max(0.0, float(answer.fun)) * (1 - _SOLVED_TO) if answer.success else 0.0
 
 
 def _least_energy(problem: SchedulingProblem, latency_s: float) -> float:

@@ -70,7 +70,7 @@ class Schedule:
         """The slots by call."""
         return {slot.call: slot for slot in self.slots}
 
-    @property
+    @cached_property
     def latency_s(self) -> float:
         """When the last call ends."""
         return max((slot.end_s for slot in self.slots), default=0.0)

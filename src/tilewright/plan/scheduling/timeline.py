@@ -10,7 +10,7 @@ device, whatever comes after it: a result counts until all that read it have the
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
@@ -44,13 +44,14 @@ class _Ready:
 
 
 class Timeline:
-    """The slots and transfers so far. `modes` are the modes of all calls where they are known
-    beforehand: then their weights count from the start."""
+    """The slots and transfers so far; the last slot ends at `end_s`. `modes` are the modes of all
+    calls where they are known beforehand: then their weights count from the start."""
 
     def __init__(self, problem: SchedulingProblem, modes: Sequence[int] | None = None) -> None:
         self.problem = problem
         self.slots: dict[int, Slot] = {}
         self.transfers: dict[tuple[int, str], TransferSlot] = {}
+        self.end_s = 0.0
         self._weighed = modes is not None
         self._cores: dict[str, list[list[_Stretch]]] = {
             device.name: [[] for _ in range(device.cores)] for device in problem.devices
@@ -70,11 +71,6 @@ class Timeline:
         self._unread = [len(readers) for readers in problem.after]
         for call, place in zip(problem.calls, modes or (), strict=False):
             self._hold(call.modes[place].device, 0.0, inf, call.modes[place].weight_bytes)
-
-    @property
-    def end_s(self) -> float:
-        """When the last call ends so far."""
-        return max((slot.end_s for slot in self.slots.values()), default=0.0)
 
     def device_of(self, number: int) -> str:
         """Where a call runs that has its place."""
@@ -111,6 +107,7 @@ class Timeline:
         slot, call = offer.slot, self.problem.calls[offer.number]
         mode = call.modes[slot.mode]
         self.slots[offer.number] = slot
+        self.end_s = max(self.end_s, slot.end_s)
         for core in slot.cores:
             insort(self._cores[mode.device][core], (slot.begin_s, slot.end_s))
         for name, (profile, _) in self._rates[mode.device].items():
@@ -286,7 +283,7 @@ class Timeline:
         cores = self._cores[mode.device]
 
         def order(core: int) -> tuple[bool, float, int]:
-            idle = max((end for _, end in cores[core] if end <= begin), default=0.0)
-            return core not in liked, -idle, core
+            place = bisect_right(cores[core], (begin, inf))
+            return core not in liked, -cores[core][place - 1][1] if place else 0.0, core
 
         return tuple(sorted(sorted(free, key=order)[: mode.cores]))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.scheduling import MICRO, mode, plain_problem, problems, random_problem
-from tilewright.plan.scheduling.planners.line_up import LineUp, tails_s
+from tilewright.plan.scheduling.decoding import decode
+from tilewright.plan.scheduling.planners.line_up import LineUp
 from tilewright.plan.scheduling.planners.nash import Nash
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
@@ -21,24 +24,18 @@ def test_no_schedule_of_nash_breaks_a_limit(problem: SchedulingProblem) -> None:
     assert found.details["converged"] == 1
 
 
-def latency(problem: SchedulingProblem, modes: list[int]) -> float:
-    seconds = [c.modes[at].latency_s for c, at in zip(problem.calls, modes, strict=True)]
-    ranks = [a + b for a, b in zip(seconds, tails_s(problem, seconds), strict=True)]
-    return LineUp(problem).latency_s(modes, ranks)
-
-
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_where_a_game_ends_no_call_gains_alone(seed: int) -> None:
     problem = random_problem(seed, calls=8, devices=2, cores=3, limits=False)
     (end, *_) = Nash().games(problem, float("inf"))
     assert end.converged
-    now = latency(problem, list(end.modes))
+    now = LineUp(problem).latency_s(end.modes)
     assert now == pytest.approx(end.cost[1])
     for number, call in enumerate(problem.calls):
         for place in range(len(call.modes)):
             other = [place if at == number else mode for at, mode in enumerate(end.modes)]
-            assert latency(problem, other) >= now * (1 - 1e-8)
+            assert LineUp(problem).latency_s(other) >= now * (1 - 1e-8)
 
 
 @settings(max_examples=20, deadline=None)
@@ -46,10 +43,23 @@ def test_where_a_game_ends_no_call_gains_alone(seed: int) -> None:
 def test_a_trial_that_cannot_be_better_is_given_up_and_no_other(seed: int) -> None:
     problem = random_problem(seed, calls=8, devices=2, cores=3, limits=False)
     modes = [len(call.modes) - 1 for call in problem.calls]
-    ranks = [0.0] * len(modes)
-    whole = LineUp(problem).latency_s(modes, ranks)
-    assert LineUp(problem).latency_s(modes, ranks, whole * 1.001 + 1e-12) == whole
-    assert LineUp(problem).latency_s(modes, ranks, whole * 0.999) == float("inf")
+    whole = LineUp(problem).latency_s(modes)
+    assert LineUp(problem).latency_s(modes, whole * 1.001 + 1e-12) == whole
+    assert LineUp(problem).latency_s(modes, whole * 0.999) == float("inf")
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_trials_are_schedules(seed: int) -> None:
+    """Placed in the order of their begins, calls end as in the trial; hand-offs, which could make
+    cores better or worse, taking no time."""
+    drawn = random_problem(seed, calls=8, devices=2, cores=3, limits=False)
+    problem = replace(drawn, handoff_s=0.0)
+    modes, queue = [0] * len(problem.calls), LineUp(problem)
+    whole = queue.latency_s(modes)
+    order = sorted(range(len(modes)), key=lambda number: queue.begins_s[number])
+    if whole < float("inf"):
+        assert decode(problem, order, modes).latency_s == pytest.approx(whole)
 
 
 def test_branches_agree_on_sharing_the_cores() -> None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
-from helpers.scheduling import MICRO, mode, on_cores, plain_problem
+from helpers.scheduling import MICRO, mode, on_cores, plain_problem, problems
 from tilewright.plan.scheduling.bounds import bound, require_feasible
 from tilewright.plan.scheduling.parts import Limits, Link, ScheduledCall, ScheduleDevice, Wait
 from tilewright.plan.scheduling.planning import schedule_with
@@ -66,6 +67,21 @@ def test_transfers_count_where_they_must_be() -> None:
         links=(link,),
     )
     assert bound(problem) == pytest.approx(20 * MICRO)
+
+
+def test_ways_and_work_count_together() -> None:
+    """With a part p of a, b and c on both cores their way takes 24 − 9p, all work (32 + 6p) / 2:
+    the same where p is 2/3. All on both cores the way takes 15, on one all work 16."""
+    two = (mode(us=8), mode(cores=2, us=5))
+    problem = plain_problem(dict.fromkeys("abcd", two), "a>b b>c")
+    assert bound(problem) == pytest.approx(18 * MICRO, rel=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(problem=problems(calls=9, devices=3, cores=3))
+def test_no_schedule_is_below_the_bound(problem: SchedulingProblem) -> None:
+    for planner in ("heft", "nash"):
+        assert schedule_with(planner, problem).objective >= bound(problem) * (1 - 1e-9)
 
 
 def test_energy() -> None:

@@ -29,7 +29,7 @@ from tilewright.plan.scheduling.planners.cuts import (
     named_as,
     sections_of,
 )
-from tilewright.plan.scheduling.planners.line_up import LineUp, tails_s
+from tilewright.plan.scheduling.planners.line_up import LineUp
 from tilewright.plan.scheduling.planners.sequential import Sequential
 from tilewright.plan.scheduling.precedence import all_before, blocks, chains, waits_of
 from tilewright.plan.scheduling.problem import SchedulingProblem
@@ -41,6 +41,8 @@ _DECODED = 2
 
 Cost = tuple[float, float, float]
 """By how much limits are broken, the objective, core-seconds."""
+
+_NEVER: Cost = inf, inf, inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +95,14 @@ class Nash:
 
     def games(self, problem: SchedulingProblem, until: float) -> list[_End]:
         """Where games from all starts end, the best first."""
-        queue, players = LineUp(problem), _players(problem)
-        ends = [self._played(queue, players, start, until) for start in _starts(problem)]
+        trials, players = _Trials(problem), _players(problem)
+        ends = [self._played(trials, players, start, until) for start in _starts(problem)]
         return sorted(ends, key=lambda end: end.cost)
 
-    def _played(self, queue: LineUp, players: _Players, start: Sequence[int], until: float) -> _End:
-        game, rounds, moves, moved = _Game(queue, start), 0, 0, 1
+    def _played(
+        self, trials: _Trials, players: _Players, start: Sequence[int], until: float
+    ) -> _End:
+        game, rounds, moves, moved = _Game(trials, start), 0, 0, 1
         while moved and rounds < self.most_rounds and perf_counter() < until:
             in_time = takewhile(lambda _: perf_counter() < until, players)
             moved = sum(game.moved(strategies) for strategies in in_time)
@@ -128,18 +132,14 @@ class _End:
 class _Game:
     """The modes that all have now, and what they cost. Calls rank by the longest way to the end."""
 
-    def __init__(self, queue: LineUp, modes: Sequence[int]) -> None:
-        self.problem = queue.problem
+    def __init__(self, trials: _Trials, modes: Sequence[int]) -> None:
         self.modes = list(modes)
-        self._queue = queue
-        self._tried = {tuple(modes)}
-        self.cost = self._cost(self.modes, inf)
+        self._trials = trials
+        self.cost = trials.cost(self.modes, None)
 
     def order(self) -> list[int]:
         """The calls by their begins."""
-        self._cost(self.modes, inf)
-        begins = list(self._queue.begins_s)
-        return sorted(range(len(begins)), key=lambda number: (begins[number], number))
+        return self._trials.order(self.modes)
 
     def moved(self, strategies: Sequence[Mapping[int, int]]) -> bool:
         """Let a player take the best of its strategies, if that is better than what it has."""
@@ -149,36 +149,55 @@ class _Game:
             modes = list(self.modes)
             for number, mode in strategy.items():
                 modes[number] = mode
-            key = tuple(modes)
-            if key not in self._tried:
-                # what was given up once would be again: no later limit is higher
-                self._tried.add(key)
-                cost = self._cost(modes, self._limit_s())
-                if _less(cost, self.cost):
-                    self.cost, best_modes = cost, modes
+            cost = self._trials.cost(modes, self.cost)
+            if _less(cost, self.cost):
+                self.cost, best_modes = cost, modes
         self.modes = best_modes
         return self.cost != before
 
-    def _limit_s(self) -> float:
-        """When all must have ended in something better."""
-        alone = self.problem.objective == "latency" and not self.cost[0]
-        return self.cost[1] * (2 - _LESS) if alone else inf
 
-    def _cost(self, modes: Sequence[int], limit_s: float) -> Cost:
-        """What modes cost; infinity in all if their calls do not end before the limit."""
-        problem = self.problem
-        chosen = [call.modes[at] for call, at in zip(problem.calls, modes, strict=True)]
-        seconds = [mode.latency_s for mode in chosen]
-        after_s = tails_s(problem, seconds)
-        ranks = [own + rest for own, rest in zip(seconds, after_s, strict=True)]
-        work_s = sum(mode.cores * mode.latency_s for mode in chosen)
-        cores = sum(device.cores for device in problem.devices)
-        hopeless = max(*ranks, work_s / cores) >= limit_s
-        latency_s = inf if hopeless else self._queue.latency_s(modes, ranks, limit_s)
+class _Trials:
+    """What modes cost, each tried once: those that were given up have been so in time."""
+
+    def __init__(self, problem: SchedulingProblem) -> None:
+        self._problem, self._queue = problem, LineUp(problem)
+        self._known: dict[tuple[int, ...], tuple[float, Cost]] = {}
+        self._work_s = [[m.cores * m.latency_s for m in call.modes] for call in problem.calls]
+        self._plain = problem.objective == "latency" and problem.limits == NO_LIMITS
+
+    def order(self, modes: Sequence[int]) -> list[int]:
+        """The calls by their begins."""
+        self._queue.latency_s(modes)
+        begins = self._queue.begins_s
+        return sorted(range(len(begins)), key=lambda number: (begins[number], number))
+
+    def cost(self, modes: Sequence[int], now: Cost | None) -> Cost:
+        """What modes cost; infinity in all where that is certainly not less than what it is now."""
+        key = tuple(modes)
+        until_s, known = self._known.get(key, (0.0, _NEVER))
+        if known is not _NEVER:
+            return known
+        work_s = sum([own[place] for own, place in zip(self._work_s, modes, strict=True)])
+        limit_s = self._limit_s(now, work_s)
+        if limit_s > until_s:
+            known = self._tried(modes, work_s, limit_s)
+            self._known[key] = limit_s, known
+        return known
+
+    def _limit_s(self, now: Cost | None, work_s: float) -> float:
+        """When all must have ended in something better, which may be as long with less work."""
+        if self._problem.objective != "latency" or now is None or now[0]:
+            return inf
+        return now[1] * ((2 - _LESS) if work_s < now[2] * _LESS else _LESS)
+
+    def _tried(self, modes: Sequence[int], work_s: float, limit_s: float) -> Cost:
+        problem = self._problem
+        latency_s = self._queue.latency_s(modes, limit_s)
         if latency_s == inf:
-            return inf, inf, inf
-        if problem.objective == "latency" and problem.limits == NO_LIMITS:
+            return _NEVER
+        if self._plain:
             return 0.0, latency_s, work_s
+        chosen = [call.modes[at] for call, at in zip(problem.calls, modes, strict=True)]
         idle_w = sum(device.idle_w or 0.0 for device in problem.devices)
         energy_j = sum(mode.energy_j or 0.0 for mode in chosen) + idle_w * latency_s
         loads = dict.fromkeys(problem.device, 0.0)
