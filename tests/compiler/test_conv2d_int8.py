@@ -41,23 +41,29 @@ needs_dots = pytest.mark.skipif(not dot_lanes(HERE.target), reason="no dot produ
 
 
 def conv(
-    data: TensorType, filters: int, kernel: tuple[int, int], epilogue: bool, **named
+    data: TensorType,
+    filters: int,
+    kernel: tuple[int, int],
+    epilogue: bool,
+    result: str = "int8",
+    **named,
 ) -> Workload:
-    """Bare sums, or with a bias and requantized to signed bytes."""
+    """Bare sums, or with a bias and requantized to bytes."""
     given_ = {"strides": (1, 1), "padding": (0,) * 4, "dilation": (1, 1), "groups": 1, **named}
     weight = TensorType((filters, data.shape[1] // given_["groups"], *kernel), "int8")
     constants = [weight]
     steps = [Step(operator="conv2d", inputs=(0, 1), attributes=attributes(**given_))]
     if epilogue:
         constants += [TensorType((filters, 1, 1), "int32"), TensorType((filters, 1, 1))]
-        limits = attributes(minimum=-128.0, maximum=127.0)
+        able = np.iinfo(result)
+        limits = attributes(minimum=float(able.min), maximum=float(able.max))
         steps += [
             Step(operator="add", inputs=(4, 2)),
             Step(operator="cast", inputs=(5,), attributes=attributes(dtype="float32")),
             Step(operator="multiply", inputs=(6, 3)),
             Step(operator="round", inputs=(7,)),
             Step(operator="clip", inputs=(8,), attributes=limits),
-            Step(operator="cast", inputs=(9,), attributes=attributes(dtype="int8")),
+            Step(operator="cast", inputs=(9,), attributes=attributes(dtype=result)),
         ]
     arguments = (Argument(type=data), *(Argument(type=t, role="constant") for t in constants))
     return Workload(arguments=arguments, steps=tuple(steps))
@@ -108,15 +114,16 @@ def fitting(block: int, channels: int) -> Form:
     dilation=st.sampled_from([(1, 1), (1, 1), (1, 2)]),
     blocks=st.tuples(st.sampled_from([0, 4, 5, 16]), st.sampled_from([0, 8, 16])),
     epilogue=st.booleans(),
+    result=st.sampled_from(["int8", "uint8"]),
     choice=st.one_of(st.none(), st.integers(0, 10_000)),
     placement=st.sampled_from(PLACEMENTS),
 )
 def test_random_geometries(
     dtype, channels, filters, extents, kernel, strides, padding, dilation, blocks, epilogue,
-    choice, placement,
+    result, choice, placement,
 ):  # fmt: skip
     task = conv(
-        TensorType((1, channels, *extents), dtype), filters, kernel, epilogue,
+        TensorType((1, channels, *extents), dtype), filters, kernel, epilogue, result,
         strides=strides, padding=padding, dilation=dilation,
     )  # fmt: skip
     check(task, placement, fitting(blocks[0], channels), fitting(blocks[1], filters), choice)
@@ -144,6 +151,29 @@ def test_the_fused_case_is_vector_code_throughout(kernel: int, dtype: str):
     for vector in ("vcvtdq2ps", "vmaxps", "vminps", "vcvtps2dq"):
         assert vector in text, vector
     assert not re.search(r"\bv(cvtsi2ss|roundss|rndscaless|cvtt?ss2si|maxss|minss)l?\b", text)
+
+
+@needs_dots
+def test_sums_begin_with_the_bias_and_bytes_saturate_as_they_are_stored():
+    task = conv(TensorType((1, 16, 4, 28), "uint8"), 32, (1, 1), True, "uint8")
+    candidate = check(task, HERE, blocked(16), blocked(16))
+    text = rendered(task, candidate, HERE.target, HERE.resources, "asm")
+    assert not re.search(r"vpaddd\s.*%zmm", text)
+    assert "vpmovusdb" in text and "vminps" not in text
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("result", ["int8", "uint8"])
+def test_what_is_beyond_all_integers_is_the_nearest_code(result: str, placement: Placement):
+    task = conv(TensorType((1, 16, 4, 4), "uint8"), 16, (1, 1), True, result)
+    forms = (blocked(16), *(PLAIN,) * 3, blocked(16))
+    arrays = [*sample_arguments(task, 0)[:3], np.full((16, 1, 1), 3e8, np.float32)]
+    kernel = build_kernel(
+        task, chosen(task, placement, forms, None), placement.target, placement.resources
+    )
+    found = kernel.run(arrays)
+    np.testing.assert_array_equal(found, run_workload(task, arrays))
+    assert {int(found.min()), int(found.max())} == {np.iinfo(result).min, np.iinfo(result).max}
 
 
 @needs_dots
@@ -334,3 +364,5 @@ def test_a_residual_of_any_scales_is_off_by_one_code_at_most(choice: int | None)
     assert np.abs(result.astype(int) - wanted).max() <= 1
     assert np.mean(result != wanted) < 1e-3
     assert len(np.unique(wanted)) > 100
+    text = rendered(task, candidate, HERE.target, HERE.resources, "asm")
+    assert text.count("vdiv") == 1, "the inverse of a scale is computed ahead of the loops"

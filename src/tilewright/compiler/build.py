@@ -20,6 +20,7 @@ from tvm.ir.instrument import pass_instrument
 from tvm_ffi import structural_map, structural_visit
 
 from tilewright.compiler.backends import load_backends
+from tilewright.compiler.inverses import with_inverses_ahead
 from tilewright.compiler.lower.registry import lowered
 from tilewright.compiler.lower.rounding import with_instructions
 from tilewright.compiler.prefetch import with_prefetches
@@ -71,7 +72,9 @@ def registered() -> str:
     before, finish_host, finish_device = passes
 
     def finish() -> tvm.transform.Pass:
-        return tvm.transform.Sequential([_on_stack, with_instructions, finish_host()])
+        return tvm.transform.Sequential(
+            [_on_stack, with_inverses_ahead, with_instructions, finish_host()]
+        )
 
     tirx.register_tir_pipeline(NAME, lambda: (before, finish, finish_device))
     return NAME

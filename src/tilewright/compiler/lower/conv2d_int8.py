@@ -16,7 +16,7 @@ from tilewright.compiler.lower.byte_dots import (
 )
 from tilewright.compiler.lower.dot_convolution import Dots, accumulated, as_it_is, scheduled
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import Index
+from tilewright.compiler.lower.values import Index, Read, Value
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.codes import taken_data
 from tilewright.kernels.conv2d_int8 import SPEC, added
@@ -47,5 +47,28 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         at = program.simplify.split(position[1], lanes)
         return total(position) + compensation(program, program.tensors[conv.weight], *at)
 
-    program.set_anchor(compensating if extra else total)
+    if extra or not begun_with_bias(program, total, lanes):
+        program.set_anchor(compensating if extra else total)
     return scheduled(program, dots, target, resources)
+
+
+def begun_with_bias(program: Program, total: Read, lanes: int) -> bool:
+    """Let sums begin with a bias that is added to them next, one for each channel, and put the
+    result of that addition in; whether there is such a bias."""
+    workload = program.workload
+    anchor = len(workload.arguments) + workload.anchor_index
+    readers = [number for number, step in enumerate(workload.steps) if anchor in step.inputs]
+    channels = workload.types[anchor].shape[1]
+    if len(readers) != 1 or channels % lanes:
+        return False
+    step = workload.steps[readers[0]]
+    (bias,) = set(step.inputs) - {anchor} or {anchor}
+    if step.operator != "add" or not workload.is_constant(bias):
+        return False
+    tensor = program.tensors[bias]
+    if tensor.dtype != "int32" or [int(n) for n in tensor.shape] != [channels, 1, 1]:
+        return False
+    last = len(workload.arguments) + readers[0]
+    program.values[last] = Value(workload.types[last], total)
+    program.begun = ("accumulator", bias, lambda n, o, y, x, lane: (o * lanes + lane, 0, 0))
+    return True

@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import tirx
 
+from tilewright.compiler.inverses import inverse
 from tilewright.compiler.lower import mathematics
 from tilewright.core.element_types import element_type
 from tilewright.graph.operators import OPERATORS
@@ -275,16 +276,17 @@ def quotient(x: Expr, divisor: Expr) -> Expr:
     def fused(a: Expr, b: Expr, c: Expr) -> Expr:
         return tirx.call_llvm_pure_intrin("float32", "llvm.fma", a, b, c)
 
-    def corrected(x: Expr, inverse: Expr, near: Expr) -> Expr:
-        return fused(fused(_like(x, 0) - near, divisor, x), inverse, near)
+    def corrected(x: Expr, factor: Expr, near: Expr) -> Expr:
+        # times -1 is a change of sign, which multiply-adds have; 0 - near is a subtraction
+        return fused(fused(near * _like(x, -1), divisor, x), factor, near)
 
     return mathematics.bound(
         lambda: mathematics.shared(
             mathematics.opened(x),
             lambda x: mathematics.shared(
-                _like(x, 1) / divisor,
-                lambda inverse: mathematics.shared(
-                    x * inverse, lambda near: corrected(x, inverse, near)
+                inverse(divisor),
+                lambda factor: mathematics.shared(
+                    x * factor, lambda near: corrected(x, factor, near)
                 ),
             ),
         )
@@ -293,13 +295,23 @@ def quotient(x: Expr, divisor: Expr) -> Expr:
 
 def nearest_code(x: Expr, limits: dict[str, Any], kind: str) -> Expr:
     """cast(clip(round(x))) of a single, for whole limits within the element type `kind`: limits are
-    applied first, so that one conversion rounds and no integer overflows."""
+    applied first, so that one conversion rounds and no integer overflows.
+
+    255 is applied last, by the instruction that stores bytes. x86 converts what is beyond all
+    integers to -2³¹, which without a sign is above 255 as well.
+    """
 
     def code(x: Expr) -> Expr:
-        whole = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", _clip(x, limits))
-        return tirx.Cast(kind, whole)
+        if kind != "uint8" or limits["maximum"] != 255:
+            return tirx.Cast(kind, _nearest(_clip(x, limits)))
+        whole = tirx.Cast("uint32", _nearest(_clip(x, {**limits, "maximum": math.inf})))
+        return tirx.Cast(kind, tirx.min(whole, tirx.const(255, "uint32")))
 
     return mathematics.bound(lambda: mathematics.shared(mathematics.opened(x), code))
+
+
+def _nearest(x: Expr) -> Expr:
+    return tirx.call_llvm_pure_intrin("int32", "llvm.lrint", x)
 
 
 def _apply(step: Step, rule: Rule, operands: list[Expr]) -> Expr:

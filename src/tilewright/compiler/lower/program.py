@@ -6,14 +6,15 @@ memory. Anchors are the exception: their lowering computes a stage and puts it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import te, tirx
-from tvm.s_tir import Schedule
+from tvm.s_tir import SBlock, Schedule
+from tvm_ffi import structural_map
 
 from tilewright.compiler.lower import elementwise, mathematics, movement
 from tilewright.compiler.lower.values import (
@@ -50,6 +51,9 @@ class Program:
     """
 
     start: tvm.IRModule | None = None
+    begun: tuple[str, int, Callable[..., Sequence[tirx.Expr]]] | None = None
+    """A stage of sums that begin with the values of an argument instead of zero: its name, the
+    argument, and where a position's value is."""
     rule: str = ""
     fused = False
     """Whether the processor multiplies and adds with one rounding."""
@@ -218,9 +222,27 @@ class Program:
         reads the `anchor`'s result is put in first."""
         if anchor is not None:
             self.set_anchor(anchor)
-        return self.begin(te.create_prim_func([*self.tensors, self.finish()]))
+        function = te.create_prim_func([*self.tensors, self.finish()])
+        return self.begin(_begun(function, *self.begun) if self.begun else function)
 
     def begin(self, function: tirx.PrimFunc) -> Schedule:
         """Open a schedule over a function; `start` keeps what its trace is relative to."""
         self.start = tvm.IRModule({"main": function})
         return Schedule(self.start)
+
+
+def _begun(
+    function: tirx.PrimFunc, stage: str, argument: int, place: Callable[..., Sequence[tirx.Expr]]
+) -> tirx.PrimFunc:
+    """The function with sums that begin with the values of an argument: TVM's own expressions of
+    sums begin with zero."""
+
+    def visit(block: Any) -> Any:
+        if block.name_hint != stage:
+            return block
+        first = function.params[argument][tuple(place(*block.init.indices))]
+        init = tirx.BufferStore(block.init.buffer, first, block.init.indices)
+        parts = (block.iter_vars, block.reads, block.writes, block.name_hint, block.body)
+        return SBlock(*parts, init, block.alloc_buffers, block.match_buffers, block.annotations)
+
+    return function.with_body(structural_map(function.body, (SBlock, visit)))
