@@ -12,6 +12,7 @@ from helpers.networks.fused_networks import fused
 from helpers.networks.graph_builder import Builder, random_inputs
 from tilewright.compiler.finer_noise import finer_noise
 from tilewright.compiler.rounding_noise import disturbable, rounding_noise
+from tilewright.core.noise import FinerCauses
 from tilewright.graph.arrays import rounded_to
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.fuse import FusedNetwork
@@ -129,13 +130,23 @@ def test_a_finer_type_makes_what_one_more_run_through_the_network_tells() -> Non
     tensors = [net.graph.inputs[0], *(call.output for call in net.calls[:-1])]
     factors = {c.name: 1 for c in net.calls if c.workload.anchor_name in ("conv2d", "dense")}
     assert len(factors) == 3
-    coarse = rounding_noise(net, given, tensors, factors, {}, HALF)
-    right = rounding_noise(net, given, tensors, factors, {}, "float16")
-    found = finer_noise(net, given, coarse, (HALF, "float16"), factors, {})
+    second = net.calls[1].name
+    names = [f"conv2d_winograd_{half}" for half in (HALF, "float16")]
+    coarse, right = (
+        rounding_noise(net, given, tensors, factors, {second: [name]}, half)
+        for name, half in zip(names, (HALF, "float16"), strict=True)
+    )
+    alike = {second: [(names[0], names[1]), ("", names[1].replace("winograd", "winograd2"))]}
+    causes = FinerCauses(types=(HALF, "float16"), factors=factors, adders={}, alike=alike)
+    found = finer_noise(net, given, coarse, causes)
     for name in tensors:
         assert found.tensors[name] == pytest.approx(right.tensors[name], rel=0.25, abs=1e-12)
     for name in factors:
         assert found.calls[name] == pytest.approx(right.calls[name], rel=0.25)
+    (algorithm,) = right.algorithms
+    assert found.algorithms[algorithm] == pytest.approx(right.algorithms[algorithm], rel=0.25)
+    alone = found.algorithms[second, alike[second][1][1]]
+    assert 0.02 < alone[0] / right.algorithms[algorithm][0] < 0.5, "tiles of 2×2 make less"
 
 
 def test_what_is_finite_stays_finite() -> None:

@@ -72,7 +72,7 @@ def rounding_noise(
                 result = runner.run(call, values, coarse)
                 _add(found, ("call", call.name), noise({call.output: result}, place + 1))
             for name in algorithms.get(call.name, ()):
-                result = runner.disturbed(call, values, _errors(call, values, name, dtype))
+                result = runner.disturbed(call, values, own_errors(call, values, name, dtype))
                 _add(found, (call.name, name), noise({call.output: result}, place + 1))
     return RoundingNoise(
         outputs=outputs,
@@ -91,7 +91,7 @@ def rounding_noise(
     )
 
 
-def _errors(call: TaskCall, values: Mapping[str, Array], name: str, dtype: str) -> Array:
+def own_errors(call: TaskCall, values: Mapping[str, Array], name: str, dtype: str) -> Array:
     """What rounding in an implementation adds to what the anchor of a call computes of arguments,
     where data among these are rounded already."""
     workload, spec = call.workload, implementation(name)

@@ -6,7 +6,7 @@ of squares over all inputs that were looked at, one for each output.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, log, log10
 
@@ -75,3 +75,18 @@ def largest_share(powers: Powers, allowed: Powers) -> float:
         for power, most in zip(powers, allowed, strict=True)
     ]
     return max(shares, default=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinerCauses:
+    """What makes noise in the second of two half `types` that the noise in the first tells of.
+
+    By calls' names: `factors` has the place of the argument that each rounds, `adders` the
+    implementation that adds up products in the second type, `alike` those that round to it in
+    their own way, each behind that which does the same in the first type, or an empty name.
+    """
+
+    types: tuple[str, str]
+    factors: Mapping[str, int]
+    adders: Mapping[str, str]
+    alike: Mapping[str, Sequence[tuple[str, str]]]

@@ -14,6 +14,7 @@ from math import gcd
 
 import numpy as np
 
+from tilewright.core.element_types import element_type
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
@@ -22,7 +23,7 @@ from tilewright.cost.demand import Demand
 from tilewright.cost.floors import Work, least_work
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import Knob, ToldAsColumns, Workspaces
+from tilewright.kernels.base import FLOAT16, Knob, ToldAsColumns, Workspaces
 from tilewright.kernels.columns import Bools, Floats, Numbers, by_type, chosen, column
 from tilewright.kernels.convolution import (
     Convolution,
@@ -44,6 +45,9 @@ from tilewright.kernels.winograd_transforms import Transform, double, transform
 
 Pair = tuple[int, int]
 _STAGES = 4
+_AMONG_FLOAT16 = 24.0
+"""Cycles of transforms for each vector of transformed input, where data lies in float16 and what
+competes multiplies it twice as fast (Xeon of the fourth generation)."""
 FROM_L3 = 0.8
 """Of what lies between the stages, so much is still in nearer caches."""
 
@@ -110,10 +114,8 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
     """
 
     tile_rows = ("tile_rows",)
-    coarse = False
-    """Whether factors of products are rounded to halves."""
-    multiplied_bytes = 4
-    """Of one factor in memory."""
+    factors = "float32"
+    """The element type in which factors of products lie in memory."""
     passes = (3.0, 0.5, 1.5)
     """How often what lies between the stages moves as if from the third cache: of the whole plane,
     of strips that the second cache holds, of larger ones."""
@@ -130,8 +132,34 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
         if conv.kernel not in self.outputs:
             raise InternalError(f"{self.name} has no transforms for kernels of {conv.kernel}")
         ways = zip(self.outputs[conv.kernel], conv.kernel, strict=True)
-        vertical, horizontal = (transform(m, r, coarse=self.coarse) for m, r in ways)
+        vertical, horizontal = (self.along_one_axis(*way) for way in ways)
         return Transforms(vertical=vertical, horizontal=horizontal)
+
+    def along_one_axis(self, outputs: int, taps: int) -> Transform:
+        """The transform of a tile along one axis."""
+        return transform(outputs, taps)
+
+    def run(self, conv: Convolution) -> int:
+        """Products that are added up in a half type; 0 where all are in single precision."""
+        return 0
+
+    @property
+    def factor_bytes(self) -> int:
+        """Of one factor in memory."""
+        return element_type(self.factors).bytes
+
+    def transform_cycles(self, forms: tuple[Form, ...]) -> float:
+        """For each vector of transformed input: both transforms, and the output's share; 0 where
+        products hide them."""
+        return _AMONG_FLOAT16 if any(form.dtype == FLOAT16 for form in forms) else 0.0
+
+    def register(self, dtype: str, target: Target) -> int:
+        """Sums in a register, of a convolution that is computed in an element type."""
+        return target.lanes(dtype)
+
+    def registers(self, conv: Convolutions, target: Target) -> Floats:
+        """Sums in a register, by convolution."""
+        return by_type(conv.computed_in, lambda dtype: self.register(dtype, target))
 
     def input_lanes(self, conv: Convolution, forms: tuple[Form, ...], target: Target) -> int:
         """Channel block of the transformed input: the block the data comes in, where it divides."""
@@ -148,7 +176,7 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
         if conv.kernel not in self.outputs:
             return False
         down, across = self.outputs[conv.kernel]
-        register = target.lanes(conv.computed_in)
+        register = self.register(conv.computed_in, target)
         return (
             super().applies(workload, target, resources)
             and conv.strides == (1, 1)
@@ -166,10 +194,11 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
     ) -> tuple[Knob, ...]:
         """The register tile of the products (input tiles × output channel chunks), and strips."""
         conv = convolution(workload)
-        lanes = lane_counts(conv.out_channels, forms[-1], target.lanes(conv.computed_in))
+        register = self.register(conv.computed_in, target)
+        lanes = lane_counts(conv.out_channels, forms[-1], register)
         chunks = [chunk_count(conv.out_channels, count) for count in lanes]
         form = self.form(conv)
-        weight_bytes = self.multiplied_bytes * form.positions * conv.in_channels * conv.out_channels
+        weight_bytes = self.factor_bytes * form.positions * conv.in_channels * conv.out_channels
         strips = strip_sizes(form.tiles(conv)[0], weight_bytes, target, resources)
         counts = {_tiles_together(conv, form.tiles(conv), strip) for strip in strips}
         rows = {size for count in counts for size in self._row_tiles(count)}
@@ -191,7 +220,7 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
     ) -> Bools:
         """The tile fits the registers, divides the chunks and wastes little of a strip."""
         conv = convolution(workload)
-        tile = self.tile(settings, target.lanes(conv.computed_in))
+        tile = self.tile(settings, self.register(conv.computed_in, target))
         chunks = np.ceil(conv.out_channels / column(settings, "lanes"))
         accepted = tile.fits(target.vector_registers)
         accepted &= chunks % column(settings, "tile_out") == 0
@@ -217,15 +246,15 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
         names = ("lanes", "tile_rows", "tile_out", "strip")
         lanes, rows, out, strip = (column(settings, name) for name in names)
         together = np.where(strip > 0, strip * across, count)
-        register = by_type(conv.computed_in, target.lanes)
+        register = self.registers(conv, target)
         vectors = np.ceil(lanes / register)
         tile = self.tile(settings, register)
         waste = np.ceil(together / rows) * rows / together
         chunks = np.ceil(conv.out_channels / lanes)
         fill = conv.out_channels / (chunks * vectors * register)
         flop = 2.0 * positions * count * conv.in_channels * conv.out_channels
-        weight_bytes = self.multiplied_bytes * flop / (2.0 * count)
-        pair_bytes = self.multiplied_bytes * conv.in_channels + 4.0 * conv.out_channels
+        weight_bytes = self.factor_bytes * flop / (2.0 * count)
+        pair_bytes = self.factor_bytes * conv.in_channels + 4.0 * conv.out_channels
         between = positions * count * pair_bytes
         by_tiles = chosen(settings, "order", "tiles")
         again = np.where(by_tiles, 0.3 * weight_bytes * np.ceil(together / rows) / 8, 0.0)
@@ -236,7 +265,9 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
         passes = np.where(strip == 0, whole, np.where(near, held, larger))
         weights = weight_bytes * (1.0 + 0.3 * np.maximum(pieces - 1.0, 0.0) / resources.threads)
         moved = weights + passes * between + again + conv.moved_bytes
+        inputs = positions * count * conv.in_channels / by_type(conv.computed_in, target.lanes)
         return Demand(
+            cycles=self.transform_cycles(forms) * inputs,
             pieces=np.where(strip > 0, pieces, positions * chunks / out),
             even=True,
             operations=flop * waste,
@@ -254,7 +285,7 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
         form = self.form(conv)
         down, across = form.tiles(conv)
         products = form.positions * conv.in_channels * conv.out_channels
-        more_bytes = self.multiplied_bytes * products - workload.types[conv.weight].bytes
+        more_bytes = self.factor_bytes * products - workload.types[conv.weight].bytes
         return replace(
             whole,
             flop=2 * conv.batch * down * across * products,
@@ -294,7 +325,7 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
         form, strip, lanes = self.form(conv), int(settings["strip"]), int(settings["lanes"])
         tiles = _tiles_together(conv, form.tiles(conv), strip)
         sums = chunk_count(conv.out_channels, lanes) * lanes
-        channel_bytes = (self.multiplied_bytes * conv.in_channels, 4 * sums)
+        channel_bytes = (self.factor_bytes * conv.in_channels, 4 * sums)
         both = tuple(form.positions * tiles * count for count in channel_bytes)
         return Workspaces(own=both) if strip else Workspaces(shared=both)
 

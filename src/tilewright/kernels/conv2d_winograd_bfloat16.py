@@ -1,14 +1,11 @@
 """The Winograd convolutions with products of bfloat16 and sums in single precision.
 
-As `conv2d_winograd`; what is multiplied, the transformed input and the transformed weights, is
-rounded to bfloat16, weights ahead. Pairs of input channels lie together, for `vdpbf16ps`. The
-transforms are computed in single precision.
+See `conv2d_winograd_halves`. Pairs of input channels lie together, for `vdpbf16ps`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import gcd
 
 import numpy as np
@@ -17,35 +14,20 @@ from tilewright.core.element_types import element_type
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
-from tilewright.cost.demand import Demand
-from tilewright.cost.floors import Work
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import HALF
-from tilewright.kernels.columns import Bools, Floats, by_type, column
+from tilewright.kernels.columns import Bools, Floats, column
 from tilewright.kernels.conv2d_dots import FEW
-from tilewright.kernels.conv2d_winograd import FROM_L3, Pair, WinogradConvolution
-from tilewright.kernels.convolution import Convolution, Convolutions, convolution, convolutions
-from tilewright.kernels.halves import PAIR, half_lanes, multiplied_work, rounding_error
-from tilewright.kernels.winograd_rounding import rounding_errors
-
-_TRANSFORM_CYCLES = 4.0
-"""For each vector of transformed input: both transforms, rounding, and the output's share."""
+from tilewright.kernels.conv2d_winograd_halves import HalfWinograd
+from tilewright.kernels.convolution import Convolution, Convolutions, convolution
+from tilewright.kernels.halves import PAIR, half_lanes
 
 
-class Bfloat16Winograd(WinogradConvolution):
-    """Spec of a Winograd convolution by dot products of bfloat16.
+class Bfloat16Winograd(HalfWinograd):
+    """Spec of a Winograd convolution by dot products of bfloat16."""
 
-    `outputs` are the rows and columns of an output tile by kernel.
-    """
-
-    multiplies_in = HALF
-    coarse, multiplied_bytes = True, 2
-    passes = (1.0, 0.25, 1.0)
-    tails = False
-
-    def __init__(self, name: str, *, outputs: Mapping[Pair, Pair]):
-        super().__init__(name, outputs=outputs, bound={})
+    factors = HALF
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """On a CPU with dot products, where channels come in pairs."""
@@ -76,47 +58,6 @@ class Bfloat16Winograd(WinogradConvolution):
         able = np.isin(lanes, half_lanes(target)) | (lanes % widest == 0)
         accepted = super().valid_many(workload, target, resources, forms, settings)
         return accepted & able & tile.fits(target.vector_registers - 1)
-
-    def demand_of_many(
-        self,
-        workloads: Sequence[Workload],
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Sequence[Settings],
-    ) -> Demand:
-        """As in single precision, but products no longer hide the transforms, and what is counted
-        of the weights are halves alone."""
-        found = super().demand_of_many(workloads, target, resources, forms, settings)
-        conv = convolutions(workloads)
-        down, across, positions = self._tiles(conv)
-        inputs = conv.batch * down * across * positions * conv.in_channels
-        lanes = by_type(conv.computed_in, target.lanes)
-        unpacked_bytes = 4.0 * conv.taps * conv.in_channels * conv.out_channels
-        moved = found.traffic["L3"] - FROM_L3 * unpacked_bytes
-        cycles = _TRANSFORM_CYCLES * inputs / lanes
-        return replace(found, traffic={"L3": moved}, cycles=cycles)
-
-    def error_bound(self, workload: Workload) -> float:
-        """That of independent roundings, enlarged by the transforms along both axes.
-
-        It holds for inputs of like magnitude within a tile, or zero in the border.
-        """
-        conv = convolution(workload)
-        form, (top, left, bottom, right) = self.form(conv), conv.padding
-        down = form.vertical.amplification(max(top, bottom))
-        across = form.horizontal.amplification(max(left, right))
-        return down * across * rounding_error(conv.summed)
-
-    def rounding_errors(self, workload: Workload, operands: Sequence[Array]) -> Array:
-        """What the roundings of transformed data and transformed weights add to the convolution."""
-        conv, (data, weights) = convolution(workload), operands
-        return rounding_errors(self.form(conv), conv, data, weights, self.multiplies_in)
-
-    def least_work(self, workload: Workload, target: Target) -> Work:
-        """At the rate of dot products."""
-        direct = multiplied_work(workload, target, convolution(workload).weight)
-        return replace(super().least_work(workload, target), speed=direct.speed)
 
     def packed_types(self, workload: Workload, candidate: Candidate) -> Mapping[int, str]:
         """Weights are rounded ahead, and kept as bits: TVM makes singles of bfloat16."""

@@ -55,8 +55,11 @@ def rate_of_runs(target: Target, run: Floats, rows: Floats | float = 1.0) -> Flo
 
 def error_of_runs(length: int, run: int = RUNS[0]) -> float:
     """Error of a sum of so many products, relative to the sum of their sizes: roundings of the
-    factors, and of each addition in a run, are independent of each other. No more than that of as
-    many additions of a run."""
+    factors, and of each addition in a run, are independent of each other."""
+    return rounding_error(length, FLOAT16) + error_of_additions(length, run)
+
+
+def error_of_additions(length: int, run: int) -> float:
+    """That of the additions alone. No more than that of as many additions of a run."""
     roundoff = element_type(FLOAT16).unit_roundoff or 0.0
-    added = roundoff * min(run, length) * min(1.0, _DEVIATIONS / length**0.5)
-    return rounding_error(length, FLOAT16) + added
+    return roundoff * min(run, length) * min(1.0, _DEVIATIONS / length**0.5)

@@ -17,7 +17,7 @@ from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import HALF, HALVES, Coarse, Implementation, TakesCodes
 from tilewright.kernels.ports import multiplied, single_ports
-from tilewright.kernels.registry import applicable
+from tilewright.kernels.registry import applicable, implementation
 
 _PICK = frozenset({"relu", "max_pool2d", "identity"})
 
@@ -31,6 +31,14 @@ class Rounds(Protocol):
         """What rounding adds to the anchor's result, in its shape, where the anchor reads these
         `operands`; data among them are halves already."""
         ...
+
+
+@runtime_checkable
+class RoundsAlike(Rounds, Protocol):
+    """One that rounds the same places as others of its `family` do, which round to other types."""
+
+    @property
+    def family(self) -> str: ...
 
 
 @runtime_checkable
@@ -61,6 +69,22 @@ def own_rounders(workload: Workload, placement: Placement, half: str = HALF) -> 
         if multiplied_half(s) == half or (half == HALF and isinstance(s, TakesCodes))
     )
     return tuple(s.name for s in coarse if isinstance(s, Rounds))
+
+
+def finer_rounders(
+    workload: Workload, placement: Placement, types: tuple[str, str]
+) -> tuple[tuple[str, str], ...]:
+    """The implementations that round to the second of two half types in their own way, each behind
+    that which does the same to the first; behind an empty name where none does."""
+    first, second = (
+        [(name, implementation(name)) for name in own_rounders(workload, placement, half)]
+        for half in types
+    )
+    like = {spec.family: name for name, spec in first if isinstance(spec, RoundsAlike)}
+    return tuple(
+        (like.get(spec.family, "") if isinstance(spec, RoundsAlike) else "", name)
+        for name, spec in second
+    )
 
 
 def adder(workload: Workload, placement: Placement, half: str) -> str:

@@ -40,6 +40,7 @@ _BUILT_IN = (
     "conv2d_amx",
     "conv2d_mmla",
     "conv2d_winograd_bfloat16",
+    "conv2d_winograd_float16",
     "conv2d_transposed",
     "matrix_products",
     "dense_bfloat16",

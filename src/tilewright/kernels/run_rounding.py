@@ -22,6 +22,9 @@ _MEAN_SQUARE = 0.0451 * (2.0 * (element_type(FLOAT16).unit_roundoff or 0.0)) ** 
 """Of the error of a rounding relative to what is rounded, numbers of all fractions being as
 frequent on a logarithmic scale: (1 - 1/4) / (24 ln 2) of the square of a unit in the last place."""
 
+_LEAST_SQUARE = float(np.finfo(np.float16).smallest_subnormal) ** 2 / 12.0
+"""Of the error of a rounding below the normal numbers."""
+
 
 def of_convolution(conv: Convolution, data: Array, weights: Array, block: int, run: int) -> Array:
     """The standard deviations of errors by channel of the result, as [channels, 1, 1]: of runs of
@@ -48,10 +51,18 @@ def of_dense(data: Array, weights: Array, run: int) -> Array:
     return _deviation(whole.reshape(-1, whole.shape[-1] // run, run)) * _shares(columns)
 
 
+def of_products(left: Array, right: Array, run: int) -> Floats:
+    """The same by position and column of the products of several matrices, [positions, rows, depth]
+    and [positions, depth, columns], as [positions, columns]."""
+    pairs = zip(left, right, strict=True)
+    return np.array([of_dense(*pair, run) for pair in pairs], dtype=np.float64)
+
+
 def _deviation(products: Floats) -> float:
     """That of sums [sums, runs, products], on average."""
     reached: Floats = np.cumsum(products, axis=-1)
-    return float(np.sqrt(_MEAN_SQUARE * np.sum(np.square(reached)) / len(products)))
+    squares = _MEAN_SQUARE * np.square(reached) + _LEAST_SQUARE
+    return float(np.sqrt(np.sum(squares) / len(products)))
 
 
 def _shares(weights: Floats) -> Floats:

@@ -11,14 +11,16 @@ from tilewright.core.element_types import element_type
 from tilewright.graph.network import Array
 from tilewright.kernels.conv2d_winograd import Transforms
 from tilewright.kernels.convolution import Convolution
+from tilewright.kernels.run_rounding import of_products
 from tilewright.kernels.winograd_transforms import Matrix, double
 
 
 def rounding_errors(
-    form: Transforms, conv: Convolution, data: Array, weights: Array, dtype: str
+    form: Transforms, conv: Convolution, data: Array, weights: Array, dtype: str, run: int = 0
 ) -> Array:
     """The convolution [N, O, H, W] with transformed data and transformed weights rounded to a
-    `dtype`, less that without rounding."""
+    `dtype`, less that without rounding; with errors of additions in that type, as large as they
+    are, where runs of so many products are added up in it."""
     ways = (form.vertical, form.horizontal)
     read = _along_both(_windows(form, conv, data), *(way.input for way in ways))
     held = _along_both(weights, *(way.weight for way in ways))
@@ -28,12 +30,22 @@ def rounding_errors(
     right = held.transpose(2, 3, 1, 0).reshape(form.positions, conv.in_channels, -1)
     coarse, coarse_right = (_rounded(factor, dtype) for factor in (left, right))
     errors = (coarse - left) @ coarse_right + left @ (coarse_right - right)
+    errors += _additions(coarse, coarse_right, run)
     tiles = errors.reshape(*(way.positions for way in ways), conv.batch, down, across, -1)
     found = _along_both(tiles.transpose(2, 5, 3, 4, 0, 1), *(way.output for way in ways))
     images = found.transpose(0, 1, 2, 4, 3, 5).reshape(
         conv.batch, conv.out_channels, down * form.vertical.outputs, -1
     )
     return images[:, :, : conv.out_height, : conv.out_width]
+
+
+def _additions(left: Any, right: Any, run: int) -> Any:
+    """Errors of additions in runs, [positions, tiles, channels out], drawn."""
+    if not run:
+        return 0.0
+    shape = (*left.shape[:2], right.shape[-1])
+    drawn: Any = np.random.default_rng(0).standard_normal(shape, np.float32)
+    return drawn * of_products(left, right, run)[:, None].astype(np.float32)
 
 
 def _windows(form: Transforms, conv: Convolution, data: Array) -> Any:

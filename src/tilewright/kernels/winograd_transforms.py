@@ -13,10 +13,10 @@ dimensions the transforms are applied along one axis after the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
-from math import prod
+from math import floor, log2, prod
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +72,7 @@ class Transform:
         """Whether values pass as they are: one output, one tap."""
         return self.positions == 1
 
-    def amplification(self, missing: int = 0) -> float:
+    def amplification(self, missing: int = 0, *, sums: bool = False) -> float:
         """How many times as large the error of a result is as that of the sum of products that it
         stands for, where factors are rounded, independently of each other.
 
@@ -81,14 +81,41 @@ class Transform:
         (A_ip |G_p| |B_p|)^2, over the root of the taps, of the worst result i. At the ends of the
         data so many inputs may be `missing`, zeros beside it: B_p and taps are then what is left.
         The factors of two axes are multiplied.
+
+        Where `sums` are rounded, which grow when all numbers have one sign, the sizes of rows
+        of G and B are their sums if that is more.
         """
         first = np.repeat([0.0, 1.0], [missing, self.positions - missing])
         ends = (np.ones(self.positions), first, first[::-1])
-        return max(float(self._squares(present).max()) for present in ends) ** 0.5
+        ways = (self._squares, self._squares_of_means) if sums else (self._squares,)
+        return max(float(way(present).max()) for way in ways for present in ends) ** 0.5
+
+    def balanced(self) -> Transform:
+        """The same, with a power of two on each row of `input` that `output` takes back, so that
+        products of numbers of at most one are below two, and not all below one."""
+        sizes = zip(self.input, self.weight, strict=True)
+        scales = [
+            Fraction(2) ** -floor(log2(sum(map(abs, data)) * sum(map(abs, weight))))
+            for data, weight in sizes
+        ]
+        data = zip(self.input, scales, strict=True)
+        return replace(
+            self,
+            input=tuple(tuple(entry * scale for entry in row) for row, scale in data),
+            output=tuple(
+                tuple(entry / scale for entry, scale in zip(row, scales, strict=True))
+                for row in self.output
+            ),
+        )
 
     def _squares(self, present: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         output, weight, data = (double(m) ** 2 for m in (self.output, self.weight, self.input))
         squares = output @ (weight.sum(axis=1) * (data @ present))
+        return squares / np.convolve(present, np.ones(self.taps), "valid")
+
+    def _squares_of_means(self, present: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        output, weight, data = (double(m) for m in (self.output, self.weight, self.input))
+        squares = output**2 @ (weight.sum(axis=1) * (data @ present)) ** 2
         return squares / np.convolve(present, np.ones(self.taps), "valid")
 
 

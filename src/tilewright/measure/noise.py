@@ -6,14 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tilewright.core.noise import RoundingNoise
+from tilewright.core.noise import FinerCauses, RoundingNoise
 from tilewright.core.processes import Child
 from tilewright.core.records import Placement
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.network import Array
 from tilewright.hardware.device import is_local, local_placement
 from tilewright.kernels.base import FLOAT16
-from tilewright.kernels.half_noise import adder, own_rounders, rounded_factor, storable
+from tilewright.kernels.half_noise import (
+    adder,
+    finer_rounders,
+    own_rounders,
+    rounded_factor,
+    storable,
+)
 from tilewright.kernels.halves import half_types
 from tilewright.measure.kernels import WORKER
 
@@ -32,12 +38,16 @@ def measured_noise(
     asked = ("noise", network, list(inputs), storable(network), factors, algorithms, half)
     noise: RoundingNoise = _answered(placement, asked)
     for other in finer:
-        adders = {c.name: adder(c.workload, placement, other) for c in network.calls}
-        asked = (
-            *("finer noise", network, list(inputs), noise, (half, other)),
-            _factors(network, placement, (other,)),
-            {name: found for name, found in adders.items() if found},
+        types, calls = (half, other), network.calls
+        adders = {c.name: adder(c.workload, placement, other) for c in calls}
+        alike = {c.name: finer_rounders(c.workload, placement, types) for c in calls}
+        causes = FinerCauses(
+            types=types,
+            factors=_factors(network, placement, (other,)),
+            adders={name: found for name, found in adders.items() if found},
+            alike={name: found for name, found in alike.items() if found},
         )
+        asked = ("finer noise", network, list(inputs), noise, causes)
         noise = replace(noise, finer={other: _answered(placement, asked)})
     return noise
 

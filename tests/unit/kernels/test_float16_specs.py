@@ -23,6 +23,7 @@ from tilewright.kernels.float16_range import unfit
 from tilewright.kernels.float16_sums import error_of_runs
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.half_forms import alone_in_halves, in_halves
+from tilewright.kernels.half_noise import finer_rounders
 from tilewright.kernels.halves import converts_float16, half_type, half_types
 from tilewright.kernels.spaces import default_candidate, spaces
 from tilewright.testing.implementations import made_up_placement, single
@@ -152,6 +153,36 @@ def test_a_run_is_a_block_of_channels(channels: int, arriving: int, block: int) 
     geometry = convolution(task)
     assert CONVOLUTION.input_block(geometry, forms, {}) == block
     assert CONVOLUTION.copied(geometry, forms, {}) == (not arriving)
+
+
+@pytest.mark.parametrize(
+    ("channels", "filters", "extent", "name"),
+    [
+        (64, 64, 56, "conv2d_winograd_float16"),
+        (256, 256, 28, "conv2d_winograd_float16"),
+        (512, 512, 7, "conv2d_winograd2_float16"),
+        (128, 32, 7, "conv2d_float16"),
+    ],
+)
+def test_winograds_forms_are_chosen_where_they_are_fastest(channels, filters, extent, name):
+    task, form = conv(channels, filters, extent, kernel=3), stored_in(blocked(32), HALF)
+    forms = (form, PLAIN, form)
+    found, _ = default_candidate(task, forms, MULTIPLIES, max_error=1e-2)
+    assert found.implementation == name
+    exact, _ = default_candidate(task, forms, MULTIPLIES, max_error=1e-3)
+    assert exact.implementation != "conv2d_winograd_float16", "its bound is above"
+    assert not [each for each in names(task, (PLAIN,) * 3, CONVERTS) if "winograd_float16" in each]
+
+
+def test_winograds_algorithms_are_told_by_those_of_bfloat16() -> None:
+    both = replace(on("avx512fp16", "avx512bf16"), precision="auto")
+    task, types = conv(64, 64, kernel=3), ("bfloat16", HALF)
+    names = ["conv2d_winograd", "conv2d_winograd2"]
+    assert finer_rounders(task, both, types) == tuple(
+        (f"{n}_bfloat16", f"{n}_{HALF}") for n in names
+    )
+    alone = finer_rounders(task, replace(MULTIPLIES, precision="auto"), types)
+    assert alone == tuple(("", f"{name}_{HALF}") for name in names)
 
 
 def test_images_lie_in_whole_registers_of_halves() -> None:

@@ -74,6 +74,21 @@ def test_what_is_done_when_run_is_exact_in_single_precision(size: tuple[int, int
         assert found == [list(row) for row in matrix]
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_balanced_products_are_enlarged_by_less_than_two(size: tuple[int, int]) -> None:
+    usual = transform(*size, coarse=True)
+    found = usual.balanced()
+    for before, after in zip(
+        zip(usual.input, usual.weight, zip(*usual.output, strict=True), strict=True),
+        zip(found.input, found.weight, zip(*found.output, strict=True), strict=True),
+        strict=True,
+    ):
+        data, weight, back = (sum(map(abs, row)) for row in after)
+        assert 1 <= data * weight < 2
+        assert data * back == sum(map(abs, before[0])) * sum(map(abs, before[2]))
+    assert found.amplification() == pytest.approx(usual.amplification())
+
+
 def root_mean_square_error(chosen: Transform) -> float:
     """Relative to sum |w||x|, in single precision, of sums over 24 channels."""
     rng = np.random.default_rng(0)

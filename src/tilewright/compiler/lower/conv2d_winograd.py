@@ -33,10 +33,13 @@ from tilewright.compiler.lower.half_dots import (
 )
 from tilewright.compiler.lower.loops import register_tile, share_out
 from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.run_sums import added_in_runs, runs_within
 from tilewright.compiler.lower.values import Index, selected
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
+from tilewright.core.element_types import element_type
 from tilewright.core.forms import CHANNELS_LAST, PLAIN
 from tilewright.core.targets import Resources, Target
+from tilewright.kernels.base import FLOAT16, HALF
 from tilewright.kernels.conv2d_winograd import WinogradConvolution
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.halves import PAIR
@@ -53,7 +56,8 @@ class _Plan:
     """What the stages are made from: the transforms down the columns and along the rows, and output
     tiles down and across; `chunks` of `lanes` are the result's channels, what the last one has
     beyond them is dropped; `block` are channels of the data, `strip` the rows of tiles that are
-    done together, 0 for all. With `halves` factors are rounded and multiplied in pairs."""
+    done together, 0 for all; `factors` are multiplied in that element type, `register`
+    sums of it in a vector, `run` products to a sum in halves, 0 where sums are singles."""
 
     conv: Convolution
     vertical: Transform
@@ -64,7 +68,14 @@ class _Plan:
     chunks: int
     block: int
     strip: int
-    halves: bool
+    factors: str
+    register: int
+    run: int
+
+    @property
+    def pairs(self) -> bool:
+        """Whether factors are multiplied in pairs, by dot products."""
+        return self.factors == HALF
 
     @property
     def dots(self) -> int:
@@ -96,7 +107,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         first = _schedule_strips(schedule, program, plan)
     else:
         first = _schedule_planes(schedule, program, plan, target)
-    if plan.halves:
+    if plan.pairs:
         imported = half_dot_text(target, plan.dots) + rounding_text(plan.rounded)
         schedule.annotate(first, "pragma_import_llvm", imported)
         lane = schedule.get_loops(schedule.get_sblock("product_update"))[-2]
@@ -119,7 +130,9 @@ def _planned(program: Program, target: Target) -> _Plan:
         chunks=chunk_count(conv.out_channels, lanes),
         block=spec.input_lanes(conv, candidate.forms, target),
         strip=program.settings["strip"],
-        halves=spec.coarse,
+        factors=spec.factors,
+        register=spec.register(conv.computed_in, target),
+        run=spec.run(conv),
     )
 
 
@@ -164,7 +177,9 @@ def _input_stages(program: Program, plan: _Plan) -> te.Tensor:
 
     count = conv.batch * plan.down * plan.across
     tiled = (vertical.positions, horizontal.positions, chunks, count, block)
-    if not plan.halves:
+    if plan.run:
+        return te.compute(tiled, lambda *at: tirx.Cast(FLOAT16, rows(*at)), name="input_tiles")
+    if not plan.pairs:
         return te.compute(tiled, rows, name="input_tiles")
     singles = te.compute(tiled, rows, name="input_rows")
     return te.compute(tiled, lambda *at: mathematics.nearest_half(singles(*at)), name="input_tiles")
@@ -174,22 +189,33 @@ def _product_stage(program: Program, plan: _Plan, transformed: te.Tensor) -> te.
     conv, block = plan.conv, plan.block
     down, across = plan.vertical.positions, plan.horizontal.positions
     weights = program.tensors[conv.weight]
-    terms = PAIR if plan.halves else 1
+    count = conv.batch * plan.down * plan.across
+    shape = (down, across, plan.chunks, count, plan.lanes)
+    if plan.run:
+
+        def factors(position, at):
+            e, v, o, tile, lane = position
+            inner = at["run"] * plan.run + at["term"]
+            place = (e * across + v, o, at["chunk"] * block + inner, lane)
+            return transformed(e, v, at["chunk"], tile, inner), weights(*place)
+
+        runs = {"chunk": conv.in_channels // block, "run": block // plan.run}
+        return added_in_runs(program, shape, runs, {"term": plan.run}, factors, "product")
+    terms = PAIR if plan.pairs else 1
     extents = {"in_chunk": conv.in_channels // block, "in_lane": block // terms}
-    if plan.halves:
+    if plan.pairs:
         extents["term"] = terms
     axes = program.reduce_axes(**extents)
     chunk, inner = axes[:2]
 
     def product(e, v, o, tile, lane):
         place = (e * across + v, o, chunk * (block // terms) + inner, lane)
-        if not plan.halves:
+        if not plan.pairs:
             return te.sum(transformed(e, v, chunk, tile, inner) * weights(*place), axis=axes)
         value = transformed(e, v, chunk, tile, inner * terms + axes[2])
         return te.sum(half_product(value, weights(*place, axes[2])), axis=axes)
 
-    count = conv.batch * plan.down * plan.across
-    return te.compute((down, across, plan.chunks, count, plan.lanes), product, name="product")
+    return te.compute(shape, product, name="product")
 
 
 def _back_stage(plan: _Plan, product: te.Tensor) -> te.Tensor:
@@ -232,7 +258,7 @@ def _schedule_input(schedule: Schedule, plan: _Plan) -> tuple[LoopRV, LoopRV]:
     e, v, chunk, tile, lane = schedule.get_loops(schedule.get_sblock("input_tiles"))[-5:]
     tile_row, tx = schedule.split(tile, [None, plan.across])
     schedule.reorder(chunk, tile_row, tx, e, v, lane)
-    if plan.halves:
+    if plan.pairs:
         _round_tiles(schedule, plan, e, v, lane)
     else:
         register_tile(schedule, [v], lane)
@@ -267,7 +293,7 @@ def _panel(program: Program, plan: _Plan, tiles: list[Tile]) -> Panel:
         distance=wide * prod(weights[2:]),
         run=wide * prod(weights[3:]),
         tiles=tiles,
-        element_bytes=2 if plan.halves else 4,
+        element_bytes=element_type(plan.factors).bytes,
     )
 
 
@@ -280,14 +306,16 @@ def _schedule_product(
     """
     settings = program.settings
     block = schedule.get_sblock("product")
-    pair = [schedule.get_loops(block)[-1]] if plan.halves else []
+    if plan.run:
+        return _schedule_runs(schedule, program, plan, parallel=parallel)
+    pair = [schedule.get_loops(block)[-1]] if plan.pairs else []
     e, v, o, tile, lane, chunk, inner = schedule.get_loops(block)[-7 - len(pair) :][:7]
     o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
     t_outer, t_inner = schedule.split(tile, [None, settings["tile_rows"]])
     local = schedule.cache_write(block, 0, "local")
     outer, serial = (o_outer, t_outer) if settings["order"] == "channels" else (t_outer, o_outer)
     vectors = []
-    if plan.halves:
+    if plan.pairs:
         vector, lane = schedule.split(lane, [None, plan.dots])
         vectors = [vector]
     tile_loops = (t_inner, o_inner, *vectors)
@@ -298,13 +326,33 @@ def _schedule_product(
         schedule.unroll(loop)
     schedule.reverse_compute_at(local, serial, preserve_unit_loops=True)
     schedule.vectorize(schedule.get_loops(local)[-1])
-    if not plan.halves:
+    if not plan.pairs:
         schedule.vectorize(lane)
     start = schedule.decompose_reduction(block, chunk)
-    if plan.halves:
+    if plan.pairs:
         schedule.vectorize(schedule.get_loops(start)[-1])
     same = int(schedule.get(serial).extent) if settings["order"] == "channels" else 1
     return [chunk, inner], [(serial, same)]
+
+
+def _schedule_runs(
+    schedule: Schedule, program: Program, plan: _Plan, *, parallel: bool
+) -> tuple[list[LoopRV], list[Tile]]:
+    """The same with a register tile of halves, which is widened and added run by run."""
+    settings = program.settings
+    block = schedule.get_sblock("product")
+    e, v, o, tile, lane, chunk, run = schedule.get_loops(block)[-7:]
+    o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
+    t_outer, t_inner = schedule.split(tile, [None, settings["tile_rows"]])
+    outer, serial = (o_outer, t_outer) if settings["order"] == "channels" else (t_outer, o_outer)
+    schedule.reorder(e, v, outer, serial, chunk, run, t_inner, o_inner, lane)
+    if parallel:
+        share_out(schedule, [e, v, outer])
+    register_tile(schedule, [t_inner, o_inner], lane)
+    runs_within(schedule, run, gcd(plan.lanes, plan.register), channels=-3)
+    schedule.decompose_reduction(block, chunk)
+    same = int(schedule.get(serial).extent) if settings["order"] == "channels" else 1
+    return [chunk, run], [(serial, same)]
 
 
 def _schedule_result(

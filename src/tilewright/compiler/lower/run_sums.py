@@ -27,8 +27,9 @@ def added_in_runs(
     runs: Mapping[str, int],
     inside: Mapping[str, int],
     factors: Factors,
+    name: str = "accumulator",
 ) -> te.Tensor:
-    """The stage `accumulator`, which adds up the stage `partial`: one sum over the axes `inside` a
+    """The stage called `name`, which adds up the stage `partial`: one sum over the axes `inside` a
     run for each of the `runs`; axes have names and extents."""
     inner = program.reduce_axes(**inside)
 
@@ -45,7 +46,7 @@ def added_in_runs(
         part = partial(*(axis.var for axis in outer), *position)
         return te.sum(mathematics.out_of_half(part, FLOAT16), axis=outer)
 
-    return program.compute(shape, widened, "accumulator")
+    return program.compute(shape, widened, name)
 
 
 def runs_within(schedule: Schedule, step: Any, lanes: int, *, channels: int = -2) -> None:
