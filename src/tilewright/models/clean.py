@@ -8,7 +8,6 @@ people bring go through `tilewright.models.contained`, which runs this module as
 from __future__ import annotations
 
 import logging
-import os
 import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +25,7 @@ import onnx.version_converter
 import psutil
 
 from tilewright.core.child import serve
+from tilewright.core.settings import environment_with
 from tilewright.graph.network import Array
 from tilewright.models.code_noise import code_noise, outputs_of
 from tilewright.models.decoder import DecoderRoles
@@ -236,10 +236,10 @@ def quantize_with_nncf(
     NNCF sends nothing to anyone. Its corrections of biases and SmoothQuant are left out: see
     docs/decisions/0097.
     """
-    os.environ["NNCF_CI"] = "1"  # no telemetry
     modules: dict[str, Any] = sys.modules
     modules["torch"] = None  # NNCF asks where it is, which `core.child` takes for an import
-    nncf: Any = import_module("nncf")
+    with environment_with("NNCF_CI", "1"):  # no telemetry
+        nncf: Any = import_module("nncf")
     del modules["torch"]
     parameters: Any = import_module("nncf.quantization.advanced_parameters")
     ranges: Any = import_module("nncf.quantization.range_estimator")
