@@ -36,9 +36,10 @@ from tilewright.measure.targeting import allowing
 from tilewright.models import ModelOptions
 from tilewright.models.calibration import NoiseInputs, noise_inputs
 from tilewright.models.loaded import PreparedNetwork
+from tilewright.plan.assignment.budgeted import Front
 from tilewright.plan.mixture import Mixture
 from tilewright.plan.network_problem import NetworkProblem
-from tilewright.plan.planners import mixed_plan
+from tilewright.plan.planners import PlanResult, mixed_plan
 from tilewright.plan.preparation import prepare
 from tilewright.search.layout_costs import LayoutCosts
 
@@ -67,33 +68,42 @@ def with_fast_halves(placement: Placement) -> Placement:
     return replace(placement, device=replace(placement.device, target=replace(target, units=units)))
 
 
-class Mixtures:
-    """The mixtures of one network, and what they show on the inputs that judge them."""
+def costs_at(placement: Placement) -> LayoutCosts:
+    """Estimates at a placement, of kernels with any error."""
+    return LayoutCosts(placement=placement, max_error=float("inf"))
 
-    def __init__(self, name: str) -> None:
+
+class Mixtures:
+    """The mixtures of one network at a placement, and what they show on the inputs that judge
+    them."""
+
+    def __init__(self, name: str, planned: Placement) -> None:
         self.here = allowing(local_placement(None), MIXED)
-        self.planned = with_fast_halves(self.here)
+        self.planned = planned
         self.network: PreparedNetwork = prepare(f"zoo:{name}", MIXED, self.planned)
         self.inputs: NoiseInputs = noise_inputs(self.network.model.graph, None, 0)
         began = perf_counter()
         self.noise = measured_noise(self.network.fused, self.planned, self.inputs.fitted)
         self.noise_s = perf_counter() - began
-        self.costs = LayoutCosts(placement=self.planned, max_error=float("inf"))
+        self.costs = costs_at(planned)
         self.expected = self._expected()
         self.shown_db: dict[str, float] = {}
 
-    def at(self, ratio_db: float) -> Item:
-        """The fastest mixture for a ratio, and the ratio that it has."""
-        allowed = self.noise.allowed(0.0, ratio_db)
-        mixture = Mixture(noise=self.noise, allowed=allowed)
+    def chosen(self, ratio_db: float, costs: LayoutCosts) -> tuple[Mixture, PlanResult, Front]:
+        """The fastest mixture for a ratio by estimates, and the front that it is from."""
+        mixture = Mixture(noise=self.noise, allowed=self.noise.allowed(0.0, ratio_db))
         problem = NetworkProblem(
             network=self.network.fused,
             usual=self.network.forms,
-            placement=self.planned,
-            times=self.costs,
+            placement=costs.placement,
+            times=costs,
             mixture=mixture,
         )
-        found, front = mixed_plan(problem, "chosen", "auto")
+        return mixture, *mixed_plan(problem, "chosen", "auto")
+
+    def at(self, ratio_db: float) -> Item:
+        """The fastest mixture for a ratio, and the ratio that it has."""
+        mixture, found, front = self.chosen(ratio_db, self.costs)
         assert found.solution is not None
         calls = {c.name: (c.candidate.implementation, c.candidate.forms) for c in found.plan.calls}
         powers = mixture.powers(self.network.fused, calls)
@@ -104,7 +114,7 @@ class Mixtures:
         return {
             "allowed_db": ratio_db,
             "predicted_db": self.noise.sqnr_db(total),
-            "measured_db": self._shown(found.plan),
+            "measured_db": self.shown(found.plan),
             "used": front.chosen.noise,
             "budget": mixture.budget,
             "estimated_s": found.solution.objective_s,
@@ -122,7 +132,7 @@ class Mixtures:
             peer.stop()
         return [[each[name] for name in model.outputs] for each in results]
 
-    def _shown(self, plan: NetworkPlan) -> float:
+    def shown(self, plan: NetworkPlan) -> float:
         """The ratio of a compiled plan; one that was compiled before is not again."""
         graph, mark = self.network.graph, repr((plan.candidates, plan.tensors))
         if mark not in self.shown_db:
@@ -138,7 +148,7 @@ class Mixtures:
 
 def run_network(name: str) -> Item:
     """All mixtures of a network."""
-    mixtures = Mixtures(name)
+    mixtures = Mixtures(name, with_fast_halves(allowing(local_placement(None), MIXED)))
     rows: list[Item] = []
     for ratio_db in RATIOS_DB:
         rows.append(mixtures.at(ratio_db))

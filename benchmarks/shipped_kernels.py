@@ -4,9 +4,12 @@
     tilewright collect --op depthwise --op dense --samples 1000 --budget 15m --db collected.db
     tilewright collect --op all --samples 350 --budget 20m --db collected.db
     python benchmarks/shipped_kernels.py --db collected.db
+    tilewright collect --op all --precision bfloat16 --samples 150 --settings 1 --db halves.db
+    python benchmarks/shipped_kernels.py --db halves.db --add
 
 Rows of this machine's device class go to src/tilewright/predict/data; those of a GPU, of a database
-that `on_a_card.py store` made, with --target 'cuda -model=H100'.
+that `on_a_card.py store` made, with --target 'cuda -model=H100'. With --add the rows that ship
+already stay as they are, and so do the peaks; kernels that are not among them are added.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import numpy as np
 from tilewright.core.records import Candidate, Measurement, PlacementKey
 from tilewright.cost.floors import Peaks, datasheet_peaks
 from tilewright.measure.targeting import placement_of
-from tilewright.predict.collected import family_of, rows_of, usable, write_rows
+from tilewright.predict.collected import family_of, rows_of, shipped_data, usable, write_rows
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 
@@ -51,12 +54,19 @@ def of_one_meter(found: Sequence[Measurement]) -> list[Measurement]:
     return [one if one.instance == most else replace(one, energy=None) for one in found]
 
 
+def spanning(*days: tuple[str, str] | None) -> tuple[str, str] | None:
+    """The first and the last of all days."""
+    every = [day for pair in days if pair is not None for day in pair]
+    return (min(every), max(every)) if every else None
+
+
 def main() -> None:
     """Write the rows and say how many of each family there are."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--db", type=Path, required=True)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--target", default="llvm")
+    parser.add_argument("--add", action="store_true")
     arguments = parser.parse_args()
     placement = placement_of(arguments.target, None, arguments.threads)
     with open_store(arguments.db) as store:
@@ -67,6 +77,13 @@ def main() -> None:
         )
         days = store.measured_days(placement.key)
         repeats = repeats_of(store, placement.key)
+    if arguments.add:
+        (before,) = (each for each in shipped_data() if each.placement.key == placement.key)
+        there = {(row.workload.text, row.candidate) for row in before.rows}
+        new = [row for row in found if (row.workload.text, row.candidate) not in there]
+        found = [*before.rows, *new]
+        peaks, repeats = before.peaks, before.repeats
+        days = spanning(before.measured, days)
     rows, left_out = usable(found, placement)
     print(left_out)
     DATA.mkdir(exist_ok=True)

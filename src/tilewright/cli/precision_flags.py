@@ -49,6 +49,15 @@ class PrecisionFlag:
         ),
     ] = None
 
+    calibrator: Annotated[
+        Literal["onnxruntime", "nncf"],
+        Parameter(
+            group=MODEL,
+            help="With --precision auto or int8, whose quantizer calibrates codes: ONNX Runtime's, "
+            "or NNCF's (pip install 'tilewright[nncf]').",
+        ),
+    ] = "onnxruntime"
+
     @property
     def said(self) -> dict[str, Any]:
         """The same as the models layer wants it; a kept type holds for the names that follow."""
@@ -58,4 +67,9 @@ class PrecisionFlag:
             named, colon, _ = each.partition(":")
             kind = named if colon else kind
             kept.append(each if colon or not kind else f"{kind}:{each}")
-        return {"precision": self.precision, "keep": kept, "calibration": self.calibration}
+        return {
+            "precision": self.precision,
+            "keep": kept,
+            "calibration": self.calibration,
+            "calibrator": self.calibrator,
+        }

@@ -112,6 +112,7 @@ class OnCodes:
             precision=usual.precision,
             keep=usual.keep,
             calibration=usual.calibration,
+            calibrator=usual.calibrator,
         )
         self.request, self.placement, self.events = request, placement, events
         self.beside = beside

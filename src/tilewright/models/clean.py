@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import logging
 import resource
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +25,7 @@ import onnx.version_converter
 import psutil
 
 from tilewright.core.child import serve
+from tilewright.core.settings import environment_with
 from tilewright.graph.network import Array
 from tilewright.models.code_noise import code_noise, outputs_of
 from tilewright.models.decoder import DecoderRoles
@@ -206,11 +210,8 @@ def quantize(
     there are negative ones, by the least and the largest value that the inputs cause."""
     quantization: Any = import_module("onnxruntime.quantization")
     logging.disable(logging.WARNING)
-    model = load_saved(Path(source))
+    model = _with_channel_scales(Path(source))
     size_bytes = model.ByteSize()
-    if (opset_of(model) or _PER_CHANNEL) < _PER_CHANNEL:
-        model = onnx.version_converter.convert_version(model, _PER_CHANNEL)
-        save_onnx(model, Path(source))
     feeds = iter(inputs)
     quantization.quantize_static(
         source,
@@ -224,6 +225,50 @@ def quantize(
         use_external_data_format=size_bytes > _ONE_FILE_BYTES,
         extra_options={"ActivationRestrictedAsymmetric": True},
     )
+
+
+def quantize_with_nncf(
+    source: str, target: str, inputs: Sequence[Mapping[str, Array]], nodes: Sequence[str]
+) -> None:
+    """The same by NNCF: what the nodes read is on codes with the zero point 0, `int8` where there
+    are negative values; what is read in single precision is not rounded.
+
+    NNCF sends nothing to anyone. Its corrections of biases and SmoothQuant are left out: see
+    docs/decisions/0097.
+    """
+    modules: dict[str, Any] = sys.modules
+    modules["torch"] = None  # NNCF asks where it is, which `core.child` takes for an import
+    with environment_with("NNCF_CI", "1"):  # no telemetry
+        nncf: Any = import_module("nncf")
+    del modules["torch"]
+    parameters: Any = import_module("nncf.quantization.advanced_parameters")
+    ranges: Any = import_module("nncf.quantization.range_estimator")
+    logging.disable(logging.WARNING)
+    model, chosen = _with_channel_scales(Path(source)), {*nodes}
+    others = [node.name for node in model.graph.node if node.name not in chosen]
+    with redirect_stdout(StringIO()):  # bars of progress
+        made = nncf.quantize(
+            model,
+            nncf.Dataset([*inputs]),
+            preset=nncf.QuantizationPreset.PERFORMANCE,
+            subset_size=len(inputs),
+            ignored_scope=nncf.IgnoredScope(names=others, validate=False),
+            advanced_parameters=parameters.AdvancedQuantizationParameters(
+                overflow_fix=parameters.OverflowFix.DISABLE,
+                disable_bias_correction=True,
+                activations_range_estimator_params=ranges.RangeEstimatorParametersSet.MINMAX,
+            ),
+        )
+    save_onnx(made, Path(target))
+
+
+def _with_channel_scales(path: Path) -> onnx.ModelProto:
+    """The model there, of an operator set that has a scale per channel, there as well."""
+    model = load_saved(path)
+    if (opset_of(model) or _PER_CHANNEL) < _PER_CHANNEL:
+        model = onnx.version_converter.convert_version(model, _PER_CHANNEL)
+        save_onnx(model, path)
+    return model
 
 
 def _ready() -> None:
@@ -247,5 +292,6 @@ def _limited(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 if __name__ == "__main__":
-    works = (fold, inline, convert, infer, judge, decode, quantize, code_noise, outputs_of)
+    quantizers = (quantize, quantize_with_nncf)
+    works = (fold, inline, convert, infer, judge, decode, *quantizers, code_noise, outputs_of)
     serve({"ready": _ready, **{work.__name__: _limited(work) for work in works}})

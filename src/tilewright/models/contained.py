@@ -30,6 +30,7 @@ from tilewright.graph.network import UNKNOWN, Array, TensorType
 from tilewright.models import clean
 from tilewright.models.decoder import DecoderRoles
 from tilewright.models.input_shapes import keep_inputs
+from tilewright.models.loaded import Calibrator
 from tilewright.models.onnx_file import take_weights
 from tilewright.models.onnx_import.translate import TRANSLATIONS, InferredModel
 from tilewright.models.onnx_model import OLDEST_OPSET, opset_of, static_type, weights_bytes
@@ -122,11 +123,13 @@ def quantize(
     inputs: Sequence[Mapping[str, Array]],
     nodes: Sequence[str],
     size_bytes: int,
+    calibrator: Calibrator,
 ) -> None:
     """Write the model at `source` to `target` with some of its nodes, by name, on codes that are
-    calibrated on inputs by name. Raises ModelError where ONNX Runtime cannot do that."""
+    calibrated on inputs by name. Raises ModelError where the calibrator cannot do that."""
     given = str(source), str(target), [dict(each) for each in inputs], list(nodes)
-    _patiently("quantize", *given, size_bytes=size_bytes)
+    task = "quantize_with_nncf" if calibrator == "nncf" else "quantize"
+    _patiently(task, *given, size_bytes=size_bytes)
 
 
 def code_noise(
@@ -193,6 +196,7 @@ _DOING = {
     "judge": "asking ONNX Runtime about an island",
     "decode": "running the decoder with ONNX Runtime",
     "quantize": "quantizing the model with ONNX Runtime",
+    "quantize_with_nncf": "quantizing the model with NNCF",
     "code_noise": "measuring the noise of codes",
     "outputs_of": "running the model with ONNX Runtime",
 }
@@ -203,6 +207,7 @@ _FAULTS = {
     "judge": "the model is refused",
     "decode": "ONNX Runtime does not run the decoder",
     "quantize": "ONNX Runtime does not quantize the model",
+    "quantize_with_nncf": "NNCF does not quantize the model",
     "code_noise": "the noise of codes cannot be measured",
     "outputs_of": "ONNX Runtime does not run the model",
 }

@@ -30,6 +30,8 @@ from tilewright.graph.tasks import Task, TaskKey
 
 Islands = Literal["run", "refuse"]
 """What becomes of nodes that cannot be compiled."""
+Calibrator = Literal["onnxruntime", "nncf"]
+"""Whose quantizer puts a network in single precision on codes."""
 ON_CODES: Precision = "int8"
 """The precision of networks in single precision that are put on codes of eight bits."""
 WEIGHTS_ON_CODES: Precision = "int8-weights"
@@ -54,7 +56,8 @@ class ModelOptions:
     With `precision="int8"` a network in float32 is quantized: its codes are calibrated on the
     inputs by name in the .npz file `calibration`, drawn ones without it, and nodes and tensors that
     `keep` names, "float32:NAME", stay what they are; with "auto" both mean the same for the noise
-    of tensors' types and for what fits float16, with "float16" for the latter alone. With
+    of tensors' types and for what fits float16, with "float16" for the latter alone. The
+    quantizer is ONNX Runtime's, or with `calibrator="nncf"` NNCF's. With
     `precision="int8-weights"` weights of dense layers are on codes of eight bits where that is
     faster, but for what is kept. `optimize`, `tune`, `compare`, `profile` and `predict` heed all of
     these. Lists and numpy's numbers are accepted too. Raises `UsageError` for other kinds.
@@ -68,6 +71,7 @@ class ModelOptions:
     precision: Precision = "float32"
     keep: str | Sequence[str] = ()
     calibration: Text | None = None
+    calibrator: Calibrator = "onnxruntime"
 
     def __post_init__(self) -> None:
         if self.islands not in get_args(Islands):
@@ -75,6 +79,15 @@ class ModelOptions:
         if self.precision not in get_args(Precision):
             known = " or ".join(map(repr, get_args(Precision)))
             raise UsageError(f"precision is {self.precision!r}", hint=f"It is {known}.")
+        if self.calibrator not in get_args(Calibrator):
+            known = " or ".join(map(repr, get_args(Calibrator)))
+            raise UsageError(f"calibrator is {self.calibrator!r}", hint=f"It is {known}.")
+        if self.calibrator != get_args(Calibrator)[0] and self.precision not in BY_NOISE:
+            raise UsageError(
+                f"{self.calibrator} puts networks on codes, which precision {self.precision} has "
+                "none of",
+                hint=f"Add --precision {' or '.join(BY_NOISE)}.",
+            )
         object.__setattr__(self, "keep", texts_of(self.keep, "keep"))
         object.__setattr__(self, "calibration", path_or_none(self.calibration, "calibration"))
         said = kept_names(self.keep) and self.precision != WEIGHTS_ON_CODES

@@ -51,7 +51,7 @@ from tilewright.models.onnx_file import load_saved, parse_onnx, read_onnx, save_
 from tilewright.models.onnx_import.islands import as_island
 from tilewright.models.onnx_import.translate import translate
 from tilewright.models.onnx_model import check_model, weights_bytes
-from tilewright.models.quantizing import Quantizer
+from tilewright.models.quantizing import Quantizer, require_calibrator
 from tilewright.models.single_operator import UNDRAWN, build_operator
 from tilewright.models.source import Source, parse_source
 
@@ -78,9 +78,11 @@ def load(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
     """Load a model of any of the forms of docs/reference/models.md.
 
     Raises UsageError for an argument or option that means nothing, ModelError for a file that is
-    missing, broken or not supported, TargetError where a package is missing that the form needs.
+    missing, broken or not supported, TargetError where a package is missing that the form, or the
+    calibrator, needs.
     With the precision `int8` the network is put on codes, and it raises as a `Quantizer` does.
     """
+    require_calibrator(options)
     model = _loaded(parse_source(argument), options)
     if options.precision != ON_CODES:
         return model

@@ -3,7 +3,8 @@
     Conv → Relu → Conv → Add      before
     DequantizeLinear → Conv → QuantizeLinear → DequantizeLinear → Conv → …      after
 
-ONNX Runtime's static quantization writes that form. Which nodes are on codes is decided here:
+ONNX Runtime's static quantization writes that form, or NNCF's (`models.clean`), in which only
+what products and sums read is on codes. Which nodes are on codes is decided here:
 products with constant weights; what moves, picks or averages their operands and results; sums and
 concatenations of those alone. Everything else stays in single precision between them, where a
 kernel reads codes and writes codes all the same.
@@ -13,20 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
 import onnx
 
 from tilewright.core.arguments import kept_names
-from tilewright.core.errors import ModelError, UsageError, close_matches, quoted
+from tilewright.core.errors import ModelError, TargetError, UsageError, close_matches, quoted
 from tilewright.core.grouping import grouped
 from tilewright.core.noise import Powers, RoundingNoise
 from tilewright.core.scratch import scratch_folder
 from tilewright.graph.network import Array
 from tilewright.models import contained
 from tilewright.models.calibration import noise_inputs
-from tilewright.models.loaded import LoadedModel, ModelOptions, OnnxReference
+from tilewright.models.loaded import Calibrator, LoadedModel, ModelOptions, OnnxReference
 from tilewright.models.onnx_file import parse_onnx
 from tilewright.models.onnx_model import weights_bytes
 
@@ -52,11 +54,14 @@ class Quantizer:
     is to say of them.
 
     Raises UsageError for unknown names and inputs that are not the network's, ModelError for a
-    network that is on codes already, or has nothing that could be on them.
+    network that is on codes already, or has nothing that could be on them, and as
+    `require_calibrator`.
     """
 
     def __init__(self, model: LoadedModel, options: ModelOptions) -> None:
+        require_calibrator(options)
         self.model = model
+        self._calibrator: Calibrator = options.calibrator
         self.inputs = noise_inputs(model.graph, options.calibration, options.seed, CALIBRATED_ON)
         self.remark = "" if self.inputs.given else _DRAWN
         self._folder = scratch_folder()
@@ -84,10 +89,12 @@ class Quantizer:
 
     def quantized(self, kept: Collection[str] = ()) -> OnnxReference:
         """An ONNX file of the network on codes, but for more nodes that are kept, by name. Raises
-        ModelError where ONNX Runtime does not quantize it."""
+        ModelError where the calibrator does not quantize it."""
         folder = scratch_folder()
         path, nodes = folder.path / QUANTIZED, self.on_codes(kept)
-        contained.quantize(self._folded, path, self.inputs.fitted, nodes, self._size_bytes)
+        contained.quantize(
+            self._folded, path, self.inputs.fitted, nodes, self._size_bytes, self._calibrator
+        )
         return OnnxReference(path=path, keeper=folder)
 
     def noise(self, quantized: OnnxReference, count: int = 2) -> RoundingNoise:
@@ -108,6 +115,15 @@ class Quantizer:
     def judged(self, path: Path) -> list[list[Array]]:
         """The outputs of an ONNX file of the network for inputs that were not calibrated on."""
         return contained.outputs_of(path, self.inputs.judged, self._size_bytes)
+
+
+def require_calibrator(options: ModelOptions) -> None:
+    """Raise TargetError, with the command that helps, where the calibrator is not installed."""
+    if options.calibrator == "nncf" and find_spec("nncf") is None:
+        raise TargetError(
+            "the calibrator nncf needs the package nncf, not installed here",
+            hint="pip install 'tilewright[nncf]', or leave out --calibrator.",
+        )
 
 
 def numbers_of(quantized: OnnxReference) -> dict[str, str]:
