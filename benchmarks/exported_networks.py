@@ -4,6 +4,7 @@
     python benchmarks/exported_networks.py judge  [--only NAME …] [--folder F]
     python benchmarks/exported_networks.py time   [--only NAME …] [--folder F] [--budget 100s]
                                                   [--peers NAME,…] [--precision bfloat16]
+                                                  [--max-error 5e-2]
     python benchmarks/exported_networks.py tables [--folder F]
 
 `export` needs the extra `transformers` and writes NAME.onnx into the folder, with one more file for
@@ -45,6 +46,8 @@ TOLERANCE = {"float16": 2e-2, "quantized": 2e-2}
 """A rounding of halves, or of bytes, shifts what comes behind it."""
 _USUAL = 1e-4
 _SINGLE = "float32"
+_IN_ROWS = {"bfloat16": "bf16", "float16": "fp16"}
+"""How rows of `compare` name precisions."""
 
 
 def exported(folder: Path, names: list[str], *, more: bool) -> None:
@@ -144,15 +147,16 @@ def judge(path: Path) -> tuple[bool, str]:
     return worst <= TOLERANCE.get(path.stem, _USUAL), "; ".join([told, *network.islands])
 
 
-def timed(path: Path, budget: str, peers: str, precision: str) -> Item:
-    """The answers of `optimize` from an empty database, and of `compare` for what it ships. The
-    error allowed is that of the precision."""
+def timed(path: Path, budget: str, peers: str, precision: str, max_error: str | None) -> Item:
+    """The answers of `optimize` from an empty database, and of `compare` for what it ships."""
     with TemporaryDirectory(prefix="exported-networks-") as scratch:
         place = Path(scratch)
         shared = ("--db", str(place / "db"))
+        if precision == _SINGLE and max_error is None:
+            max_error = str(TOLERANCE.get(path.stem, _USUAL))
         allowed = ("--precision", precision)
-        if precision == _SINGLE:
-            allowed = ("--max-error", str(TOLERANCE.get(path.stem, _USUAL)))
+        if max_error is not None:
+            allowed += ("--max-error", max_error)
         out = ("--out", str(place / "out"))
         words = ("optimize", str(path), "--budget", budget, *out, *allowed, *shared)
         made = run_tilewright(words, log=place / "log").answer["data"]
@@ -176,7 +180,7 @@ def timed(path: Path, budget: str, peers: str, precision: str) -> Item:
 def page(folder: Path) -> str:
     """A table for each budget: every network beside its fastest peer, and the geometric mean."""
     sections: list[str] = []
-    for results in sorted(folder.glob("times-*")):
+    for results in sorted(set(folder.glob("times-*")) - set(folder.glob("times-*-*"))):
         rows, ratios = list[tuple[str, ...]](), list[float]()
         found = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
         for name, item in found.items():
@@ -217,6 +221,41 @@ def page(folder: Path) -> str:
     return "\n\n".join(sections)
 
 
+def page_of(precision: str, results: Path) -> str:
+    """A table for networks in a coarser precision: each beside its fastest peer in that precision,
+    and beside the fastest in fp32."""
+    found = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
+    rows, ratios = list[tuple[str, ...]](), list[float]()
+    for name, item in found.items():
+        single = [row for row in item["rows"] if row["precision"] == "fp32"]
+        coarse = [row for row in item["rows"] if row["precision"] == _IN_ROWS[precision]]
+        like, fp32 = (min(some, key=lambda row: row["peer_latency_s"]) for some in (coarse, single))
+        ratios.append(like["speedup"])
+        rows.append(
+            (
+                name, f"{1e3 * like['latency_s']:.2f}", f"{like['sqnr_db']:.1f} dB",
+                f"{1e3 * like['peer_latency_s']:.2f}", f"{like['peer_sqnr_db']:.1f} dB",
+                _ratio(like), fp32["peer"], f"{1e3 * fp32['peer_latency_s']:.2f}", _ratio(fp32),
+            )
+        )  # fmt: skip
+    first = next(iter(found.values()))
+    theirs = sorted({row["peer"] for item in found.values() for row in item["rows"]
+                     if row["precision"] == _IN_ROWS[precision]})  # fmt: skip
+    header = (
+        "network", "ours, ms", "our noise", f"{' or '.join(theirs)} in {_IN_ROWS[precision]}, ms",
+        "its noise", "speed-up", "fastest in fp32", "ms", "speed-up",
+    )  # fmt: skip
+    return (
+        f"Measured on {first['date']} on {first['environment']['CPU']}, {first['threads']} threads."
+        f"\n\n{table(header, rows)}\n\nThe geometric mean of the speed-ups in this precision is "
+        f"{float(np.exp(np.mean(np.log(ratios)))):.2f}, the least {min(ratios):.2f}."
+    )
+
+
+def _ratio(row: Item) -> str:
+    return f"{row['speedup']:.2f} ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
+
+
 def main() -> int:
     """See the top of the file."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -225,6 +264,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--budget", default="100s")
     parser.add_argument("--precision", default=_SINGLE)
+    parser.add_argument("--max-error")
     parser.add_argument("--more", action="store_true")
     parser.add_argument("--peers", default="onnxruntime,openvino,torch_compiled")
     given = parser.parse_args()
@@ -233,7 +273,14 @@ def main() -> int:
         exported(given.folder, given.only, more=given.more)
         return 0
     if given.step == "tables":
-        replace_between(PAGE, MARKS, page(given.folder))
+        if given.precision == _SINGLE:
+            replace_between(PAGE, MARKS, page(given.folder))
+        else:
+            marks = tuple(
+                mark.replace("exported", f"exported in {given.precision}") for mark in MARKS
+            )
+            results = given.folder / f"times-{given.budget}-{given.precision}"
+            replace_between(PAGE, (marks[0], marks[1]), page_of(given.precision, results))
         return 0
     fine = True
     for path in sorted(given.folder.glob("*.onnx")):
@@ -242,8 +289,8 @@ def main() -> int:
         if given.step == "time":
             apart = "" if given.precision == _SINGLE else f"-{given.precision}"
             kept = given.folder / f"times-{given.budget}{apart}" / f"{path.stem}.json"
-            work = partial(timed, path, given.budget, given.peers, given.precision)
-            item = once(kept, work)
+            asked = (given.budget, given.peers, given.precision, given.max_error)
+            item = once(kept, partial(timed, path, *asked))
             rows = ", ".join(f"{row['peer']} {row['speedup']:.2f}" for row in item["rows"])
             print(f"{path.stem}: {1e3 * item['latency_s']:.2f} ms, {rows}", flush=True)
         else:
