@@ -51,4 +51,7 @@ if __name__ == "__main__":
     if len(sys.argv) < 2 or os.uname().machine != "x86_64":
         sys.exit("usage, on x86-64: without_tiles.py COMMAND …")
     refuse_tiles()
-    os.execvp(sys.argv[1], sys.argv[1:])
+    try:
+        os.execvp(sys.argv[1], sys.argv[1:])
+    except OSError as error:
+        sys.exit(f"{sys.argv[1]} cannot be run: {error.strerror}")
