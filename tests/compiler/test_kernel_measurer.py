@@ -18,6 +18,7 @@ from tilewright.core.processes import RemoteError
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
+from tilewright.hardware.probe import allotted_cpus
 from tilewright.kernels import registry
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure import base as base_module
@@ -112,6 +113,33 @@ def test_a_kernel_that_takes_too_long(measurer: KernelMeasurer) -> None:
     (outcome,) = measurer.measure(slow, [plain], hurried)
     assert isinstance(outcome, Failure) and outcome.kind == "timeout"
     assert isinstance(measurer.measure(TASK, [generic()], QUICK)[0], Measurement)
+
+
+def test_what_was_built_ahead_is_not_built_again(measurer: KernelMeasurer) -> None:
+    """Of two tasks; a crash of one takes kernels of the other along, which is then built anew."""
+    other = workload([(16,)], step("relu", 0))
+    measurer.build_ahead(
+        [(TASK, candidate(way)) for way in ("right", "refuse", "segfault")] + [(other, generic())]
+    )
+    assert measurer.spent.kernels == 3
+    asked = [candidate(way) for way in ("segfault", "refuse", "right", "right")]
+    outcomes = measurer.measure(TASK, asked, QUICK)
+    kinds = [o.kind if isinstance(o, Failure) else "" for o in outcomes]
+    assert kinds == ["crash", "build", "", ""]
+    assert measurer.spent.kernels == 4, "one was asked for twice"
+    (last,) = measurer.measure(other, [generic()], QUICK)
+    assert isinstance(last, Measurement) and last.workload_key == other.key
+    assert measurer.spent.kernels == 4
+
+
+@pytest.mark.skipif(len(allotted_cpus()) < 2, reason="needs two CPUs")
+def test_kernels_of_one_thread_are_built_on_all_cpus(
+    measurer: KernelMeasurer,
+) -> None:
+    """The pool keeps the thread that calls it on one CPU, where builders would wait for another."""
+    with KernelMeasurer(local_placement(1)) as alone:
+        outcomes = alone.measure(TASK, [candidate("crowded")] * 3, QUICK)
+    assert all(isinstance(outcome, Measurement) for outcome in outcomes), outcomes
 
 
 def test_measurements_hold_what_they_must(measurer: KernelMeasurer) -> None:

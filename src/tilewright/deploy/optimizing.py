@@ -337,7 +337,7 @@ class _Work:
         """Keep what this run spent, and keep back what the end takes by the kernels built."""
         self.close_run("running")
         if self.spent.kernels >= _ENOUGH_KERNELS:
-            self.reserve = replace(self.reserve, build_s=self.spent.kernels_s / self.spent.kernels)
+            self.reserve = self.reserve.corrected(self.spent)
             self.budget.expect("finish", seconds=self.reserve.all_s(self.line_up))
 
     def _raced(self, plans: Sequence[PlanResult], measurer: Measurer, made: Path) -> Race:

@@ -6,8 +6,9 @@ kernels decide. A search begins with a careful guess and corrects it by the kern
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tilewright.measure.base import TimeSpent
 from tilewright.measure.network_timing import ROUNDS
 
 _BUILD_S = 0.16
@@ -17,7 +18,9 @@ _CHECK_S = 0.03
 """Checking a kernel that is built: random data, its result, numpy's."""
 _LOAD_BYTES_PER_S = 1.3e8
 _SIDE_BY_SIDE = 0.65
-"""What compiling and checking take of their time side by side."""
+"""What compiling and checking take of their time side by side, where nothing was built yet."""
+_UNEVEN = 1.3
+"""They keep workers less busy than the kernels of a search do."""
 _START_S = 4.0
 """Starting ONNX Runtime, writing the report."""
 _RACE_PART = 0.0035
@@ -52,7 +55,8 @@ PLAIN = LineUp(networks=2, checked=1, looked_at=1, challengers=0)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserve:
     """What to keep back, in seconds, for a network of so many distinct tasks that is compiled on
-    `cpus`. `build_s` is what building one of its kernels takes.
+    `cpus`. `build_s` is what building one of its kernels takes, `side_by_side` which part of that
+    passes for each of many.
     """
 
     tasks: int
@@ -60,6 +64,12 @@ class Reserve:
     budget_s: float
     cpus: int = 1
     build_s: float = _BUILD_S
+    side_by_side: float = _SIDE_BY_SIDE
+
+    def corrected(self, spent: TimeSpent) -> Reserve:
+        """With what a search's kernels took to build, of which there are some."""
+        part = min(1.0, _UNEVEN * spent.build_s / spent.kernels_s)
+        return replace(self, build_s=spent.kernels_s / spent.kernels, side_by_side=part)
 
     @property
     def affords_graph(self) -> bool:
@@ -76,10 +86,10 @@ class Reserve:
         """Checks, compiling and comparing at the end."""
         check_s = self.build_s + _CHECK_S
         if self.cpus > 1:
-            check_s *= _SIDE_BY_SIDE
+            check_s *= self.side_by_side
         compile_s = line_up.networks * self._compile_s
         if min(line_up.networks, self.cpus) > 1:
-            compile_s *= _SIDE_BY_SIDE
+            compile_s *= self.side_by_side
         race_s = (line_up.networks + 1) * ROUNDS * self.round_s
         checked_s = line_up.checked * check_s * self.tasks
         return _START_S + race_s + compile_s + checked_s + line_up.challengers * self.heat_s

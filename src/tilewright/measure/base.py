@@ -144,14 +144,18 @@ def ignore(_outcome: Outcome) -> None:
 class Measurer(ABC):
     """Builds candidates, times them and evaluates them. Use as a context manager.
 
-    `spent` adds up the seconds of building and timing.
+    `spent` adds up the seconds of building and timing. `at_once` is how many candidates are best
+    built side by side, of several tasks where one has fewer; 1 where tasks gain nothing from that.
     """
+
+    at_once = 1
 
     def __init__(self, placement: Placement, workers: Sequence[Worker]) -> None:
         self.placement = placement
         self.spent = TimeSpent()
         self._evaluated_on = placement.device.instance
         self._slots = count(1)
+        self._ahead: dict[tuple[str, Candidate], Job] = {}
         self._versions = software_versions()
         self._workers = list(workers)
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(self._workers)))
@@ -211,6 +215,11 @@ class Measurer(ABC):
         finally:
             self.spent.run_s += time.perf_counter() - began
         return [outcomes[job.slot] for job in jobs]
+
+    def build_ahead(self, kernels: Sequence[tuple[Workload, Candidate]]) -> None:
+        """Build kernels of several tasks side by side; `measure` finds them built, once."""
+        jobs = self._built(kernels)
+        self._ahead |= {(job.workload.key, job.candidate): job for job in jobs}
 
     def evaluate(
         self, workload: Workload, candidate: Candidate, arrays: Sequence[Array]
@@ -332,10 +341,19 @@ class Measurer(ABC):
         )
 
     def _build_all(self, workload: Workload, candidates: Sequence[Candidate]) -> list[Job]:
+        """A job for each candidate; those that were built ahead are taken as they are."""
+        ahead = [self._ahead.pop((workload.key, c), None) for c in candidates]
+        pairs = zip(candidates, ahead, strict=True)
+        built = iter(self._built([(workload, c) for c, job in pairs if job is None]))
+        return [job or next(built) for job in ahead]
+
+    def _built(self, kernels: Sequence[tuple[Workload, Candidate]]) -> list[Job]:
         began = time.perf_counter()
         jobs = [
             Job(workload=workload, candidate=candidate, slot=next(self._slots), worker=worker)
-            for worker, candidate in zip(cycle(range(len(self._workers))), candidates, strict=False)
+            for worker, (workload, candidate) in zip(
+                cycle(range(len(self._workers))), kernels, strict=False
+            )
         ]
         self._spread(len(jobs), lambda position, _worker: self._build(jobs[position]))
         self.spent.build_s += time.perf_counter() - began

@@ -14,7 +14,7 @@ own after that.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import exp, inf, log
 from statistics import fmean
@@ -24,7 +24,7 @@ from msgspec import structs
 from tilewright.core import events, results
 from tilewright.core.grouping import grouped
 from tilewright.core.records import Candidate, Measurement, Outcome
-from tilewright.graph.tasks import Task
+from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.search.context import SearchContext
 from tilewright.search.tuners.base import LateTuner
@@ -148,6 +148,15 @@ class TaskState:
         return count * best_s * prospect * 0.5**stale
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Round:
+    """What is measured of a task next; `follows` where its leader's settings reach it thereby."""
+
+    task: TaskState
+    asked: Sequence[Candidate]
+    follows: bool
+
+
 class TuningLoop:
     """Runs rounds until the budget is spent, every task has converged, or it is told to stop.
 
@@ -170,12 +179,18 @@ class TuningLoop:
     def run(self) -> None:
         """Spend the budget."""
         while not self._context.ends:
-            task = self._next()
-            if task is None:
+            rounds = self._next_rounds()
+            if not rounds:
                 self.converged = True
                 return
-            self._round(task)
-            self._context.checkpoint()
+            if len(rounds) > 1:
+                ahead = [(each.task.task.workload, c) for each in rounds for c in each.asked]
+                self._context.measurer.build_ahead(ahead)
+            for each in rounds:
+                self._carry_out(each)
+                self._context.checkpoint()
+                if self._context.ends:
+                    return
 
     def network_s(self) -> float:
         """Sum over all tasks of count × best time, those without a time left out."""
@@ -185,6 +200,22 @@ class TuningLoop:
         """Names of the tasks that are not worth another round."""
         least_s = self._least_gain_s()
         return frozenset(task.task.name for task in self.tasks if self._gain_s(task) <= least_s)
+
+    def _next_rounds(self) -> list[_Round]:
+        """That of the task with most to gain; those of the next ones, too, where kernels of several
+        tasks are best built side by side. Nothing where all converged."""
+        budget, wanted = self._context.budget, self._context.measurer.at_once
+        rounds: list[_Round] = []
+        left, task = budget.remaining_count, self._next()
+        while task is not None:
+            waited, most = task.waits, BATCH if task.outcomes else _FIRST_LOOK
+            with budget.phase("model"):
+                asked = self._proposals(task, int(min(most, left)))
+            rounds.append(_Round(task=task, asked=asked, follows=waited and task.followed))
+            left, wanted = left - len(asked), wanted - len(asked)
+            chosen = {each.task.task.key for each in rounds}
+            task = self._promising(besides=chosen) if min(left, wanted) > 0 else None
+        return rounds
 
     def _next(self) -> TaskState | None:
         task = self._promising()
@@ -203,12 +234,13 @@ class TuningLoop:
     def _gain_s(self, task: TaskState) -> float:
         return task.expected_gain_s(self._scale.of(task.default.implementation))
 
-    def _promising(self) -> TaskState | None:
+    def _promising(self, besides: Collection[TaskKey] = ()) -> TaskState | None:
         """The task with most to gain; one that was never measured, where the others have little."""
-        task = max(self.tasks, key=self._gain_s, default=None)
+        tasks = [task for task in self.tasks if task.task.key not in besides]
+        task = max(tasks, key=self._gain_s, default=None)
         if task is not None and self._gain_s(task) > self._least_gain_s():
             return task
-        return max((t for t in self.tasks if t.unknown), key=self._gain_s, default=None)
+        return max((t for t in tasks if t.unknown), key=self._gain_s, default=None)
 
     def _proposals(self, task: TaskState, wanted: int) -> list[Candidate]:
         """The default and what libraries offer first; a follower's leader's best; then whatever the
@@ -232,19 +264,16 @@ class TuningLoop:
                 break
         return first[:wanted]
 
-    def _round(self, task: TaskState) -> None:
-        budget, waited = self._context.budget, task.waits
-        wanted = int(min(BATCH if task.outcomes else _FIRST_LOOK, budget.remaining_count))
-        with budget.phase("model"):
-            candidates = self._proposals(task, wanted)
-        if not candidates:
-            task.finished = task.finished or not (waited and task.followed)
+    def _carry_out(self, each: _Round) -> None:
+        budget, task = self._context.budget, each.task
+        if not each.asked:
+            task.finished = task.finished or not each.follows
             self._tell(task)
             return
         before_s = task.best_s
         outcomes = self._context.measure(
             task.task,
-            candidates,
+            each.asked,
             give_up_s=_HOPELESS * before_s,
             finished=lambda outcome: task.trials.append((budget.elapsed_s, outcome)),
         )
@@ -257,7 +286,7 @@ class TuningLoop:
         if task.best_s >= _IMPROVED * before_s:
             task.stale += 1
         else:
-            task.stale = _FOLLOWED if waited and task.followed else 0
+            task.stale = _FOLLOWED if each.follows else 0
         self._tell(task)
 
     def _tell(self, task: TaskState) -> None:

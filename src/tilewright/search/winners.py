@@ -107,9 +107,15 @@ class FinalistCheck:
         heaviest tasks first, while there is time."""
         heaviest = sorted(self._searched.values(), key=self._best_s, reverse=True)
         least_s = _SHARE * sum(self._best_s(task) for task in heaviest)
-        for task in heaviest:
-            if self._best_s(task) < least_s or self._context.budget.remaining_s <= 0:
+        heavy = [task for task in heaviest if self._best_s(task) >= least_s]
+        measurer, budget = self._context.measurer, self._context.budget
+        at_once = max(1, measurer.at_once // FINALISTS)
+        for number, task in enumerate(heavy):
+            if budget.remaining_s <= 0:
                 break
+            if at_once > 1 and number % at_once == 0:
+                beside = heavy[number : number + at_once]
+                measurer.build_ahead([(t.workload, c) for t in beside for c in self._close(t)])
             self._second_look(task)
 
     def _best_s(self, task: Task) -> float:
@@ -119,16 +125,24 @@ class FinalistCheck:
 
     def _second_look(self, task: Task) -> None:
         """Measure the close finalists again, more carefully, unless that was done before."""
-        protocol = self._context.protocol
-        careful = replace(protocol, repeats=_AGAIN * protocol.repeats)
         for _ in range(FINALISTS):
-            best = ranked(self._known[task.key])[:FINALISTS]
-            close = [m for m in best if m.latency_s <= _CLOSE * best[0].latency_s]
-            fresh = [m.candidate for m in close if m.protocol != careful]
-            fresh = fresh[: int(min(FINALISTS, max(0, self._context.budget.remaining_count)))]
-            if len(close) < 2 or not fresh:
+            close = self._close(task)
+            if not close:
                 return
-            self._measured(task, fresh, careful)
+            self._measured(task, close, self._careful)
+
+    @property
+    def _careful(self) -> Protocol:
+        protocol = self._context.protocol
+        return replace(protocol, repeats=_AGAIN * protocol.repeats)
+
+    def _close(self, task: Task) -> list[Candidate]:
+        """Finalists that deserve a second look which they did not have, while there is budget."""
+        best = ranked(self._known[task.key])[:FINALISTS]
+        close = [m for m in best if m.latency_s <= _CLOSE * best[0].latency_s]
+        left = int(min(FINALISTS, max(0, self._context.budget.remaining_count)))
+        fresh = [m.candidate for m in close if m.protocol != self._careful]
+        return fresh[:left] if len(close) > 1 else []
 
     def _offer(self, task: Task, again: bool) -> Offer:
         """What a task may get: what was measured of it; a guess where nothing was; our defaults."""

@@ -47,13 +47,21 @@ def failed(
 
 class FakeMeasurer:
     """Times candidates by `truth`; None there is a failure. `asked`, `protocols` and `log` keep
-    what was wanted of it."""
+    what was wanted of it, `ahead` what was to be built `at_once`."""
 
-    def __init__(self, truth: Callable[[Workload, Candidate], float | None]) -> None:
+    def __init__(
+        self, truth: Callable[[Workload, Candidate], float | None], at_once: int = 1
+    ) -> None:
         self.truth = truth
+        self.at_once = at_once
+        self.ahead: list[list[tuple[str, Candidate]]] = []
         self.asked: list[tuple[str, Candidate]] = []
         self.protocols: list[Protocol] = []
         self.log: list[str] = []
+
+    def build_ahead(self, kernels: Sequence[tuple[Workload, Candidate]]) -> None:
+        """Note what would be built."""
+        self.ahead.append([(workload.key, candidate) for workload, candidate in kernels])
 
     def of(self, workload: Workload) -> list[Candidate]:
         """The candidates of a workload that were measured, in order."""

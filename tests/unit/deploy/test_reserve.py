@@ -8,6 +8,7 @@ from math import inf
 import pytest
 
 from tilewright.deploy.reserve import FEW, FULL, PLAIN, Reserve
+from tilewright.measure.base import TimeSpent
 
 SMALL = Reserve(tasks=20, weight_bytes=100_000_000, budget_s=600.0)
 
@@ -70,6 +71,18 @@ def test_networks_compiled_side_by_side_take_less() -> None:
 def test_kernels_that_build_quickly_leave_more_to_search_with() -> None:
     for line_up in (FULL, FEW, PLAIN):
         assert replace(SMALL, build_s=0.05).all_s(line_up) < SMALL.all_s(line_up)
+
+
+def test_what_many_builders_make_side_by_side_takes_less() -> None:
+    """Sixteen kernels that take 2 s each are built by four in 8 s, by sixteen in 2 s."""
+    here = replace(SMALL, cpus=16)
+    four = here.corrected(TimeSpent(build_s=8.0, kernels=16, kernels_s=32.0))
+    sixteen = here.corrected(TimeSpent(build_s=2.0, kernels=16, kernels_s=32.0))
+    assert four.build_s == sixteen.build_s == 2.0
+    assert (four.side_by_side, sixteen.side_by_side) == pytest.approx((1.3 / 4, 1.3 / 16))
+    assert sixteen.all_s(PLAIN) < four.all_s(PLAIN)
+    alone = SMALL.corrected(TimeSpent(build_s=32.0, kernels=16, kernels_s=32.0))
+    assert alone.side_by_side == 1.0
 
 
 def test_a_short_budget_races_shorter_rounds() -> None:

@@ -294,6 +294,25 @@ def test_followers_of_a_leader_without_prospects_still_follow() -> None:
     assert follower.followed or follower.leader is None
 
 
+@pytest.mark.parametrize(("count", "turns"), [(5, [5]), (16, [16]), (42, [16, 16, 10])])
+def test_kernels_of_several_tasks_are_built_ahead(count: int, turns: list[int]) -> None:
+    """What is measured was built before, as much at a time as the measurer likes."""
+    measurer = FakeMeasurer(lambda _, candidate: improving(BIG, candidate), at_once=16)
+    tasks = [state(workload(10 * number)) for number in range(1, 5)]
+    ran = run(tasks, measurer, Limit(measurements=count))
+    assert ran.measurements == len(measurer.asked) == count
+    assert [kernel for turn in measurer.ahead for kernel in turn] == measurer.asked
+    assert [len(turn) for turn in measurer.ahead] == turns
+    assert all(len({key for key, _ in turn}) > 1 for turn in measurer.ahead)
+
+
+def test_what_was_built_ahead_is_left_where_time_ends() -> None:
+    measurer = FakeMeasurer(improving, at_once=8)
+    tasks = [state(BIG), state(SMALL)]
+    run(tasks, measurer, Limit(seconds=1.0), clock=lambda: float(len(measurer.asked)))
+    assert len(measurer.ahead[0]) == 8 and len(measurer.asked) == 4
+
+
 def test_the_curve_falls() -> None:
     tasks = [state(BIG), state(SMALL)]
     loop = run(tasks, FakeMeasurer(improving), Limit(measurements=60))

@@ -31,9 +31,11 @@ from tilewright.measure.networks import NetworkRunner
 _NAME = "cuda"
 _BUSY_SHARE = 0.05
 _EXAMPLE = "'cuda -model=H100'"
-_MOST_BUILDERS = 8
-"""NVIDIA's compilers take a second or two for a kernel: as many side by side as a search asks for
-at once."""
+_MOST_BUILDERS = 16
+"""NVIDIA's compilers take a second or two for a kernel, more than a round of one task asks for."""
+_AT_ONCE = 2
+"""Kernels that each builder makes before the first of them is timed: the more, the less do those
+that have finished wait for the slowest."""
 
 
 class CudaMeasurer(kernels.KernelMeasurer):
@@ -48,6 +50,7 @@ class CudaMeasurer(kernels.KernelMeasurer):
         super().__init__(
             placement, seed=seed, builders=builders, memory_limit_bytes=0, energy=energy
         )
+        self.at_once = _AT_ONCE * builders
         self._opened: dict[int, int | None] = {}
 
     def rest(self) -> None:

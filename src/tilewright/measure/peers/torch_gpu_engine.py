@@ -106,6 +106,19 @@ class TorchGpuEngine(TorchEngine):
         return median(time_calls(way.call, _TRIALS, _WARMUP, self.clock))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replay:
+    """A call's launches at a time; without the `call` its weights' memory would be used anew."""
+
+    call: Callable[[], tuple[Any, ...]]
+    graph: Any
+    result: tuple[Any, ...]
+
+    def __call__(self) -> tuple[Any, ...]:
+        self.graph.replay()
+        return self.result
+
+
 def require_gpu() -> None:
     """Raise `NoGpu` where torch was built for CPUs, or sees no GPU."""
     if torch.version.cuda is None:
@@ -121,7 +134,8 @@ def on_gpu(tensor: Any) -> Any:
 
 def captured(call: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]] | None:
     """The launches of a call as a CUDA graph, after cuDNN has chosen its algorithms; None where
-    they cannot be captured, because something in between waits for the GPU."""
+    they cannot be captured, because something in between waits for the GPU. The graph reads the
+    call's weights where they lie, so it holds on to the call."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -137,11 +151,7 @@ def captured(call: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...
     except RuntimeError:
         return None
 
-    def replayed() -> tuple[Any, ...]:
-        graph.replay()
-        return result
-
-    return replayed
+    return _Replay(call=call, graph=graph, result=result)
 
 
 def _precision(asked: str) -> str:

@@ -8,7 +8,7 @@ from tilewright.core.forms import PLAIN
 from tilewright.cost.demand import Demand
 from tilewright.kernels.base import Knob
 
-WAYS = ("right", "refuse", "abort", "hang", "memory", "wrong", "segfault")
+WAYS = ("right", "refuse", "abort", "hang", "memory", "wrong", "segfault", "crowded")
 
 
 class Misbehaving:

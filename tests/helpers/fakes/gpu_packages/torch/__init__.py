@@ -11,6 +11,7 @@ import time
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
+from weakref import ref
 
 import numpy as np
 
@@ -27,10 +28,11 @@ class OutOfMemoryError(RuntimeError):
 
 
 class Tensor:
-    """An array on a device. `made_by` is how it is computed again."""
+    """An array on a device. One that is `captured` lies in a graph's own memory."""
 
     def __init__(self, array, device="cpu", layout="channels first"):
         self.array, self.device, self.layout = array, device, layout
+        self.captured = _now.recorded is not None
 
     @property
     def shape(self):
@@ -77,11 +79,20 @@ def _computed(function, *tensors):
     if _now.recorded is not None:
         if FAULT == "no graphs":
             raise RuntimeError("operation not permitted when stream is capturing")
-        _now.recorded.append(lambda: made.array.__setitem__(..., function(*given)))
+        read = [tensor and (tensor.array if tensor.captured else ref(tensor)) for tensor in tensors]
+        _now.recorded.append(lambda: made.array.__setitem__(..., function(*map(_left_of, read))))
     else:
         _now.clock_s += _LAUNCH_S
         _now.clock_s += _CALL_S / (2 if made.layout == channels_last else 1)
     return made
+
+
+def _left_of(read):
+    """An array that a graph reads: nothing sensible where others use its memory by now."""
+    if not isinstance(read, ref):
+        return read
+    tensor = read()
+    return np.float32(np.nan) if tensor is None else tensor.array
 
 
 def _rounded(array):
