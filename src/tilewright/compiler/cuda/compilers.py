@@ -27,6 +27,7 @@ Form = Literal["cubin", "ptx"]
 _TIMEOUT_S = 120.0
 _PTXAS = ("-v", "--warn-on-local-memory-usage")
 _FAST_MATH = "--use_fast_math"
+_LAUNCH_BOUNDS = re.compile(r"__launch_bounds__\((\d+)\)")
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -41,12 +42,28 @@ class Compiled:
     reports: Mapping[str, CompilerReport] = field(default_factory=dict[str, CompilerReport])
     reason: str = ""
 
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes that the kernels' threads write and read again for want of registers."""
+        return sum(it.spill_store_bytes + it.spill_load_bytes for it in self.reports.values())
+
 
 def compiled_source(source: str, arch: str, form: Form = "cubin") -> Compiled:
     """CUDA C++ compiled for an architecture such as `sm_90`; never raises for what is refused.
 
-    The `binary` of form `ptx` is the text of that language, for which there are no reports.
+    The `binary` of form `ptx` is the text of that language, for which there are no reports. A text
+    that spills, because ptxas gives registers away for one more block on a multiprocessor, is
+    compiled again with one block wanted, which is kept where it spills less.
     """
+    made = _compiled(source, arch, form)
+    if made.spilled_bytes:
+        bound = _compiled(_LAUNCH_BOUNDS.sub(r"__launch_bounds__(\1, 1)", source), arch, form)
+        if not bound.reason and bound.spilled_bytes < made.spilled_bytes:
+            return bound
+    return made
+
+
+def _compiled(source: str, arch: str, form: Form) -> Compiled:
     nvcc = shutil.which("nvcc")
     if nvcc is not None:
         return _by_nvcc(nvcc, source, arch, form)
