@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from helpers.kernels.one_kernel import PLACEMENT
 from helpers.networks.small_networks import Builder, compiled
 from helpers.processes.forking import in_child
-from tilewright.compiler.execute import Caller
+from tilewright.compiler.execute import Caller, LoadedNetwork
 from tilewright.graph.network import Array
 
 pytestmark = pytest.mark.regression
@@ -20,15 +22,23 @@ pytestmark = pytest.mark.regression
 Call = Callable[[int], Array]
 
 
+CPUS = sorted(os.sched_getaffinity(0))[:2]
+_RNG = np.random.default_rng(0)
+INPUTS = [_RNG.standard_normal((1, 8, 16, 16), np.float32) for _ in range(8)]
+
+
 @pytest.fixture(scope="module")
-def network() -> Call:
-    """One input by number in, the output out; its kernels run on two threads."""
+def loaded() -> LoadedNetwork:
+    """Its kernels run on two threads."""
     b = Builder()
-    _, loaded = compiled(b.graph(b.conv(b.conv(b.input(1, 8, 16, 16), 32), 32)))
-    rng = np.random.default_rng(0)
-    inputs = [rng.standard_normal((1, 8, 16, 16), np.float32) for _ in range(8)]
+    return compiled(b.graph(b.conv(b.conv(b.input(1, 8, 16, 16), 32), 32)))[1]
+
+
+@pytest.fixture(scope="module")
+def network(loaded: LoadedNetwork) -> Call:
+    """One input by number in, the output out."""
     caller = Caller(2, PLACEMENT.binding.cpus)
-    return lambda number: caller(lambda: loaded([inputs[number]]))[0]
+    return lambda number: caller(lambda: loaded([INPUTS[number]]))[0]
 
 
 def check(network: Call, wanted: Array, number: int = 0) -> None:
@@ -96,6 +106,32 @@ def test_calls_from_several_threads_at_once(network: Call) -> None:
     with ThreadPoolExecutor(8) as threads:
         for found, expected in zip(threads.map(network, numbers), wanted, strict=True):
             np.testing.assert_array_equal(found, expected)
+
+
+def _threads() -> set[int]:
+    return {int(each.name) for each in Path("/proc/self/task").iterdir()}
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
+def test_whoever_calls_shares_its_cpu_with_no_thread_of_the_pool(loaded: LoadedNetwork) -> None:
+    caller = Caller(2, CPUS)
+
+    def run() -> tuple[set[int], list[set[int]]]:
+        before = _threads()
+        loaded(INPUTS[:1])
+        made = _threads() - before
+        return os.sched_getaffinity(0), [os.sched_getaffinity(thread) for thread in made]
+
+    with ThreadPoolExecutor(1) as thread:
+        usual = thread.submit(os.sched_getaffinity, 0).result()
+        own, others = thread.submit(caller, run).result()
+        assert own == {CPUS[0]}
+        assert all(own.isdisjoint(each) for each in others)
+        assert thread.submit(caller, run).result()[0] == own
+        with pytest.raises(ZeroDivisionError):
+            thread.submit(caller, lambda: 1 // 0).result()
+        assert thread.submit(os.sched_getaffinity, 0).result() == usual
+        assert thread.submit(Caller(1, CPUS), run).result()[0] == usual
 
 
 def test_errors_come_out_of_a_child_as_they_are() -> None:
