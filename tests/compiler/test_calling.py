@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 from helpers.kernels.one_kernel import PLACEMENT
 from helpers.networks.small_networks import Builder, compiled
 from helpers.processes.forking import in_child
-from tilewright.compiler.execute import Caller, LoadedNetwork
+from tilewright.compiler.execute import Caller, LoadedNetwork, set_threads
 from tilewright.graph.network import Array
 
 pytestmark = pytest.mark.regression
@@ -23,6 +24,7 @@ Call = Callable[[int], Array]
 
 
 CPUS = sorted(os.sched_getaffinity(0))[:2]
+TWO_CPUS = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
 _RNG = np.random.default_rng(0)
 INPUTS = [_RNG.standard_normal((1, 8, 16, 16), np.float32) for _ in range(8)]
 
@@ -112,26 +114,36 @@ def _threads() -> set[int]:
     return {int(each.name) for each in Path("/proc/self/task").iterdir()}
 
 
-@pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
-def test_whoever_calls_shares_its_cpu_with_no_thread_of_the_pool(loaded: LoadedNetwork) -> None:
-    caller = Caller(2, CPUS)
-
+@TWO_CPUS
+def test_a_pool_leaves_the_cpu_free_that_its_caller_stays_on(loaded: LoadedNetwork) -> None:
     def run() -> tuple[set[int], list[set[int]]]:
+        set_threads(2, CPUS)
         before = _threads()
         loaded(INPUTS[:1])
         made = _threads() - before
         return os.sched_getaffinity(0), [os.sched_getaffinity(thread) for thread in made]
 
     with ThreadPoolExecutor(1) as thread:
-        usual = thread.submit(os.sched_getaffinity, 0).result()
-        own, others = thread.submit(caller, run).result()
-        assert own == {CPUS[0]}
-        assert all(own.isdisjoint(each) for each in others)
-        assert thread.submit(caller, run).result()[0] == own
-        with pytest.raises(ZeroDivisionError):
-            thread.submit(caller, lambda: 1 // 0).result()
-        assert thread.submit(os.sched_getaffinity, 0).result() == usual
-        assert thread.submit(Caller(1, CPUS), run).result()[0] == usual
+        own, others = thread.submit(run).result()
+    assert own == {CPUS[0]}
+    assert all(own.isdisjoint(each) for each in others)
+
+
+@TWO_CPUS
+def test_calls_begin_on_the_first_cpu_and_tie_nobody(loaded: LoadedNetwork) -> None:
+    caller, cpu = Caller(2, CPUS), ctypes.PyDLL(None).sched_getcpu
+
+    def begin_elsewhere() -> bool:
+        os.sched_setaffinity(0, CPUS[1:])
+        os.sched_setaffinity(0, CPUS)
+        begun = caller(cpu)
+        caller(lambda: loaded(INPUTS[:1]))
+        return begun == CPUS[0] and os.sched_getaffinity(0) == {*CPUS}
+
+    with ThreadPoolExecutor(1) as thread:
+        found = [thread.submit(begin_elsewhere).result() for _ in range(20)]
+        assert sum(found) > 15  # the system may move a thread at any moment
+        assert thread.submit(Caller(1, CPUS), lambda: os.sched_getaffinity(0)).result() == {*CPUS}
 
 
 def test_errors_come_out_of_a_child_as_they_are() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import threading
@@ -59,6 +60,9 @@ def _allow(cpus: Iterable[int]) -> None:
         os.sched_setaffinity(0, cpus)
 
 
+_cpu = ctypes.PyDLL(None).sched_getcpu
+"""The CPU that the calling thread is on."""
+
 _pool = threading.local()
 """What the calling thread's pool was last set to, once it was: `size` are its threads and CPUs."""
 
@@ -67,8 +71,8 @@ class Caller:
     """Calls functions where TVM's pool has so many threads on these CPUs, one at a time.
 
     The pool belongs to the thread that calls: each thread that does has one of its own, which is
-    sized at its first call. Meanwhile that thread stays on the first of the CPUs, unless it is the
-    only one; afterwards it may run where it might before.
+    sized at its first call. A thread that is not the only one of its pool begins on the first of
+    the CPUs, but is not tied to it as by `set_threads`: it may run where it might before.
     """
 
     def __init__(self, threads: int, cpus: Sequence[int]) -> None:
@@ -85,15 +89,16 @@ class Caller:
             return self._call(function)
 
     def _call(self, function: Callable[[], _Answer]) -> _Answer:
-        before = os.sched_getaffinity(0)
-        try:
-            if getattr(_pool, "size", None) != self._size:
+        known = getattr(_pool, "size", None) == self._size
+        if not known or (self._own and _cpu() not in self._own):
+            before = os.sched_getaffinity(0)
+            if known:
+                _allow(self._own)
+            else:
                 set_threads(*self._size)
                 _pool.size = self._size
-            _allow(self._own or before)
-            return function()
-        finally:
             _allow(before)
+        return function()
 
 
 def _load_library(path: Path) -> Any:
