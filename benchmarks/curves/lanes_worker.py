@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from tilewright.compiler.execute import Caller, LoadedNetwork
+from tilewright.compiler.execute import LoadedNetwork, set_threads
 from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.events import discard
 from tilewright.core.records import Placement
@@ -125,14 +125,13 @@ def _problem(name: str, placement: Placement) -> SchedulingProblem:
 
 
 @cache
-def _on(cores: int, cpus: tuple[int, ...]) -> tuple[ThreadPoolExecutor, Caller]:
+def _on(cores: int, cpus: tuple[int, ...]) -> ThreadPoolExecutor:
     """A thread whose pool has so many threads."""
-    return ThreadPoolExecutor(1), Caller(cores, cpus)
+    return ThreadPoolExecutor(1, initializer=set_threads, initargs=(cores, cpus))
 
 
 def _called(cores: int, cpus: Sequence[int], function: Any) -> Any:
-    executor, caller = _on(cores, tuple(cpus))
-    found = executor.submit(caller, function).result()
+    found = _on(cores, tuple(cpus)).submit(function).result()
     wait_until_asleep(_REST_S)
     return found
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ import pytest
 from helpers.kernels.one_kernel import PLACEMENT
 from helpers.networks.small_networks import Builder, compiled
 from helpers.processes.forking import in_child
-from tilewright.compiler.execute import Caller
+from tilewright.compiler.execute import Caller, LoadedNetwork, set_threads
 from tilewright.graph.network import Array
 
 pytestmark = pytest.mark.regression
@@ -20,15 +23,24 @@ pytestmark = pytest.mark.regression
 Call = Callable[[int], Array]
 
 
+CPUS = sorted(os.sched_getaffinity(0))[:2]
+TWO_CPUS = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
+_RNG = np.random.default_rng(0)
+INPUTS = [_RNG.standard_normal((1, 8, 16, 16), np.float32) for _ in range(8)]
+
+
 @pytest.fixture(scope="module")
-def network() -> Call:
-    """One input by number in, the output out; its kernels run on two threads."""
+def loaded() -> LoadedNetwork:
+    """Its kernels run on two threads."""
     b = Builder()
-    _, loaded = compiled(b.graph(b.conv(b.conv(b.input(1, 8, 16, 16), 32), 32)))
-    rng = np.random.default_rng(0)
-    inputs = [rng.standard_normal((1, 8, 16, 16), np.float32) for _ in range(8)]
+    return compiled(b.graph(b.conv(b.conv(b.input(1, 8, 16, 16), 32), 32)))[1]
+
+
+@pytest.fixture(scope="module")
+def network(loaded: LoadedNetwork) -> Call:
+    """One input by number in, the output out."""
     caller = Caller(2, PLACEMENT.binding.cpus)
-    return lambda number: caller(lambda: loaded([inputs[number]]))[0]
+    return lambda number: caller(lambda: loaded([INPUTS[number]]))[0]
 
 
 def check(network: Call, wanted: Array, number: int = 0) -> None:
@@ -96,6 +108,42 @@ def test_calls_from_several_threads_at_once(network: Call) -> None:
     with ThreadPoolExecutor(8) as threads:
         for found, expected in zip(threads.map(network, numbers), wanted, strict=True):
             np.testing.assert_array_equal(found, expected)
+
+
+def _threads() -> set[int]:
+    return {int(each.name) for each in Path("/proc/self/task").iterdir()}
+
+
+@TWO_CPUS
+def test_a_pool_leaves_the_cpu_free_that_its_caller_stays_on(loaded: LoadedNetwork) -> None:
+    def run() -> tuple[set[int], list[set[int]]]:
+        set_threads(2, CPUS)
+        before = _threads()
+        loaded(INPUTS[:1])
+        made = _threads() - before
+        return os.sched_getaffinity(0), [os.sched_getaffinity(thread) for thread in made]
+
+    with ThreadPoolExecutor(1) as thread:
+        own, others = thread.submit(run).result()
+    assert own == {CPUS[0]}
+    assert all(own.isdisjoint(each) for each in others)
+
+
+@TWO_CPUS
+def test_calls_begin_on_the_first_cpu_and_tie_nobody(loaded: LoadedNetwork) -> None:
+    caller, cpu = Caller(2, CPUS), ctypes.PyDLL(None).sched_getcpu
+
+    def begin_elsewhere() -> bool:
+        os.sched_setaffinity(0, CPUS[1:])
+        os.sched_setaffinity(0, CPUS)
+        begun = caller(cpu)
+        caller(lambda: loaded(INPUTS[:1]))
+        return begun == CPUS[0] and os.sched_getaffinity(0) == {*CPUS}
+
+    with ThreadPoolExecutor(1) as thread:
+        found = [thread.submit(begin_elsewhere).result() for _ in range(20)]
+        assert sum(found) > 15  # the system may move a thread at any moment
+        assert thread.submit(Caller(1, CPUS), lambda: os.sched_getaffinity(0)).result() == {*CPUS}
 
 
 def test_errors_come_out_of_a_child_as_they_are() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+import os
 import threading
-from collections.abc import Callable, Container, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -38,12 +40,28 @@ _GO_ON = 0
 
 
 def set_threads(threads: int, cpus: Sequence[int]) -> None:
-    """Give the calling thread's pool `threads` threads on `cpus`; before its first kernel."""
+    """Give the calling thread's pool `threads` threads on `cpus`; before its first kernel.
+
+    The calling thread is one of them. It stays on the first of `cpus`, which the pool leaves free
+    for it: TVM would let it run on any of them, where it shares a core with a thread that has no
+    other, until the system sees that.
+    """
     chosen = [str(cpu) for cpu in cpus[:threads]]
     given = (_USE_GIVEN_CPUS, threads, chosen) if len(chosen) == threads else (1, threads)
     tvm_ffi.get_global_func("runtime.config_threadpool")(*given)
+    if len(chosen) == threads:
+        _allow(cpus[:1])
     islands.use_threads(threads, cpus)
 
+
+def _allow(cpus: Iterable[int]) -> None:
+    """Let the calling thread run on these CPUs alone; where it may not, it stays where it is."""
+    with suppress(OSError):
+        os.sched_setaffinity(0, cpus)
+
+
+_cpu = ctypes.PyDLL(None).sched_getcpu
+"""The CPU that the calling thread is on."""
 
 _pool = threading.local()
 """What the calling thread's pool was last set to, once it was: `size` are its threads and CPUs."""
@@ -53,11 +71,13 @@ class Caller:
     """Calls functions where TVM's pool has so many threads on these CPUs, one at a time.
 
     The pool belongs to the thread that calls: each thread that does has one of its own, which is
-    sized at its first call.
+    sized at its first call. A thread that is not the only one of its pool begins on the first of
+    the CPUs, but is not tied to it as by `set_threads`: it may run where it might before.
     """
 
     def __init__(self, threads: int, cpus: Sequence[int]) -> None:
         self._size = (threads, tuple(cpus[:threads]))
+        self._own = cpus[:1] if 1 < threads <= len(cpus) else ()
         self._turn = threading.Lock()
 
     def __call__(self, function: Callable[[], _Answer]) -> _Answer:
@@ -69,9 +89,15 @@ class Caller:
             return self._call(function)
 
     def _call(self, function: Callable[[], _Answer]) -> _Answer:
-        if getattr(_pool, "size", None) != self._size:
-            set_threads(*self._size)
-            _pool.size = self._size
+        known = getattr(_pool, "size", None) == self._size
+        if not known or (self._own and _cpu() not in self._own):
+            before = os.sched_getaffinity(0)
+            if known:
+                _allow(self._own)
+            else:
+                set_threads(*self._size)
+                _pool.size = self._size
+            _allow(before)
         return function()
 
 
