@@ -39,6 +39,10 @@ _GO_ON = 0
 """What an instrument answers for the call to be made as usual."""
 
 
+_before: set[int] = set()
+"""The CPUs on which threads might run that were given a pool since."""
+
+
 def set_threads(threads: int, cpus: Sequence[int]) -> None:
     """Give the calling thread's pool `threads` threads on `cpus`; before its first kernel.
 
@@ -46,6 +50,7 @@ def set_threads(threads: int, cpus: Sequence[int]) -> None:
     for it: TVM would let it run on any of them, where it shares a core with a thread that has no
     other, until the system sees that.
     """
+    _before.update(os.sched_getaffinity(0))
     chosen = [str(cpu) for cpu in cpus[:threads]]
     given = (_USE_GIVEN_CPUS, threads, chosen) if len(chosen) == threads else (1, threads)
     tvm_ffi.get_global_func("runtime.config_threadpool")(*given)
@@ -58,6 +63,19 @@ def _allow(cpus: Iterable[int]) -> None:
     """Let the calling thread run on these CPUs alone; where it may not, it stays where it is."""
     with suppress(OSError):
         os.sched_setaffinity(0, cpus)
+
+
+@contextmanager
+def on_all_cpus() -> Generator[None]:
+    """While nothing is timed: compile on all CPUs where the calling thread might run before it was
+    given a pool. On the first of the pool's it would share with each process that does the same,
+    and a compiler that it starts would stay there as well."""
+    tied = os.sched_getaffinity(0)
+    _allow(_before or tied)
+    try:
+        yield
+    finally:
+        _allow(tied)
 
 
 _cpu = ctypes.PyDLL(None).sched_getcpu

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,29 +26,9 @@ from tilewright.graph.workload import Workload, parse_workload
 from tilewright.hardware.gpus import CudaCode
 
 _kernels: dict[int, tuple[Kernel, Workload]] = {}
-_allowed: set[int] = set()
-"""The CPUs that the process may use, where its pool was sized."""
 
 
-def prepare(threads: int, cpus: Sequence[int]) -> None:
-    """Give the pool `threads` threads on `cpus`, before the first kernel."""
-    _allowed.update(os.sched_getaffinity(0))
-    execute.set_threads(threads, cpus)
-
-
-@contextmanager
-def on_all_cpus() -> Generator[None]:
-    """While nothing is timed: the pool keeps this thread, and compilers that it starts, on the CPUs
-    of the pool's own threads, which is the first one for the workers of a GPU all together."""
-    pinned = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, _allowed or pinned)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, pinned)
-
-
-@on_all_cpus()
+@execute.on_all_cpus()
 def build(
     slot: int, workload_text: str, candidate: Candidate, placement: Placement
 ) -> dict[str, Any]:
@@ -69,7 +46,7 @@ def measure(slot: int, protocol: Protocol, seed: int, give_up_s: float) -> list[
     return _kernels[slot][0].time(protocol, seed, give_up_s)
 
 
-@on_all_cpus()
+@execute.on_all_cpus()
 def open_gpu(slot: int) -> None:
     """Open the GPU for which the kernel in `slot` was built, before somebody waits for its time."""
     kernel = _kernels[slot][0]
@@ -105,7 +82,7 @@ def logical_arrays(workload: Workload, folder: str, count: int) -> list[npt.NDAr
     ]
 
 
-@on_all_cpus()
+@execute.on_all_cpus()
 def identify(workload_text: str, candidate: Candidate, placement: Placement) -> str:
     """The hash of a candidate's scheduled kernel, without compiling it."""
     return builder_for(candidate).identify(
@@ -113,7 +90,7 @@ def identify(workload_text: str, candidate: Candidate, placement: Placement) -> 
     )
 
 
-@on_all_cpus()
+@execute.on_all_cpus()
 def features(
     workload_text: str, candidate: Candidate, placement: Placement, kind: str
 ) -> npt.NDArray[np.float64]:
@@ -156,7 +133,7 @@ def release(slots: list[int]) -> None:
 if __name__ == "__main__":
     serve(
         {
-            "prepare": prepare,
+            "prepare": execute.set_threads,
             "build": build,
             "measure": measure,
             "open_gpu": open_gpu,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.compiler.execute import LoadedNetwork, set_threads
+from tilewright.compiler.execute import LoadedNetwork, on_all_cpus, set_threads
 from tilewright.compiler.network import (
     LIBRARY,
     compile_network,
@@ -32,6 +32,7 @@ Array = npt.NDArray[np.generic]
 _networks: dict[str, LoadedNetwork] = {}
 
 
+@on_all_cpus()
 def compile_to(
     plan: NetworkPlan, placement: records.Placement, packed: Path, folder: Path
 ) -> CompiledNetwork:
