@@ -9,7 +9,7 @@ parts.left({"rpc:pi"}, {})    planned again without one of the devices
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -40,11 +40,11 @@ from tilewright.measure.targeting import (
     usable_placement,
 )
 from tilewright.models import ModelOptions, loading
-from tilewright.models.loaded import PreparedNetwork
+from tilewright.models.loaded import LoadedModel, PreparedNetwork
 from tilewright.plan.planning_data import in_single_precision
 from tilewright.plan.preparation import prepare_loaded
 from tilewright.plan.scheduling.parts import NO_LIMITS, Mode, ScheduledCall
-from tilewright.plan.scheduling.plan_file import Plan, PlannedNetwork
+from tilewright.plan.scheduling.plan_file import Plan, PlannedNetwork, read_plan
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
@@ -131,7 +131,7 @@ class PlanParts:
         self._events(Stage(name="import", detail=named.model))
         options, settings = options_of(named), checked_settings(named.settings)
         max_error = self._max_errors[named.name]
-        model = loading.load(named.model, options)
+        model = model_of(self.plan, named)
         for device, placement in self.placements.items():
             network = prepare_loaded(model, options, placement)
             whole = choose_plan(network, store, placement, settings, max_error)
@@ -425,15 +425,37 @@ def allowed_in(named: PlannedNetwork) -> float:
         raise ModelError(f"the plan has no allowed error: {error}") from error
 
 
-def plan_inputs(plan: Plan) -> list[Port]:
-    """The inputs of a plan's networks, of several with the name of each before those of its own,
-    "resnet18/input". Nothing is compiled. Raises ModelError for models that cannot be read."""
-    found: list[Port] = []
-    for named in plan.networks:
-        before = f"{named.name}/" if len(plan.networks) > 1 else ""
-        graph = loading.load(named.model, options_of(named)).graph
-        found += [structs.replace(port, name=before + port.name) for port in graph_inputs(graph)]
-    return found
+@dataclass(frozen=True, kw_only=True)
+class LoadedPlan(Plan):
+    """A plan with its networks' models, which are read once, by the networks' names."""
+
+    models: Mapping[str, LoadedModel]
+
+    @property
+    def inputs(self) -> list[Port]:
+        """The inputs of the networks, of several with the name of each before those of its own,
+        "resnet18/input"."""
+        before = {name: f"{name}/" * (len(self.models) > 1) for name in self.models}
+        return [
+            structs.replace(port, name=before[name] + port.name)
+            for name, model in self.models.items()
+            for port in graph_inputs(model.graph)
+        ]
+
+
+def loaded_plan(place: Path) -> LoadedPlan:
+    """The plan in a file or folder, and its models; nothing is compiled. Raises ModelError for what
+    is no plan, and for models that cannot be read."""
+    plan = read_plan(place)
+    own = {each.name: getattr(plan, each.name) for each in fields(plan)}
+    return LoadedPlan(**own, models={each.name: model_of(plan, each) for each in plan.networks})
+
+
+def model_of(plan: Plan, named: PlannedNetwork) -> LoadedModel:
+    """The model of a plan's network, read unless it is there."""
+    if isinstance(plan, LoadedPlan):
+        return plan.models[named.name]
+    return loading.load(named.model, options_of(named))
 
 
 def _placements(plan: Plan, tracker: str | None) -> Iterator[tuple[str, Placement]]:
