@@ -19,6 +19,7 @@ from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.core.schedules import PLAN_FILE
 from tilewright.deploy import plan_parts
 from tilewright.deploy import planned_network as planned_networks
+from tilewright.deploy.plan_models import loaded_plan
 from tilewright.deploy.planned_network import planned_network
 from tilewright.deploy.planning import PlanRequest, plan_problem
 from tilewright.graph.network import Array
@@ -186,7 +187,7 @@ def test_the_command(
     plan = read_plan(Path("../made/p"))
     with tilewright.open(db="memory:") as session, monkeypatch.context() as patched:
         patched.setattr(plan_parts, "choose_plan", noting(allowed, choose_plan))
-        loaded = plan_parts.loaded_plan(Path("../made/p"))
+        loaded = loaded_plan(Path("../made/p"))
         patched.setattr(loading, "load", noting(read, loading.load))
         plan_parts.PlanParts(loaded, session.records, tmp_path)
     assert len(read) == 1

@@ -21,7 +21,7 @@ from tilewright.report.tables import Column, Table
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tilewright.deploy.plan_parts import LoadedPlan
+    from tilewright.deploy.plan_models import LoadedPlan
 
 Given: TypeAlias = "Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]]"
 """Arrays by name, or in the order of the inputs."""
@@ -123,7 +123,7 @@ def _for_plan(plan: Path, given: Given) -> tuple[LoadedPlan, Mapping[str, NDArra
     """The plan with its models, and the arrays by name. Raises UsageError for those that its
     networks do not take, before anything is compiled."""
     from tilewright.deploy.network_calls import ordered_inputs
-    from tilewright.deploy.plan_parts import loaded_plan
+    from tilewright.deploy.plan_models import loaded_plan
 
     loaded = loaded_plan(plan)
     arrays = _by_name(given, lambda: [port.name for port in loaded.inputs])

@@ -19,7 +19,7 @@ from tilewright.core.records import Placement
 from tilewright.core.schedules import RunMode
 from tilewright.deploy.engines import on_cpu
 from tilewright.deploy.network_calls import CallableNetwork
-from tilewright.deploy.plan_parts import allowed_in, model_of, options_of
+from tilewright.deploy.plan_models import allowed_in, model_of, options_of
 from tilewright.deploy.publishing import input_ports, output_ports
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.plan import NetworkPlan

@@ -104,8 +104,7 @@ class PlanVerbs(Opened):
     def open_plan(
         self, plan: Text | Plan, *, mode: RunMode = "auto"
     ) -> PlannedNetwork | PlannedRun:
-        """Compile the networks of a plan, a file or folder or what was read of it, to be called
-        right away.
+        """Compile the networks of a plan (its place, or what was read), to be called right away.
 
             with session.open_plan("plan") as networks:
                 outputs = networks.run({"resnet18/input": array, "mobilenet_v2/input": other})
