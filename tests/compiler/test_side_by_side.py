@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from helpers.networks.small_networks import Builder, built, compiled, random_arrays
-from tilewright.compiler.execute import set_threads
+from tilewright.compiler.execute import LoadedNetwork, set_threads
+from tilewright.compiler.network import compile_network
 from tilewright.core.errors import InternalError
 from tilewright.graph.network import Graph
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.regions import Region, steps_of
 from tilewright.hardware.device import local_placement
-from tilewright.kernels.planned_memory import planned_memory
+from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory
+from tilewright.kernels.plans import packed_constant, with_candidates
 from tilewright.plan.lanes import LaneCalls, Stage, in_stages, may_run_beside
 
 ONE_CORE = local_placement(1)
+MEBIBYTE = 1 << 20
 
 
 def branches() -> Graph:
@@ -132,3 +140,61 @@ def test_a_team_without_its_threads_is_refused_and_does_not_wait() -> None:
     staged = in_stages(plan, [[LaneCalls([one], 2), LaneCalls([other])]])
     with pytest.raises(RuntimeError, match="lanes of 3 threads in a pool that has fewer"):
         outputs(staged, b.graph(), 2)
+
+
+def whole_planes(plan: NetworkPlan) -> NetworkPlan:
+    """The plan with convolutions by Winograd's algorithm that keep whole planes of tiles."""
+    wanted = {
+        call.task: structs.replace(
+            call.candidate, settings=tuple(sorted({**own, "strip": 0}.items()))
+        )
+        for call in plan.calls
+        for own in [dict(call.candidate.settings)]
+        if "strip" in own
+    }
+    assert wanted
+    return with_candidates(plan, {**plan.candidates, **wanted})
+
+
+def test_what_a_team_shares_is_in_the_told_memory() -> None:
+    """Buffers of all calls of a team are there together, while the sequence takes its in turn: what
+    is told of the first run is what this process grows by."""
+    b = Builder()
+    x = b.input(1, 64, 96, 96)
+    twice = b.conv(b.add("relu", b.conv(x, 64)), 64)
+    graph = b.graph(twice, b.add("sigmoid", x))
+    plan = whole_planes(compiled(graph)[0])
+    *left, right = (call.name for call in plan.calls)
+    staged = in_stages(plan, [[LaneCalls(left, 2), LaneCalls([right])]])
+    executable, workspaces = compile_network(staged, ONE_CORE.target)
+    library = CompiledNetwork(workspaces=workspaces, library_bytes=0)
+    told = planned_memory(staged, ONE_CORE.target, library)
+    foretold = planned_memory(staged, ONE_CORE.target).workspace_bytes
+    alone = planned_memory(plan, ONE_CORE.target).workspace_bytes
+    assert told.workspace_bytes == pytest.approx(foretold, rel=0.1)
+    assert foretold == 2 * alone > 20 * MEBIBYTE
+    weights = {
+        each.name: tvm.runtime.tensor(packed_constant(each, dict(graph.constants)))
+        for each in staged.constants
+    }
+    loaded = LoadedNetwork(executable.jit(), weights, staged.constant_names)
+    arrays = random_arrays(graph, 0)
+    given = [arrays[name] for name in staged.inputs]
+
+    def grown() -> int:
+        set_threads(3, [0] * 3)
+        start = resident_bytes()
+        kept = loaded(given)
+        return resident_bytes() - start - sum(array.nbytes for array in kept)
+
+    with ThreadPoolExecutor(1) as thread:
+        real = thread.submit(grown).result()
+    results = sum(staged.tensors[name].bytes for name in staged.outputs)
+    assert real == pytest.approx(told.workspace_bytes + told.arena_bytes + results, rel=0.1)
+
+
+def resident_bytes() -> int:
+    """Of this process, without what it has freed."""
+    ctypes.CDLL(None).malloc_trim(0)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -19,9 +19,11 @@ from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.core.schedules import PLAN_FILE
 from tilewright.deploy import plan_parts
 from tilewright.deploy import planned_network as planned_networks
+from tilewright.deploy.plan_models import loaded_plan
 from tilewright.deploy.planned_network import planned_network
 from tilewright.deploy.planning import PlanRequest, plan_problem
 from tilewright.graph.network import Array
+from tilewright.models import loading
 from tilewright.plan.scheduling.plan_file import Plan, read_plan, write_plan
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
@@ -174,15 +176,21 @@ def test_the_command(
         assert main(("run", "../made/p", "--input", "inptu=x.npy")) == 2
     assert "no input is called 'inptu'" in capsys.readouterr().err
     allowed: list[float | None] = []
+    read: list[Any] = []
     with monkeypatch.context() as patched:
         patched.setattr(planned_networks, "choose_plan", noting(allowed, choose_plan))
+        patched.setattr(loading, "load", noting(read, loading.load))
         found = run("run", "../made/p", "--input", "x.npy", "--format", "json")
     assert found["mode"] == "sequential" and found["times_s"] == {}
+    assert len(read) == 1, "the model is read once"
     np.testing.assert_array_equal(np.load(found["outputs"][0]["file"]), np.maximum(x, 0))
     plan = read_plan(Path("../made/p"))
     with tilewright.open(db="memory:") as session, monkeypatch.context() as patched:
         patched.setattr(plan_parts, "choose_plan", noting(allowed, choose_plan))
-        plan_parts.PlanParts(plan, session.records, tmp_path)
+        loaded = loaded_plan(Path("../made/p"))
+        patched.setattr(loading, "load", noting(read, loading.load))
+        plan_parts.PlanParts(loaded, session.records, tmp_path)
+    assert len(read) == 1
     assert allowed == [1e-7, 1e-7]
     write_plan(plan, Path("../made/p") / PLAN_FILE)
     assert main(("run", "../made/p", "--input", "x.npy", "--target", "cuda")) == 2
@@ -199,11 +207,11 @@ def relu() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 
-def noting(allowed: list[float | None], choose: Callable[..., Any]) -> Callable[..., Any]:
-    """The same choice, and which error was allowed is noted."""
+def noting(given: list[Any], choose: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, and the last argument is noted."""
 
-    def chosen(*given: Any) -> Any:
-        allowed.append(given[-1])
-        return choose(*given)
+    def chosen(*arguments: Any) -> Any:
+        given.append(arguments[-1])
+        return choose(*arguments)
 
     return chosen

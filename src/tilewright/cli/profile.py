@@ -38,7 +38,8 @@ class MoreFlags:
         str | None,
         Parameter(
             help="Also time it while this MODEL, or artifact, runs on other cores without pause; "
-            "--threads must leave some."
+            "--threads must leave some. The precision, libraries, settings and --max-error are "
+            "those of both; an artifact is as it was compiled."
         ),
     ] = None
     beside_threads: Annotated[

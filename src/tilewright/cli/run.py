@@ -21,6 +21,8 @@ from tilewright.report.tables import Column, Table
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tilewright.deploy.plan_models import LoadedPlan
+
 Given: TypeAlias = "Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]]"
 """Arrays by name, or in the order of the inputs."""
 
@@ -108,8 +110,8 @@ def _run_plan(
     """Run networks as their plan says; what both ways took is told with the outputs."""
     if target.target != TargetFlag().target:
         raise errors.UsageError("a plan has devices of its own", hint="Leave --target out.")
-    arrays = _for_plan(plan, given)
-    with working(flags, target) as work, work.session.open_plan(plan, mode=mode) as network:
+    loaded, arrays = _for_plan(plan, given)
+    with working(flags, target) as work, work.session.open_plan(loaded, mode=mode) as network:
         outputs = network.run(arrays)
         told = {"mode": network.mode, "times_s": network.times_s}
         work.answer = _answer(plan, outputs, flags, told, (network.choice,))
@@ -117,17 +119,16 @@ def _run_plan(
             write_text(trace, network.traced())
 
 
-def _for_plan(plan: Path, given: Given) -> Mapping[str, NDArray[Any]]:
-    """The arrays by name. Raises UsageError for those that a plan's networks do not take, before
-    anything is compiled."""
+def _for_plan(plan: Path, given: Given) -> tuple[LoadedPlan, Mapping[str, NDArray[Any]]]:
+    """The plan with its models, and the arrays by name. Raises UsageError for those that its
+    networks do not take, before anything is compiled."""
     from tilewright.deploy.network_calls import ordered_inputs
-    from tilewright.deploy.plan_parts import plan_inputs
-    from tilewright.plan.scheduling.plan_file import read_plan
+    from tilewright.deploy.plan_models import loaded_plan
 
-    ports = plan_inputs(read_plan(plan))
-    arrays = _by_name(given, lambda: [port.name for port in ports])
-    ordered_inputs(ports, arrays)
-    return arrays
+    loaded = loaded_plan(plan)
+    arrays = _by_name(given, lambda: [port.name for port in loaded.inputs])
+    ordered_inputs(loaded.inputs, arrays)
+    return loaded, arrays
 
 
 def _answer(

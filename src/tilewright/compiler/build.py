@@ -9,6 +9,7 @@ such a thing. Small buffers belong on the stack.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from math import prod
 from typing import Any
@@ -98,6 +99,13 @@ def _bytes(buffer: Any) -> int:
         return -1
     kind = tvm.DataType(str(buffer.dtype))
     return prod(map(int, buffer.shape)) * kind.bits * kind.lanes // 8
+
+
+def pooled(shape: Sequence[int], dtype: str) -> int:
+    """The bytes that a buffer takes from the pool: none where it is on the stack."""
+    kind = tvm.DataType(dtype)
+    size = prod(shape) * kind.bits * kind.lanes // 8
+    return size if size > _STACK_BYTES else 0
 
 
 @pass_instrument

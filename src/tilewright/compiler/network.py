@@ -34,6 +34,7 @@ from tilewright.compiler.build import (
     compiled_for,
     instructed,
     kernel_module,
+    pooled,
     registered,
 )
 from tilewright.compiler.builders.base import CalledInNetworks
@@ -99,8 +100,30 @@ def compile_network(
             exec_mode="bytecode",
         )
     return executable, {
-        symbol: reader.found.get(symbol, Workspaces()) for symbol in plan.symbols.values()
+        symbol: reader.found.get(symbol)
+        or _of_team(plan, calls[symbol], kernels.get(symbol), reader.found)
+        for symbol in plan.symbols.values()
     }
+
+
+def _of_team(
+    plan: NetworkPlan,
+    call: PlannedCall,
+    kernel: tirx.PrimFunc | None,
+    found: Mapping[str, Workspaces],
+) -> Workspaces:
+    """What a kernel takes that is in the network as parts for a team; nothing for one that is
+    elsewhere."""
+    threads = plan.lanes[call.lane].resources.threads
+    if kernel is None or call.lane == MAIN_LANE or threads == 1:
+        return Workspaces()
+    parts = parts_of(kernel, plan.symbol(call), threads)
+    taken = [found[str(part.attrs["global_symbol"])] for part in parts.functions]
+    shared = (pooled(*kind) for kind in parts.shared)
+    return Workspaces(
+        shared=tuple(size for size in shared if size),
+        own=tuple(size for each in taken for size in (*each.shared, *each.own)),
+    )
 
 
 def _kernel(call: PlannedCall, plan: NetworkPlan, target: Target) -> tirx.PrimFunc:

@@ -67,6 +67,28 @@ class DeviceUse:
     power_w: float | None
 
 
+MEASURES = ("latency_s", "energy_j", "price", "memory_bytes")
+"""What alternatives are compared by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A schedule that was considered, on so many `cores` of these devices, by the planner that made
+    it. The numbers are those of one inference where calls that run at a time slow each other down
+    as predicted; `memory_bytes` is the sum of the peaks of all devices. None is what nobody knows.
+    `chosen` is the plan itself."""
+
+    planner: str
+    devices: tuple[str, ...]
+    cores: int
+    latency_s: float
+    period_s: float
+    energy_j: float | None
+    price: float | None
+    memory_bytes: int
+    chosen: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScheduleResult(Displayed):
     """The result of `plan` of a scheduling problem.
@@ -84,6 +106,10 @@ class ScheduleResult(Displayed):
     `gain_at_upper_ends` times where all calls take the upper ends of their intervals, and
     `gain_beside` times where calls that run at a time slow each other down as predicted; None where
     nobody knows how they do.
+
+    `front` are, of the `considered` schedules that the planner found on its way, those that no
+    other one beats in latency, energy, price and memory alike, and the plan in any case; empty for
+    a simulation.
     """
 
     name: str
@@ -107,6 +133,8 @@ class ScheduleResult(Displayed):
     gain: float | None = None
     gain_at_upper_ends: float | None = None
     gain_beside: float | None = None
+    front: tuple[Alternative, ...] = ()
+    considered: int = 0
     note: str = ""
     details: dict[str, float] = field(default_factory=dict[str, float])
 

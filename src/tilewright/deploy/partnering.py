@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
@@ -19,6 +19,7 @@ from tilewright.core.processes import ChildError
 from tilewright.core.records import Placement
 from tilewright.core.scratch import scratch_folder
 from tilewright.deploy import opening
+from tilewright.deploy.manifest import is_artifact
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.measure import kernels, network_timing, targeting
@@ -104,17 +105,26 @@ class Company:
 
 
 def opened(
-    partner: Partner, settings: SettingsName, store: Store, seed: int
+    partner: Partner, options: ModelOptions, settings: SettingsName, max_error: float, store: Store
 ) -> tuple[PreparedNetwork, NetworkPlan]:
-    """The partner's network and its plan; nothing is compiled yet. Raises what opening a model
-    raises."""
-    placement = partner.placement
-    network, artifact = opening.open_model(partner.model, ModelOptions(seed=seed), placement)
+    """The partner's network and its plan; nothing is compiled yet.
+
+    `options`, `settings` and `max_error` are those of the network that it runs beside. Shapes,
+    names and calibration inputs among them are of that network alone; an artifact is as it was
+    compiled; of a network for which nothing has shipped the best settings are taken. Raises what
+    opening a model and choosing its plan raise.
+    """
+    own = replace(options, batch=None, shapes={}, keep=(), calibration=None)
+    if is_artifact(partner.model):
+        own = ModelOptions(seed=options.seed)
+    placement = targeting.allowing(partner.placement, own)
+    network, artifact = opening.open_model(partner.model, own, placement)
     if artifact is not None:
-        return network, artifact.plan(network, placement)
-    return network, choose_plan(
-        network, store, placement, "best" if settings == "shipped" else settings
-    )
+        return network, artifact.plan(network, partner.placement)
+    placement = replace(placement, precision=network.precision)
+    if settings == "shipped" and store.shipped(network.key, placement.key) is None:
+        settings = "best"
+    return network, choose_plan(network, store, placement, settings, max_error)
 
 
 @contextmanager

@@ -14,15 +14,12 @@ from itertools import count
 from math import inf
 from pathlib import Path
 
-from msgspec import structs
-
-from tilewright.core.errors import ModelError, TargetError, TilewrightError, UsageError
+from tilewright.core.errors import ModelError, TargetError, TilewrightError
 from tilewright.core.events import EventSink, Stage, discard
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import Binding, threads_alone
-from tilewright.deploy.manifest import Port
-from tilewright.deploy.publishing import graph_inputs
+from tilewright.deploy.plan_models import allowed_in, model_of, options_of
 from tilewright.graph.arrange import arrange, copying, same_memory
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import Array, fresh_name
@@ -39,9 +36,7 @@ from tilewright.measure.targeting import (
     placement_of,
     usable_placement,
 )
-from tilewright.models import ModelOptions, loading
 from tilewright.models.loaded import PreparedNetwork
-from tilewright.plan.planning_data import in_single_precision
 from tilewright.plan.preparation import prepare_loaded
 from tilewright.plan.scheduling.parts import NO_LIMITS, Mode, ScheduledCall
 from tilewright.plan.scheduling.plan_file import Plan, PlannedNetwork
@@ -50,7 +45,6 @@ from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import (
-    allowed_error,
     best_known,
     checked_settings,
     choose_plan,
@@ -131,7 +125,7 @@ class PlanParts:
         self._events(Stage(name="import", detail=named.model))
         options, settings = options_of(named), checked_settings(named.settings)
         max_error = self._max_errors[named.name]
-        model = loading.load(named.model, options)
+        model = model_of(self.plan, named)
         for device, placement in self.placements.items():
             network = prepare_loaded(model, options, placement)
             whole = choose_plan(network, store, placement, settings, max_error)
@@ -406,34 +400,6 @@ def _plain_at_ends(
         for call in network.calls
     ]
     return FusedNetwork(graph=replace(graph, types=types), calls=(*calls, *copies)), inside
-
-
-def options_of(named: PlannedNetwork) -> ModelOptions:
-    """The options of a plan's network. Raises ModelError for what are none, and for a precision in
-    which no plans are made."""
-    try:
-        return in_single_precision(ModelOptions(**named.options))
-    except (TypeError, UsageError) as error:
-        raise ModelError(f"the plan has no options of a model: {error}") from error
-
-
-def allowed_in(named: PlannedNetwork) -> float:
-    """The relative error that a plan's network may have. Raises ModelError for what is none."""
-    try:
-        return allowed_error(named.max_error)
-    except UsageError as error:
-        raise ModelError(f"the plan has no allowed error: {error}") from error
-
-
-def plan_inputs(plan: Plan) -> list[Port]:
-    """The inputs of a plan's networks, of several with the name of each before those of its own,
-    "resnet18/input". Nothing is compiled. Raises ModelError for models that cannot be read."""
-    found: list[Port] = []
-    for named in plan.networks:
-        before = f"{named.name}/" if len(plan.networks) > 1 else ""
-        graph = loading.load(named.model, options_of(named)).graph
-        found += [structs.replace(port, name=before + port.name) for port in graph_inputs(graph)]
-    return found
 
 
 def _placements(plan: Plan, tracker: str | None) -> Iterator[tuple[str, Placement]]:

@@ -19,14 +19,14 @@ from tilewright.core.records import Placement
 from tilewright.core.schedules import RunMode
 from tilewright.deploy.engines import on_cpu
 from tilewright.deploy.network_calls import CallableNetwork
-from tilewright.deploy.plan_parts import allowed_in, options_of
+from tilewright.deploy.plan_models import allowed_in, model_of, options_of
 from tilewright.deploy.publishing import input_ports, output_ports
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.plan import NetworkPlan
 from tilewright.hardware.device import local_placement
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.lanes import in_stages, stages_of
-from tilewright.plan.preparation import prepare
+from tilewright.plan.preparation import prepare_loaded
 from tilewright.plan.scheduling.plan_file import Plan
 from tilewright.report import islands, shown
 from tilewright.store.base import Store
@@ -118,7 +118,7 @@ def planned_network(plan: Plan, store: Store, *, mode: RunMode = "auto") -> Plan
     (named,) = plan.networks
     settings, max_error = checked_settings(named.settings), allowed_in(named)
     placement = local_placement(cores)
-    network = prepare(named.model, options_of(named), placement)
+    network = prepare_loaded(model_of(plan, named), options_of(named), placement)
     usual = choose_plan(network, store, placement, settings, max_error)
     unknown = [call.name for call in plan.problem.calls if call.task and not _has(usual, call.name)]
     if unknown:

@@ -91,7 +91,9 @@ class Profiler:
             plan = artifact.plan(network, self.placement)
         else:
             plan = choose_plan(network, self.store, placement, settings, self.max_error)
-        partner = self.partner and partnering.opened(self.partner, settings, self.store, self.seed)
+        partner = self.partner and partnering.opened(
+            self.partner, options, settings, self.max_error, self.store
+        )
         tasks = plan.tasks
         self.store.add_device(self.placement.device)
         self.store.add_workloads([task.workload for task in tasks.values()])

@@ -16,6 +16,7 @@ from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import TensorType
 from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.regions import Region, steps_of
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import TakesWorkspace, Workspaces
 from tilewright.kernels.registry import implementation
@@ -75,25 +76,57 @@ def planned_memory(
     }
     if compiled is not None:
         told |= compiled.workspaces
-    calls = [told[plan.symbol(call)] for call in plan.calls]
+    steps = [
+        _beside(plan, step, told) if isinstance(step, Region) else told[plan.symbol(step)]
+        for step in steps_of(plan)
+    ]
     constants = [TensorType(constant.shape, constant.dtype) for constant in plan.constants]
     outside = {plan.tensors[name].root for name in (*plan.inputs, *plan.outputs)}
     return PlannedMemory(
         arena_bytes=plan.arena_bytes,
         weight_bytes=sum(constant.bytes for constant in constants),
-        workspace_bytes=pooled_bytes(calls, threads),
+        workspace_bytes=pooled_bytes(steps, threads),
         interface_bytes=sum(plan.tensors[name].bytes for name in outside),
         code_bytes=compiled.library_bytes if compiled else CODE_BYTES * len(plan.symbols),
     )
 
 
-def pooled_bytes(calls: Iterable[Workspaces], threads: int) -> int:
-    """What the pools of all threads hold after these calls."""
-    caller, other = _Pool(), _Pool()
-    for call in calls:
-        caller.serve((*call.shared, *call.own))
-        other.serve(call.own)
-    return caller.held_bytes + (threads - 1) * other.held_bytes
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneWorkspaces:
+    """What lanes beside each other take: `shared` buffers of all teams, by the thread that calls
+    them and until all lanes have ended; and for each thread those of its calls, in their order."""
+
+    shared: tuple[int, ...]
+    threads: tuple[tuple[tuple[int, ...], ...], ...]
+
+
+def _beside(plan: NetworkPlan, region: Region, told: Mapping[str, Workspaces]) -> LaneWorkspaces:
+    shared: list[int] = []
+    threads: list[tuple[tuple[int, ...], ...]] = []
+    for lane in region.lanes:
+        count = plan.lanes[lane[0].lane].resources.threads
+        taken = [told[plan.symbol(call)] for call in lane]
+        if count == 1:
+            threads.append(tuple((*each.shared, *each.own) for each in taken))
+        else:
+            shared += [size for each in taken for size in each.shared]
+            threads += [tuple(each.own for each in taken)] * count
+    return LaneWorkspaces(shared=tuple(shared), threads=tuple(threads))
+
+
+def pooled_bytes(steps: Iterable[Workspaces | LaneWorkspaces], threads: int) -> int:
+    """What the pools of all threads hold after these calls, and lanes beside each other; a thread
+    that only lanes have is counted, too."""
+    pools = [_Pool() for _ in range(threads)]
+    for step in steps:
+        if isinstance(step, Workspaces):
+            step = LaneWorkspaces(shared=step.shared, threads=((step.own,),) * threads)
+        pools += [_Pool() for _ in step.threads[len(pools) :]]
+        caller, *others = step.threads
+        pools[0].serve(step.shared, caller)
+        for pool, calls in zip(pools[1:], others, strict=False):
+            pool.serve((), calls)
+    return sum(pool.held_bytes for pool in pools)
 
 
 class _Pool:
@@ -107,9 +140,11 @@ class _Pool:
     def held_bytes(self) -> int:
         return sum(self._free)
 
-    def serve(self, sizes: Iterable[int]) -> None:
-        """Buffers that are alive together, then given back."""
+    def serve(self, sizes: Iterable[int], calls: Iterable[Iterable[int]] = ()) -> None:
+        """Buffers that are alive together while those of each of the calls are, then given back."""
         taken = [self._take(-(-max(size, 1) // PAGE_BYTES) * PAGE_BYTES) for size in sizes]
+        for own in calls:
+            self.serve(own)
         for piece in taken:
             insort(self._free, piece)
 

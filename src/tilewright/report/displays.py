@@ -222,12 +222,14 @@ def _(result: SolveResult) -> Page:
 
 @page.register
 def _(result: ScheduleResult) -> Page:
-    more = (schedules.TRANSFERS.of(result.transfers), schedules.DEVICES.of(result.devices))
+    more = [schedules.TRANSFERS.of(result.transfers), schedules.DEVICES.of(result.devices)]
+    if len(result.front) > 1:
+        more.append(schedules.FRONT.of(result.front))
     return Page(
         rows=schedules.SLOTS.of(result.slots),
         more=[table for table in more if table.records],
         summary=schedules.summary(result),
-        notes=(schedules.gained(result), result.energy_reason),
+        notes=(schedules.gained(result), schedules.compromises(result), result.energy_reason),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.core.schedules import ScheduleResult
+from tilewright.core.schedules import MEASURES, ScheduleResult
 from tilewright.report import shown
 from tilewright.report.tables import Column, Heading, Table, facts_table
 
@@ -41,6 +41,19 @@ TRANSFERS = Heading(
         Column(field="origin", label="from"),
         Column(field="destination", label="to"),
         *_TIMES,
+    ),
+)
+FRONT = Heading(
+    title="Best in something",
+    columns=(
+        Column(field="planner", label="planner"),
+        Column(field="devices", label="devices", show=", ".join),
+        Column(field="cores", label="cores", number=True),
+        Column(field="latency_s", label="latency", show=shown.seconds, number=True),
+        Column(field="energy_j", label="energy", show=shown.joules, number=True),
+        Column(field="price", label="price", show=shown.number, number=True),
+        Column(field="memory_bytes", label="memory", show=shown.size, number=True),
+        Column(field="chosen", label="chosen"),
     ),
 )
 DEVICES = Heading(
@@ -100,4 +113,26 @@ def gained(result: ScheduleResult) -> str:
     return (
         f"One call after the other takes {now} what this schedule takes of {result.objective}; "
         f"no schedule gains more than {shown.ratio(most)}.{left} {shape}"
+    )
+
+
+def compromises(result: ScheduleResult) -> str:
+    """How many of the schedules that were considered are best in something; empty where none
+    were."""
+    if not result.front:
+        return ""
+    known = [
+        name
+        for field, name in zip(MEASURES, ("latency", "energy", "price", "memory"), strict=True)
+        if all(getattr(each, field) is not None for each in result.front)
+    ]
+    words = ", ".join(known[:-1]) + f" and {known[-1]}"
+    if len(result.front) == 1:
+        return (
+            f"The plan is best in everything of the schedules that were considered, "
+            f"{result.considered}: {words}."
+        )
+    return (
+        f"Of {result.considered} schedules that were considered, {len(result.front)} are best in "
+        f"something or the plan: {words}, calls beside each other being slower."
     )

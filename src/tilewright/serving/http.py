@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from socket import create_server, socket
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,8 @@ _STATUS = (
 _TEXT_BYTES, _LEAST_BYTES = 32, 1 << 20
 """Bytes of JSON for a byte of a tensor at most, and of a body that is always read."""
 _TOO_LARGE, _UNKNOWN, _NOT_READY = 413, 404, 503
+_GONE = 499
+"""The status of what nobody waits for any more, which nobody reads either."""
 
 
 def _require_packages() -> None:
@@ -114,6 +118,8 @@ class _Answers:
         answer: Callable[[Request, ServedNetwork], Awaitable[Response]],
     ) -> Response:
         """What is answered for a network, errors as the protocol has them."""
+        from starlette.requests import ClientDisconnect
+
         name = request.path_params["name"]
         network = self._server.networks.get(name)
         if network is None:
@@ -121,6 +127,8 @@ class _Answers:
             return self._json({"error": f"no model is called {name!r}; known: {known}"}, _UNKNOWN)
         try:
             return await answer(request, network)
+        except ClientDisconnect:
+            return self._json({}, _GONE)
         except TilewrightError as error:
             status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
             return self._json({"error": str(error)}, status)
@@ -144,12 +152,33 @@ class _Answers:
         if length is not None and not length.isdigit():
             raise UsageError(f"{_HEADER} is {length!r}")
         message, arrays = read_message(bytes(body), None if length is None else int(length))
-        found: Any = await self._server.infer(network.name, arrays, deadline_s=message.deadline_s)
+        asked = self._server.infer(network.name, arrays, deadline_s=message.deadline_s)
+        found: Any = await _while_connected(request, asked)
         outputs = {network.outputs[0].name: found} if len(network.outputs) == 1 else found
         text, parts = write_answer(network, message, outputs)
         headers = {_HEADER: str(len(text))} if parts else {}
         kind = "application/octet-stream" if parts else "application/json"
         return Response(b"".join([text, *parts]), headers=headers, media_type=kind)
+
+
+async def _while_connected(request: Request, asked: Coroutine[Any, Any, Any]) -> Any:
+    """What is asked for a request whose body has been read. It is cancelled, and ClientDisconnect
+    raised, when the client goes away before it is there."""
+    from starlette.requests import ClientDisconnect
+
+    asking = asyncio.ensure_future(asked)
+    # nothing but the end of the connection comes after the body
+    leaving = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((asking, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if asking.done():
+            return await asking
+    finally:
+        asking.cancel()
+        leaving.cancel()
+    with suppress(asyncio.CancelledError):
+        await asking
+    raise ClientDisconnect
 
 
 def listening(host: str, port: int) -> socket:

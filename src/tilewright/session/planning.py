@@ -25,7 +25,7 @@ from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.plan.network_scheduling import Wanted
 from tilewright.plan.planning_data import PlanningRequest, in_single_precision, placements_of
-from tilewright.plan.scheduling.plan_file import read_plan, read_times
+from tilewright.plan.scheduling.plan_file import Plan, read_plan, read_times
 from tilewright.serving.plan_serving import PlannedRun, opened_plan
 from tilewright.session.forecasts import Names
 from tilewright.session.opened import Opened
@@ -101,8 +101,10 @@ class PlanVerbs(Opened):
         )
         return planning.plan_networks(networks, request, self.records, self.events)
 
-    def open_plan(self, plan: Text, *, mode: RunMode = "auto") -> PlannedNetwork | PlannedRun:
-        """Compile the networks of a plan, to be called right away.
+    def open_plan(
+        self, plan: Text | Plan, *, mode: RunMode = "auto"
+    ) -> PlannedNetwork | PlannedRun:
+        """Compile the networks of a plan (its place, or what was read), to be called right away.
 
             with session.open_plan("plan") as networks:
                 outputs = networks.run({"resnet18/input": array, "mobilenet_v2/input": other})
@@ -112,7 +114,7 @@ class PlanVerbs(Opened):
         after the other on the device that is fastest alone; "auto" keeps the faster one. Raises
         `ModelError` for what is no plan of networks, `TargetError` for devices that are not there.
         """
-        saved = read_plan(path_of(plan, "plan"))
+        saved = plan if isinstance(plan, Plan) else read_plan(path_of(plan, "plan"))
         return opened_plan(saved, self.records, mode, self._tracker, self.events)
 
     def simulate(

@@ -49,6 +49,10 @@ def test_json_has_what_was_promised(tilewright: Command, saved: str, planner: st
     (device,) = data["devices"]
     computed = sum(len(s["cores"]) * (s["end_s"] - s["begin_s"]) for s in data["slots"])
     assert device["busy"] == pytest.approx(computed / 2 / data["latency_s"])
+    (chosen,) = [each for each in data["front"] if each["chosen"]]
+    assert chosen["latency_s"] == pytest.approx(data["latency_s"])
+    assert chosen["memory_bytes"] == device["peak_memory_bytes"]
+    assert data["considered"] >= len(data["front"])
 
 
 @pytest.mark.parametrize("format", ["table", "csv", "md"])
@@ -62,6 +66,29 @@ def test_formats(tilewright: Command, saved: str, format: str) -> None:
         assert "22 µs of latency" in ran.out and "lower bound" in ran.out
         assert "One call after the other takes 1.55× what this schedule takes" in ran.out
         assert "nobody knows the idle_w" in ran.out
+
+
+def test_what_else_could_be_chosen_is_listed_and_drawn(tilewright: Command, tmp_path: Path) -> None:
+    modes = (mode("fast", us=10, weight_bytes=2 << 20), mode("slow", us=30, weight_bytes=1 << 20))
+    devices = (ScheduleDevice(name="fast"), ScheduleDevice(name="slow", price_per_hour=1.0))
+    two = plain_problem({"a": modes}, name="two", devices=devices)
+    write_problem(two, tmp_path / "two.json")
+    ran = tilewright("plan", "two.json", "--planner", "heft", "--out", "kept")
+    assert ran.code == 0, ran.err
+    assert "Best in something" in ran.out and "30 µs" in ran.out and "1 MiB" in ran.out
+    assert "Of 2 schedules that were considered, 2 are best in something" in ran.out
+    page = (tmp_path / "kept" / "plan.html").read_text()
+    assert page.count('<div class="chart front"') == 1
+    assert "Memory against latency" in page and "Energy against latency" not in page
+
+
+def test_a_plan_that_is_best_in_everything_says_so(tilewright: Command, tmp_path: Path) -> None:
+    write_problem(plain_problem({"a": (mode(us=10),)}), tmp_path / "one.json")
+    ran = tilewright("plan", "one.json", "--planner", "heft", "--out", "kept")
+    said = "The plan is best in everything of the schedules that were considered, 1"
+    assert said in ran.out.replace("\n", " ") and "Best in something" not in ran.out
+    page = (tmp_path / "kept" / "plan.html").read_text()
+    assert said in page and '<div class="chart front"' not in page
 
 
 def test_where_there_is_nothing_to_gain_it_says_so(tilewright: Command, tmp_path: Path) -> None:

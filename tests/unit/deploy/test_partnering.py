@@ -23,11 +23,15 @@ from tilewright.core.timings import Burst
 from tilewright.deploy import partnering
 from tilewright.deploy.partnering import Company, Partner, with_partner
 from tilewright.deploy.profiling import Profiler
+from tilewright.hardware.features import units_of
 from tilewright.measure import targeting
 from tilewright.measure.circumstances import is_usual
 from tilewright.measure.simulation import SimulatedNetworks
+from tilewright.plan.preparation import prepare
+from tilewright.store.known_candidates import SettingsName, choose_plan
 
 FOUR = altered(PLACEMENT, access="here", threads=1, cpus=(3, 5, 6, 7))
+HALVES = ("avx512bf16",)
 MODEL = "op:conv2d[c=16,h=14,w=14,out=16,k=3,pad=1]"
 FOUND = BesideResult(
     partner="zoo:other",
@@ -96,6 +100,57 @@ def test_times_beside_are_kept_apart(session: tw.Session, monkeypatch: pytest.Mo
     shown = str(found)
     for told in ("zoo:other", "1.20, 1.25", "1.63", "conv1", "2.00"):
         assert told in shown, told
+
+
+@pytest.mark.parametrize("settings", ["default", "best", "shipped"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_what_is_said_of_the_network_goes_for_its_partner(
+    session: tw.Session, precision: Any, settings: SettingsName
+) -> None:
+    """It is compiled as it would be by itself; the shapes are the network's own."""
+    said = tw.ModelOptions(precision=precision, shapes={"other": (4, 4)}, seed=3)
+    placement = altered(PLACEMENT, features=HALVES, units=units_of(HALVES, 64))
+    partner = Partner(model=MODEL, placement=placement)
+    network, plan = partnering.opened(partner, said, settings, 1e-6, session.store)
+    assert network.precision == precision
+    allowed = replace(placement, precision=precision)
+    alone = prepare(MODEL, tw.ModelOptions(precision=precision, seed=3), allowed)
+    assert network.key == alone.key
+    usual = "default" if settings == "default" else "best"
+    assert plan == choose_plan(alone, session.store, allowed, usual, 1e-6)
+
+
+def test_the_allowed_error_goes_for_the_partner(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[str, float]] = []
+
+    def chosen(network: Any, store: Any, at: Any, settings: SettingsName, error: float) -> Any:
+        given.append((settings, error))
+        return choose_plan(network, store, at, settings, error)
+
+    monkeypatch.setattr(partnering, "choose_plan", chosen)
+    monkeypatch.setattr(partnering, "company", lambda *_a: pytest.fail("it was not prepared"))
+    monkeypatch.setattr(targeting, "open_measurer", lambda *_a, **_n: pytest.fail("timed"))
+    partner = Partner(model=MODEL, placement=session.placement)
+    profiler = Profiler(
+        placement=session.placement,
+        store=session.store,
+        events=lambda _event: None,
+        seed=0,
+        max_error=0.25,
+        partner=partner,
+    )
+    with pytest.raises(pytest.fail.Exception, match="timed"):
+        profiler.run(MODEL, tw.ModelOptions(), "default")
+    assert given == [("default", 0.25)]
+
+
+def test_a_precision_that_the_partner_cannot_have_is_refused(session: tw.Session) -> None:
+    said = tw.ModelOptions(precision="bfloat16")
+    partner = Partner(model=MODEL, placement=PLACEMENT)
+    with pytest.raises(TargetError, match="no products of bfloat16"):
+        partnering.opened(partner, said, "best", 1e-3, session.store)
 
 
 def test_a_partner_that_is_no_model_is_refused_before_anything_is_timed(

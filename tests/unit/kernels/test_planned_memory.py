@@ -12,6 +12,7 @@ from tilewright.kernels.planned_memory import (
     CODE_BYTES,
     PAGE_BYTES,
     CompiledNetwork,
+    LaneWorkspaces,
     planned_memory,
     pooled_bytes,
 )
@@ -34,6 +35,25 @@ KIB = 1 << 10
 )
 def test_pools_keep_what_they_had(calls: list[Workspaces], threads: int, kib: int) -> None:
     assert pooled_bytes(calls, threads) == kib * KIB
+
+
+@pytest.mark.parametrize(
+    ("shared", "threads", "kib"),
+    [
+        ((60, 40), [[], []], 100),
+        # what a call has given back the next one takes, beside what the team shares
+        ((60,), [[(8,), (20,)], [(8,), (20,)]], 60 + 20 + 20),
+        ((), [[(8, 8)], [(20,)], [(4,)]], 40),
+    ],
+)
+def test_lanes_hold_what_teams_share_until_all_have_ended(
+    shared: tuple[int, ...], threads: list[list[tuple[int, ...]]], kib: int
+) -> None:
+    sizes = tuple(tuple(tuple(KIB * n for n in call) for call in calls) for calls in threads)
+    beside = LaneWorkspaces(shared=tuple(KIB * n for n in shared), threads=sizes)
+    assert pooled_bytes([beside], 2) == kib * KIB
+    later = Workspaces(shared=(8 * KIB,))
+    assert pooled_bytes([beside, later], 2) == kib * KIB, "the pool of the caller has room"
 
 
 def test_the_parts_add_up() -> None:

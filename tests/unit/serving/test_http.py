@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -152,6 +154,70 @@ def test_a_full_queue(client: Client) -> None:
         status, answer = client.infer()
         assert status == 429 and "wait already" in answer["error"]
         assert [each.result()[0] for each in running] == [200, 200]
+
+
+def inference(client: Client, name: str, *, first: float = 2) -> tuple[socket.socket, bytes]:
+    """A connection, and the bytes of a request for it."""
+    body = json.dumps({"inputs": [tensor(x_of(first))]}).encode()
+    head = (
+        f"POST /v2/models/{name}/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    port = int(client.address.rpartition(":")[2])
+    return socket.create_connection(("127.0.0.1", port)), head.encode() + body
+
+
+def fates(client: Client) -> dict[str, int]:
+    """What became of the requests for the slow network until now."""
+    (found,) = [n for n in client.server.statistics().networks if n.network == "slow"]
+    return {"answered": found.answered, "cancelled": found.cancelled}
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_dropped_connection_cancels_its_request(client: Client, waits: bool) -> None:
+    """Whether it waits, and is never computed then, or is computed, and its result is dropped."""
+    client.server.takes("slow", 0.5)
+    before, queue = fates(client), client.server._queue
+    until(lambda: len(queue._free) == queue._slots)
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(client.infer, "slow") if waits else None
+        until(lambda: not waits or (len(queue._free) < queue._slots and not queue.waiting))
+        connection, sent = inference(client, "slow")
+        connection.sendall(sent)
+        until(lambda: len(queue._free) < queue._slots - waits)
+        connection.close()
+        until(lambda: sum(fates(client).values()) > sum(before.values()))
+        assert fates(client)["cancelled"] == before["cancelled"] + 1
+        assert not waits or not queue.waiting
+        assert running is None or running.result()[0] == 200
+    until(lambda: len(queue._free) == queue._slots)
+    assert fates(client)["answered"] == before["answered"] + waits
+    client.server.takes("slow", 0.15)
+
+
+def test_a_connection_that_is_kept_answers_again(client: Client) -> None:
+    connection, sent = inference(client, "quick")
+    with connection:
+        for _ in range(3):
+            connection.sendall(sent)
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += connection.recv(1 << 16)
+            assert answer.startswith(b"HTTP/1.1 200")
+
+
+def test_half_a_request_is_no_fault_of_the_server(client: Client) -> None:
+    said: list[logging.LogRecord] = []
+    noted = logging.Handler()
+    noted.emit = said.append  # type: ignore[method-assign]
+    logger = logging.getLogger("uvicorn.error")
+    logger.addHandler(noted)
+    connection, sent = inference(client, "quick")
+    connection.sendall(sent[:-5])
+    assert client.infer()[0] == 200
+    connection.close()
+    assert client.infer()[0] == client.infer()[0] == 200
+    logger.removeHandler(noted)
+    assert not said
 
 
 def test_a_port_that_is_taken(client: Client) -> None:

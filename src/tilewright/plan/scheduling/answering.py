@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.core.schedules import (
     DeviceUse,
@@ -12,6 +12,7 @@ from tilewright.core.schedules import (
     ScheduleResult,
 )
 from tilewright.plan.scheduling import planning
+from tilewright.plan.scheduling.alternatives import alternatives
 from tilewright.plan.scheduling.bounds import usable_modes
 from tilewright.plan.scheduling.measures import Measures, measures
 from tilewright.plan.scheduling.precedence import waits_of, width, work_over_span
@@ -38,7 +39,13 @@ def answer(
     `schedule_with`."""
     name, counted = planner or planning.DEFAULT, at_upper_ends(problem) if robust else problem
     schedule = planning.schedule_with(name, counted, limit_s)
-    return answered(problem, expected(problem, schedule) if robust else schedule)
+    considered, schedule = schedule.considered, replace(schedule, considered=())
+    if robust:
+        schedule = expected(problem, schedule)
+        considered = tuple(expected(problem, each) for each in considered)
+    found = answered(problem, schedule)
+    front, count = alternatives(problem, schedule, considered)
+    return replace(found, result=replace(found.result, front=tuple(front), considered=count))
 
 
 def answered(problem: SchedulingProblem, schedule: Schedule) -> Answer:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tilewright.plan.scheduling.beside import beside_each_other
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.problem import SchedulingProblem
-from tilewright.plan.scheduling.schedule import Schedule
+from tilewright.plan.scheduling.schedule import Schedule, Slot
 from tilewright.plan.scheduling.scheduler import NothingFound
 
 
@@ -17,7 +17,7 @@ def best(
     problem: SchedulingProblem, planner: str, attempts: Iterable[Callable[[], Schedule]]
 ) -> Schedule:
     """The first of the attempts with the least objective (see `least`), of those that raise no
-    NothingFound and break no limit; it goes by the name of `planner`.
+    NothingFound and break no limit; it goes by the name of `planner`, and all are `considered`.
 
     Raises NothingFound where there is none, with what was wrong with the first.
     """
@@ -41,7 +41,16 @@ def best(
             f"one. Its first one: {reason}",
             hint="Try another planner (cpsat searches for longest), or raise the limit.",
         )
-    return replace(least(problem, found), planner=planner)
+    return replace(least(problem, found), planner=planner, considered=gathered(found))
+
+
+def gathered(schedules: Iterable[Schedule]) -> tuple[Schedule, ...]:
+    """The schedules and those that were considered for them, each once."""
+    found: dict[tuple[Slot, ...], Schedule] = {}
+    for schedule in schedules:
+        for each in (replace(schedule, considered=()), *schedule.considered):
+            found.setdefault(each.slots, each)
+    return tuple(found.values())
 
 
 def least(problem: SchedulingProblem, schedules: Sequence[Schedule]) -> Schedule:

@@ -8,10 +8,10 @@ method: Haimes, Lasdon and Wismer 1971); each search begins with what the others
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from tilewright.core.errors import UsageError
 from tilewright.plan.scheduling.measures import Measures, measures
@@ -24,6 +24,8 @@ Second = Literal["energy", "price", "memory"]
 """What is weighed against latency: joules or money of an inference, bytes of all devices."""
 
 _LESS = 1 - 1e-6
+
+_Point = TypeVar("_Point")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,7 @@ def front(
         )
         for each in found
     ]
-    return _undominated(every)
+    return undominated(every, lambda point: (point.latency_s, point.second))
 
 
 def _slow_down(
@@ -97,12 +99,22 @@ def _shrink(problem: SchedulingProblem, found: list[Schedule], points: int, limi
             found.append(CpSat().improved(replace(problem, devices=devices), found, limit_s))
 
 
-def _undominated(every: list[Compromise]) -> list[Compromise]:
-    kept: list[Compromise] = []
-    for each in sorted(every, key=lambda point: (point.latency_s, point.second)):
-        if not kept or each.second < kept[-1].second * _LESS:
-            kept.append(each)
-    return kept
+def undominated(
+    every: Iterable[_Point], values: Callable[[_Point], Sequence[float]]
+) -> list[_Point]:
+    """Those that none of the others equals or beats in all values, a millionth being nothing; of
+    equal ones the first, by rising values."""
+    kept: list[tuple[_Point, Sequence[float]]] = []
+    for each in sorted(every, key=lambda point: tuple(values(point))):
+        own = values(each)
+        beaten = (all(map(_no_more, there, own)) for _, there in kept)
+        if not any(beaten):
+            kept.append((each, own))
+    return [each for each, _ in kept]
+
+
+def _no_more(one: float, other: float) -> bool:
+    return one * _LESS <= other
 
 
 _SECOND: Mapping[Second, Callable[[Measures], float]] = {

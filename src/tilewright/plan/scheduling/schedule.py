@@ -47,6 +47,7 @@ class Schedule:
 
     `objective` is what the problem asks to be least, in its unit. No schedule has less than
     `bound`, 0 where nothing is known. `planner` says who made it and `note` what to tell about it.
+    `considered` are schedules of the same problem that the planner took it from.
     """
 
     planner: str
@@ -57,6 +58,7 @@ class Schedule:
     solve_s: float = 0.0
     note: str = ""
     details: Mapping[str, float] = field(default_factory=dict[str, float])
+    considered: tuple[Schedule, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def gap(self) -> float:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tilewright.plan.scheduling.bounds import bound
-from tilewright.plan.scheduling.choosing import least
+from tilewright.plan.scheduling.choosing import gathered, least
 from tilewright.plan.scheduling.parts import NO_LIMITS
 from tilewright.plan.scheduling.planners.chain_dp import ChainDp
 from tilewright.plan.scheduling.planners.cpsat import CpSat
@@ -47,8 +47,11 @@ class Auto:
         parts = f", {found.note}" if found.note else ""
         with suppress(NothingFound):
             alone = Sequential().schedule(problem, limit_s)
+            both = gathered((found, alone))
             if least(problem, (found, alone)) is alone:
-                return replace(alone, note="calls beside each other lose more than they gain")
+                lost = "calls beside each other lose more than they gain"
+                return replace(alone, note=lost, considered=both)
+            found = replace(found, considered=both)
         return replace(found, note=f"calls may run beside each other or compete{parts}")
 
     def _sequential(self, problem: SchedulingProblem, limit_s: float) -> Schedule | None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.hardware.probe import default_threads
 from tilewright.plan.scheduling.bounds import bound
-from tilewright.plan.scheduling.choosing import best
+from tilewright.plan.scheduling.choosing import best, gathered
 from tilewright.plan.scheduling.decoding import decode
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import judged
@@ -73,7 +73,14 @@ class CpSat:
             found = self._joined(cut, known, begin + limit_s)
         least = min(max(found.bound, bound(problem)), found.objective)
         solve_s = perf_counter() - begin
-        return replace(small.outside(found), planner=self.name, bound=least, solve_s=solve_s)
+        considered = tuple(small.outside(each) for each in gathered((*known, found)))
+        return replace(
+            small.outside(found),
+            planner=self.name,
+            bound=least,
+            solve_s=solve_s,
+            considered=considered,
+        )
 
     def _joined(self, cut: Sections, known: Sequence[Schedule], until: float) -> Schedule:
         """The schedules of all sections, one after the other; then bounds without regard to how the
