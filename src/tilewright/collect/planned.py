@@ -18,12 +18,13 @@ import numpy as np
 
 from tilewright.core.codec import FILE_NAMES, decode, digest, encode
 from tilewright.core.events import EventSink, Note
-from tilewright.core.forms import Form, stored_in
+from tilewright.core.forms import Form, channel_block, stored_in
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.hardware.environment import software_versions
 from tilewright.hardware.legacy import folder_of
+from tilewright.kernels.forms import in_lines
 from tilewright.kernels.registry import implementation, is_allowed
 from tilewright.kernels.spaces import TaskSpace, default_candidate, spaces
 from tilewright.measure.circumstances import is_usual
@@ -177,14 +178,22 @@ def candidates_of(
 
 
 def _usual_forms(task: Task, placement: Placement) -> tuple[Form, ...]:
-    """What the default implementation would read and write inside a network, in the task's element
-    types; a single operator's own layouts are those of a network's inputs and outputs."""
-    chosen = default_candidate(task.workload, task.forms, placement)[0]
-    usual = implementation(chosen.implementation).port_forms(
-        task.workload, placement.target, placement.resources
-    )[0]
-    own = zip(usual, task.forms, strict=True)
-    return tuple(stored_in(form, stored.dtype or form.dtype) for form, stored in own)
+    """What a network's task has anyway. A single operator's own layouts are those of a network's
+    inputs and outputs: what its default implementation would read and write inside a network, in
+    the task's element types and as wide blocks."""
+    if any(channel_block(form) for form in task.forms):
+        return task.forms
+    workload, target = task.workload, placement.target
+    chosen = default_candidate(workload, task.forms, placement)[0]
+    spec = implementation(chosen.implementation)
+    usual = spec.port_forms(workload, target, placement.resources)[0]
+    kinds = [*(argument.type for argument in workload.arguments), workload.result]
+    return tuple(
+        stored_in(
+            in_lines(form, workload, kind, target, placement.precision), stored.dtype or form.dtype
+        )
+        for form, stored, kind in zip(usual, task.forms, kinds, strict=True)
+    )
 
 
 def _elsewhere(space: TaskSpace, random: np.random.Generator) -> TaskSpace:

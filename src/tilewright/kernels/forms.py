@@ -14,6 +14,7 @@ from tilewright.core.forms import PLAIN, Form, blocked, channel_block, in_channe
 from tilewright.core.grouping import grouped
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.fuse import FusedNetwork, TaskCall
+from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.amx import line_of
 from tilewright.kernels.mmla import word_of
@@ -49,20 +50,22 @@ def choose_forms(
             forms[call.output] = _whole_registers(call.workload, target, resources)
         else:
             form = _result_layout(call, forms, read_by, target, resources)
-            forms[call.output] = _in_lines(form, call.workload, target, precision)
+            result = call.workload.result
+            forms[call.output] = in_lines(form, call.workload, result, target, precision)
     return forms
 
 
-def _in_lines(form: Form, workload: Workload, target: Target, precision: str) -> Form:
-    """Wider blocks of a convolution's result, of as many channels as a line of a tile register
-    holds, or as ARM's products of matrices take of a pixel."""
-    kind = workload.result.dtype
-    line = line_of(kind, target, precision) or word_of(kind, target)
+def in_lines(
+    form: Form, workload: Workload, kind: TensorType, target: Target, precision: str
+) -> Form:
+    """Wider blocks of a convolution's image of some type, of as many channels as a line of a tile
+    register holds, or as ARM's products of matrices take of a pixel."""
+    line = line_of(kind.dtype, target, precision) or word_of(kind.dtype, target)
     if not line or workload.anchor_name not in _CONVOLUTIONS or not channel_block(form):
         return form
     step = workload.anchor
     groups = step.integer("groups") if step is not None else 1
-    return blocked(line) if workload.result.shape[1] // groups % line == 0 else form
+    return blocked(line) if kind.shape[1] // groups % line == 0 else form
 
 
 def _convolved(network: FusedNetwork, readers: Mapping[str, list[TaskCall]]) -> set[str]:

@@ -16,9 +16,11 @@ from helpers.fakes.placements import altered
 from tilewright.collect.collector import Collector
 from tilewright.collect.design import Design, collect_request
 from tilewright.collect.family_plan import carried
+from tilewright.collect.planned import candidates_of
 from tilewright.core.budget import parse_budget
 from tilewright.core.errors import UsageError
 from tilewright.core.events import discard
+from tilewright.core.forms import channel_block
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
 from tilewright.hardware.features import units_of
@@ -26,7 +28,7 @@ from tilewright.kernels.registry import implementation
 from tilewright.measure.circumstances import PROBE, Circumstances
 from tilewright.models import ModelOptions
 from tilewright.models.loading import load_outline
-from tilewright.plan.preparation import prepare
+from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict.collected import family_of
 from tilewright.predict.modelling import predictors_of
 from tilewright.store import open_store
@@ -96,6 +98,24 @@ def test_kernels_of_a_network_are_those_that_it_has_in_halves(
         assert tuple(form.dtype for form in task.forms) in kinds
     assert "bfloat16" in {kind for _, c in asked for kind in stored_types(c)}
     assert "conv2d_bfloat16" in {c.implementation for _, c in asked}
+
+
+def test_blocks_are_as_wide_as_in_networks_of_float16(store: SqliteStore, network: str) -> None:
+    wide = altered(
+        _WIDE, tvm=json.dumps({"kind": "llvm"}), features=("avx512fp16",),
+        units=units_of(("avx512fp16",), 64),
+    )  # fmt: skip
+    place = replace(wide, precision="float16")
+    tasks = prepare(network, ModelOptions(precision="float16"), place).tasks.values()
+    assert {channel_block(form) for task in tasks for form in task.forms} == {0, 32}
+    predictors = predictors_of(place, store, discard)
+    for task in tasks:
+        assert candidates_of(task, place, predictors, 0, (0, ""))[0].forms == task.forms
+    text = "op:conv2d[c=64,h=14,w=14,out=128,k=1]"
+    (alone,) = prepare_outline(text, ModelOptions(precision="float16"), place).tasks.values()
+    assert not any(map(channel_block, alone.forms))
+    first = candidates_of(alone, place, predictors, 0, (0, ""))[0]
+    assert [channel_block(form) for form in first.forms] == [32, 0, 32]
 
 
 def test_an_operator_alone_reads_and_writes_halves(store: SqliteStore) -> None:
