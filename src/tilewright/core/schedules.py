@@ -55,7 +55,8 @@ class ScheduledTransfer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
     """What a schedule takes of a device: `busy` is the share of its cores' time in which they
-    compute; the peaks count everything at a time, limits are None where there are none."""
+    compute; the peaks count everything at a time, that of power is None where nobody knows what the
+    device or a call there draws; limits are None where there are none."""
 
     name: str
     kind: str
@@ -63,7 +64,7 @@ class DeviceUse:
     busy: float
     peak_memory_bytes: int
     memory_bytes: int | None
-    peak_power_w: float
+    peak_power_w: float | None
     power_w: float | None
 
 

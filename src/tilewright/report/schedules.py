@@ -133,6 +133,7 @@ def compromises(result: ScheduleResult) -> str:
             f"{result.considered}: {words}."
         )
     return (
-        f"Of {result.considered} schedules that were considered, {len(result.front)} are best in "
-        f"something or the plan: {words}, calls beside each other being slower."
+        f"Of {result.considered} schedules that were considered {len(result.front)} are listed: "
+        f"the plan, and those that no other beats in {words} alike. Calls that run beside each "
+        "other are counted as slower."
     )

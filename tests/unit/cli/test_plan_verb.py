@@ -76,7 +76,7 @@ def test_what_else_could_be_chosen_is_listed_and_drawn(tilewright: Command, tmp_
     ran = tilewright("plan", "two.json", "--planner", "heft", "--out", "kept")
     assert ran.code == 0, ran.err
     assert "Best in something" in ran.out and "30 µs" in ran.out and "1 MiB" in ran.out
-    assert "Of 2 schedules that were considered, 2 are best in something" in ran.out
+    assert "Of 2 schedules that were considered 2 are listed: the plan, and those" in ran.out
     page = (tmp_path / "kept" / "plan.html").read_text()
     assert page.count('<div class="chart front"') == 1
     assert "Memory against latency" in page and "Energy against latency" not in page

@@ -60,7 +60,7 @@ def test_a_cpu_alone() -> None:
         assert [(mode.device, mode.cores) for mode in call.modes] == [("llvm", 1), ("llvm", 2)]
         assert all(0 < m.low_s <= m.latency_s <= m.high_s for m in call.modes)
     assert found.calls[-1].answer and not any(call.answer for call in found.calls[:-1])
-    called = {call.name for call in data("llvm").calls}
+    called = {call.name for call in data("llvm", threads=2).calls}
     assert "features.3.concat" in called and "features.3.concat" not in found.numbers
 
 
@@ -76,7 +76,7 @@ def test_what_reads_a_joined_result_waits_for_all_of_it() -> None:
 @pytest.mark.parametrize("device", ["llvm", H100])
 def test_one_after_the_other_takes_what_predict_says(device: str) -> None:
     planned = schedule_with("sequential", problem(device)).latency_s
-    (told,) = data(device).devices
+    (told,) = data(device, threads=2).devices
     assert told.network is not None
     assert planned == pytest.approx(told.network.latency_s, rel=0.1)
 
@@ -99,7 +99,8 @@ def test_blocked_results_cost_more_on_their_way() -> None:
 
 
 def test_two_networks_share_the_devices() -> None:
-    one, both = data("llvm"), scheduling_problem([data("llvm"), data("llvm")], Wanted())
+    one = data("llvm", threads=2)
+    both = scheduling_problem([one, one], Wanted())
     assert both.name == "squeezenet1_1 and squeezenet1_1 2"
     assert len(both.calls) == 2 * len(problem("llvm").calls)
     assert {call.name.partition("/")[0] for call in both.calls} == {

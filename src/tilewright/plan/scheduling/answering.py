@@ -121,9 +121,11 @@ def _devices(
     problem: SchedulingProblem, schedule: Schedule, found: Measures
 ) -> tuple[DeviceUse, ...]:
     spent = {device.name: 0.0 for device in problem.devices}
+    metered = {device.name: device.idle_w is not None for device in problem.devices}
     for slot in schedule.slots:
-        device = schedule.mode_of(problem, slot.call).device
-        spent[device] += len(slot.cores) * (slot.end_s - slot.begin_s)
+        mode = schedule.mode_of(problem, slot.call)
+        spent[mode.device] += len(slot.cores) * (slot.end_s - slot.begin_s)
+        metered[mode.device] &= mode.energy_j is not None
     return tuple(
         DeviceUse(
             name=device.name,
@@ -132,7 +134,7 @@ def _devices(
             busy=spent[device.name] / (device.cores * found.latency_s) if found.latency_s else 0.0,
             peak_memory_bytes=found.peak_memory_bytes[device.name],
             memory_bytes=device.memory_bytes,
-            peak_power_w=found.peak_power_w[device.name],
+            peak_power_w=found.peak_power_w[device.name] if metered[device.name] else None,
             power_w=device.power_w,
         )
         for device in problem.devices

@@ -43,6 +43,21 @@ def test_what_is_slower_and_cheaper_is_told(planner: str) -> None:
     assert (chosen.price or 0.0) > (other.price or 0.0) and chosen.cores == other.cores == 1
 
 
+def test_power_is_told_of_devices_whose_power_is_known() -> None:
+    """Of both a call's energy, over its time, but where the device's own power is not known."""
+    fast, frugal_mode = mode("fast", us=10, energy_j=0.5), mode("frugal", us=40, energy_j=0.1)
+    calls = {"a": (fast,), "b": (frugal_mode,)}
+    for frugal, told in ((FRUGAL, 0.1 / (40 * MICRO)), (replace(FRUGAL, idle_w=None), None)):
+        used = answer(plain_problem(calls, devices=(FAST, frugal)), "heft", 1.0).result.devices
+        assert [each.peak_power_w for each in used] == [
+            pytest.approx(0.5 / (10 * MICRO)),
+            told if told is None else pytest.approx(told),
+        ]
+    unmetered = {"a": (mode("fast", us=10, energy_j=None),)}
+    (used,) = answer(plain_problem(unmetered, devices=(FAST,)), "heft", 1.0).result.devices
+    assert used.peak_power_w is None
+
+
 def test_what_is_worse_in_everything_is_not() -> None:
     problem = two_devices(replace(FRUGAL, price_per_hour=4.0), us=11, energy_j=0.6)
     result = answer(problem, "heft", 1.0).result
