@@ -34,6 +34,7 @@ from tilewright.plan.scheduling.plan_file import (
     read_plan,
     write_plan,
 )
+from tilewright.plan.scheduling.planning import DEFAULT, SCHEDULERS
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.simulator import simulate
 from tilewright.report.plan_page import render_plan
@@ -78,7 +79,8 @@ def plan_networks(
     networks: Networks, request: PlanRequest, store: Store, events: EventSink
 ) -> ScheduleResult:
     """Plan networks on devices from what is predicted of them there. Raises as `planning_data`,
-    `scheduling_problem` and `schedule_with`."""
+    `scheduling_problem` and `schedule_with`; for a planner that nobody knows at once."""
+    SCHEDULERS.named(request.planner or DEFAULT)
     models, asked = networks.models, networks.predicted
     data = [planning_data(model, networks.placements, asked, store, events) for model in models]
     named = tuple(

@@ -67,8 +67,11 @@ class Reserve:
     side_by_side: float = _SIDE_BY_SIDE
 
     def corrected(self, spent: TimeSpent) -> Reserve:
-        """With what a search's kernels took to build, of which there are some."""
-        part = min(1.0, _UNEVEN * spent.build_s / spent.kernels_s)
+        """With what a search's kernels took to build, of which there are some; a builder may say
+        that they took nothing."""
+        part = self.side_by_side
+        if spent.kernels_s > 0:
+            part = min(1.0, _UNEVEN * spent.build_s / spent.kernels_s)
         return replace(self, build_s=spent.kernels_s / spent.kernels, side_by_side=part)
 
     @property

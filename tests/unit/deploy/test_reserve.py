@@ -83,6 +83,8 @@ def test_what_many_builders_make_side_by_side_takes_less() -> None:
     assert sixteen.all_s(PLAIN) < four.all_s(PLAIN)
     alone = SMALL.corrected(TimeSpent(build_s=32.0, kernels=16, kernels_s=32.0))
     assert alone.side_by_side == 1.0
+    at_once = SMALL.corrected(TimeSpent(build_s=0.1, kernels=16, kernels_s=0.0))
+    assert (at_once.build_s, at_once.side_by_side) == (0.0, SMALL.side_by_side)
 
 
 def test_a_short_budget_races_shorter_rounds() -> None:

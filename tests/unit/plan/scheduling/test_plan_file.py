@@ -10,9 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.scheduling import MICRO, on_cores, plain_problem, random_problem
-from tilewright.core.errors import ModelError
+from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.events import discard
 from tilewright.core.schedules import PLAN_FILE
-from tilewright.deploy.planning import Otherwise, PlanRequest, plan_problem, simulate_plan
+from tilewright.deploy import planning
+from tilewright.deploy.planning import (
+    Networks,
+    Otherwise,
+    PlanRequest,
+    plan_networks,
+    plan_problem,
+    simulate_plan,
+)
+from tilewright.models import ModelOptions
+from tilewright.plan.network_scheduling import Wanted
+from tilewright.plan.planning_data import PlanningRequest
 from tilewright.plan.scheduling.plan_file import (
     Plan,
     PlannedNetwork,
@@ -22,6 +34,7 @@ from tilewright.plan.scheduling.plan_file import (
 )
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem_file import write_problem
+from tilewright.store import open_store
 
 CHAIN = plain_problem({name: on_cores(20) for name in "abc"}, "a>b b>c", name="chain")
 
@@ -42,6 +55,22 @@ def test_a_plan_is_read_as_it_was_written(seed: int, planner: str) -> None:
         assert read_plan(path) == plan
     finally:
         path.unlink()
+
+
+def test_an_unknown_planner_is_told_before_anything_is_predicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(planning, "planning_data", lambda model, *_: asked.append(model))
+    networks = Networks(
+        models=("zoo:squeezenet1_1",),
+        placements={},
+        predicted=PlanningRequest(ModelOptions(), "default", 1e-2),
+        wanted=Wanted(),
+    )
+    with open_store("memory:") as store, pytest.raises(UsageError, match="Did you mean cpsat"):
+        plan_networks(networks, PlanRequest(planner="cpstat"), store, discard)
+    assert not asked
 
 
 @pytest.fixture
