@@ -241,7 +241,7 @@ class Instance:
         running = _running(name, size, [request.slot for request in requests])
         self._current, began_s = requests, monotonic()
         try:
-            others = self._child.request_again(running, patience_s) or {}
+            others = self._child.request_again(running, patience_s)
         except RemoteError as error:
             self._refused(requests, network_error(error, "run"))
             return

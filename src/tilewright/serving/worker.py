@@ -55,7 +55,7 @@ def run(name: str, slot: int) -> dict[int, Array]:
     return others
 
 
-def run_batch(name: str, size: int, slots: Sequence[int]) -> None:
+def run_batch(name: str, size: int, slots: Sequence[int]) -> dict[int, Array]:
     """Run once on the inputs in several slots, in a batch that the last one fills up, and leave
     the outputs of each there."""
     (_, plan), batches, (memory,) = _networks[name], _batches[name], _slots
@@ -65,6 +65,7 @@ def run_batch(name: str, size: int, slots: Sequence[int]) -> None:
     for place, axis, array in zip(plan.outputs, batches.outputs, results, strict=True):
         assert place is not None, "requests of unknown sizes are not put together"
         memory.spread(slots, place, axis, array)
+    return {}
 
 
 if __name__ == "__main__":

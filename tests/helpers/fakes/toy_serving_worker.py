@@ -62,7 +62,7 @@ def run(name: str, slot: int) -> dict[int, Any]:
     return others
 
 
-def run_batch(name: str, size: int, slots: Sequence[int]) -> None:
+def run_batch(name: str, size: int, slots: Sequence[int]) -> dict[int, Any]:
     (folder, plan), batches, (memory,) = _networks[name], _batches[name], _slots
     assert len(slots) <= size and size in batches.sizes
     x = memory.joined(slots, plan.inputs[0], batches.inputs[0])
@@ -72,6 +72,7 @@ def run_batch(name: str, size: int, slots: Sequence[int]) -> None:
     for place, axis, array in zip(plan.outputs, batches.outputs, (2 * x + 1, -x.T), strict=False):
         assert place is not None
         memory.spread(slots, place, axis, array)
+    return {}
 
 
 def _wished(folder: Path, wish: float) -> None:
