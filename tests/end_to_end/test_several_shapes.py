@@ -193,6 +193,8 @@ def test_what_is_not_put_together(made: Path, tmp_path: Path) -> None:
         assert served.batches.sizes == sizes and served.inputs[0].shape[0] == 1
     with pytest.raises(UsageError, match=r"no artifact has a batch of 2\s.*1, 3"):
         open_served({"a": made / "out"}, (1, 2))
+    with pytest.raises(UsageError, match="a plan has none"):
+        tilewright.serve(tmp_path, batches=1)
     copy = Path(shutil.copytree(made / "out", tmp_path / "out"))
     shapes = read_shape_set(copy)
     (axis,) = (axis for axis in shapes.axes if axis.name == "batch")
