@@ -1,8 +1,9 @@
-"""Serve networks at full load: with instances killed at random, and side by side against one after
-the other.
+"""Serve networks at full load: with instances killed at random, side by side against one after the
+other, and with requests put together to batches against one by one.
 
     python benchmarks/serving.py soak --seconds 600
     python benchmarks/serving.py pairs --seconds 3 --rounds 5
+    python benchmarks/serving.py batches --network zoo:lstm --seconds 1 --rounds 5
 
 Networks are compiled with default settings into `--artifacts`, once.
 """
@@ -36,6 +37,7 @@ PAIRS = (
     ("mobilenet_v2", "googlenet"),
     ("resnet18", "googlenet"),
 )
+SIZES = (1, 2, 4, 8)
 
 
 def artifacts(folder: Path, names: Sequence[str]) -> dict[str, Path]:
@@ -191,17 +193,57 @@ def _row(
     )
 
 
+def batches(folder: Path, seconds: float, rounds: int, networks: Sequence[str]) -> None:
+    """Each network alone on two instances of one core and on one of two cores, with all batch sizes
+    and with none, in turn, at 8 and 16 clients."""
+    for name in networks:
+        place = folder / f"{name.replace('/', ' ')} {SIZES}"
+        if not (place / "shapes.json").exists():
+            with tilewright.open(db="memory:") as session:
+                grid = tilewright.ShapeGrid(batch=SIZES)
+                session.optimize_shapes(name, grid, budget="0", out=place)
+        for layout in ("2x1", "1x2"):
+            with (
+                tilewright.serve({name: place}, instances=layout) as together,
+                tilewright.serve({name: place}, instances=layout, batches=1) as alone,
+            ):
+                for clients in (8, 16):
+                    loads = [
+                        [drive(server, seconds, clients) for server in (together, alone)]
+                        for _ in range(rounds)
+                    ]
+                    print(_batched_row(name, layout, clients, loads), flush=True)
+                told = together.statistics()
+                print(told.networks[0].batches, told.instances[0].batches_s, flush=True)
+
+
+def _batched_row(name: str, layout: str, clients: int, loads: list[list[Load]]) -> str:
+    sides = [[load.networks[0] for load in side] for side in zip(*loads, strict=True)]
+    rates = [median(each.throughput_per_s for each in side) for side in sides]
+    waits = [1e3 * median(each.latency_p50_s or 0.0 for each in side) for side in sides]
+    slow = [1e3 * median(each.latency_p99_s or 0.0 for each in side) for side in sides]
+    ratios = sorted(found for two in loads if (found := speedup(*two)) is not None)
+    return (
+        f"| {name} | {layout} | {clients} | {rates[0]:.1f} | {rates[1]:.1f} | "
+        f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) | "
+        f"{waits[0]:.1f} and {waits[1]:.1f} ms | {slow[0]:.1f} and {slow[1]:.1f} ms |"
+    )
+
+
 def main() -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("soak", "pairs"))
+    parser.add_argument("what", choices=("soak", "pairs", "batches"))
     parser.add_argument("--artifacts", type=Path, default=Path("serving-artifacts"))
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pair", action="append", default=[], help="a+b; all by default")
+    parser.add_argument("--network", action="append", default=[], help="for batches: zoo:lstm")
     asked = parser.parse_args()
     if asked.what == "soak":
         soak(asked.artifacts, asked.seconds)
+    elif asked.what == "batches":
+        batches(asked.artifacts, asked.seconds, asked.rounds, asked.network or ["zoo:lstm"])
     else:
         pairs(asked.artifacts, asked.seconds, asked.rounds, asked.pair)
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from msgspec import structs
 
 import tilewright
 from helpers.commands.command_line import answer, call, know_machine, reference
 from helpers.commands.made_once import made_once
+from tilewright.core.errors import UsageError
 from tilewright.core.weights import WEIGHTS, reference_in
 from tilewright.deploy.artifact import Artifact, ShapedArtifact
+from tilewright.deploy.shape_set import read_shape_set, write_shape_set
+from tilewright.serving.networks import open_served
 
 ENCODER = """<ir_version: 8, opset_import: ["" : 17]>
 encoder (int64[rows, tokens] ids, int64[rows, tokens] mask) => (float[rows, tokens, 24] y)
@@ -156,3 +162,49 @@ def test_padding_that_changes_results_is_refused(tmp_path: Path) -> None:
     assert isinstance(tilewright.load(tmp_path / "out"), Artifact)
     left = {path.name for path in (tmp_path / "out").iterdir()}
     assert left <= {"model.so", WEIGHTS, "manifest.json", "report.html", "layouts.onnx"}
+
+
+def test_served_in_batches(made: Path) -> None:
+    """Three requests that wait run as the batch of three, bit for bit."""
+    given = inputs(3)
+    with tilewright.serve({"a": made / "out"}, instances="1x1") as server:
+        pid = server.statistics().instances[0].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        first = server.submit("a", inputs(1))
+        while server.statistics().waiting:
+            pass
+        rows = [{name: each[n : n + 1] for name, each in given.items()} for n in range(3)]
+        answers = [server.submit("a", row) for row in rows]
+        os.kill(pid, signal.SIGCONT)
+        found = np.concatenate([answer.result(60) for answer in answers])
+        np.testing.assert_array_equal(
+            found, tilewright.load(made / "out", threads=1).run(given)["y"]
+        )
+        np.testing.assert_array_equal(
+            first.result(), tilewright.load(made / "out" / "batch1", threads=1)(**inputs(1))
+        )
+        assert server.statistics().networks[0].batches == {1: 1, 3: 1}
+
+
+def test_what_is_not_put_together(made: Path, tmp_path: Path) -> None:
+    for wished, sizes in ((None, (1, 3)), ((1, 3), (1, 3)), (1, (1,))):
+        (served,) = open_served({"a": made / "out"}, wished)
+        assert served.batches.sizes == sizes and served.inputs[0].shape[0] == 1
+    with pytest.raises(UsageError, match=r"no artifact has a batch of 2\s.*1, 3"):
+        open_served({"a": made / "out"}, (1, 2))
+    with pytest.raises(UsageError, match="a plan has none"):
+        tilewright.serve(tmp_path, batches=1)
+    copy = Path(shutil.copytree(made / "out", tmp_path / "out"))
+    shapes = read_shape_set(copy)
+    (axis,) = (axis for axis in shapes.axes if axis.name == "batch")
+    apart = structs.replace(axis, pads=False, reason="because results differ")
+    write_shape_set(copy, structs.replace(shapes, axes=(apart,)))
+    with pytest.raises(UsageError, match="cannot be put together, because results differ"):
+        open_served({"a": copy})
+    assert open_served({"a": copy}, 1)[0].batches.sizes == (1,)
+    tokens = [structs.replace(m, sizes={"tokens": m.sizes["batch"]}) for m in shapes.members]
+    axes = (structs.replace(axis, name="tokens"),)
+    write_shape_set(copy, structs.replace(shapes, axes=axes, members=tuple(tokens)))
+    with pytest.raises(UsageError, match="holds several shapes"):
+        open_served({"a": copy})

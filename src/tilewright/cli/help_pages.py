@@ -31,6 +31,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "serve": (
         "tilewright serve tilewright-out/resnet18 tilewright-out/mobilenet_v2",
         "tilewright serve tilewright-out/resnet18 --instances 2x1 --load 10s --deadline 20ms",
+        "tilewright serve tilewright-out/encoder --batches 1,4 --load 10s",
     ),
     "profile": (
         "tilewright profile network.onnx",

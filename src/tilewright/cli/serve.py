@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Group, Parameter
 
 from tilewright.cli.faults import INTERRUPTED
-from tilewright.cli.flags import ArtifactFlags, StoredFlags, TargetFlag
+from tilewright.cli.flags import ArtifactFlags, StoredFlags, TargetFlag, read_sizes
 from tilewright.cli.streams import write_message
 from tilewright.cli.work import Work, working
 from tilewright.core.errors import UsageError
@@ -54,6 +54,13 @@ class ServingFlags:
             "for it, and with --load requests that would miss it are not computed."
         ),
     ] = None
+    batches: Annotated[
+        str | None,
+        Parameter(
+            help="Batch sizes of artifacts of several that may be used, separated by commas; 1 has "
+            "every request run alone [default: all that pay]."
+        ),
+    ] = None
     queue: Annotated[int, Parameter(help="How many requests wait at most.")] = 64
 
     def wished_instances(self) -> str:
@@ -62,6 +69,10 @@ class ServingFlags:
         if self.instances != _AUTO and self.mode != _AUTO:
             raise UsageError("--mode chooses instances, and --instances gives them: use one.")
         return self.instances if self.instances != _AUTO else self.mode
+
+    def batch_sizes(self) -> tuple[int, ...] | None:
+        """The sizes that may be used, None for all. Raises UsageError for what is no size."""
+        return None if self.batches is None else read_sizes("batches", self.batches)
 
     def deadline_in_s(self) -> float | None:
         """Seconds."""
@@ -85,7 +96,7 @@ class RequestFlags:
         int | None,
         Parameter(
             group=_DRIVEN,
-            help="Requests that are under way at a time [default: two for each instance].",
+            help="Requests that are under way at a time [default: two for each that is computed].",
         ),
     ] = None
     port: Annotated[
@@ -153,6 +164,8 @@ def serve(
         work = stack.enter_context(working(flags, TargetFlag(tracker=tracker)))
         events = work.session.events
         if len(artifact) == 1 and is_plan(Path(artifact[0])):
+            if serving.batches is not None:
+                raise UsageError("--batches are those of artifacts: a plan has none.")
             plan, store = Path(artifact[0]), work.session.records
             server = plan_server(
                 plan, store, mode=instances, queue=queue, tracker=tracker, events=events
@@ -164,6 +177,7 @@ def serve(
                 instances=instances,
                 queue=queue,
                 deadline_s=limit_s,
+                batches=serving.batch_sizes(),
                 verify=verify,
                 events=events,
             )

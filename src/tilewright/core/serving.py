@@ -8,7 +8,7 @@ answer, of the newest few thousand answers; None without any.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tilewright.core.display import Displayed
@@ -23,7 +23,9 @@ class NetworkService:
 
     Each that was taken is answered, failed, missed (its deadline; not computed) or cancelled once.
     `refused` were not taken, for the queue was full. `retried` counts the times that one ran again
-    after its instance had crashed or hung, `late` the answers after their deadline.
+    after its instance had crashed or hung, or its batch was refused, `late` the answers after their
+    deadline. `batches` counts runs by the number of requests that they answered; empty where a plan
+    is served.
     """
 
     network: str
@@ -37,13 +39,15 @@ class NetworkService:
     latency_p50_s: float | None
     latency_p90_s: float | None
     latency_p99_s: float | None
+    batches: dict[int, int] = field(default_factory=dict[int, int])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceService:
     """A worker process: its core ids, its process id, how often it was started again, its answers,
-    the part of the time that it computed, and the seconds that each network takes on it. Where a
-    plan is served, `device` is what computes, and it answers parts of networks, by their names."""
+    the part of the time that it computed, the seconds that each network takes on it, and, where
+    requests are put together, those of each batch size that is worth it. Where a plan is served,
+    `device` is what computes, and it answers parts of networks, by their names."""
 
     instance: int
     cores: tuple[int, ...]
@@ -53,6 +57,7 @@ class InstanceService:
     answered: int
     busy: float
     expected_s: dict[str, float]
+    batches_s: dict[str, dict[int, float]] = field(default_factory=dict[str, dict[int, float]])
     device: str = ""
 
 

@@ -14,6 +14,11 @@ def _per_second(rate: float | None) -> str:
     return shown.rate(rate, "1/s")
 
 
+def _batches(counts: dict[int, int]) -> str:
+    """How often so many requests were computed at a time: `12 × 1, 30 × 4`."""
+    return ", ".join(f"{count} × {size}" for size, count in counts.items())
+
+
 _LOADS = (
     Column(field="instances", label="instances"),
     Column(field="network", label="network"),
@@ -32,6 +37,7 @@ _NETWORKS = Heading(
             Column(field=fate, label=fate, number=True)
             for fate in ("answered", "late", "missed", "failed", "cancelled", "refused", "retried")
         ),
+        Column(field="batches", label="batches", show=_batches),
         Column(field="latency_p50_s", label="half within", show=shown.seconds, number=True),
         Column(field="latency_p99_s", label="99 %", show=shown.seconds, number=True),
     ),

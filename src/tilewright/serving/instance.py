@@ -4,19 +4,22 @@ it, and starts it again."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import count
 from math import inf
 from statistics import median
 from time import monotonic
+from typing import Any
 
 from tilewright.core.errors import TargetError, TilewrightError, first_line
 from tilewright.core.processes import Child, ChildError, ChildTimeout, RemoteError
 from tilewright.core.refusals import RequestFailed
 from tilewright.core.serving import InstanceService, InstanceState
+from tilewright.graph.network import Array
 from tilewright.measure.networks import network_error
+from tilewright.serving.grouping import BatchTimes, Costs, worthwhile
 from tilewright.serving.networks import ServedNetwork
 from tilewright.serving.pace import SLOW, Pace
 from tilewright.serving.queue import RequestQueue
@@ -27,7 +30,7 @@ from tilewright.serving.tally import Fate, Tally
 WORKER = "tilewright.serving.worker"
 LOOK_S = 0.5
 """How often an instance without requests looks whether its process is there."""
-_WARM_RUNS, _WARM_S = 6, 0.5
+_WARM_RUNS, _COMPARED_RUNS, _WARM_S = 6, 24, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +92,14 @@ class Instance:
         self._service = service
         self.ready: Future[None] = Future()
         self._state: InstanceState = "starting"
-        self._paces: dict[str, Pace] = {}
+        self._paces: dict[str, dict[int, Pace]] = {}
+        self._costs: dict[str, Costs] = {}
         self._restarts, self._answered, self._busy_s = 0, 0, 0.0
         self._failures = 0
         self._began_s = monotonic()
         self._stopping = threading.Event()
         self._child = Child(service.worker, cpus=cpus, inherited=(service.slots.descriptor,))
-        self._current: Request | None = None
+        self._current: Sequence[Request] = ()
         self._thread = threading.Thread(
             target=self._work, name=f"tilewright instance {number}", daemon=True
         )
@@ -104,14 +108,24 @@ class Instance:
     @property
     def state(self) -> InstanceState:
         """What it is at."""
-        slow = self._state == "ready" and any(pace.is_slow for pace in self._paces.values())
+        paces = [pace for sizes in self._paces.values() for pace in sizes.values()]
+        slow = self._state == "ready" and any(pace.is_slow for pace in paces)
         return "slow" if slow else self._state
 
     def expected_s(self, network: str) -> float:
         """Seconds that a network takes here; infinite where the instance is lost."""
         if self._state in ("lost", "closed") or network not in self._paces:
             return inf
-        return self._paces[network].expected_s
+        return self._paces[network][1].expected_s
+
+    def times(self, network: str) -> BatchTimes:
+        """The same of each size of a batch that is worth it."""
+        if self.expected_s(network) == inf:
+            return BatchTimes.single(inf)
+        return BatchTimes(costs=self._costs[network], now_s=self._now_s(network))
+
+    def _now_s(self, network: str) -> dict[int, float]:
+        return {size: self._paces[network][size].expected_s for size, _ in self._costs[network]}
 
     def statistics(self) -> InstanceService:
         """What it did so far."""
@@ -123,16 +137,16 @@ class Instance:
             restarts=self._restarts,
             answered=self._answered,
             busy=self._busy_s / max(1e-9, monotonic() - self._began_s),
-            expected_s={name: pace.expected_s for name, pace in self._paces.items()},
+            expected_s={name: sizes[1].expected_s for name, sizes in self._paces.items()},
+            batches_s={name: self._now_s(name) for name, sizes in self._costs.items() if sizes[1:]},
         )
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Have it end when its queue is over; `at_once` in the middle of a request, which is
+        """Have it end when its queue is over; `at_once` in the middle of requests, which are
         answered as cancelled."""
         self._stopping.set()
-        current = self._current
-        if at_once and current is not None:
-            current.answer.cancel()
+        for request in self._current if at_once else ():
+            request.answer.cancel()
         if at_once or self._state != "ready":
             self._child.abort()
 
@@ -153,9 +167,9 @@ class Instance:
             while not self._service.queue.over and not self._stopping.is_set():
                 if self._child.pid is None and not self._start_again():
                     return
-                request = self._service.queue.take(self.expected_s, LOOK_S)
-                if request is not None:
-                    self._serve(request)
+                taken = self._service.queue.take(self.times, LOOK_S)
+                if taken is not None:
+                    self._serve(*taken)
             self._state = "closed"
         finally:
             self._child.stop()
@@ -168,24 +182,34 @@ class Instance:
         try:
             self._child.request(("prepare", slots.descriptor, *slots.shape, self._cpus), limit_s)
             for name, network in service.networks.items():
-                loading = ("load", name, network.folder, list(network.constants), network.plan)
-                self._child.request_again(loading, limit_s)
+                what = network.folder, list(network.constants), network.plan, network.batches
+                self._child.request_again(("load", name, *what), limit_s)
                 slots.write(self._own_slot, network.plan, network.drawn_inputs())
-                took_s = self._warmed_s(name, limit_s)
-                if name not in self._paces or took_s < self._paces[name].begin_s:
-                    self._paces[name] = Pace(took_s)
+                self._warm_up(network, limit_s)
         except RemoteError as error:
             raise network_error(error, "the start of an instance") from error
 
-    def _warmed_s(self, network: str, limit_s: float) -> float:
-        """The median of a few runs on drawn inputs, the first left out where there are more."""
-        samples_s: list[float] = []
-        end_s = monotonic() + _WARM_S
-        while len(samples_s) < _WARM_RUNS and (len(samples_s) < 2 or monotonic() < end_s):
-            began_s = monotonic()
-            self._child.request_again(("run", network, self._own_slot), limit_s)
-            samples_s.append(monotonic() - began_s)
-        return median(samples_s[1:])
+    def _warm_up(self, network: ServedNetwork, limit_s: float) -> None:
+        """See how long it takes in each size of a batch, and which are worth it: medians of runs on
+        drawn inputs, in turn, the first of each left out where there are more."""
+        sizes, name = network.batches.sizes, network.name
+        rounds = _WARM_RUNS if len(sizes) == 1 else _COMPARED_RUNS
+        samples_s: dict[int, list[float]] = {size: [] for size in sizes}
+        end_s = monotonic() + _WARM_S * len(sizes)
+        for number in range(rounds):
+            if number >= 2 and monotonic() >= end_s:
+                break
+            for size, taken_s in samples_s.items():
+                running = _running(name, size, [self._own_slot] * size)
+                began_s = monotonic()
+                self._child.request_again(running, limit_s)
+                taken_s.append(monotonic() - began_s)
+        paces = self._paces.setdefault(name, {})
+        for size, taken_s in samples_s.items():
+            took_s = median(taken_s[1:])
+            if size not in paces or took_s < paces[size].begin_s:
+                paces[size] = Pace(took_s)
+        self._costs[name] = worthwhile({size: pace.begin_s for size, pace in paces.items()})
 
     def _start_again(self) -> bool:
         """Whether it runs again; False when it is stopped meanwhile."""
@@ -209,31 +233,47 @@ class Instance:
             break
         return True
 
-    def _serve(self, request: Request) -> None:
-        service, name = self._service, request.network
-        network, pace = service.networks[name], self._paces[name]
-        supervision = service.supervision
+    def _serve(self, requests: Sequence[Request], size: int) -> None:
+        """Compute requests for a network in a batch of this size, and settle each."""
+        service, name = self._service, requests[0].network
+        pace, supervision = self._paces[name][size], service.supervision
         patience_s = max(supervision.least_patience_s, supervision.patience * pace.expected_s)
-        self._current, began_s = request, monotonic()
+        running = _running(name, size, [request.slot for request in requests])
+        self._current, began_s = requests, monotonic()
         try:
-            others = self._child.request_again(("run", name, request.slot), patience_s)
+            others = self._child.request_again(running, patience_s)
         except RemoteError as error:
-            service.settle(request, network_error(error, "run"), "failed")
+            self._refused(requests, network_error(error, "run"))
             return
         except ChildError as error:
-            self._failed(request, error)
+            self._failed(requests, error)
             return
         finally:
-            self._current = None
+            self._current = ()
             took_s = monotonic() - began_s
             self._busy_s += took_s
         self._failures = 0
         self._follow(name, pace, took_s)
+        self._answered += len(requests)
+        service.tally.count_batch(name, len(requests))
+        for request in requests:
+            self._answer(request, others)
+
+    def _answer(self, request: Request, others: Mapping[int, Array]) -> None:
+        """Answer with the outputs in its slot, and those that have no place there."""
+        service, network = self._service, self._service.networks[request.network]
         names = [port.name for port in network.outputs]
         outputs = service.slots.read(request.slot, network.plan, names, others)
-        self._answered += 1
         only = len(names) == 1
         service.settle(request, outputs[names[0]] if only else outputs, "answered")
+
+    def _refused(self, requests: Sequence[Request], error: TilewrightError) -> None:
+        """The network refuses these inputs; of several requests each runs alone, to find whose."""
+        if len(requests) == 1:
+            self._service.settle(requests[0], error, "failed")
+            return
+        for request in requests:
+            self._again(request)
 
     def _follow(self, network: str, pace: Pace, took_s: float) -> None:
         """Note what a request took, and tell when the instance becomes slow, or itself again."""
@@ -246,22 +286,26 @@ class Instance:
                 f"start for {network!r}."
             )
 
-    def _failed(self, request: Request, error: ChildError) -> None:
-        """The process is gone, and this was the request that it computed."""
-        service, name = self._service, request.network
+    def _failed(self, requests: Sequence[Request], error: ChildError) -> None:
+        """The process is gone, and these were the requests that it computed."""
+        service, name = self._service, requests[0].network
         how = "hung" if isinstance(error, ChildTimeout) else "crashed"
+        what = "a request" if len(requests) == 1 else f"a batch of {len(requests)} requests"
         self._failures += 1
-        request.failures.append(f"instance {self.number} {how}: {first_line(error)}")
         if not self._stopping.is_set():
             service.tell(
-                f"Instance {self.number} {how} in a request for {name!r} and is started "
+                f"Instance {self.number} {how} in {what} for {name!r} and is started "
                 f"again: {first_line(error)}."
             )
-        if request.answer.cancelled():
-            service.queue.release(request)
-        elif len(request.failures) <= service.supervision.retries:
-            service.tally.count(name, "retried")
-            service.queue.again(request)
+        for request in requests:
+            request.failures.append(f"instance {self.number} {how} in {what}: {first_line(error)}")
+            self._try_again(request)
+
+    def _try_again(self, request: Request) -> None:
+        """Let a request whose instance failed run once more, unless it did so too often."""
+        service, name = self._service, request.network
+        if len(request.failures) <= service.supervision.retries or request.answer.cancelled():
+            self._again(request)
         else:
             told = "; ".join(request.failures)
             fault = RequestFailed(
@@ -270,6 +314,20 @@ class Instance:
                 hint="Its inputs, or a fault of the compiled network, are the likely cause.",
             )
             service.settle(request, fault, "failed")
+
+    def _again(self, request: Request) -> None:
+        """Let a request run once more, alone; unless nobody waits for it."""
+        if request.answer.cancelled():
+            self._service.queue.release(request)
+            return
+        self._service.tally.count(request.network, "retried")
+        request.alone = True
+        self._service.queue.again(request)
+
+
+def _running(network: str, size: int, slots: Sequence[int]) -> tuple[Any, ...]:
+    """The message that asks a worker to compute what lies in these slots."""
+    return ("run", network, *slots) if size == 1 else ("run_batch", network, size, slots)
 
 
 def _told(error: TilewrightError | ChildError, number: int) -> TilewrightError:

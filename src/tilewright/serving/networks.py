@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +14,27 @@ from tilewright.core.element_types import element_type
 from tilewright.core.errors import UsageError
 from tilewright.deploy.artifact import refuse_here
 from tilewright.deploy.manifest import Port, is_shape_set
-from tilewright.deploy.opening import open_artifact
+from tilewright.deploy.opening import OpenedArtifact, open_artifact, open_member
 from tilewright.deploy.shape_set import read_shape_set
 from tilewright.graph.network import Array
 from tilewright.kernels.cuda.base import CUDA
+from tilewright.serving.batch_folders import batch_members, opened_batches, require_known
+from tilewright.serving.batches import NO_BATCHES, Batches
 from tilewright.serving.slots import SlotPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedNetwork:
     """A network under the name that requests call it by, what a worker loads it from (the folder,
-    the names of its constants in order), and where its tensors lie in a slot, which may be larger
-    than these."""
+    the names of its constants in order, and what computes several requests at a time), and where
+    the tensors of a request lie in a slot, which may be larger than these."""
 
     name: str
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     folder: Path = Path()
     constants: tuple[str, ...] = ()
+    batches: Batches = NO_BATCHES
     slot_bytes: int = 0
     plan: SlotPlan = field(init=False)
 
@@ -47,6 +50,17 @@ class ServedNetwork:
         rng = np.random.default_rng(seed)
         return [_drawn(port, rng) for port in self.inputs]
 
+    def refuse_several(self, inputs: Mapping[str, Any]) -> None:
+        """Raise UsageError for inputs of another batch than requests have."""
+        for port, axis in zip(self.inputs, self.batches.inputs, strict=False):
+            given = getattr(inputs.get(port.name), "shape", port.shape)
+            if len(given) == len(port.shape) and given[axis] != port.shape[axis]:
+                raise UsageError(
+                    f"input {port.name!r} has {given[axis]} rows, a request {port.shape[axis]}: "
+                    "the server puts requests together itself",
+                    hint="Send requests one by one, or serve the folder of another batch, too.",
+                )
+
 
 def _drawn(port: Port, rng: np.random.Generator) -> Array:
     kind = element_type(port.dtype)
@@ -57,30 +71,53 @@ def _drawn(port: Port, rng: np.random.Generator) -> Array:
     return rng.integers(lowest, highest, port.shape, endpoint=True).astype(kind.numpy)
 
 
-def open_served(artifacts: Mapping[str, Any], *, verify: bool = True) -> tuple[ServedNetwork, ...]:
-    """The networks of artifact folders by name.
+def open_served(
+    artifacts: Mapping[str, Any], batches: object = None, *, verify: bool = True
+) -> tuple[ServedNetwork, ...]:
+    """The networks of artifact folders by name; of one that has several batch sizes a request is
+    for the smallest, and several run together in the larger ones, of which `batches` may name some.
 
-    Raises UsageError for none, and for artifacts of several shapes and decoders; ModelError for
-    what is no artifact; TargetError for one that does not run on this machine's CPU.
+    Raises UsageError for none, for a batch that none has, for artifacts of other shapes and for
+    decoders; ModelError for what is no artifact; TargetError for one that does not run on this
+    machine's CPU.
     """
+    wished = None if batches is None else arguments.counts_of(batches, "batches", 1)
     folders = arguments.named_of(artifacts, "artifacts")
     if not folders:
         raise UsageError("No artifact is given.", hint="A name and a folder that `optimize` wrote.")
-    return tuple(
-        _open(name, arguments.path_of(path, f"the folder of {name!r}"), verify=verify)
-        for name, path in folders.items()
-    )
+    places = {
+        name: arguments.path_of(path, f"the folder of {name!r}") for name, path in folders.items()
+    }
+    found = [_open(name, place, wished, verify=verify) for name, place in places.items()]
+    require_known(wished or (), [size for _, sizes in found for size in sizes])
+    return tuple(network for network, _ in found)
 
 
-def _open(name: str, folder: Path, *, verify: bool) -> ServedNetwork:
-    if is_shape_set(folder):
-        members = read_shape_set(folder, verify=verify).members
-        raise UsageError(
-            f"{str(folder)!r} holds several shapes, and requests are for one",
-            hint="Give the folders of those to be served, under names of their own: "
-            + ", ".join(str(folder / member.folder) for member in members),
-        )
-    opened = open_artifact(folder, verify=verify)
+def largest_batch(networks: Iterable[ServedNetwork]) -> int:
+    """How many requests for one of these networks run at a time at most."""
+    return max(network.batches.sizes[-1] for network in networks)
+
+
+def unbatched(networks: Sequence[ServedNetwork]) -> tuple[ServedNetwork, ...]:
+    """The same networks, whose requests run one by one."""
+    return tuple(replace(network, batches=NO_BATCHES) for network in networks)
+
+
+def _open(
+    name: str, folder: Path, wished: Sequence[int] | None, *, verify: bool
+) -> tuple[ServedNetwork, tuple[int, ...]]:
+    """A network, and the batch sizes that its artifact has."""
+    if not is_shape_set(folder):
+        return _served(name, open_artifact(folder, verify=verify)), ()
+    shapes = read_shape_set(folder, verify=verify)
+    members = batch_members(folder, shapes)
+    network = _served(name, open_member(folder, members[0], verify=verify))
+    batches = opened_batches(folder, shapes, wished, verify=verify)
+    return replace(network, batches=batches), tuple(shapes.axes[0].sizes)
+
+
+def _served(name: str, opened: OpenedArtifact) -> ServedNetwork:
+    folder = opened.folder
     machine = opened.manifest.machine
     if machine.kind == CUDA:
         raise UsageError(

@@ -24,6 +24,7 @@ from tilewright.graph.parts import Place
 from tilewright.hardware.device import local_placement
 from tilewright.measure.targeting import in_this_process
 from tilewright.serving.flows import Flow, Flows, LoadedPart, LoadedWay, Span
+from tilewright.serving.grouping import BatchTimes
 from tilewright.serving.instance import LOOK_S, Service
 from tilewright.serving.pace import Pace
 from tilewright.serving.planned_networks import PlannedNetworks
@@ -221,8 +222,9 @@ class PlanCrew:
             most = min(self.running, len(self._way.places) + 1)
             if not self._flows.wait_below(most, LOOK_S):
                 continue
-            request = queue.take(self.expected_s, LOOK_S)
-            if request is not None:
+            taken = queue.take(lambda name: BatchTimes.single(self.expected_s(name)), LOOK_S)
+            if taken is not None:
+                ((request,), _) = taken
                 with self._turning:
                     self._flows.add(self._flow(request))
                     if self._gone:

@@ -138,12 +138,15 @@ def write_answer(
 
 
 def described(network: ServedNetwork) -> dict[str, Any]:
-    """A network's metadata."""
+    """A network's metadata; of one whose requests are put together also how many at a time."""
+    sizes = network.batches.sizes
+    more = {"parameters": {"batches": sizes}} if sizes[1:] else {}
     return {
         "name": network.name,
         "platform": "tilewright",
         "inputs": _ports(network.inputs),
         "outputs": _ports(network.outputs),
+        **more,
     }
 
 

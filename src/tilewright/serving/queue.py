@@ -13,6 +13,7 @@ from math import inf
 from time import monotonic
 
 from tilewright.core.refusals import QueueFull, ServerClosed
+from tilewright.serving.grouping import Times, next_group
 from tilewright.serving.requests import Request
 
 Expected = Callable[[str], float]
@@ -32,7 +33,7 @@ class RequestQueue:
         self._capacity = capacity
         self._soonest, self._missed = soonest, missed
         self._waiting: list[Request] = []
-        self._coming, self._count = 0, 0
+        self._coming, self._count, self._idle = 0, 0, 0
         self._alarm_s = inf
         self._slots = capacity + running
         self._free = list(reversed(range(self._slots)))
@@ -94,22 +95,25 @@ class RequestQueue:
         with self._work:
             self._insert(request)
 
-    def take(self, expected: Expected, patience_s: float) -> Request | None:
-        """The first request that an instance can answer in time, by what networks are `expected` to
-        take on it; None when none came within `patience_s`."""
+    def take(self, times: Times, patience_s: float) -> tuple[list[Request], int] | None:
+        """The requests that an instance is to compute next, by what networks take on it, and the
+        size of the batch in which it does so; None when none came within `patience_s`."""
         end_s = monotonic() + patience_s
         with self._work:
             while True:
                 now_s = monotonic()
-                for index, request in enumerate(self._waiting):
-                    takes_s = expected(request.network)
-                    if takes_s < inf and now_s + takes_s <= request.due_s:
-                        del self._waiting[index]
-                        self._room.notify()
-                        return request
+                group = next_group(self._waiting, times, now_s, self._idle)
+                if group is not None:
+                    taken = [self._waiting[place] for place in group.members]
+                    for place in reversed(group.members):
+                        del self._waiting[place]
+                    self._room.notify(len(taken))
+                    return taken, group.size
                 if self.over or now_s >= end_s:
                     return None
+                self._idle += 1
                 self._work.wait(end_s - now_s)
+                self._idle -= 1
 
     def release(self, request: Request) -> None:
         """The request was answered: its slot is free."""

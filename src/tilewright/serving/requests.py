@@ -55,8 +55,8 @@ class Answer(Future[Any]):
 @dataclass(slots=True, kw_only=True, eq=False)
 class Request:
     """A request that was taken: for which network, in which slot its inputs lie, when it came and
-    is due (on the monotonic clock, infinite without a deadline), and why earlier attempts to
-    compute it failed."""
+    is due (on the monotonic clock, infinite without a deadline), why earlier attempts to compute it
+    failed, and whether it runs `alone`, since a batch did with it in it."""
 
     network: str
     slot: int
@@ -64,6 +64,7 @@ class Request:
     submitted_s: float
     due_s: float = inf
     failures: list[str] = field(default_factory=list[str])
+    alone: bool = False
     answer: Answer = field(init=False)
 
     @property

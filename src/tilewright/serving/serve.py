@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import get_args
+from typing import TypedDict, Unpack, get_args
 
 from tilewright.core import arguments
 from tilewright.core.errors import UsageError
@@ -12,7 +12,7 @@ from tilewright.core.events import EventSink, discard
 from tilewright.core.schedules import RunMode
 from tilewright.core.settings import read_settings
 from tilewright.plan.scheduling.plan_file import read_plan
-from tilewright.serving.choosing import MODES, chosen_layout
+from tilewright.serving.choosing import MODES, chosen
 from tilewright.serving.layouts import parse_layout
 from tilewright.serving.networks import open_served
 from tilewright.serving.plan_serving import SUPERVISION, PlanServer, PlanTerms
@@ -21,45 +21,59 @@ from tilewright.store import open_for_reading
 from tilewright.store.base import Store
 
 
+class Watched(TypedDict, total=False):
+    """How many requests wait at most, 64 by default, and who hears of what happens to instances, as
+    a `Note`."""
+
+    queue: int
+    events: EventSink
+
+
 def serve(
     artifacts: Mapping[str, arguments.Text] | arguments.Text,
     *,
     instances: str = "auto",
-    queue: int = 64,
+    batches: Iterable[int] | int | None = None,
     deadline_s: float | None = None,
     verify: bool = True,
-    events: EventSink = discard,
+    **watched: Unpack[Watched],
 ) -> Server:
     """Serve compiled networks on this machine's CPU, until the server is closed.
 
         with tilewright.serve({"a": "folder-a", "b": "folder-b"}, instances="2x1") as server:
             server.submit("a", x=array, deadline_s=0.05).result()
 
-    `artifacts` are folders that `optimize` wrote, by the names that requests call them by.
-    `instances` is `2x1` (two worker processes of one core each; several such between commas),
-    `sequential` (one of all cores), `shared` (the best several, by the times of each network alone)
-    or `auto`: the faster of the last two as measured now, for requests due within `deadline_s`.
-    `queue` is how many requests wait at most. `events` is called with a `Note` for what happens to
-    instances.
+    `artifacts` are folders that `optimize` wrote, by the names that requests call them by. Where
+    one has several batch sizes, a request is for the smallest, and those that wait are computed
+    together in the others where that is faster and in time; `batches` names those that may be used,
+    1 alone for none. `instances` is `2x1` (two worker processes of one core each; several such
+    between commas), `sequential` (one of all cores, without batches), `shared` (the best several,
+    or with batches, by the times of each network alone) or `auto`: the faster of the last two as
+    measured now, for requests due within `deadline_s`. `queue` is how many requests wait at most,
+    64 by default. `events` is called with a `Note` for what happens to instances.
 
     In place of artifacts it may be what `plan` wrote: its networks are computed in parts, on the
     devices and cores that it names (`instances` "parallel"), all on the device that is fastest
-    alone ("sequential"), or as is faster ("auto").
+    alone ("sequential"), or as is faster ("auto"). A plan has no `batches`.
 
-    Raises UsageError for an artifact of several shapes or for a GPU, ModelError for what is no
-    artifact, TargetError for one that does not run here and for more cores than there are.
+    Raises UsageError for an artifact of several shapes that differ in more than the batch, or for a
+    GPU, and for a batch that none has; ModelError for what is no artifact; TargetError for one that
+    does not run here and for more cores than there are.
     """
+    options = ServerOptions(**watched)
     if not isinstance(artifacts, Mapping):
         place = arguments.path_of(artifacts, "artifacts")
+        if batches is not None:
+            raise UsageError("batches are those of artifacts: a plan has none.")
         with open_for_reading(read_settings().database) as store:
+            queue, events = options.queue, options.events
             return plan_server(place, store, mode=instances, queue=queue, events=events)
-    networks = open_served(artifacts, verify=verify)
-    options = ServerOptions(queue=queue, events=events)
+    networks = open_served(artifacts, batches, verify=verify)
     wish = arguments.text_of(instances, "instances")
     if wish not in MODES:
         return Server(networks, parse_layout(wish), options)
-    layout, why = chosen_layout(networks, wish, options, deadline_s)
-    return Server(networks, layout, options, why)
+    choice = chosen(networks, wish, options, deadline_s)
+    return Server(choice.networks, choice.layout, options, choice.why)
 
 
 def plan_server(

@@ -22,7 +22,7 @@ from tilewright.graph.network import Array
 from tilewright.serving.crew import Crew, Instances
 from tilewright.serving.instance import WORKER, Service, Supervision
 from tilewright.serving.layouts import Layout
-from tilewright.serving.networks import ServedNetwork
+from tilewright.serving.networks import ServedNetwork, largest_batch
 from tilewright.serving.queue import RequestQueue
 from tilewright.serving.requests import Answer, Outputs, Request
 from tilewright.serving.slots import SharedSlots
@@ -68,7 +68,7 @@ class Server:
         self.layout, self.choice, self.options = self._crew.layout, choice, options
         self._events, self._began_s = options.events, monotonic()
         count = arguments.count_of(options.queue, "queue", 1)
-        running = self._crew.running
+        running = self._crew.running * self.largest_batch
         largest = max(network.slot_bytes for network in networks)
         self._slots = SharedSlots.create(count + running + self._crew.own_slots, largest)
         self._tally = Tally(self.networks)
@@ -101,6 +101,11 @@ class Server:
 
     def __exit__(self, kind: object, *_exception: object) -> None:
         self.close(drain=kind is None)
+
+    @property
+    def largest_batch(self) -> int:
+        """How many requests an instance computes at a time at most."""
+        return largest_batch(self.networks.values())
 
     @property
     def is_planned(self) -> bool:
@@ -137,6 +142,7 @@ class Server:
         """
         served = self._served(network)
         given = {**arguments.named_of(inputs or {}, "inputs"), **named}
+        served.refuse_several(given)
         arrays = ordered_inputs(served.inputs, given)
         limit_s = inf if deadline_s is None else _positive(deadline_s, "deadline_s")
         submitted_s = monotonic()

@@ -83,6 +83,18 @@ class SharedSlots:
         for place, array in zip(plan.inputs, arrays, strict=True):
             np.copyto(self.view(slot, place), array)
 
+    def joined(self, slots: Sequence[int], place: Place, axis: int) -> Array:
+        """The tensors in this place of several slots, behind each other along an axis."""
+        return np.concatenate([self.view(slot, place) for slot in slots], axis)
+
+    def spread(self, slots: Sequence[int], place: Place, axis: int, array: Array) -> None:
+        """Write what belongs to each slot of such an array to its place; there may be more."""
+        length = place.shape[axis]
+        for number, slot in enumerate(slots):
+            rows = slice(number * length, (number + 1) * length)
+            part = array[(slice(None),) * axis + (rows,)]
+            np.copyto(self.view(slot, place), part, casting="no")
+
     def read(
         self, slot: int, plan: SlotPlan, names: Sequence[str], others: Mapping[int, Array]
     ) -> dict[str, Array]:

@@ -20,6 +20,7 @@ class Tally:
 
     def __init__(self, networks: Iterable[str]) -> None:
         self._counts = {name: Counter[Fate]() for name in networks}
+        self._batches = {name: Counter[int]() for name in self._counts}
         self._latencies_s = {name: deque[float](maxlen=_KEPT) for name in self._counts}
         self._lock = threading.Lock()
 
@@ -30,16 +31,23 @@ class Tally:
             if latency_s is not None:
                 self._latencies_s[network].append(latency_s)
 
+    def count_batch(self, network: str, requests: int) -> None:
+        """So many requests were computed at a time."""
+        with self._lock:
+            self._batches[network][requests] += 1
+
     def services(self) -> tuple[NetworkService, ...]:
         """Every network's, until now."""
         with self._lock:
             return tuple(
-                _service(name, counts, list(self._latencies_s[name]))
+                _service(name, counts, self._batches[name], list(self._latencies_s[name]))
                 for name, counts in self._counts.items()
             )
 
 
-def _service(name: str, counts: Counter[Fate], latencies_s: list[float]) -> NetworkService:
+def _service(
+    name: str, counts: Counter[Fate], batches: Counter[int], latencies_s: list[float]
+) -> NetworkService:
     found = np.percentile(latencies_s, (50, 90, 99)).tolist() if latencies_s else [None] * 3
     return NetworkService(
         network=name,
@@ -50,6 +58,7 @@ def _service(name: str, counts: Counter[Fate], latencies_s: list[float]) -> Netw
         refused=counts["refused"],
         retried=counts["retried"],
         late=counts["late"],
+        batches=dict(sorted(batches.items())),
         latency_p50_s=found[0],
         latency_p90_s=found[1],
         latency_p99_s=found[2],

@@ -1,8 +1,9 @@
 """A worker of `tilewright.serving` without TVM: y = 2 x + 1, and z is as long as x says.
 
 The folder of a network holds what it does: `seconds` how long it takes, which is read anew for
-every request, and `start` why it does not start. An x that begins with one of the numbers below
-ends the process, or keeps it busy for ever; one of `ONCE` does so until a file says that it did.
+every run, be it of one request or a batch, and `start` why it does not start. An x that begins with
+one of the numbers below ends the process, or keeps it busy for ever; one of `ONCE` does so until a
+file says that it did. In a batch a second output may be -x, as a column.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from tilewright.core import child
 from tilewright.core.errors import InputError
+from tilewright.serving.batches import NO_BATCHES, Batches
 from tilewright.serving.slots import SharedSlots, SlotPlan
 
 CRASH, HANG, CRASH_ONCE, HANG_ONCE, REFUSE = -101.0, -102.0, -103.0, -104.0, -105.0
@@ -25,6 +27,7 @@ ONCE = {CRASH_ONCE: CRASH, HANG_ONCE: HANG}
 SECONDS, STARTS_NOT = "seconds", "start"
 _slots: list[SharedSlots] = []
 _networks: dict[str, tuple[Path, SlotPlan]] = {}
+_batches: dict[str, Batches] = {}
 
 
 def prepare(descriptor: int, count: int, slot_bytes: int, cpus: Sequence[int]) -> None:
@@ -32,8 +35,15 @@ def prepare(descriptor: int, count: int, slot_bytes: int, cpus: Sequence[int]) -
     _slots.append(SharedSlots(descriptor, count, slot_bytes))
 
 
-def load(name: str, folder: Path, order: Sequence[str], plan: SlotPlan) -> None:
+def load(
+    name: str,
+    folder: Path,
+    order: Sequence[str],
+    plan: SlotPlan,
+    batches: Batches = NO_BATCHES,
+) -> None:
     del order
+    _batches[name] = batches
     if (folder / STARTS_NOT).exists():
         os._exit(3)
     _networks[name] = folder, plan
@@ -42,16 +52,7 @@ def load(name: str, folder: Path, order: Sequence[str], plan: SlotPlan) -> None:
 def run(name: str, slot: int) -> dict[int, Any]:
     folder, plan = _networks[name]
     x = _slots[0].view(slot, plan.inputs[0])
-    wish = float(x.reshape(-1)[0])
-    if wish in ONCE and not (folder / str(wish)).exists():
-        (folder / str(wish)).touch()
-        wish = ONCE[wish]
-    if wish == CRASH:
-        os.kill(os.getpid(), signal.SIGSEGV)
-    if wish == HANG:
-        time.sleep(1000)
-    if wish == REFUSE:
-        raise InputError("x is refused")
+    _wished(folder, float(x.reshape(-1)[0]))
     time.sleep(float((folder / SECONDS).read_text()))
     place, others = plan.outputs[0], dict[int, Any]()
     assert place is not None
@@ -61,5 +62,30 @@ def run(name: str, slot: int) -> dict[int, Any]:
     return others
 
 
+def run_batch(name: str, size: int, slots: Sequence[int]) -> dict[int, Any]:
+    (folder, plan), batches, (memory,) = _networks[name], _batches[name], _slots
+    assert len(slots) <= size and size in batches.sizes
+    x = memory.joined(slots, plan.inputs[0], batches.inputs[0])
+    for wish in x[:, 0]:
+        _wished(folder, float(wish))
+    time.sleep(float((folder / SECONDS).read_text()))
+    for place, axis, array in zip(plan.outputs, batches.outputs, (2 * x + 1, -x.T), strict=False):
+        assert place is not None
+        memory.spread(slots, place, axis, array)
+    return {}
+
+
+def _wished(folder: Path, wish: float) -> None:
+    if wish in ONCE and not (folder / str(wish)).exists():
+        (folder / str(wish)).touch()
+        wish = ONCE[wish]
+    if wish == CRASH:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if wish == HANG:
+        time.sleep(1000)
+    if wish == REFUSE:
+        raise InputError("x is refused")
+
+
 if __name__ == "__main__":
-    child.serve({"prepare": prepare, "load": load, "run": run})
+    child.serve({"prepare": prepare, "load": load, "run": run, "run_batch": run_batch})

@@ -9,7 +9,7 @@ import pytest
 from helpers.fakes.toy_serving import QUICK, ToyServer, toy_network
 from tilewright.core.serving import Load, NetworkLoad
 from tilewright.serving import choosing
-from tilewright.serving.choosing import best_layout, chosen_layout
+from tilewright.serving.choosing import best_layout, chosen, driven
 from tilewright.serving.load import drive, drive_in_turn, speedup
 from tilewright.serving.server import Server, ServerOptions
 
@@ -17,14 +17,26 @@ TWO, FOUR = (2, 2), (1, 1, 1, 1)
 
 
 def test_the_layout_that_answers_most() -> None:
-    scales = {TWO: {"a": 5.0, "b": 1.0}, FOUR: {"a": 9.5, "b": 2.0}}
+    scales = {TWO: {"a": {1: 5.0}, "b": {1: 1.0}}, FOUR: {"a": {1: 9.5}, "b": {1: 2.0}}}
     best, why = best_layout(scales, None)
-    assert best == FOUR and "4x1 should answer 0.696 requests per second" in why
-    assert best_layout({**scales, FOUR: {"a": 10.5, "b": 2.0}}, None)[0] == TWO
+    assert best == FOUR and "4x1 should answer 0.696 requests per second, by" in why
+    assert best_layout({**scales, FOUR: {"a": {1: 10.5}, "b": {1: 2.0}}}, None)[0] == TWO
+
+
+def test_batches_decide_between_layouts() -> None:
+    """Two requests at a time on two cores beat one on each, unless that takes too long."""
+    alone = {
+        TWO: {"a": {1: 1.0, 2: 1.2}, "b": {1: 1.0}},
+        FOUR: {"a": {1: 1.7, 2: 3.2}, "b": {1: 1.7}},
+    }
+    best, why = best_layout(alone, None)
+    assert best == TWO and "2.5 requests per second, in batches of 2 of 'a', by the" in why
+    assert best_layout(alone, 1.1)[0] == TWO and "batches" not in best_layout(alone, 1.1)[1]
+    assert best_layout({**alone, FOUR: {"a": {1: 1.4}, "b": {1: 1.0}}}, 1.5)[0] == FOUR
 
 
 def test_a_deadline_leaves_out_what_takes_too_long() -> None:
-    alone = {TWO: {"a": 0.05, "b": 0.01}, FOUR: {"a": 0.08, "b": 0.01}}
+    alone = {TWO: {"a": {1: 0.05}, "b": {1: 0.01}}, FOUR: {"a": {1: 0.08}, "b": {1: 0.01}}}
     assert best_layout(alone, None)[0] == FOUR
     assert best_layout(alone, 0.06)[0] == TWO
     best, why = best_layout(alone, 0.04)
@@ -54,13 +66,30 @@ def test_what_is_not_faster_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(choosing, "_ROUND_S", 0.1)
     networks = [toy_network(tmp_path, "a", seconds=0.01)]
     options = ServerOptions(worker="helpers.fakes.toy_serving_worker", supervision=QUICK)
-    layout, why = chosen_layout(networks, "auto", options)
-    assert layout == (1, 1) and "and is kept" in why
+    found = chosen(networks, "auto", options)
+    assert found.layout == (1, 1) and "and is kept" in found.why
     monkeypatch.setattr(choosing, "drive", lambda server, *_: load(float(server.layout[0])))
-    layout, why = chosen_layout(networks, "auto", options)
-    assert layout == (2,) and "0.50 times the throughput: one after the other is kept" in why
-    assert chosen_layout(networks, "shared", options)[0] == (1, 1)
-    assert chosen_layout(networks, "sequential", options)[0] == (2,)
+    found = chosen(networks, "auto", options)
+    assert found.layout == (2,)
+    assert "0.50 times the throughput: one after the other is kept" in found.why
+    assert chosen(networks, "shared", options).layout == (1, 1)
+    assert chosen(networks, "sequential", options).layout == (2,)
+
+
+def test_batches_are_chosen_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A toy computes four requests in the time of one."""
+    monkeypatch.setattr(choosing, "default_threads", lambda: 1)
+    networks = [toy_network(tmp_path, "a", seconds=0.01, sizes=(4,))]
+    options = ServerOptions(worker="helpers.fakes.toy_serving_worker", supervision=QUICK)
+    found = chosen(networks, "shared", options)
+    assert (found.layout, found.networks[0].batches.sizes) == ((1,), (1, 4))
+    assert "in batches of 4 of 'a'" in found.why
+    found = chosen(networks, "sequential", options)
+    assert found.networks[0].batches.sizes == (1,)
+    with Server(networks, (1,), options) as server:
+        told = driven(server, 0.3, None, None)
+    assert told.speedup is not None and told.speedup > 2 and told.load.clients == 8
+    assert told.statistics.networks[0].batches[4] > 5
 
 
 def test_loads_have_every_network_equally_often(tmp_path: Path) -> None:
