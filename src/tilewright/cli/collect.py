@@ -69,7 +69,21 @@ class DesignFlags:
             "numbers separated by commas."
         ),
     ] = "0"
-
+    clock: Annotated[
+        str,
+        Parameter(
+            help="Clocks at which the CPUs are kept, such as 1.5GHz,3GHz; `usual` leaves them as "
+            "they are. This and the next two take a machine that lets us "
+            "(`tilewright targets --controls`)."
+        ),
+    ] = "usual"
+    power_cap: Annotated[
+        str, Parameter(help="Limits of each package's power, such as usual,65W.")
+    ] = "usual"
+    cache_ways: Annotated[
+        str,
+        Parameter(help="Ways of the last-level cache that kernels may fill, such as usual,4."),
+    ] = "usual"
     share: Annotated[
         float,
         Parameter(
@@ -91,6 +105,9 @@ class DesignFlags:
             caches=cast("tuple[Cache, ...]", values("--cache", self.cache, str)),
             dtypes=values("--dtype", self.dtype, str),
             neighbours=values("--neighbours", self.neighbours, int),
+            clocks=values("--clock", self.clock, str),
+            power_caps=values("--power-cap", self.power_cap, str),
+            cache_ways=values("--cache-ways", self.cache_ways, str),
             share=self.share,
         )
 

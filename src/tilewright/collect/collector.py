@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -26,6 +26,7 @@ from tilewright.core.records import Candidate, Failure, Outcome, Placement, Run
 from tilewright.core.signals import graceful_interrupt
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
+from tilewright.hardware.holding import Held, holding
 from tilewright.hardware.meters import Meter, meter_of
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
@@ -47,12 +48,15 @@ Wanted = Iterator[tuple[str, Task, list[Candidate]]]
 Measurers = Callable[[Circumstances, int], Measurer]
 """Opens the measurer of a place, with a seed."""
 
+Holds = Callable[[Iterable[Held], Sequence[int]], AbstractContextManager[None]]
+"""Keeps controls at values for these CPUs, while a block runs."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Collector:
     """One `collect` command, in every place in turn: each gets an equal part of the budget that is
     left when it begins. With a `meter`, by which `measurers` then tell energy, too, kernels without
-    energy are not known yet.
+    energy are not known yet. `holds` keeps controls of the machine at their values.
 
     `count` has candidates by what became of them: of operators, which were asked for by number,
     those measured, known and failed; `beside`, copies between layouts and probes of the machine's
@@ -63,6 +67,7 @@ class Collector:
     store: Store
     events: EventSink
     measurers: Measurers = open_measurer_under
+    holds: Holds = holding
     meter: Meter | None = None
     count: Counter[str] = field(default_factory=Counter[str])
     rounds: list[CollectRound] = field(default_factory=list[CollectRound])
@@ -122,7 +127,8 @@ class Collector:
         state = "interrupted"
         try:
             visit = _Visit(collector=self, request=request, place=place, budget=budget, run=run)
-            state = visit.collect()
+            with self.holds(place.held, placement.binding.cpus):
+                state = visit.collect()
         finally:
             spent = self.count - before
             self.store.update_run(

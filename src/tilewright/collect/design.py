@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import product
+from itertools import chain, product
+from pathlib import Path
 from typing import get_args
 
 from tilewright.core.arguments import count_of, counts_of, error_of, texts_of, truth_of
@@ -12,7 +13,8 @@ from tilewright.core.budget import Limit
 from tilewright.core.codec import canonical_json, digest
 from tilewright.core.errors import TargetError, UsageError, close_matches
 from tilewright.core.records import Placement
-from tilewright.kernels.base import MIXED
+from tilewright.hardware.holding import ControlName, Held, checked, parse_held
+from tilewright.kernels.base import CPU, MIXED
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.circumstances import Cache, Circumstances
 from tilewright.models import ModelOptions
@@ -20,6 +22,12 @@ from tilewright.models.configurations import CONFIGURATIONS, configurations_of, 
 from tilewright.models.loaded import ON_CODES
 
 CACHES: tuple[Cache, ...] = get_args(Cache)
+USUAL = "usual"
+_CONTROLS: dict[str, ControlName] = {
+    "clocks": "clock",
+    "power_caps": "power-cap",
+    "cache_ways": "cache-ways",
+}
 DTYPES = tuple(dict.fromkeys(family.dtype for family in CONFIGURATIONS.values()))
 
 
@@ -32,8 +40,10 @@ class Design:
     predicted badly. `informative` first measures the configurations from which the others can be
     predicted best, judged by the models of a known device class, instead of random ones. Everything
     is measured with each number of `threads` (none: that of the session), in each state of
-    `caches`, in each element type of `dtypes`, and beside each number of `neighbours`, copies of
-    the kernel that run on other cores meanwhile. Of networks, as few tasks are measured as make up
+    `caches`, in each element type of `dtypes`, beside each number of `neighbours`, copies of the
+    kernel that run on other cores meanwhile, and with each value of the machine's controls:
+    `clocks`, `power_caps` and `cache_ways`, texts such as "1.5GHz", "65W" and "4", or "usual" for
+    what they are set to. Of networks, as few tasks are measured as make up
     `share` of their time, above 0 and at most 1, by measured times where they are known and by
     predicted ones elsewhere; with 1 all of them.
     """
@@ -45,6 +55,9 @@ class Design:
     caches: tuple[Cache, ...] = ("usual",)
     dtypes: tuple[str, ...] = ("float32",)
     neighbours: tuple[int, ...] = (0,)
+    clocks: tuple[str, ...] = (USUAL,)
+    power_caps: tuple[str, ...] = (USUAL,)
+    cache_ways: tuple[str, ...] = (USUAL,)
     share: float = 1.0
 
     def __post_init__(self) -> None:
@@ -57,10 +70,20 @@ class Design:
                 f"share is a part of a network's time, at most 1, not {self.share:g}.",
                 hint="--share 0.9 takes the operators that make up 90 %.",
             )
-        for name in ("caches", "dtypes"):
+        for name in ("caches", "dtypes", *_CONTROLS):
             object.__setattr__(self, name, texts_of(getattr(self, name), name))
         for name, least in (("threads", 1), ("neighbours", 0)):
             object.__setattr__(self, name, counts_of(getattr(self, name), name, least))
+
+    @property
+    def held(self) -> tuple[tuple[Held, ...], ...]:
+        """Every combination of values of controls; an empty one leaves all as they are. Raises
+        UsageError for a text that is no value."""
+        ways = [
+            [() if text == USUAL else (parse_held(control, text),) for text in getattr(self, name)]
+            for name, control in _CONTROLS.items()
+        ]
+        return tuple(tuple(chain(*each)) for each in product(*ways))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,19 +172,25 @@ def _check(samples: int, design: Design) -> None:
         for value in values:
             if value not in known:
                 raise UsageError(f"{flag} {value!r} is not known", hint=close_matches(value, known))
-    if not (design.caches and design.dtypes and design.neighbours):
+    if not (design.caches and design.dtypes and design.neighbours and design.held):
         raise UsageError("A factor needs at least one value.")
 
 
-def circumstances_of(placements: Sequence[Placement], design: Design) -> tuple[Circumstances, ...]:
-    """Every combination of a placement, a state of the caches and neighbours.
+def circumstances_of(
+    placements: Sequence[Placement], design: Design, root: Path = Path("/")
+) -> tuple[Circumstances, ...]:
+    """Every combination of a placement, a state of the caches, neighbours and values of controls,
+    whose files are below `root`.
 
-    Raises TargetError where the cores do not suffice, UsageError for circumstances that cannot be
-    had on a remote device.
+    Raises TargetError where the cores do not suffice, and for a control that cannot be set here,
+    UsageError for circumstances that cannot be had on a remote device or GPU, and for a value out
+    of a control's range.
     """
     found = [
-        Circumstances(usual=placement, cache=cache, neighbours=neighbours)
-        for placement, cache, neighbours in product(placements, design.caches, design.neighbours)
+        Circumstances(usual=placement, cache=cache, neighbours=neighbours, held=held)
+        for placement, held, cache, neighbours in product(
+            placements, design.held, design.caches, design.neighbours
+        )
     ]
     for place in found:
         usual = place.usual
@@ -175,8 +204,14 @@ def circumstances_of(placements: Sequence[Placement], design: Design) -> tuple[C
             )
         if place.special and not access_to(usual.device).here:
             raise UsageError(
-                "--cache and --neighbours are for kernels that run on this machine; a remote "
-                "device is timed by its own server.",
+                "--cache, --neighbours, --clock, --power-cap and --cache-ways are for kernels that "
+                "run on this machine; a remote device is timed by its own server.",
                 hint="Leave them out with --target rpc:KEY.",
             )
+        if place.held and usual.target.kind not in CPU:
+            raise UsageError(
+                f"--{place.held[0].control} is for kernels on this machine's CPU, not for "
+                f"{usual.target.model}"
+            )
+        checked(place.held, usual.binding.cpus, root)
     return tuple(found)

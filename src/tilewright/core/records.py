@@ -121,7 +121,8 @@ class Protocol:
     Weights rotate through copies adding up to `rotation_bytes` so that they come from beyond the
     inner caches, as in a network. Activations are warm; `rewritten` means that all threads wrote
     them anew before each call, as the layer before does; `cold` that other memory was written, so
-    that they left the inner caches. `neighbours` copies of the kernel ran on other cores meanwhile.
+    that they left the inner caches. `neighbours` copies of the kernel ran on other cores meanwhile,
+    and controls of the machine were `held` at values, such as `clock=2GHz,cache-ways=4`.
     """
 
     warmup: int = 2
@@ -131,6 +132,7 @@ class Protocol:
     activations: str = "rewritten"
     timeout_s: float = 10.0
     neighbours: int = 0
+    held: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

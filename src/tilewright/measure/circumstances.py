@@ -1,18 +1,20 @@
-"""Under which circumstances kernels are timed: their caches, and what runs beside them.
+"""Under which circumstances kernels are timed: their caches, what runs beside them, and controls of
+the machine that are held at a value.
 
 A time belongs to its circumstances as it belongs to its device. So each combination is a device
-class of its own, with the same resources: what was measured with cold caches, or beside other
-kernels, never answers for a kernel in a network, and no model, budget or failure goes from one to
-the other.
+class of its own, with the same resources: what was measured with cold caches, beside other
+kernels, or at another clock never answers for a kernel in a network, and no model, budget or
+failure goes from one to the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tilewright.core.records import Placement, Protocol
+from tilewright.hardware.holding import ControlName, Held
 
 Cache = Literal["usual", "warm", "cold"]
 """Where operands come from: `usual` as in a network (weights from beyond the inner caches,
@@ -22,6 +24,7 @@ PROBE = "op:conv2d[c=64,h=28,k=3,out=64,pad=1]"
 """Timed every now and then in its default settings: what the machine's speed did meanwhile."""
 
 _CACHE, _BESIDE = "+cache=", "+beside="
+_SPECIAL = (_CACHE, _BESIDE, *(f"+{name}=" for name in get_args(ControlName)))
 _MOST_ROTATION_BYTES = 128 << 20
 _OTHERWISE: Mapping[Cache, Mapping[str, Any]] = {
     "usual": {},
@@ -47,18 +50,19 @@ def kernel_protocol(placement: Placement) -> Protocol:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
     """A placement under circumstances: the state of the caches, and how many copies of the timed
-    kernel, or which `partner`, run on other cores meanwhile. `usual` is the placement as networks
-    use it."""
+    kernel, or which `partner`, run on other cores meanwhile, and which controls of the machine are
+    `held`. `usual` is the placement as networks use it."""
 
     usual: Placement
     cache: Cache = "usual"
     neighbours: int = 0
     partner: str = ""
+    held: tuple[Held, ...] = ()
 
     @property
     def special(self) -> bool:
         """Whether kernels in networks do not run like this."""
-        return self.cache != "usual" or self.neighbours > 0 or bool(self.partner)
+        return self.cache != "usual" or self.neighbours > 0 or bool(self.partner or self.held)
 
     @property
     def placement(self) -> Placement:
@@ -66,7 +70,8 @@ class Circumstances:
         cache = f"{_CACHE}{self.cache}" if self.cache != "usual" else ""
         company = self.partner or self.neighbours
         beside = f"{_BESIDE}{company}" if company else ""
-        key = f"{self.usual.device.class_key}{cache}{beside}"
+        held = "".join(f"+{each.text}" for each in self.held)
+        key = f"{self.usual.device.class_key}{cache}{beside}{held}"
         return replace(self.usual, device=replace(self.usual.device, class_key=key))
 
     @property
@@ -76,10 +81,10 @@ class Circumstances:
         Warm: the same operands in every call. Cold: other memory, as much as weights rotate
         through, is written before each call, and a sample is one call.
         """
-        usual = kernel_protocol(self.usual)
+        usual = replace(kernel_protocol(self.usual), held=",".join(one.text for one in self.held))
         return replace(usual, neighbours=self.neighbours, **_OTHERWISE[self.cache])
 
 
 def is_usual(class_key: str) -> bool:
     """Whether a device class is one of a device as networks use it."""
-    return _CACHE not in class_key and _BESIDE not in class_key
+    return not any(mark in class_key for mark in _SPECIAL)

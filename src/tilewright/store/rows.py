@@ -40,8 +40,9 @@ ENERGY = {
 """The columns of measured energy, and which field each holds; without a method there is none."""
 _CANDIDATE = ("implementation", "settings", "layouts")
 _LATER_FIELDS = ("instance", "binding", "model", *ENERGY)
-_ALONE = "neighbours"
-"""A field of protocols that is left out where it is 0, so that older rows keep their hash."""
+_SPECIAL = ("neighbours", "held")
+"""Fields of protocols that are left out where they are 0 or empty, so that older rows keep their
+hash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +177,7 @@ _JSON = ("settings", "layouts", "samples_s", "energy_samples_j", "plan", "number
 _WRITE: Mapping[str, Callable[[Any], str]] = {
     **dict.fromkeys(_JSON, canonical_json),
     "protocol": lambda fields: canonical_json(
-        {name: value for name, value in fields.items() if name != _ALONE or value}
+        {name: value for name, value in fields.items() if name not in _SPECIAL or value}
     ),
     "resources": lambda fields: str(Resources(**fields)),
     "binding": lambda fields: ",".join(map(str, fields["cpus"])),

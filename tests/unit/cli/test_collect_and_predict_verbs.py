@@ -69,6 +69,14 @@ def test_factors_of_collect(tilewright: Command, session: FakeSession) -> None:
     design = session.calls[-1]["design"]
     assert (design.threads, design.caches, design.neighbours) == ((1, 2), ("warm", "cold"), (0, 1))
     assert (design.adaptive, design.dtypes, design.settings) == (True, ("int8",), 3)
+    assert design.held == ((),)
+    flags = ("--clock", "usual,1.5GHz", "--power-cap", "65W", "--cache-ways", "2")
+    assert tilewright("collect", "--op", "conv2d", *flags).code == 0
+    held = session.calls[-1]["design"].held
+    assert ["+".join(one.text for one in each) for each in held] == [
+        "power-cap=65W+cache-ways=2",
+        "clock=1.5GHz+power-cap=65W+cache-ways=2",
+    ]
 
 
 def test_a_share_of_a_networks_time(tilewright: Command, session: FakeSession) -> None:

@@ -7,49 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from helpers.fakes.machine_files import CLOCKS, CPUS, SERVER, tree
 from tilewright.core.results import ControlRow
 from tilewright.hardware.controls import controls
-
-CPUS = "sys/devices/system/cpu"
-CLOCKS = f"{CPUS}/cpu0/cpufreq"
-RAPL = "sys/class/powercap/intel-rapl:0"
-SERVER = {
-    f"{CPUS}/online": "0-3",
-    f"{CPUS}/cpu0/topology/core_cpus_list": "0,2",
-    f"{CPUS}/cpu1/topology/core_cpus_list": "1,3",
-    f"{CPUS}/cpu2/topology/core_cpus_list": "0,2",
-    f"{CPUS}/cpu3/topology/core_cpus_list": "1,3",
-    f"{CPUS}/smt/control": "on",
-    f"{CPUS}/intel_pstate/no_turbo": "0",
-    f"{CLOCKS}/scaling_governor": "powersave",
-    f"{CLOCKS}/scaling_available_governors": "performance powersave",
-    f"{CLOCKS}/scaling_min_freq": "800000",
-    f"{CLOCKS}/scaling_max_freq": "3500000",
-    f"{CLOCKS}/cpuinfo_min_freq": "400000",
-    f"{CLOCKS}/cpuinfo_max_freq": "3700000",
-    f"{RAPL}/name": "package-0",
-    f"{RAPL}/constraint_0_power_limit_uw": "205000000",
-    f"{RAPL}/constraint_0_max_power_uw": "413000000",
-    "sys/fs/resctrl/info/L3/cbm_mask": "7ff",
-    "sys/fs/resctrl/info/L3/min_cbm_bits": "1",
-    "sys/fs/resctrl/schemata": "    L3:0=7ff\n",
-    "proc/cpuinfo": "processor : 0\nflags : fpu cat_l3\n",
-    "proc/driver/nvidia/version": "NVRM version",
-    "proc/driver/nvidia/params": "",
-}
 
 
 @pytest.fixture(autouse=True)
 def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.hardware.probe.process_affinity", lambda: frozenset(range(4)))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-
-
-def tree(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text, encoding="utf-8")
-    return root
 
 
 def told(root: Path, *, allowed: bool = True) -> dict[str, ControlRow]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from helpers.fakes.levels import convolution
 from helpers.fakes.levels import task as blocked_task
+from helpers.fakes.machine_files import SERVER, tree
 from helpers.fakes.measuring import PLACEMENT, failed, measured
 from helpers.fakes.opened_measurer import Opened
 from helpers.fakes.placements import altered
@@ -27,6 +29,7 @@ from tilewright.core.events import discard
 from tilewright.core.records import Candidate, Outcome, Protocol
 from tilewright.core.targets import MemoryLevel
 from tilewright.graph.workload import Workload
+from tilewright.hardware.holding import Held
 from tilewright.hardware.remote import remote_instance
 from tilewright.kernels.spaces import search_space
 from tilewright.measure.circumstances import Circumstances, is_usual, kernel_protocol
@@ -192,6 +195,53 @@ def test_each_place_gets_its_part_of_the_budget(store: SqliteStore) -> None:
     assert again == [] and none.samples == 0, "the budget counts what was spent in all places"
 
 
+def test_controls_are_held_while_a_place_is_measured(store: SqliteStore, tmp_path: Path) -> None:
+    """Their values are part of the class and of each row; what cannot be held is refused before."""
+    design = Design(clocks=("usual", "2GHz"))
+    here = altered(PLACEMENT, access="here", cpus=(0, 1))
+    asked = collect_request(
+        ["relu"], [], samples=4, design=design, budget=parse_budget("24"), options=ModelOptions()
+    )
+    usual, slow = places = circumstances_of([here], design, tree(tmp_path, SERVER))
+    assert usual.placement == here and not usual.special and slow.special
+    assert slow.placement.key.device_class == f"{here.key.device_class}+clock=2GHz"
+    assert not is_usual(slow.placement.key.device_class)
+    log: list[str] = []
+
+    @contextmanager
+    def holds(held: Iterable[Held], cpus: Sequence[int]) -> Iterator[None]:
+        told = [one.text for one in held]
+        log.append(f"begin {told} on {list(cpus)}")
+        yield
+        log.append(f"end {told}")
+
+    def open_one(place: Circumstances, _seed: int) -> InPlace:
+        log.append(f"measure {place.protocol.held!r}")
+        return InPlace(place)
+
+    Collector(
+        places=places,
+        store=store,
+        events=discard,
+        measurers=open_one,  # pyright: ignore[reportArgumentType]
+        holds=holds,
+    ).run(asked)
+    assert log == [
+        *("begin [] on [0, 1]", "measure ''", "end []"),
+        *("begin ['clock=2GHz'] on [0, 1]", "measure 'clock=2GHz'", "end ['clock=2GHz']"),
+    ]
+    rows = {m.device_class: m.protocol.held for m in store.stored_measurements()}
+    assert {name.rpartition("+clock=")[2]: held for name, held in rows.items()} == {
+        here.key.device_class: "",
+        "2GHz": "clock=2GHz",
+    }
+    with pytest.raises(TargetError, match="clock cannot be set"):
+        circumstances_of([here], design, tmp_path / "nothing")
+    gpu = altered(here, kind="cuda")
+    with pytest.raises(UsageError, match="--clock is for kernels on this machine's CPU"):
+        circumstances_of([gpu], design, tmp_path)
+
+
 def test_best_known_settings(tmp_path: Path, store: SqliteStore) -> None:
     """A model's choice; else what was fastest here, then elsewhere, never under other
     circumstances."""
@@ -236,6 +286,8 @@ def test_values_that_no_factor_has() -> None:
         ({"dtypes": ("int8",)}, "no kernels of relu in int8"),
         ({"threads": (0,)}, "threads must be a whole number from 1"),
         ({"neighbours": (-1,)}, "neighbours must be a whole number from 0"),
+        ({"clocks": ("2",)}, "--clock '2' is no value"),
+        ({"clocks": ()}, "at least one value"),
     ):
         with pytest.raises(UsageError, match=message):
             request(**values)

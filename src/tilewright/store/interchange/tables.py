@@ -69,6 +69,7 @@ COLUMNS = {
     "activations": polars.String,
     "timeout_s": polars.Float64,
     "neighbours": polars.Int64,
+    "held": polars.String,
     "samples": polars.Int64,
     "samples_s": polars.List(polars.Float64),
     "minimum_s": polars.Float64,
@@ -83,12 +84,14 @@ COLUMNS = {
     "energy_window_s": polars.Float64,
 }
 """`settings` is a JSON object, `layouts` a JSON list; `samples_s` the raw samples, `samples` their
-number; the columns from `warmup` to `neighbours` are the protocol's, those from `energy_j` on the
+number; the columns from `warmup` to `held` are the protocol's, those from `energy_j` on the
 measured energy of a call, null where it was not measured; `energy_samples_j` is a JSON list."""
 
 EXPORTED_COLUMNS = COLUMNS | {"workload": polars.String}
 """What a file holds besides: the workload's text, so that the row means something elsewhere."""
 
+_SPECIAL = {"neighbours": 0, "held": ""}
+"""What of a protocol is usually nothing, which older files do not have."""
 _TEXTS = ("workload_key", "device_class", "kernel_hash", "versions")
 _NEEDED = (
     *_TEXTS,
@@ -97,7 +100,7 @@ _NEEDED = (
     "layouts",
     "created_at",
     "build_s",
-    *(name for name in Protocol.__dataclass_fields__ if name != "neighbours"),
+    *(name for name in Protocol.__dataclass_fields__ if name not in _SPECIAL),
     "samples_s",
 )
 _NUMBERS = {
@@ -288,9 +291,10 @@ def _placement(row: Mapping[str, Any]) -> Json:
 
 
 def _protocol(row: Mapping[str, Any]) -> Json:
-    """The protocol's columns; older files do not say that nothing ran beside the kernel."""
+    """The protocol's columns; older files do not say that nothing ran beside the kernel, nor that
+    no control was held."""
     found = {name: row.get(name) for name in Protocol.__dataclass_fields__}
-    return found | {"neighbours": found["neighbours"] or 0}
+    return found | {name: found[name] or usual for name, usual in _SPECIAL.items()}
 
 
 def _parsed(text: object, what: str) -> object:

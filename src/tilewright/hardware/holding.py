@@ -1,0 +1,262 @@
+"""Controls of this machine that are held at a value while something is measured: the clock, the
+power cap, the ways of the last-level cache.
+
+    with holding([Held(control="clock", value=2e9)], cpus=(0, 1)):
+        ...                                  both CPUs are kept at 2 GHz until the block ends
+
+What was there before is written back by a process of its own (`hardware.restoring`), which begins
+first and waits until this one says so or is gone, by `kill -9`, too. `Steps` say what is to be
+done; they are found by reading, before anything is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tilewright.core.errors import TargetError, UsageError
+from tilewright.core.settings import child_environment
+from tilewright.hardware.controls import controls, may_write
+from tilewright.hardware.probe import read_text
+
+ControlName = Literal["clock", "power-cap", "cache-ways"]
+
+_MODULE = "tilewright.hardware.restoring"
+_CPUS, _CAPS = "sys/devices/system/cpu", "sys/class/powercap"
+_RESCTRL = "sys/fs/resctrl"
+_NEAR = 0.02
+"""A value that reads back so far from what was written counts as held: kernels round."""
+_RESTORE_S = 10.0
+_ADVICE = "`tilewright targets --controls` lists what can be set here, and in which range."
+
+
+@dataclass(frozen=True, slots=True, order=True, kw_only=True)
+class Held:
+    """A control and its value: the clock in hertz, the power cap of each package in watts, or the
+    number of ways of the last-level cache that programs on the measuring CPUs may fill."""
+
+    control: ControlName
+    value: float
+
+    @property
+    def text(self) -> str:
+        """`clock=2GHz`, `power-cap=65W`, `cache-ways=4`."""
+        scale, unit = _UNITS[self.control]
+        return f"{self.control}={self.value / scale:g}{unit}"
+
+
+_UNITS: Mapping[ControlName, tuple[float, str]] = {
+    "clock": (1e9, "GHz"),
+    "power-cap": (1.0, "W"),
+    "cache-ways": (1.0, ""),
+}
+_KNOWN_AS: Mapping[ControlName, str] = {
+    "clock": "clock",
+    "power-cap": "power cap",
+    "cache-ways": "cache ways",
+}
+"""What the rows of `controls` begin with."""
+_GIVEN: Mapping[ControlName, tuple[str, str]] = {
+    "clock": (r"(\d+(?:\.\d+)?) ?(GHz|MHz)", "1.5GHz"),
+    "power-cap": (r"(\d+(?:\.\d+)?) ?(W)", "65W"),
+    "cache-ways": (r"(\d+)()", "4"),
+}
+_FACTORS = {"ghz": 1e9, "mhz": 1e6, "w": 1.0, "": 1.0}
+
+
+def parse_held(control: ControlName, text: str) -> Held:
+    """`1.5GHz`, `65W` or `4`, by the control. Raises UsageError for anything else."""
+    pattern, example = _GIVEN[control]
+    found = re.fullmatch(pattern, text.strip(), re.IGNORECASE | re.ASCII)
+    value = float(found[1]) * _FACTORS[found[2].lower()] if found else 0.0
+    if not value:
+        raise UsageError(f"--{control} {text!r} is no value of it.", hint=f"--{control} {example}")
+    return Held(control=control, value=value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Files to write, in order, (path, text); a path without text is a folder that is made. `undo`
+    gives back what was there; a path without text there is a folder that is removed. `wanted` are
+    numbers that must be read back."""
+
+    write: Sequence[tuple[str, str | None]]
+    undo: Sequence[tuple[str, str | None]]
+    wanted: Mapping[str, float]
+
+
+def checked(
+    held: Iterable[Held],
+    cpus: Sequence[int],
+    root: Path = Path("/"),
+    writable: Callable[[Path], bool] = may_write,
+) -> dict[Held, Steps]:
+    """What holding each takes; nothing is written.
+
+    Raises TargetError for a control that this process cannot set, with the reason, UsageError for a
+    value out of the control's range.
+    """
+    rows = controls(root, writable)
+    found: dict[Held, Steps] = {}
+    for one in held:
+        name = _KNOWN_AS[one.control]
+        for row in (row for row in rows if row.name.startswith(name)):
+            if not row.settable:
+                raise TargetError(f"the {row.name} cannot be set: {row.reason}", hint=_ADVICE)
+        found[one] = _STEPS[one.control](one, cpus, root)
+    return found
+
+
+def _clock(held: Held, cpus: Sequence[int], root: Path) -> Steps:
+    """The lowest and the highest clock of each CPU; the lowest is never above the highest."""
+    wanted = round(held.value / 1e3)
+    write: list[tuple[str, str | None]] = []
+    undo: list[tuple[str, str | None]] = []
+    for cpu in cpus:
+        folder = root / _CPUS / f"cpu{cpu}/cpufreq"
+        least, most = (_number(folder / f"cpuinfo_{end}_freq") for end in ("min", "max"))
+        _within(held, (least / 1e6, most / 1e6), wanted / 1e6, "GHz")
+        low, high = (str(folder / f"scaling_{end}_freq") for end in ("min", "max"))
+        write += [(low, str(least)), (high, str(wanted)), (low, str(wanted))]
+        before = [str(_number(Path(name))) for name in (low, high)]
+        undo += [(low, str(least)), (high, before[1]), (low, before[0])]
+    ends = [str(root / _CPUS / f"cpu{n}/cpufreq/scaling_{e}_freq") for n in cpus for e in _ENDS]
+    return Steps(write=write, undo=undo, wanted=dict.fromkeys(ends, float(wanted)))
+
+
+_ENDS = ("min", "max")
+
+
+def _power_cap(held: Held, _cpus: Sequence[int], root: Path) -> Steps:
+    """The long-term limit of every package."""
+    text = str(round(held.value * 1e6))
+    names: list[str] = []
+    for package in sorted((root / _CAPS).glob("intel-rapl:?")):
+        name = package / "constraint_0_power_limit_uw"
+        most = read_text(package / "constraint_0_max_power_uw")
+        if most:
+            _within(held, (0.0, int(most) / 1e6), held.value, "W")
+        names.append(str(name))
+    return Steps(
+        write=[(name, text) for name in names],
+        undo=[(name, str(_number(Path(name)))) for name in names],
+        wanted=dict.fromkeys(names, float(text)),
+    )
+
+
+def _cache_ways(held: Held, cpus: Sequence[int], root: Path) -> Steps:
+    """A group of its own for what runs on these CPUs, with the lowest ways of each cache."""
+    folder = root / _RESCTRL
+    masks = (read_text(folder / "schemata") or "").splitlines()
+    caches = next((line.strip()[3:] for line in masks if line.strip().startswith("L3:")), "")
+    domains = [each.partition("=")[0] for each in caches.split(";") if each]
+    if not domains:
+        raise TargetError(f"/{_RESCTRL}/schemata tells no ways of an L3 cache", hint=_ADVICE)
+    all_ways = int(read_text(folder / "info/L3/cbm_mask") or "0", 16).bit_count()
+    least = int(read_text(folder / "info/L3/min_cbm_bits") or "1")
+    _within(held, (least, all_ways), held.value, "ways")
+    mask = f"{(1 << int(held.value)) - 1:x}"
+    group = folder / f"tilewright-{os.getpid()}"
+    line = ";".join(f"{domain}={mask}" for domain in domains)
+    return Steps(
+        write=[
+            (str(group), None),
+            (str(group / "schemata"), f"L3:{line}\n"),
+            (str(group / "cpus_list"), ",".join(map(str, sorted(cpus))) + "\n"),
+        ],
+        undo=[(str(group), None)],
+        wanted={},
+    )
+
+
+_STEPS: Mapping[ControlName, Callable[[Held, Sequence[int], Path], Steps]] = {
+    "clock": _clock,
+    "power-cap": _power_cap,
+    "cache-ways": _cache_ways,
+}
+
+
+def _number(path: Path) -> int:
+    text = (read_text(path) or "").strip()
+    if not text.isdecimal():
+        raise TargetError(f"{path} has no number, {text!r}", hint=_ADVICE)
+    return int(text)
+
+
+def _within(held: Held, span: tuple[float, float], value: float, unit: str) -> None:
+    least, most = span
+    if not least <= value <= most:
+        raise UsageError(
+            f"--{held.control} {value:g} {unit} is out of its range, {least:g} to {most:g} {unit}.",
+            hint=_ADVICE,
+        )
+
+
+@contextmanager
+def holding(held: Iterable[Held], cpus: Sequence[int], root: Path = Path("/")) -> Generator[None]:
+    """While the block runs, each control has its value on these CPUs; afterwards, and when this
+    process ends in any way, what was there before.
+
+    Raises what `checked` raises, and TargetError where a value cannot be written, is not what is
+    read back, or cannot be restored.
+    """
+    with ExitStack() as stack:
+        for one, steps in checked(held, cpus, root).items():
+            stack.enter_context(_restored(one, steps))
+            _set(one, steps)
+        yield
+
+
+def _set(held: Held, steps: Steps) -> None:
+    try:
+        for path, text in steps.write:
+            if text is None:
+                Path(path).mkdir()
+            else:
+                Path(path).write_text(text, encoding="ascii")
+    except OSError as error:
+        raise TargetError(f"{held.text} was refused: {error}", hint=_ADVICE) from error
+    for path, wanted in steps.wanted.items():
+        got = _number(Path(path))
+        if abs(got - wanted) > _NEAR * wanted:
+            raise TargetError(
+                f"{held.text} does not hold: {path} is {got} where {wanted:.0f} was written",
+                hint=_ADVICE,
+            )
+
+
+@contextmanager
+def _restored(held: Held, steps: Steps) -> Generator[None]:
+    """Start the process that gives back what was there; it is waited for when the block ends."""
+    restorer = subprocess.Popen(
+        [sys.executable, "-m", _MODULE, str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=child_environment(),
+        start_new_session=True,
+        text=True,
+    )
+    assert restorer.stdin is not None and restorer.stdout is not None
+    try:
+        restorer.stdin.write(json.dumps(list(steps.undo)) + "\n")
+        restorer.stdin.flush()
+        ready = bool(restorer.stdout.readline())
+        if ready:
+            yield
+    finally:
+        _, told = restorer.communicate(timeout=_RESTORE_S)
+    if not ready or restorer.returncode:
+        raise TargetError(
+            f"{held.text}: what was there before could not be restored: {told.strip()[-500:]}",
+            hint="Write it back by hand: "
+            + "; ".join(f"{path} {text or ''}".strip() for path, text in steps.undo),
+        )

@@ -1,0 +1,162 @@
+"""Controls are held while a block runs, and given back whatever becomes of the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from helpers.fakes.machine_files import CPUS, RAPL, SERVER, tree
+from tilewright.core.errors import TargetError, UsageError
+from tilewright.hardware import holding as module
+from tilewright.hardware.holding import ControlName, Held, checked, holding, parse_held
+
+CAP = f"{RAPL}/constraint_0_power_limit_uw"
+SCALING = tuple(
+    f"{CPUS}/cpu{cpu}/cpufreq/scaling_{end}_freq" for cpu in (0, 1) for end in ("min", "max")
+)
+
+
+@pytest.fixture(autouse=True)
+def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.hardware.probe.process_affinity", lambda: frozenset(range(4)))
+
+
+def values(root: Path, *names: str) -> list[str]:
+    return [(root / name).read_text() for name in names]
+
+
+@pytest.mark.parametrize(
+    ("control", "text", "told"),
+    [
+        ("clock", "1.5GHz", "clock=1.5GHz"),
+        ("clock", "1500 mhz", "clock=1.5GHz"),
+        ("power-cap", "65W", "power-cap=65W"),
+        ("cache-ways", "4", "cache-ways=4"),
+    ],
+)
+def test_values_of_controls(control: ControlName, text: str, told: str) -> None:
+    assert parse_held(control, text).text == told
+
+
+@pytest.mark.parametrize(
+    ("control", "text"),
+    [("clock", "2"), ("clock", "0GHz"), ("power-cap", "65"), ("cache-ways", "4.5"), ("clock", "")],
+)
+def test_texts_that_are_no_values(control: ControlName, text: str) -> None:
+    with pytest.raises(UsageError, match=f"--{control}") as caught:
+        parse_held(control, text)
+    assert f"--{control} " in (caught.value.hint or "")
+
+
+def test_all_three_are_held_and_given_back(tmp_path: Path) -> None:
+    root = tree(tmp_path, SERVER)
+    before = values(root, *SCALING, CAP)
+    held = [parse_held("clock", "2GHz"), parse_held("power-cap", "65W")]
+    group = root / f"sys/fs/resctrl/tilewright-{os.getpid()}"
+    with holding([*held, parse_held("cache-ways", "4")], (0, 1), root):
+        assert values(root, *SCALING) == ["2000000"] * 4
+        assert values(root, CAP) == ["65000000"]
+        assert (group / "schemata").read_text() == "L3:0=f\n"
+        assert (group / "cpus_list").read_text() == "0,1\n"
+        for name in ("schemata", "cpus_list"):  # which the kernel removes with their folder
+            (group / name).unlink()
+    assert values(root, *SCALING, CAP) == before
+    assert not group.exists()
+
+
+def test_the_lowest_clock_is_never_above_the_highest(tmp_path: Path) -> None:
+    """Else the kernel refuses the write: each list is gone through as the kernel would."""
+    root = tree(tmp_path, SERVER)
+    for hertz in (0.5e9, 3.6e9):
+        (steps,) = checked([Held(control="clock", value=hertz)], (0,), root).values()
+        now = {name: int((root / name).read_text()) for name in SCALING[:2]}
+        for path, text in (*steps.write, *steps.undo):
+            now[str(Path(path).relative_to(root))] = int(text or "")
+            least, most = (now[name] for name in SCALING[:2])
+            assert least <= most
+        assert list(now.values()) == [800000, 3500000]
+
+
+def test_an_error_in_the_block_gives_back_too(tmp_path: Path) -> None:
+    root = tree(tmp_path, SERVER)
+    held = [parse_held("power-cap", "65W")]
+    with pytest.raises(ValueError, match="inside"), holding(held, (0,), root):
+        raise ValueError("inside")
+    assert values(root, CAP) == [SERVER[CAP]]
+
+
+def test_a_value_that_does_not_hold_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tree(tmp_path, SERVER)
+    monkeypatch.setattr(module, "_NEAR", -1.0)  # as if the kernel had taken another value
+    with (
+        pytest.raises(TargetError, match="clock=2GHz does not hold"),
+        holding([parse_held("clock", "2GHz")], (0, 1), root),
+    ):
+        pytest.fail("nothing is measured")
+    assert values(root, *SCALING) == [SERVER[name] for name in SCALING]
+
+
+def test_what_the_kernel_refuses_is_told(tmp_path: Path) -> None:
+    root = tree(tmp_path, SERVER)
+    (root / f"sys/fs/resctrl/tilewright-{os.getpid()}").touch()
+    with (
+        pytest.raises(TargetError, match="cache-ways=4 was refused"),
+        holding([parse_held("cache-ways", "4")], (0,), root),
+    ):
+        pytest.fail("nothing is measured")
+
+
+def test_what_cannot_be_given_back_is_told_with_what_to_write(tmp_path: Path) -> None:
+    root = tree(tmp_path, SERVER)
+    cap = root / CAP
+    with (
+        pytest.raises(TargetError, match="could not be restored") as caught,
+        holding([parse_held("power-cap", "65W")], (0,), root),
+    ):
+        cap.unlink()
+        cap.mkdir()
+    assert f"{cap} 205000000" in (caught.value.hint or "")
+
+
+def test_controls_that_cannot_be_set(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="the clock cannot be set: the kernel tells") as caught:
+        checked([parse_held("clock", "2GHz")], (0,), tmp_path)
+    assert "targets --controls" in (caught.value.hint or "")
+    root = tree(tmp_path, SERVER)
+    for control, text, span in (
+        ("clock", "5GHz", "0.4 to 3.7 GHz"),
+        ("power-cap", "500W", "0 to 413 W"),
+        ("cache-ways", "12", "1 to 11 ways"),
+    ):
+        with pytest.raises(UsageError, match=f"--{control} .* out of its range, {span}"):
+            checked([parse_held(control, text)], (0, 1), root)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_killed_process_leaves_nothing_held(tmp_path: Path) -> None:
+    root = tree(tmp_path, SERVER)
+    script = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from tilewright.hardware import holding\n"
+        "holding.controls = lambda *_: ()\n"
+        "with holding.holding([holding.parse_held('clock', '2GHz')], (0, 1), Path(sys.argv[1])):\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", script, str(root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        assert values(root, *SCALING) == ["2000000"] * 4
+        process.send_signal(signal.SIGKILL)
+    ends_s = time.monotonic() + 20
+    while values(root, *SCALING) != [SERVER[name] for name in SCALING]:
+        assert time.monotonic() < ends_s
+        time.sleep(0.02)
