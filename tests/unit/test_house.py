@@ -311,7 +311,7 @@ sys.exit(f"loaded: {heavy}" if heavy else 0)
 
 @pytest.mark.parametrize(
     ("what", "heavy"),
-    [("import", HEAVY), ("help", HEAVY), ("session", ("sklearn", "torch", "xgboost"))],
+    [("import", HEAVY), ("help", HEAVY), ("session", ("scipy", "sklearn", "torch", "xgboost"))],
     ids=["import", "help", "session"],
 )
 def test_starting_is_light(what: str, heavy: Sequence[str]) -> None:

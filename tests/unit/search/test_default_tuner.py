@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from statistics import median
+from types import ModuleType
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import linalg
 from scipy.integrate import quad
 from scipy.optimize import check_grad
 from scipy.stats import norm
@@ -145,20 +147,21 @@ def test_the_model_keeps_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     where several processes do so."""
     within: list[set[int]] = []
 
-    def watched(name: str) -> None:
-        real = getattr(surrogate, name)
+    def watched(module: ModuleType, name: str) -> None:
+        real = getattr(module, name)
 
         def call(*arguments, **named):
             within.append(threads())
             return real(*arguments, **named)
 
-        monkeypatch.setattr(surrogate, name, call)
+        monkeypatch.setattr(module, name, call)
 
     def threads() -> set[int]:
         return {blas["num_threads"] for blas in threadpool_info() if blas["user_api"] == "blas"}
 
-    for name in ("_negative_likelihood", "cholesky", "solve_triangular"):
-        watched(name)
+    watched(surrogate, "_negative_likelihood")
+    watched(linalg, "cholesky")
+    watched(linalg, "solve_triangular")
     features = np.random.default_rng(0).uniform(-1, 1, (12, 2))
     process = GaussianProcess(2)
     with threadpool_limits(limits=2, user_api="blas"):

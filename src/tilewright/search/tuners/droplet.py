@@ -15,7 +15,6 @@ from math import inf, sqrt
 from statistics import fmean, variance
 
 import numpy as np
-from scipy.special import stdtrit
 
 from tilewright.core.records import Measurement, Outcome
 from tilewright.kernels.search_space import Numbers
@@ -125,6 +124,8 @@ class DropletTuner(NumberTuner):
 
 def _faster(new: Sequence[float], old: Sequence[float]) -> bool:
     """Welch's t-test on samples, one side, 5 %; single samples are just compared."""
+    from scipy.special import stdtrit
+
     gain = fmean(old) - fmean(new)
     if len(new) < 2 or len(old) < 2:
         return gain > 0

@@ -7,17 +7,14 @@ holds what the model says of many rows while a batch is picked from them.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import cache
+
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
-from scipy.optimize import minimize
-from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
 from tilewright.kernels.search_space import Floats
-
-_one_thread = ThreadpoolController().wrap(limits=1, user_api="blas")
-"""The matrices are small: threads would mostly wait for each other, and take the cores from what is
-measured. The libraries that scipy and numpy loaded above are what it limits."""
 
 _ROOT5 = np.sqrt(5.0)
 _JITTER = 1e-8
@@ -25,6 +22,23 @@ _RANGE = np.log(0.05), np.log(20.0)
 _NOISE_RANGE = np.log(1e-6), np.log(0.25)
 _USUAL_NOISE = np.log(1e-3)
 _STEPS = 25
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Those that numpy and scipy compute with. Scipy comes with the first search: commands without
+    one start sooner."""
+    import scipy.linalg  # noqa: F401
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def _one_thread() -> Generator[None]:
+    """The matrices are small: threads would mostly wait for each other, and take the cores from
+    what is measured."""
+    with _libraries().limit(limits=1, user_api="blas"):
+        yield
 
 
 class GaussianProcess:
@@ -37,9 +51,11 @@ class GaussianProcess:
     def __init__(self, width: int) -> None:
         self._parameters = np.array([*([0.0] * width), 0.0, _USUAL_NOISE])
 
-    @_one_thread
+    @_one_thread()
     def fit(self, features: Floats, values: Floats) -> None:
         """Choose lengths, scale and noise by marginal likelihood, then condition on the data."""
+        from scipy.optimize import minimize
+
         found = minimize(
             _negative_likelihood,
             self._parameters,
@@ -52,18 +68,22 @@ class GaussianProcess:
         self._parameters = found.x
         self.condition(features, values)
 
-    @_one_thread
+    @_one_thread()
     def condition(self, features: Floats, values: Floats) -> None:
         """Take data with the parameters as they are."""
+        from scipy.linalg import cholesky
+
         self._features, self._values = features, values
         covariance = self.covariance(features, features)
         covariance[np.diag_indices_from(covariance)] += self.noise
         self._factor = cholesky(covariance, lower=True)
 
-    @_one_thread
+    @_one_thread()
     def projected(self, features: Floats) -> tuple[Floats, Floats]:
         """Mean at each row, and the inverse Cholesky factor times the covariance of the data with
         the rows, whose columns' products are what the data say of the rows' covariance."""
+        from scipy.linalg import solve_triangular
+
         covariance = self.covariance(self._features, features)
         spread = solve_triangular(self._factor, covariance, lower=True)
         return solve_triangular(self._factor, self._values, lower=True) @ spread, spread
@@ -102,7 +122,7 @@ class Outlook:
         """Standard deviations after all that was assumed."""
         return np.sqrt(np.maximum(self._variance, 1e-12))
 
-    @_one_thread
+    @_one_thread()
     def assume(self, row: int) -> None:
         """As if the row had been measured, its mean being the outcome: means stay as they are,
         deviations shrink nearby."""
@@ -117,6 +137,8 @@ class Outlook:
 
 def expected_improvement(mean: Floats, deviation: Floats, least: float) -> Floats:
     """E[max(least - value, 0)] of normal values; Jones, Schonlau & Welch 1998."""
+    from scipy.special import ndtr
+
     score = (least - mean) / deviation
     density = np.exp(-0.5 * score**2) / np.sqrt(2.0 * np.pi)
     return deviation * (score * ndtr(score) + density)
@@ -132,6 +154,8 @@ def _negative_likelihood(
 ) -> tuple[float, Floats]:
     """-log p(values) with weak normal priors on the logarithms of lengths and noise, and its
     gradient."""
+    from scipy.linalg import cho_factor, cho_solve
+
     lengths, (scale, noise) = np.exp(parameters[:-2]), np.exp(parameters[-2:])
     distance = np.sqrt(squares @ lengths**-2.0)
     smooth = scale * _matern(distance)
