@@ -74,7 +74,7 @@ def test_a_merge_may_exclude_another() -> None:
     """The second one would wait for what waits for it, once the first is carried out."""
     problem = plain_problem(
         {name: (mode(),) for name in "adcb"},
-        "a>c d>b",
+        "a>c d>b", cores=1,
         merges=(Merge(calls=("a", "b"), modes=(mode(us=5),)),
                 Merge(calls=("c", "d"), modes=(mode(us=4),))),
     )  # fmt: skip
