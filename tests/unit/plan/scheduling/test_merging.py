@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
+from math import inf
 from pathlib import Path
 from random import Random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,9 +16,9 @@ from helpers.scheduling import MICRO, mode, on_cores, plain_problem, random_prob
 from tilewright.deploy.planning import PlanRequest, plan_problem
 from tilewright.plan.scheduling.answering import answer
 from tilewright.plan.scheduling.merging import decided, merged
-from tilewright.plan.scheduling.parts import Merge, Wait
+from tilewright.plan.scheduling.parts import Merge, ScheduledCall, Wait
 from tilewright.plan.scheduling.plan_file import read_plan
-from tilewright.plan.scheduling.planners.ios import Ios
+from tilewright.plan.scheduling.planners.ios import Ios, tables_of
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.problem_file import (
     format_problem,
@@ -43,6 +43,13 @@ def expected(problem: SchedulingProblem) -> SchedulingProblem:
 
 def objective(problem: SchedulingProblem) -> float:
     return Ios().schedule(replace(problem, merges=()), 0.0).objective
+
+
+def stages_s(problem: SchedulingProblem) -> float:
+    """The best stages, whatever order the calls are in."""
+    tables = tables_of(problem, "device0")
+    found = None if tables is None else Ios().stages(tables)
+    return inf if found is None else found.latency_s
 
 
 def test_one_call_reads_and_writes_what_all_of_its_calls_did() -> None:
@@ -86,40 +93,26 @@ def contracted(problem: SchedulingProblem) -> Iterator[SchedulingProblem]:
     """The problem with each set of merges that have no call in common, one call for another."""
     for count in range(len(problem.merges) + 1):
         for chosen in combinations(problem.merges, count):
-            names = [name for merge in chosen for name in merge.calls]
-            if len(set(names)) < len(names):
-                continue
             named = {name: merge.name for merge in chosen for name in merge.calls}
-            waits = {(named.get(w.before, w.before), named.get(w.after, w.after)) for w in
+            pairs = {(named.get(w.before, w.before), named.get(w.after, w.after)) for w in
                      problem.waits}  # fmt: skip
-            if any(
-                wait_for_each_other((each,), [Wait(before=a, after=b) for a, b in waits])
-                for each in named.values()
-            ):
+            waits = tuple(Wait(before=a, after=b) for a, b in sorted(pairs))
+            circle = any(wait_for_each_other((name,), waits) for name in named.values())
+            if circle or len(named) < sum(len(merge.calls) for merge in chosen):
                 continue
-            yield replace(
-                problem,
-                calls=_in_order(
-                    {call.name: call for call in problem.calls if call.name not in named}
-                    | {
-                        merge.name: replace(
-                            problem.calls[0], name=merge.name, task="", modes=merge.modes,
-                            answer=True,
-                        )
-                        for merge in chosen
-                    },
-                    waits,
-                ),
-                waits=tuple(Wait(before=a, after=b) for a, b in waits),
-                merges=(),
-            )  # fmt: skip
+            calls = {call.name: call for call in problem.calls if call.name not in named}
+            for merge in chosen:
+                calls[merge.name] = ScheduledCall(name=merge.name, modes=merge.modes, answer=True)
+            yield replace(problem, calls=_in_order(calls, waits), waits=waits, merges=())
 
 
-def _in_order(calls, waits):  # type: ignore[no-untyped-def]
-    left, found = dict(calls), []
+def _in_order(
+    calls: dict[str, ScheduledCall], waits: tuple[Wait, ...]
+) -> tuple[ScheduledCall, ...]:
+    left, found = dict(calls), list[ScheduledCall]()
     while left:
-        free = next(n for n in left if not any(b == n and a in left for a, b in waits))
-        found.append(left.pop(free))
+        held = {wait.after for wait in waits if wait.before in left}
+        found.append(left.pop(next(name for name in left if name not in held)))
     return tuple(found)
 
 
@@ -138,8 +131,10 @@ def test_the_merges_are_the_best_of_all(seed: int) -> None:
             modes = tuple(mode("device0", n, us * random.uniform(0.5, 1.2)) for n in (1,))
             merges.append(Merge(calls=names, modes=modes))
     problem = replace(problem, merges=tuple(merges))
-    least = min(map(objective, contracted(problem)))
-    assert objective(decided(problem, expected)) == pytest.approx(least)
+    every = list(contracted(problem))
+    found = decided(problem, expected)
+    assert set(found.numbers) in [set(each.numbers) for each in every]
+    assert objective(found) <= min(map(stages_s, every)) + 1e-12
 
 
 def test_of_many_merges_those_that_gain_are_taken_one_after_the_other() -> None:
