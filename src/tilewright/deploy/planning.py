@@ -123,7 +123,9 @@ def _planned(
 ) -> ScheduleResult:
     found = answer(problem, request.planner, request.limit_s, robust=request.robust)
     if request.out is not None:
-        plan = Plan(problem=problem, schedule=found.schedule, networks=networks, devices=devices)
+        plan = Plan(
+            problem=found.problem, schedule=found.schedule, networks=networks, devices=devices
+        )
         write_plan(plan, request.out / PLAN_FILE)
         _write_pictures(request.out, found, {"plan": found.result})
     return found.result

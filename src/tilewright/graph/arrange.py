@@ -1,9 +1,9 @@
 """From fused calls and a layout per tensor to kernel calls over one memory arena.
 
 Where a reader wants a tensor in another layout, a copy of it is a call of its own. Reshapes that do
-not change memory become views. A concatenation along the outermost real axis is
-written in place by its producers: each writes its slice of the result, and only what cannot be
-written there (a graph input, a tensor that lies in another concatenation already) is copied.
+not change memory become views, and so do slices along the outermost real axis. A concatenation
+along that axis is written in place by its producers: each writes its slice of the result, and only
+what cannot be written there (a graph input, a tensor that lies in another one already) is copied.
 """
 
 from __future__ import annotations
@@ -148,8 +148,9 @@ class _Builder:
     def add(self, call: TaskCall) -> None:
         if call.workload.result.elements == 0:
             return
-        if self._is_view(call):
-            self.parents[call.output] = Allocation(root=call.inputs[0], offset_bytes=0)
+        offset = self._view_offset(call)
+        if offset is not None:
+            self.parents[call.output] = Allocation(root=call.inputs[0], offset_bytes=offset)
         elif call.output in self.written_in_place:
             offsets = self.written_in_place[call.output]
             for position, (tensor, offset) in enumerate(zip(operands(call), offsets, strict=True)):
@@ -186,8 +187,11 @@ class _Builder:
         )
 
     def _is_view(self, call: TaskCall) -> bool:
+        return self._view_offset(call) is not None
+
+    def _view_offset(self, call: TaskCall) -> int | None:
         source = self._form(call.inputs[0]) if call.inputs else PLAIN
-        return is_view(self.network, call, source, self._form(call.output))
+        return view_offset(self.network, call, source, self._form(call.output))
 
     def _plan_concatenations(self) -> dict[str, list[int]]:
         """For each concatenation done in place: the byte offset of each input."""
@@ -222,8 +226,8 @@ class _Builder:
 
 def may_be_view(call: TaskCall) -> bool:
     """Whether a call does nothing in some layouts."""
-    steps = call.workload.steps
-    return bool(call.inputs) and all(s.operator in ("reshape", "identity") for s in steps)
+    names = [step.operator for step in call.workload.steps]
+    return bool(call.inputs) and (names == ["slice"] or {*names} <= {"reshape", "identity"})
 
 
 def same_memory(kind: TensorType, one: Form, other: Form) -> bool:
@@ -232,17 +236,36 @@ def same_memory(kind: TensorType, one: Form, other: Form) -> bool:
     return one == other or alike
 
 
-def is_view(network: FusedNetwork, call: TaskCall, source: Form, target: Form) -> bool:
-    """Whether a call does nothing when its data is laid out as `source`, its result as `target`."""
+def view_offset(network: FusedNetwork, call: TaskCall, source: Form, target: Form) -> int | None:
+    """Where in its operand's memory a call's result begins, in bytes, when the call does nothing
+    since its data is laid out as `source`, its result as `target`; None where it does something."""
     kinds = network.graph.types
-    return (
-        may_be_view(call)
-        and call.output not in network.pinned
-        and call.inputs[0] not in network.graph.constants
-        and source.dtype == target.dtype
-        and _row_major(kinds[call.inputs[0]], source)
-        and _row_major(kinds[call.output], target)
-    )
+    if (
+        not may_be_view(call)
+        or call.output in network.pinned
+        or call.inputs[0] in network.graph.constants
+        or source.dtype != target.dtype
+    ):
+        return None
+    if call.workload.steps[0].operator == "slice":
+        return _part_offset(call, source) if source == target else None
+    alike = _row_major(kinds[call.inputs[0]], source) and _row_major(kinds[call.output], target)
+    return 0 if alike else None
+
+
+def _part_offset(call: TaskCall, form: Form) -> int | None:
+    """Where a part of a tensor begins in its memory, in bytes; None where it is no whole piece of
+    it, or does not begin as kernels want their operands to."""
+    step, whole, part = call.workload.steps[0], call.workload.types[0], call.workload.result
+    starts, steps = step.integers("starts"), step.integers("steps")
+    axis = next((at for at, extent in enumerate(whole.shape) if extent != 1), 0)
+    block = channel_block(form) if in_channel_blocks(form) else 0
+    inner = part.shape[axis + 1 :] == whole.shape[axis + 1 :]
+    alike = inner and set(steps) == {1} and (axis == 1 or not block) and in_channel_blocks(form)
+    if not alike or starts[axis] % (block or 1) or part.shape[axis] % (block or 1):
+        return None
+    ahead = form.size_bytes((*part.shape[:axis], starts[axis], *part.shape[axis + 1 :]), part.dtype)
+    return None if ahead % ALIGNMENT_BYTES else ahead
 
 
 def is_concatenation(call: TaskCall) -> bool:

@@ -150,14 +150,22 @@ def _convolution_form(workload: Workload, target: Target, resources: Resources) 
 
 
 def _follow(call: TaskCall, forms: Mapping[str, Form], channels: int) -> Form:
-    """The blocked layout of an operand with as many channels, else plain."""
+    """The blocked layout of an operand with as many channels, or of one that it takes whole blocks
+    of, else plain."""
     for tensor, argument in zip(call.inputs, call.workload.arguments, strict=True):
         form = forms.get(tensor, PLAIN)
         block = channel_block(form) if in_channel_blocks(form) else 0
-        same = len(argument.type.shape) == 4 and argument.type.shape[1] == channels
+        image = len(argument.type.shape) == 4
+        same = image and (argument.type.shape[1] == channels or _begins_block(call, block))
         if block and same and channels % block == 0:
             return form
     return PLAIN
+
+
+def _begins_block(call: TaskCall, block: int) -> bool:
+    """Whether a call takes channels of an image from the begin of a block on."""
+    step = call.workload.steps[0]
+    return block > 0 and step.operator == "slice" and step.integers("starts")[1] % block == 0
 
 
 def _concatenated(call: TaskCall, forms: Mapping[str, Form], channels: int, target: Target) -> Form:

@@ -33,12 +33,12 @@ from tilewright.core.forms import (
 from tilewright.core.grouping import grouped
 from tilewright.graph.arrange import (
     is_concatenation,
-    is_view,
     may_be_view,
     may_write_into,
     offsets_in_place,
     operands,
     same_memory,
+    view_offset,
 )
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
@@ -304,7 +304,7 @@ class NetworkProblem:
             if self._in_place(call, ports)
         ]
         for ports in (each for each in self._ports(call) if not self._in_place(call, each)):
-            view = is_view(self.network, call, ports[0], ports[-1])
+            view = view_offset(self.network, call, ports[0], ports[-1]) is not None
             times = {VIEW: free} if view else self.times.kernels(call.workload, ports)
             if self.mixture is not None and times:
                 # a task has one kernel, and its own noise is of that

@@ -160,6 +160,46 @@ def test_the_batch_axis_goes_in_place_when_plain() -> None:
     assert not concatenations(check(b.graph(b.add("softmax", both, axis=1))))
 
 
+@pytest.mark.parametrize(("start", "offset"), [(16, 16 * 16 * 4), (8, None)])
+def test_whole_blocks_of_channels_are_views(start: int, offset: int | None) -> None:
+    b = Builder()
+    x = b.conv(b.input(1, 16, 4, 4), 48)
+    part = b.add("slice", x, starts=(0, start, 0, 0), stops=(1, start + 16, 4, 4), steps=(1,) * 4)
+    plan = check(b.graph(b.add("add", b.conv(x, 16), b.conv(part, 16))), 16)
+    assert place(plan, part) == ((part, 0) if offset is None else (x, offset))
+
+
+@pytest.mark.parametrize(
+    ("starts", "stops", "steps"),
+    [
+        ((0, 1, 0), (1, 4, 16), (1, 1, 1)),
+        ((0, 0, 4), (1, 4, 12), (1, 1, 1)),
+        ((0, 0, 0), (1, 4, 16), (1, 2, 1)),
+        ((0, 3, 0), (1, -1, 16), (1, -1, 1)),
+        ((0, 0, 0), (1, 2, 8), (1, 1, 1)),
+    ],
+    ids=["rows", "columns", "every second row", "rows turned", "a corner"],
+)
+def test_what_of_a_tensor_is_a_view(
+    starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]
+) -> None:
+    b = Builder()
+    x = b.add("softmax", b.input(1, 4, 16), axis=2)
+    part = b.add("slice", x, starts=starts, stops=stops, steps=steps)
+    plan = check(b.graph(b.add("softmax", x, axis=1), b.add("softmax", part, axis=2)))
+    assert place(plan, part) == ((x, 64) if starts == (0, 1, 0) else (part, 0))
+
+
+def test_a_part_of_a_concatenation_written_in_place() -> None:
+    b = Builder()
+    x = b.conv(b.input(1, 16, 4, 4), 32)
+    upper = b.add("slice", x, starts=(0, 16, 0, 0), stops=(1, 32, 4, 4), steps=(1,) * 4)
+    both = b.add("concat", x, b.conv(upper, 16), axis=1)
+    plan = check(b.graph(b.conv(both, 16)), 16)
+    assert place(plan, upper) == (both, 16 * 16 * 4)
+    assert not copies(plan) and not concatenations(plan)
+
+
 def test_copied_slices_do_not_take_the_name_of_a_tensor() -> None:
     b = Builder()
     x = b.input(1, 16, 4, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import sqrt
 
 import numpy as np
@@ -330,3 +331,21 @@ def test_opaque_nodes_pass_through() -> None:
     assert operators(result) == ["relu", "opaque", "tanh"]
     assert result.nodes[1].inputs == result.nodes[0].outputs
     assert result.nodes[2].inputs == ("right",)
+
+
+@pytest.mark.parametrize(
+    ("cuts", "inputs"), [((0, 3, 8), 2), ((0, 3, 6), 3), ((2, 5, 8), 3), ((0, 8, 8), 2)]
+)
+def test_all_slices_of_a_tensor_are_joined_as_the_tensor(
+    cuts: tuple[int, ...], inputs: int
+) -> None:
+    b = Builder()
+    x = b.conv(b.input(1, 4, 5, 5), 8)
+    parts = [
+        b.add("slice", x, starts=(0, start, 0, 0), stops=(1, stop, 5, 5), steps=(1,) * 4)
+        for start, stop in pairwise(cuts)
+        if start < stop
+    ]
+    both = b.add("concat", *parts, b.add("tanh", parts[-1]), axis=1)
+    (join,) = [n for n in cleaned(b.graph(both)).nodes if n.operator == "concat"]
+    assert len(join.inputs) == inputs

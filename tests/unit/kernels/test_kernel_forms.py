@@ -144,6 +144,15 @@ def test_concatenations(axis: int):
     assert forms[both] == blocked(16)
 
 
+@pytest.mark.parametrize(("start", "form"), [(16, blocked(16)), (8, PLAIN)])
+def test_slices_of_whole_blocks_follow(start, form):
+    b = Builder()
+    x = b.conv(b.input(1, 16, 8, 8), 48)
+    part = b.add("slice", x, starts=(0, start, 0, 0), stops=(1, start + 16, 8, 8), steps=(1,) * 4)
+    last = b.add("add", b.conv(x, 16), b.conv(part, 16))
+    assert choose_forms(fused(b, last), ON.target, ON.resources)[part] == form
+
+
 def test_parts_with_different_blocks_give_a_block_that_fits():
     b = Builder()
     x = b.input(1, 16, 8, 8)

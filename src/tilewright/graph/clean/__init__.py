@@ -23,6 +23,7 @@ REWRITES = (
     movements.merge_movements,
     movements.drop_expansions,
     movements.merge_padding,
+    movements.join_whole,
     movements.share_concatenations,
     movements.recognize_cache_writes,
     simplify.trim_constants,

@@ -150,6 +150,38 @@ def share_concatenations(graph: Graph) -> Graph:
     return edit.finish()
 
 
+@rewrite("concat")
+def join_whole(edit: Edit, node: Node) -> None:
+    """Join a tensor instead of all its slices one behind the other.
+
+    before: concat(x[:, :8], x[:, 8:], y)
+    after:  concat(x, y)
+    """
+    axis, runs = node.integer("axis"), list[tuple[str, int, tuple[str, ...]]]()
+    for tensor in node.inputs:
+        source, start, stop = _cut(edit, tensor, axis)
+        if runs and runs[-1][:2] == (source, start) and start:
+            runs[-1] = (source, stop, (*runs[-1][2], tensor))
+        else:
+            runs.append((source if start == 0 else tensor, stop, (tensor,)))
+    joined: list[str] = []
+    for source, stop, parts in runs:
+        whole = len(parts) > 1 and stop == edit.types[source].shape[axis]
+        joined += [source] if whole else parts
+    edit.rewire(node, joined)
+
+
+def _cut(edit: Edit, tensor: str, axis: int) -> tuple[str, int, int]:
+    """What a tensor is cut from along an axis, its begin and its end there; all of itself where it
+    is cut otherwise or not at all."""
+    node, shape = edit.producer(tensor, "slice"), edit.types[tensor].shape
+    if node is not None and set(node.integers("steps")) == {1}:
+        source = edit.types[node.inputs[0]].shape
+        if all(a == b for at, (a, b) in enumerate(zip(source, shape, strict=True)) if at != axis):
+            return node.inputs[0], node.integers("starts")[axis], node.integers("stops")[axis]
+    return tensor, 0, shape[axis]
+
+
 @rewrite()
 def sink_reshapes(edit: Edit, node: Node) -> None:
     """Move reshapes that keep the last axis behind dense layers, and behind elementwise operators.

@@ -15,6 +15,7 @@ from tilewright.plan.scheduling import planning
 from tilewright.plan.scheduling.alternatives import alternatives
 from tilewright.plan.scheduling.bounds import usable_modes
 from tilewright.plan.scheduling.measures import Measures, measures
+from tilewright.plan.scheduling.merging import decided
 from tilewright.plan.scheduling.precedence import waits_of, width, work_over_span
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.robust import at_upper_ends, expected, survival
@@ -35,9 +36,14 @@ def answer(
     problem: SchedulingProblem, planner: str | None, limit_s: float, *, robust: bool = False
 ) -> Answer:
     """What the planner of this name, or the default one, answers; with `robust` it plans with the
-    upper ends of the intervals, and what is told are the expected times. Raises as
+    upper ends of the intervals, and what is told are the expected times. Of the problem's merges
+    those that gain are carried out (`merging`): the answer's problem has none left. Raises as
     `schedule_with`."""
-    name, counted = planner or planning.DEFAULT, at_upper_ends(problem) if robust else problem
+    name = planner or planning.DEFAULT
+    planning.SCHEDULERS.named(name)
+    if problem.merges:
+        problem = decided(problem, at_upper_ends if robust else lambda each: each)
+    counted = at_upper_ends(problem) if robust else problem
     schedule = planning.schedule_with(name, counted, limit_s)
     considered, schedule = schedule.considered, replace(schedule, considered=())
     if robust:

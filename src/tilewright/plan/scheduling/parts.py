@@ -101,6 +101,20 @@ class ScheduledCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """Calls that may run as one, in modes of its own: convolutions of one image, say, whose output
+    channels one kernel computes. None of them waits for another."""
+
+    calls: tuple[str, ...]
+    modes: tuple[Mode, ...]
+
+    @property
+    def name(self) -> str:
+        """What the call is named that they become: "a + b"."""
+        return " + ".join(self.calls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
     """The call `after` reads `bytes` of what the call `before` wrote."""
 

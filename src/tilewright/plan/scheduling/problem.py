@@ -9,31 +9,39 @@ from tilewright.plan.scheduling.parts import (
     NO_LIMITS,
     Limits,
     Link,
+    Merge,
     Objective,
     ScheduledCall,
     ScheduleDevice,
     Wait,
 )
-from tilewright.plan.scheduling.soundness import require_priced, require_seconds, require_sound
+from tilewright.plan.scheduling.soundness import (
+    require_mergeable,
+    require_priced,
+    require_seconds,
+    require_sound,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulingProblem:
     """What `parts` says, together.
 
+    Planners look at `calls` alone; which `merges` are carried out is decided before (`merging`).
     `calls` are in an order that keeps every wait. A call begins `handoff_s` after the end of what
     it waits for, or after the transfer of its result, unless both occupy the same cores. Raises
     ModelError for what cannot be planned: a name twice or unknown, a wait against the order (which
     a cycle always has), a call without a mode, one that hangs together with nothing and is no
     answer, more cores than a device has, a way between devices that a call must go and that is not
-    there, times that are no times, an objective or limit that counts energies or prices which
-    nobody knows.
+    there, a merge that cannot be carried out, times that are no times, an objective or limit that
+    counts energies or prices which nobody knows.
     """
 
     devices: tuple[ScheduleDevice, ...]
     calls: tuple[ScheduledCall, ...]
     waits: tuple[Wait, ...] = ()
     links: tuple[Link, ...] = ()
+    merges: tuple[Merge, ...] = ()
     handoff_s: float = 0.0
     limits: Limits = NO_LIMITS
     objective: Objective = "latency"
@@ -41,6 +49,7 @@ class SchedulingProblem:
 
     def __post_init__(self) -> None:
         require_sound(self.title, self.devices, self.calls, self.waits, self.links)
+        require_mergeable(self.title, self.devices, self.calls, self.waits, self.merges)
         require_seconds(self.title, "handoff_s", self.handoff_s)
         require_priced(self.title, self.devices, self.calls, self.limits, self.objective)
 

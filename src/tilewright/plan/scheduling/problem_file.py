@@ -14,6 +14,7 @@ from tilewright.core.output_files import replacing
 from tilewright.plan.scheduling.parts import (
     Limits,
     Link,
+    Merge,
     Mode,
     ScheduledCall,
     ScheduleDevice,
@@ -51,6 +52,7 @@ _FILE = _struct(
     calls=tuple[_CALL, ...],
     waits=(tuple[_struct(Wait), ...], ()),
     links=(tuple[_struct(Link), ...], ()),
+    merges=(tuple[_struct(Merge, modes=tuple[_MODE, ...]), ...], ()),
     limits=(_LIMITS, _LIMITS()),
 )
 _FORMATTED = msgspec.defstruct("Formatted", [("format", str)])
@@ -100,6 +102,9 @@ def parse_problem(text: bytes | str, origin: str = "the text") -> SchedulingProb
         ),
         waits=_made(Wait, file.waits),
         links=_made(Link, file.links),
+        merges=tuple(
+            Merge(calls=merge.calls, modes=tuple(map(_mode, merge.modes))) for merge in file.merges
+        ),
         limits=Limits(**_named(file.limits)),
         handoff_s=file.handoff_s,
         objective=file.objective,

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from math import isfinite
 
 from tilewright.core.errors import ModelError, close_matches, quoted
+from tilewright.core.grouping import grouped
 from tilewright.plan.scheduling.parts import (
     Limits,
     Link,
+    Merge,
     Mode,
     Objective,
     ScheduledCall,
@@ -61,6 +64,50 @@ def require_priced(
                     f"{title}: price counts, and nobody knows that of device {device.name!r}",
                     hint="Give its price_per_hour, or choose another objective.",
                 )
+
+
+def require_mergeable(
+    title: str,
+    devices: Sequence[ScheduleDevice],
+    calls: Sequence[ScheduledCall],
+    waits: Sequence[Wait],
+    merges: Sequence[Merge],
+) -> None:
+    """Raise ModelError for the first merge that cannot be carried out."""
+    networks = {call.name: call.network for call in calls}
+    cores = {device.name: device.cores for device in devices}
+    for merge in merges:
+        whole = ScheduledCall(name=merge.name, modes=merge.modes)
+        for fault in chain(_merge_faults(merge, networks, waits), _call_faults(whole, cores)):
+            raise ModelError(f"{title}: {fault}", hint=HINT)
+
+
+def _merge_faults(
+    merge: Merge, networks: Mapping[str, str], waits: Sequence[Wait]
+) -> Iterator[str]:
+    owner, count = f"merge {merge.name!r}", len({*merge.calls})
+    for name in merge.calls:
+        if name not in networks:
+            yield f"{owner}: no call is called {name!r}. {close_matches(name, networks)}"
+    if count < max(2, len(merge.calls)):
+        yield f"{owner} needs two different calls or more, each once"
+    if merge.name in networks:
+        yield f"{owner} would have the name of another call"
+    if len({networks[name] for name in merge.calls}) > 1:
+        yield f"{owner} is of several networks"
+    if wait_for_each_other(merge.calls, waits):
+        yield f"{owner}: one of its calls waits for another"
+
+
+def wait_for_each_other(names: Sequence[str], waits: Sequence[Wait]) -> bool:
+    """Whether one of some calls waits for another, or for what waits for it."""
+    after = grouped((wait.before, wait.after) for wait in waits)
+    reached, waiting = set[str](), [*names]
+    while waiting:
+        new = {*after.get(waiting.pop(), ())} - reached
+        reached |= new
+        waiting += new
+    return not reached.isdisjoint(names)
 
 
 METER = (

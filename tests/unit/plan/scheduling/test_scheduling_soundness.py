@@ -11,7 +11,15 @@ from hypothesis import given, settings
 
 from helpers.scheduling import MICRO, mode, plain_problem, problems
 from tilewright.core.errors import ModelError
-from tilewright.plan.scheduling.parts import Limits, Link, ScheduledCall, ScheduleDevice, Wait
+from tilewright.plan.scheduling.parts import (
+    Limits,
+    Link,
+    Merge,
+    Mode,
+    ScheduledCall,
+    ScheduleDevice,
+    Wait,
+)
 from tilewright.plan.scheduling.problem import SchedulingProblem
 
 ONE = (mode(),)
@@ -33,6 +41,12 @@ def calls(**modes: Any) -> dict[str, Any]:
     }
 
 
+def merging(one: str, other: str, modes: tuple[Mode, ...] = ONE) -> dict[str, Any]:
+    """The field of a problem whose calls may be merged."""
+    return {"merges": (Merge(calls=(one, other), modes=modes),)}
+
+
+ANSWERS = tuple(ScheduledCall(name=name, modes=ONE, answer=True) for name in "ab")
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a circle": (
         {"waits": (Wait(before="a", after="b"), Wait(before="b", after="a"))},
@@ -74,6 +88,21 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
             )
         },
         "'a' and 'b' are of the task 't' and have other modes",
+    ),
+    "a merge of nobody": (merging("a", "x"), "merge 'a \\+ x': no call is called 'x'"),
+    "a merge of one": (merging("a", "a"), "merge 'a \\+ a' needs two different calls"),
+    "a merge of a row": (merging("a", "b"), "'a \\+ b': one of its calls waits for another"),
+    "a merge without a mode": (
+        merging("a", "b", ()) | {"calls": ANSWERS, "waits": ()},
+        "call 'a \\+ b' has no mode",
+    ),
+    "a merge of networks": (
+        merging("a", "b") | {"calls": (ANSWERS[0], replace(ANSWERS[1], network="n")), "waits": ()},
+        "is of several networks",
+    ),
+    "a merge that is named as a call": (
+        merging("a", "b") | {"calls": (*ANSWERS, replace(ANSWERS[0], name="a + b")), "waits": ()},
+        "would have the name of another call",
     ),
     "no way": (
         calls(a=ONE, b=(mode("cuda"),)) | {"devices": (CPU, GPU)},
