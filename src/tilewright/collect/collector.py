@@ -127,8 +127,7 @@ class Collector:
         state = "interrupted"
         try:
             visit = _Visit(collector=self, request=request, place=place, budget=budget, run=run)
-            with self.holds(place.held, placement.binding.cpus):
-                state = visit.collect()
+            state = visit.collect()
         finally:
             spent = self.count - before
             self.store.update_run(
@@ -204,8 +203,10 @@ class _Visit:
         return "done"
 
     def _begun(self, stack: ExitStack) -> tuple[Measurer, Kernel]:
-        """Start the workers, until the stack ends, and look at the device's peaks."""
+        """Hold controls and start the workers, until the stack ends, and look at the device's
+        peaks."""
         store, placement = self.collector.store, self.place.placement
+        stack.enter_context(self.collector.holds(self.place.held, placement.binding.cpus))
         measurer = stack.enter_context(self.collector.measurers(self.place, self.request.seed))
         measurer.start()
         measured_peaks(store, placement, measurer)

@@ -173,7 +173,9 @@ def _check(samples: int, design: Design) -> None:
             if value not in known:
                 raise UsageError(f"{flag} {value!r} is not known", hint=close_matches(value, known))
     if not (design.caches and design.dtypes and design.neighbours and design.held):
-        raise UsageError("A factor needs at least one value.")
+        raise UsageError(
+            "A factor needs at least one value.", hint="`usual`, or 0 of --neighbours, for none."
+        )
 
 
 def circumstances_of(
@@ -211,7 +213,9 @@ def circumstances_of(
         if place.held and usual.target.kind not in CPU:
             raise UsageError(
                 f"--{place.held[0].control} is for kernels on this machine's CPU, not for "
-                f"{usual.target.model}"
+                f"{usual.target.model}.",
+                hint="Leave it out, or --target.",
             )
-        checked(place.held, usual.binding.cpus, root)
+        if place.held:
+            checked(place.held, usual.binding.cpus, root)
     return tuple(found)

@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -85,12 +85,12 @@ def parse_held(control: ControlName, text: str) -> Held:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
     """Files to write, in order, (path, text); a path without text is a folder that is made. `undo`
-    gives back what was there; a path without text there is a folder that is removed. `wanted` are
-    numbers that must be read back."""
+    gives back what was there; a path without text there is a folder that is removed. `wanted` is
+    what must be read back, numbers within 2 %."""
 
     write: Sequence[tuple[str, str | None]]
     undo: Sequence[tuple[str, str | None]]
-    wanted: Mapping[str, float]
+    wanted: Mapping[str, str]
 
 
 def checked(
@@ -104,11 +104,10 @@ def checked(
     Raises TargetError for a control that this process cannot set, with the reason, UsageError for a
     value out of the control's range.
     """
-    rows = controls(root, writable)
     found: dict[Held, Steps] = {}
     for one in held:
         name = _KNOWN_AS[one.control]
-        for row in (row for row in rows if row.name.startswith(name)):
+        for row in (row for row in controls(root, writable) if row.name.startswith(name)):
             if not row.settable:
                 raise TargetError(f"the {row.name} cannot be set: {row.reason}", hint=_ADVICE)
         found[one] = _STEPS[one.control](one, cpus, root)
@@ -129,7 +128,7 @@ def _clock(held: Held, cpus: Sequence[int], root: Path) -> Steps:
         before = [str(_number(Path(name))) for name in (low, high)]
         undo += [(low, str(least)), (high, before[1]), (low, before[0])]
     ends = [str(root / _CPUS / f"cpu{n}/cpufreq/scaling_{e}_freq") for n in cpus for e in _ENDS]
-    return Steps(write=write, undo=undo, wanted=dict.fromkeys(ends, float(wanted)))
+    return Steps(write=write, undo=undo, wanted=dict.fromkeys(ends, str(wanted)))
 
 
 _ENDS = ("min", "max")
@@ -140,15 +139,16 @@ def _power_cap(held: Held, _cpus: Sequence[int], root: Path) -> Steps:
     text = str(round(held.value * 1e6))
     names: list[str] = []
     for package in sorted((root / _CAPS).glob("intel-rapl:?")):
-        name = package / "constraint_0_power_limit_uw"
-        most = read_text(package / "constraint_0_max_power_uw")
-        if most:
-            _within(held, (0.0, int(most) / 1e6), held.value, "W")
-        names.append(str(name))
+        if not (read_text(package / "name") or "").startswith("package"):
+            continue  # such as the whole platform, `psys`
+        most = int(read_text(package / "constraint_0_max_power_uw") or "0")
+        if most:  # some kernels say 0 where they do not know
+            _within(held, (0.0, most / 1e6), held.value, "W")
+        names.append(str(package / "constraint_0_power_limit_uw"))
     return Steps(
         write=[(name, text) for name in names],
         undo=[(name, str(_number(Path(name)))) for name in names],
-        wanted=dict.fromkeys(names, float(text)),
+        wanted=dict.fromkeys(names, text),
     )
 
 
@@ -165,15 +165,22 @@ def _cache_ways(held: Held, cpus: Sequence[int], root: Path) -> Steps:
     _within(held, (least, all_ways), held.value, "ways")
     mask = f"{(1 << int(held.value)) - 1:x}"
     group = folder / f"tilewright-{os.getpid()}"
-    line = ";".join(f"{domain}={mask}" for domain in domains)
+    line = "L3:" + ";".join(f"{domain}={mask}" for domain in domains)
+    others = [path for path in folder.glob("*/cpus_list") if (read_text(path) or "").strip()]
+    if others:
+        raise TargetError(
+            f"CPUs are in a group of resctrl already, {others[0].parent}, which they could not be "
+            "given back to",
+            hint=f"Remove it: rmdir {others[0].parent}",
+        )
     return Steps(
         write=[
             (str(group), None),
-            (str(group / "schemata"), f"L3:{line}\n"),
+            (str(group / "schemata"), f"{line}\n"),
             (str(group / "cpus_list"), ",".join(map(str, sorted(cpus))) + "\n"),
         ],
         undo=[(str(group), None)],
-        wanted={},
+        wanted={str(group / "schemata"): line},
     )
 
 
@@ -206,13 +213,17 @@ def holding(held: Iterable[Held], cpus: Sequence[int], root: Path = Path("/")) -
     process ends in any way, what was there before.
 
     Raises what `checked` raises, and TargetError where a value cannot be written, is not what is
-    read back, or cannot be restored.
+    read back at the begin or at the end, or cannot be restored; where something else was raised
+    meanwhile, that is a note to it.
     """
     with ExitStack() as stack:
-        for one, steps in checked(held, cpus, root).items():
+        found = checked(held, cpus, root)
+        for one, steps in found.items():
             stack.enter_context(_restored(one, steps))
             _set(one, steps)
         yield
+        for one, steps in found.items():
+            _compare(one, steps)
 
 
 def _set(held: Held, steps: Steps) -> None:
@@ -224,11 +235,20 @@ def _set(held: Held, steps: Steps) -> None:
                 Path(path).write_text(text, encoding="ascii")
     except OSError as error:
         raise TargetError(f"{held.text} was refused: {error}", hint=_ADVICE) from error
+    _compare(held, steps)
+
+
+def _compare(held: Held, steps: Steps) -> None:
+    """Raise TargetError where something is not as it was written."""
     for path, wanted in steps.wanted.items():
-        got = _number(Path(path))
-        if abs(got - wanted) > _NEAR * wanted:
+        got = (read_text(Path(path)) or "").strip()
+        if got.isdecimal() and wanted.isdecimal():
+            alike = abs(int(got) - int(wanted)) <= _NEAR * int(wanted)
+        else:
+            alike = wanted in [line.strip() for line in got.splitlines()]
+        if not alike:
             raise TargetError(
-                f"{held.text} does not hold: {path} is {got} where {wanted:.0f} was written",
+                f"{held.text} does not hold: {path} is {got!r} where {wanted!r} was written",
                 hint=_ADVICE,
             )
 
@@ -245,18 +265,44 @@ def _restored(held: Held, steps: Steps) -> Generator[None]:
         start_new_session=True,
         text=True,
     )
-    assert restorer.stdin is not None and restorer.stdout is not None
+    _begun(restorer, held, steps)
     try:
+        yield
+    except BaseException as error:
+        fault = _ended(restorer, held, steps)
+        if fault is not None:
+            error.add_note(f"{fault} {fault.hint}")
+        raise
+    fault = _ended(restorer, held, steps)
+    if fault is not None:
+        raise fault
+
+
+def _begun(restorer: subprocess.Popen[str], held: Held, steps: Steps) -> None:
+    """Tell it what was there. Raises TargetError where it does not answer; nothing was written."""
+    assert restorer.stdin is not None and restorer.stdout is not None
+    with suppress(BrokenPipeError):
         restorer.stdin.write(json.dumps(list(steps.undo)) + "\n")
         restorer.stdin.flush()
-        ready = bool(restorer.stdout.readline())
-        if ready:
-            yield
-    finally:
+        if restorer.stdout.readline():
+            return
+    restorer.kill()
+    raise TargetError(
+        f"{held.text}: the process that gives back what was there did not begin",
+        hint="Is there memory for another process?",
+    )
+
+
+def _ended(restorer: subprocess.Popen[str], held: Held, steps: Steps) -> TargetError | None:
+    """Have it restore, and wait for it; what went wrong, None where nothing did."""
+    try:
         _, told = restorer.communicate(timeout=_RESTORE_S)
-    if not ready or restorer.returncode:
-        raise TargetError(
-            f"{held.text}: what was there before could not be restored: {told.strip()[-500:]}",
-            hint="Write it back by hand: "
-            + "; ".join(f"{path} {text or ''}".strip() for path, text in steps.undo),
-        )
+        if not restorer.returncode:
+            return None
+    except (subprocess.TimeoutExpired, OSError) as error:
+        told = str(error)
+    return TargetError(
+        f"{held.text}: what was there before could not be restored: {told.strip()[-500:]}",
+        hint="Write it back by hand: "
+        + "; ".join(f"{path} {text or ''}".strip() for path, text in steps.undo),
+    )

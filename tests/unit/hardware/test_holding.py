@@ -14,6 +14,7 @@ import pytest
 from helpers.fakes.machine_files import CPUS, RAPL, SERVER, tree
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.hardware import holding as module
+from tilewright.hardware import restoring
 from tilewright.hardware.holding import ControlName, Held, checked, holding, parse_held
 
 CAP = f"{RAPL}/constraint_0_power_limit_uw"
@@ -54,19 +55,30 @@ def test_texts_that_are_no_values(control: ControlName, text: str) -> None:
     assert f"--{control} " in (caught.value.hint or "")
 
 
-def test_all_three_are_held_and_given_back(tmp_path: Path) -> None:
+def test_clocks_and_power_are_held_and_given_back(tmp_path: Path) -> None:
     root = tree(tmp_path, SERVER)
     before = values(root, *SCALING, CAP)
-    held = [parse_held("clock", "2GHz"), parse_held("power-cap", "65W")]
-    group = root / f"sys/fs/resctrl/tilewright-{os.getpid()}"
-    with holding([*held, parse_held("cache-ways", "4")], (0, 1), root):
+    with holding([parse_held("clock", "2GHz"), parse_held("power-cap", "65W")], (0, 1), root):
         assert values(root, *SCALING) == ["2000000"] * 4
         assert values(root, CAP) == ["65000000"]
+    assert values(root, *SCALING, CAP) == before
+
+
+def test_ways_of_the_cache_are_those_of_a_group(tmp_path: Path) -> None:
+    """Which the kernel removes with what is in it; an ordinary folder stays, and that is told."""
+    root = tree(tmp_path, SERVER)
+    group = root / f"sys/fs/resctrl/tilewright-{os.getpid()}"
+    with (
+        pytest.raises(TargetError, match="could not be restored.*not empty") as caught,
+        holding([parse_held("cache-ways", "4")], (0, 1), root),
+    ):
         assert (group / "schemata").read_text() == "L3:0=f\n"
         assert (group / "cpus_list").read_text() == "0,1\n"
-        for name in ("schemata", "cpus_list"):  # which the kernel removes with their folder
-            (group / name).unlink()
-    assert values(root, *SCALING, CAP) == before
+    assert str(group) in (caught.value.hint or "")
+    for path in group.iterdir():
+        path.unlink()
+    (steps,) = checked([parse_held("cache-ways", "4")], (0, 1), root).values()
+    assert [restoring._restore(Path(path), text) for path, text in steps.undo] == [""]
     assert not group.exists()
 
 
@@ -89,6 +101,45 @@ def test_an_error_in_the_block_gives_back_too(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="inside"), holding(held, (0,), root):
         raise ValueError("inside")
     assert values(root, CAP) == [SERVER[CAP]]
+
+
+def test_an_error_in_the_block_says_what_could_not_be_given_back(tmp_path: Path) -> None:
+    root = tree(tmp_path, SERVER)
+    cap = root / CAP
+    with (
+        pytest.raises(KeyboardInterrupt) as caught,
+        holding([parse_held("power-cap", "65W")], (0,), root),
+    ):
+        cap.unlink()
+        cap.mkdir()
+        raise KeyboardInterrupt
+    (note,) = caught.value.__notes__
+    assert "could not be restored" in note and f"{cap} 205000000" in note
+
+
+def test_what_somebody_else_set_meanwhile_is_told(tmp_path: Path) -> None:
+    root = tree(tmp_path, SERVER)
+    with (
+        pytest.raises(TargetError, match="power-cap=65W does not hold"),
+        holding([parse_held("power-cap", "65W")], (0,), root),
+    ):
+        (root / CAP).write_text("90000000")
+    assert values(root, CAP) == [SERVER[CAP]]
+
+
+def test_packages_alone_have_a_power_cap(tmp_path: Path) -> None:
+    """The platform's domain has files like theirs; some kernels do not know the most."""
+    platform = "sys/class/powercap/intel-rapl:1"
+    files = {f"{platform}/name": "psys", f"{platform}/constraint_0_power_limit_uw": "1"}
+    root = tree(tmp_path, SERVER | files | {f"{RAPL}/constraint_0_max_power_uw": "0"})
+    (steps,) = checked([parse_held("power-cap", "500W")], (0,), root).values()
+    assert steps.write == [(str(root / CAP), "500000000")]
+
+
+def test_cpus_of_another_group_of_resctrl_are_left_there(tmp_path: Path) -> None:
+    root = tree(tmp_path, SERVER | {"sys/fs/resctrl/mine/cpus_list": "0-1\n"})
+    with pytest.raises(TargetError, match="in a group of resctrl already"):
+        checked([parse_held("cache-ways", "4")], (0, 1), root)
 
 
 def test_a_value_that_does_not_hold_is_told(
@@ -114,7 +165,10 @@ def test_what_the_kernel_refuses_is_told(tmp_path: Path) -> None:
         pytest.fail("nothing is measured")
 
 
-def test_what_cannot_be_given_back_is_told_with_what_to_write(tmp_path: Path) -> None:
+def test_what_cannot_be_given_back_is_told_with_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_compare", lambda *_: None)
     root = tree(tmp_path, SERVER)
     cap = root / CAP
     with (
