@@ -310,4 +310,4 @@ def fastest_of(races: Sequence[Race]) -> Race:
 
 def _described(check: NetworkCheck) -> str:
     off = f"off by {check.max_rel_error:.3g} of the largest value of output {quoted(check.output)}"
-    return off if check.sqnr_db is None else f"{off}, {check.sqnr_db:.3g} dB"
+    return off if check.sqnr_db is None else f"{off}, {check.sqnr_db:.4g} dB"
