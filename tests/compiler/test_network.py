@@ -50,6 +50,15 @@ def test_concatenations_in_place():
     assert not any(call.workload.anchor_name == "concat" for call in plan.calls)
 
 
+def test_a_result_does_not_lie_where_a_view_of_the_same_call_does():
+    b = Builder()
+    x = b.conv(b.input(1, 3, 8, 8), 32)
+    part = b.add("slice", x, starts=(0, 0, 0, 0), stops=(1, 16, 8, 8), steps=(1,) * 4)
+    y = b.add("relu", b.add("add", b.conv(part, 32, 1), x))
+    plan = check_network(b.graph(b.conv(y, 32, 1)))
+    assert any({x, part} <= {*call.inputs} and call.overwritable for call in plan.calls)
+
+
 def test_a_concatenation_with_an_input_a_constant_and_one_tensor_twice():
     b = Builder()
     x = b.input(1, 8, 4, 4)

@@ -2,7 +2,7 @@
 
 Where a reader wants a tensor in another layout, a copy of it is a call of its own. Reshapes that do
 not change memory become views, and so do slices along the outermost real axis. A concatenation
-along that axis is written in place by its producers: each writes its slice of the result, and only
+along that axis is written in place by its producers: each writes its part of the result, and only
 what cannot be written there (a graph input, a tensor that lies in another one already) is copied.
 """
 
@@ -50,7 +50,8 @@ class Allocation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCalls:
     """What is left to compute of a network: `calls` in order, and the `allocations` of tensors that
-    live inside others. `forms` are of all its tensors, those of conversions and slices too."""
+    live inside others. `forms` are of all its tensors, those of conversions and of copies into
+    concatenations too."""
 
     network: FusedNetwork
     forms: Mapping[str, Form]
@@ -80,7 +81,7 @@ def arrange(
         builder.add(call)
     return KernelCalls(
         network=network,
-        forms={**forms, **builder.slices},
+        forms={**forms, **builder.copied},
         calls=tuple(builder.calls),
         allocations={tensor: builder.resolved(tensor) for tensor in builder.parents},
     )
@@ -135,20 +136,21 @@ def with_conversions(
 
 
 class _Builder:
-    """`parents` has the tensor right around each that lies inside another one's memory."""
+    """`parents` has the tensor right around each that lies inside another one's memory, `copied`
+    the layout of each copy of an operand in a concatenation."""
 
     def __init__(self, network: FusedNetwork, forms: Mapping[str, Form]) -> None:
         self.network = network
         self.forms = forms
         self.parents: dict[str, Allocation] = {}
-        self.slices: dict[str, Form] = {}
+        self.copied: dict[str, Form] = {}
         self.calls: list[KernelCall] = []
         self.written_in_place = self._plan_concatenations()
 
     def add(self, call: TaskCall) -> None:
         if call.workload.result.elements == 0:
             return
-        offset = self._view_offset(call)
+        offset = self._offset_as_view(call)
         if offset is not None:
             self.parents[call.output] = Allocation(root=call.inputs[0], offset_bytes=offset)
         elif call.output in self.written_in_place:
@@ -168,28 +170,25 @@ class _Builder:
         self.calls.append(KernelCall(call=call, forms=tuple(forms)))
 
     def _form(self, tensor: str) -> Form:
-        return self.slices.get(tensor) or self.forms.get(tensor, PLAIN)
+        return self.copied.get(tensor) or self.forms.get(tensor, PLAIN)
 
     def _copy(self, call: TaskCall, position: int, part: Allocation) -> None:
-        tensor, slice_name = operands(call)[position], f"{call.output}/{position}"
-        while slice_name in self.network.graph.types:
-            slice_name += "/"
-        self.parents[slice_name] = part
-        self.slices[slice_name] = self._form(call.output)
+        tensor, part_name = operands(call)[position], f"{call.output}/{position}"
+        while part_name in self.network.graph.types:
+            part_name += "/"
+        self.parents[part_name] = part
+        self.copied[part_name] = self._form(call.output)
         self._append(
             TaskCall(
                 name=f"{call.name}/{position}",
                 workload=copying(self.network.graph.types[tensor]),
                 inputs=(tensor,),
-                output=slice_name,
+                output=part_name,
                 nodes=call.nodes,
             )
         )
 
-    def _is_view(self, call: TaskCall) -> bool:
-        return self._view_offset(call) is not None
-
-    def _view_offset(self, call: TaskCall) -> int | None:
+    def _offset_as_view(self, call: TaskCall) -> int | None:
         source = self._form(call.inputs[0]) if call.inputs else PLAIN
         return view_offset(self.network, call, source, self._form(call.output))
 
@@ -208,7 +207,7 @@ class _Builder:
                     tensor not in self.parents
                     and form == ports[-1]
                     and may_write_into(self.network, tensor, call, producers)
-                    and not self._is_view(producers[tensor])
+                    and self._offset_as_view(producers[tensor]) is None
                 ):
                     self.parents[tensor] = Allocation(root=call.output, offset_bytes=offset)
             planned[call.output] = offsets
@@ -248,13 +247,13 @@ def view_offset(network: FusedNetwork, call: TaskCall, source: Form, target: For
     ):
         return None
     if call.workload.steps[0].operator == "slice":
-        return _part_offset(call, source) if source == target else None
+        return _slice_offset(call, source) if source == target else None
     alike = _row_major(kinds[call.inputs[0]], source) and _row_major(kinds[call.output], target)
     return 0 if alike else None
 
 
-def _part_offset(call: TaskCall, form: Form) -> int | None:
-    """Where a part of a tensor begins in its memory, in bytes; None where it is no whole piece of
+def _slice_offset(call: TaskCall, form: Form) -> int | None:
+    """Where a slice of a tensor begins in its memory, in bytes; None where it is no whole piece of
     it, or does not begin as kernels want their operands to."""
     step, whole, part = call.workload.steps[0], call.workload.types[0], call.workload.result
     starts, steps = step.integers("starts"), step.integers("steps")

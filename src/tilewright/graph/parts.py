@@ -44,8 +44,9 @@ def cut(network: FusedNetwork, order: Sequence[tuple[str, Place]]) -> tuple[Part
     one writes.
 
     `order` names calls and where each runs, none before one whose result it reads. A call that is
-    not named is done wherever its result is read, once more at each place: those that only join
-    tensors or give them another shape. Raises InternalError where no call is named.
+    not named is done wherever its result is read, once more at each place, of whole operands: those
+    that only join tensors, slice them or give them another shape. Raises InternalError where no
+    call is named.
     """
     if not order:
         raise InternalError("no call of a network was placed")

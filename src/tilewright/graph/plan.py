@@ -163,11 +163,20 @@ class NetworkPlan:
         for number, call in enumerate(self.calls):
             for index in call.overwritable:
                 old = call.inputs[index]
-                if index not in call.constants and self._is_over(old, call.output, number):
+                if self._lies_alone(call, index) and self._is_over(old, call.output, number):
                     root = self.tensors[old].root
                     found[call.output] = found.get(root, root)
                     break
         return found
+
+    def _lies_alone(self, call: PlannedCall, index: int) -> bool:
+        """Whether an operand is no constant, and no other one of the call lies in its memory: that
+        one may be read after the result is written."""
+        roots = [
+            None if at in call.constants else self.tensors[tensor].root
+            for at, tensor in enumerate(call.inputs)
+        ]
+        return roots[index] is not None and roots.count(roots[index]) == 1
 
     def _is_over(self, old: str, new: str, number: int) -> bool:
         """Whether both tensors are all that their memory holds, nobody touches the old one after

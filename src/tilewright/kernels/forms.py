@@ -152,20 +152,29 @@ def _convolution_form(workload: Workload, target: Target, resources: Resources) 
 def _follow(call: TaskCall, forms: Mapping[str, Form], channels: int) -> Form:
     """The blocked layout of an operand with as many channels, or of one that it takes whole blocks
     of, else plain."""
-    for tensor, argument in zip(call.inputs, call.workload.arguments, strict=True):
+    pairs = zip(call.inputs, call.workload.arguments, strict=True)
+    for index, (tensor, argument) in enumerate(pairs):
         form = forms.get(tensor, PLAIN)
         block = channel_block(form) if in_channel_blocks(form) else 0
         image = len(argument.type.shape) == 4
-        same = image and (argument.type.shape[1] == channels or _begins_block(call, block))
+        same = image and (
+            argument.type.shape[1] == channels or _in_whole_blocks(call.workload, index, block)
+        )
         if block and same and channels % block == 0:
             return form
     return PLAIN
 
 
-def _begins_block(call: TaskCall, block: int) -> bool:
-    """Whether a call takes channels of an image from the begin of a block on."""
-    step = call.workload.steps[0]
-    return block > 0 and step.operator == "slice" and step.integers("starts")[1] % block == 0
+def _in_whole_blocks(workload: Workload, image: int, block: int) -> bool:
+    """Whether of an argument, an image, only a run of channels is read, from the begin of a block
+    on."""
+    readers = [step for step in workload.steps if image in step.inputs]
+    return block > 0 and all(
+        step.operator == "slice"
+        and step.integers("steps")[1] == 1
+        and step.integers("starts")[1] % block == 0
+        for step in readers
+    )
 
 
 def _concatenated(call: TaskCall, forms: Mapping[str, Form], channels: int, target: Target) -> Form:

@@ -33,7 +33,6 @@ from tilewright.core.forms import (
 from tilewright.core.grouping import grouped
 from tilewright.graph.arrange import (
     is_concatenation,
-    may_be_view,
     may_write_into,
     offsets_in_place,
     operands,
@@ -427,20 +426,24 @@ class NetworkProblem:
         target, count = choice.ports[-1], operands(call).count(tensor)
         again = [(target, target)] * count
         if form == target:
-            return [] if self._movable(call, tensor) else again
+            return [] if self._movable(call, tensor, form) else again
         if same_memory(kind, form, target):
             return again
         # the changed copy is written in place, unless it is joined more than once
         return [(form, target), *(again if count > 1 else [])]
 
-    def _movable(self, call: TaskCall, tensor: str) -> bool:
-        """Whether the producer of an operand writes it in place where the layouts agree."""
+    def _movable(self, call: TaskCall, tensor: str, form: Form) -> bool:
+        """Whether the producer of an operand writes it in place where the layouts agree: it does
+        unless it is a view, as which it counts where any layout of what it reads makes it one."""
         producer = self._producers.get(tensor)
         return (
             producer is not None
             and self._joined_by.get(tensor) == call.name
-            and not may_be_view(producer)
             and may_write_into(self.network, tensor, call, self._producers)
+            and not any(
+                view_offset(self.network, producer, source, form) is not None
+                for source in self.options.get(producer.inputs[0], ())
+            )
         )
 
     @cached_property

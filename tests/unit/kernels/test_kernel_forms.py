@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from helpers.networks.fused_networks import fused
 from helpers.networks.graph_builder import Builder
 from tilewright.core.forms import PLAIN, blocked, channel_block
+from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.generic import CACHE_WRITE
 from tilewright.testing.implementations import PLACEMENTS, made_up_placement
@@ -144,13 +146,39 @@ def test_concatenations(axis: int):
     assert forms[both] == blocked(16)
 
 
-@pytest.mark.parametrize(("start", "form"), [(16, blocked(16)), (8, PLAIN)])
-def test_slices_of_whole_blocks_follow(start, form):
+@pytest.mark.parametrize(
+    ("start", "stop", "step", "form"),
+    [(16, 32, 1, blocked(16)), (8, 24, 1, PLAIN), (0, 48, 3, PLAIN)],
+)
+def test_slices_of_whole_blocks_follow(start, stop, step, form):
     b = Builder()
     x = b.conv(b.input(1, 16, 8, 8), 48)
-    part = b.add("slice", x, starts=(0, start, 0, 0), stops=(1, start + 16, 8, 8), steps=(1,) * 4)
+    bounds = {"starts": (0, start, 0, 0), "stops": (1, stop, 8, 8), "steps": (1, step, 1, 1)}
+    part = b.add("slice", x, **bounds)
     last = b.add("add", b.conv(x, 16), b.conv(part, 16))
     assert choose_forms(fused(b, last), ON.target, ON.resources)[part] == form
+
+
+@pytest.mark.parametrize(("start", "form"), [(16, blocked(16)), (8, PLAIN)])
+def test_what_else_is_sliced_does_not_count(start, form):
+    """A part of a vector in front of a part of an image, in one call."""
+    b = Builder()
+    image, vector = b.conv(b.input(1, 16, 8, 8), 48), b.input(64)
+    part = b.add("slice", vector, starts=(32,), stops=(48,), steps=(1,))
+    wide = b.add("reshape", part, shape=(1, 16, 1, 1))
+    named = {"starts": (0, start, 0, 0), "stops": (1, start + 16, 8, 8), "steps": (1,) * 4}
+    scaled = b.add("multiply", wide, b.add("slice", image, **named))
+    network = fused(b, b.conv(scaled, 16))
+    kinds = [Argument(type=b.types[tensor]) for tensor in (vector, image)]
+    sliced, shaped, cut, product = (
+        Step(operator=node.operator, inputs=inputs, attributes=node.attributes)
+        for node, inputs in zip(b.nodes[1:5], [(0,), (2,), (1,), (3, 4)], strict=True)
+    )
+    workload = Workload(arguments=tuple(kinds), steps=(sliced, shaped, cut, product))
+    first, *_, last = network.calls
+    whole = replace(last, workload=workload, inputs=(vector, image), output=scaled, name="scaled")
+    network = replace(network, calls=(first, whole, last))
+    assert choose_forms(network, ON.target, ON.resources)[scaled] == form
 
 
 def test_parts_with_different_blocks_give_a_block_that_fits():

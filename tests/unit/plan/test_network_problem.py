@@ -176,6 +176,20 @@ def test_a_graph_input_is_copied_into_a_concatenation_whatever_its_layout() -> N
     assert (table.costs > 0).all()
 
 
+@pytest.mark.parametrize(("bottom", "free"), [(6, False), (3, True)])
+def test_a_slice_is_written_in_place_where_it_is_no_view(bottom: int, free: bool) -> None:
+    """All rows of whole blocks are a view, which must be copied; fewer rows are not."""
+    b = Builder()
+    x = b.conv(b.input(1, 8, 6, 6), 32)
+    part = b.add("slice", x, starts=(0,) * 4, stops=(1, 16, bottom, 6), steps=(1,) * 4)
+    other = b.add("slice", b.conv(x, 16), starts=(0,) * 4, stops=(1, 16, bottom, 6), steps=(1,) * 4)
+    both = b.add("concat", part, b.add("tanh", other), axis=1)
+    problem = problem_of(b.graph(b.conv(both, 8)))
+    (call,) = [c for c in problem.network.calls if c.workload.anchor_name == "concat"]
+    (table,) = [t for t in problem.problem.tables if t.subject == f"{part} -> {call.name}"]
+    assert (table.costs == 0).any() == free
+
+
 def test_reshapes_of_plain_tensors_are_views() -> None:
     b = Builder()
     x = b.conv(b.input(1, 8, 6, 6), 16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 from tilewright.core.schedules import (
     DeviceUse,
@@ -37,12 +38,15 @@ def answer(
 ) -> Answer:
     """What the planner of this name, or the default one, answers; with `robust` it plans with the
     upper ends of the intervals, and what is told are the expected times. Of the problem's merges
-    those that gain are carried out (`merging`): the answer's problem has none left. Raises as
+    those that gain are carried out (`merging`): the answer's problem has none left. What that
+    search takes, at most about half of `limit_s`, is not left to the planner. Raises as
     `schedule_with`."""
     name = planner or planning.DEFAULT
     planning.SCHEDULERS.named(name)
     if problem.merges:
-        problem = decided(problem, at_upper_ends if robust else lambda each: each)
+        begin = perf_counter()
+        problem = decided(problem, at_upper_ends if robust else lambda each: each, limit_s / 2)
+        limit_s = max(limit_s / 2, limit_s - (perf_counter() - begin))
     counted = at_upper_ends(problem) if robust else problem
     schedule = planning.schedule_with(name, counted, limit_s)
     considered, schedule = schedule.considered, replace(schedule, considered=())

@@ -12,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from graphlib import TopologicalSorter
+from itertools import chain, takewhile
 from math import inf
+from time import perf_counter
 
+from tilewright.core.errors import ModelError
 from tilewright.core.grouping import grouped
 from tilewright.plan.scheduling.parts import Merge, ScheduledCall, Wait
 from tilewright.plan.scheduling.planners.ios import Ios
@@ -28,24 +31,34 @@ Counted = Callable[[SchedulingProblem], SchedulingProblem]
 """The problem whose times count for a decision."""
 
 
-def decided(problem: SchedulingProblem, counted: Counted) -> SchedulingProblem:
+def decided(problem: SchedulingProblem, counted: Counted, limit_s: float) -> SchedulingProblem:
     """The problem with those merges carried out with which `ios` finds the best schedule, and
-    without the others.
+    without the others. Merges that would leave no way to plan are not carried out.
 
     With more than five merges the one that gains most is taken, again and again until none gains.
+    After `limit_s` seconds it is the best that was found so far, at least the problem without any.
     """
+    end = perf_counter() + limit_s
     if len(problem.merges) <= _MOST_COMBINED:
-        return min(_combinations(problem), key=lambda each: _objective(each, counted))
-    found = problem
-    least = _objective(found, counted)
-    while found.merges:
-        tried = [merged(found, merge) for merge in found.merges]
-        gained = [_objective(each, counted) for each in tried]
-        if min(gained) >= least:
-            break
-        least = min(gained)
-        found = tried[gained.index(least)]
+        return _best(_combinations(problem), counted, end)
+    found, before = problem, None
+    while found is not before:
+        before = found
+        further = chain.from_iterable(_carried_out(found, merge) for merge in found.merges)
+        found = _best(chain((found,), further), counted, end)
     return replace(found, merges=())
+
+
+def _best(problems: Iterator[SchedulingProblem], counted: Counted, end: float) -> SchedulingProblem:
+    """The one with the best schedule, the first of equal ones; what comes after the moment `end`
+    is left out, but for the first."""
+    found = next(problems)
+    least = _objective(found, counted)
+    for problem in takewhile(lambda _: perf_counter() < end, problems):
+        value = _objective(problem, counted)
+        if value < least:
+            found, least = problem, value
+    return found
 
 
 def merged(problem: SchedulingProblem, merge: Merge) -> SchedulingProblem:
@@ -96,7 +109,18 @@ def _combinations(problem: SchedulingProblem) -> Iterator[SchedulingProblem]:
         return
     first, *others = problem.merges
     yield from _combinations(replace(problem, merges=tuple(others)))
-    yield from _combinations(merged(problem, first))
+    for each in _carried_out(problem, first):
+        yield from _combinations(each)
+
+
+def _carried_out(problem: SchedulingProblem, merge: Merge) -> Iterator[SchedulingProblem]:
+    """The problem with one merge carried out; nothing where that cannot be planned, as where no
+    link goes to the only device of the merge."""
+    try:
+        found = merged(problem, merge)
+    except ModelError:
+        return
+    yield found
 
 
 def _objective(problem: SchedulingProblem, counted: Counted) -> float:

@@ -51,7 +51,8 @@ class SchedulingProblem:
         require_sound(self.title, self.devices, self.calls, self.waits, self.links)
         require_mergeable(self.title, self.devices, self.calls, self.waits, self.merges)
         require_seconds(self.title, "handoff_s", self.handoff_s)
-        require_priced(self.title, self.devices, self.calls, self.limits, self.objective)
+        every = (*self.calls, *(ScheduledCall(name=m.name, modes=m.modes) for m in self.merges))
+        require_priced(self.title, self.devices, every, self.limits, self.objective)
 
     @property
     def title(self) -> str:

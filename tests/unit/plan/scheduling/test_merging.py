@@ -9,14 +9,16 @@ from math import inf
 from pathlib import Path
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.scheduling import MICRO, mode, on_cores, plain_problem, random_problem
+from tilewright.core.errors import ModelError
 from tilewright.deploy.planning import PlanRequest, plan_problem
 from tilewright.plan.scheduling.answering import answer
 from tilewright.plan.scheduling.merging import decided, merged
-from tilewright.plan.scheduling.parts import Merge, ScheduledCall, Wait
+from tilewright.plan.scheduling.parts import Merge, ScheduledCall, ScheduleDevice, Wait
 from tilewright.plan.scheduling.plan_file import read_plan
 from tilewright.plan.scheduling.planners.ios import Ios, tables_of
 from tilewright.plan.scheduling.problem import SchedulingProblem
@@ -70,8 +72,8 @@ def test_one_call_reads_and_writes_what_all_of_its_calls_did() -> None:
 
 def test_calls_are_merged_where_that_is_faster_than_beside_each_other() -> None:
     slow, fast = on_cores(60, 4, overhead_us=1), on_cores(30, 4, overhead_us=1)
-    assert "a + b" in decided(module(replace(AB, modes=fast)), expected).numbers
-    assert "a + b" not in decided(module(replace(AB, modes=slow)), expected).numbers
+    assert "a + b" in decided(module(replace(AB, modes=fast)), expected, inf).numbers
+    assert "a + b" not in decided(module(replace(AB, modes=slow)), expected, inf).numbers
     late = tuple(replace(each, high_s=1.0) for each in fast)
     robust = answer(module(replace(AB, modes=late)), "ios", 1.0, robust=True)
     assert "a + b" not in robust.problem.numbers
@@ -86,7 +88,45 @@ def test_a_merge_may_exclude_another() -> None:
                 Merge(calls=("c", "d"), modes=(mode(us=4),))),
     )  # fmt: skip
     assert not merged(problem, problem.merges[0]).merges
-    assert [call.name for call in decided(problem, expected).calls if "+" in call.name] == ["c + d"]
+    assert [call.name for call in decided(problem, expected, inf).calls if "+" in call.name] == [
+        "c + d"
+    ]
+
+
+def test_a_merge_without_a_way_to_its_device_is_not_carried_out() -> None:
+    """What it reads is on another device: no link goes there."""
+    calls = {name: (mode("cpu", us=9),) for name in ("x", "a", "b")}
+    away = Merge(calls=("a", "b"), modes=(mode("gpu", us=1),))
+    here = Merge(calls=("b", "a"), modes=(mode("cpu", us=5),))
+    devices = (ScheduleDevice(name="cpu", cores=1), ScheduleDevice(name="gpu", cores=1))
+    problem = plain_problem(calls, "x>a x>b", devices=devices)
+    for merges, number in (((away,), 3), ((away, here), 2), ((away,) * 6, 3)):
+        found = answer(replace(problem, merges=merges), "ios", 9.0).problem
+        assert len(found.calls) == number and not found.merges
+
+
+def test_merges_have_energies_where_energy_counts() -> None:
+    device = ScheduleDevice(name="cpu", cores=4, idle_w=1.0)
+    unknown = module(Merge(calls=("a", "b"), modes=(mode(),)))
+    known = tuple(
+        replace(call, modes=tuple(replace(m, energy_j=1.0) for m in call.modes))
+        for call in unknown.calls
+    )
+    with pytest.raises(ModelError, match=r"the energy_j of call 'a \+ b'"):
+        replace(unknown, calls=known, devices=(device,), objective="energy")
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_when_the_time_is_over_no_more_merges_are_tried(count: int) -> None:
+    gains = replace(AB, modes=on_cores(30, 4))
+    problem, looked_at = replace(module(), merges=(gains,) * count), list[SchedulingProblem]()
+
+    def counted(each: SchedulingProblem) -> SchedulingProblem:
+        looked_at.append(each)
+        return each
+
+    assert "a + b" not in decided(problem, counted, 0.0).numbers
+    assert len(looked_at) == 1
 
 
 def contracted(problem: SchedulingProblem) -> Iterator[SchedulingProblem]:
@@ -132,7 +172,7 @@ def test_the_merges_are_the_best_of_all(seed: int) -> None:
             merges.append(Merge(calls=names, modes=modes))
     problem = replace(problem, merges=tuple(merges))
     every = list(contracted(problem))
-    found = decided(problem, expected)
+    found = decided(problem, expected, inf)
     assert set(found.numbers) in [set(each.numbers) for each in every]
     assert objective(found) <= min(map(stages_s, every)) + 1e-12
 
@@ -145,7 +185,7 @@ def test_of_many_merges_those_that_gain_are_taken_one_after_the_other() -> None:
     ]
     crossed = [Merge(calls=("a0", f"b{n}"), modes=(mode(cores=2, us=19),)) for n in (1, 2)]
     problem = plain_problem({name: (mode(cores=2),) for name in names}, merges=(*merges, *crossed))
-    taken = [call.name for call in decided(problem, expected).calls if "+" in call.name]
+    taken = [call.name for call in decided(problem, expected, inf).calls if "+" in call.name]
     assert sorted(taken) == ["a0 + b0", "a1 + b1", "a3 + b3"]
 
 
