@@ -126,7 +126,7 @@ def test_closed_when_a_batch_has_just_been_refused(
 def test_a_deadline_has_its_request_run_alone(batched: ToyServer) -> None:
     """A batch that takes longer than one request does not make it late."""
     pace = batched._crew._instances[0]._paces["a"]  # type: ignore[union-attr]
-    pace[2].begin_s = pace[4].begin_s = 0.19
+    pace.begin_s.update({2: 0.19, 4: 0.19})
     batched._crew._instances[0]._costs["a"] = ((1, 0.1), (2, 0.19))  # type: ignore[union-attr]
     server_busy = behind(batched, 0)
     due = batched.submit("a", x=x_of(1), deadline_s=0.25)
