@@ -165,7 +165,10 @@ def serve(
         events = work.session.events
         if len(artifact) == 1 and is_plan(Path(artifact[0])):
             if serving.batches is not None:
-                raise UsageError("--batches are those of artifacts: a plan has none.")
+                raise UsageError(
+                    "--batches are those of artifacts: a plan has none.",
+                    hint="Leave --batches out: each request for a plan is computed by itself.",
+                )
             plan, store = Path(artifact[0]), work.session.records
             server = plan_server(
                 plan, store, mode=instances, queue=queue, tracker=tracker, events=events

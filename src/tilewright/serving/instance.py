@@ -11,7 +11,6 @@ from itertools import count
 from math import inf
 from statistics import median
 from time import monotonic
-from typing import Any
 
 from tilewright.core.errors import TargetError, TilewrightError, first_line
 from tilewright.core.processes import Child, ChildError, ChildTimeout, RemoteError
@@ -20,6 +19,7 @@ from tilewright.core.serving import InstanceService, InstanceState
 from tilewright.graph.network import Array
 from tilewright.measure.networks import network_error
 from tilewright.serving.batch_pace import BatchPace
+from tilewright.serving.batches import run_message
 from tilewright.serving.grouping import BatchTimes, Costs, worthwhile
 from tilewright.serving.networks import ServedNetwork
 from tilewright.serving.pace import SLOW
@@ -201,7 +201,7 @@ class Instance:
             if number >= 2 and monotonic() >= end_s:
                 break
             for size, taken_s in samples_s.items():
-                running = _running(name, size, [self._own_slot] * size)
+                running = run_message(name, size, [self._own_slot] * size)
                 began_s = monotonic()
                 self._child.request_again(running, limit_s)
                 taken_s.append(monotonic() - began_s)
@@ -238,7 +238,7 @@ class Instance:
         service, name = self._service, requests[0].network
         pace, supervision = self._paces[name], service.supervision
         patience_s = max(supervision.least_patience_s, supervision.patience * pace.expected_s(size))
-        running = _running(name, size, [request.slot for request in requests])
+        running = run_message(name, size, [request.slot for request in requests])
         self._current, began_s = requests, monotonic()
         try:
             others = self._child.request_again(running, patience_s)
@@ -322,11 +322,6 @@ class Instance:
         self._service.tally.count(request.network, "retried")
         request.alone = True
         self._service.queue.again(request)
-
-
-def _running(network: str, size: int, slots: Sequence[int]) -> tuple[Any, ...]:
-    """The message that asks a worker to compute what lies in these slots."""
-    return ("run", network, *slots) if size == 1 else ("run_batch", network, size, slots)
 
 
 def _told(error: TilewrightError | ChildError, number: int) -> TilewrightError:
