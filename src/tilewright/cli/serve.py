@@ -74,6 +74,14 @@ class ServingFlags:
         """The sizes that may be used, None for all. Raises UsageError for what is no size."""
         return None if self.batches is None else read_sizes("batches", self.batches)
 
+    def refuse_batches(self) -> None:
+        """Raise UsageError for batches of a plan."""
+        if self.batches is not None:
+            raise UsageError(
+                "--batches are those of artifacts: a plan has none.",
+                hint="Leave --batches out: each request for a plan is computed by itself.",
+            )
+
     def deadline_in_s(self) -> float | None:
         """Seconds."""
         return None if self.deadline is None else _seconds("--deadline", self.deadline)
@@ -164,8 +172,7 @@ def serve(
         work = stack.enter_context(working(flags, TargetFlag(tracker=tracker)))
         events = work.session.events
         if len(artifact) == 1 and is_plan(Path(artifact[0])):
-            if serving.batches is not None:
-                raise UsageError("--batches are those of artifacts: a plan has none.")
+            serving.refuse_batches()
             plan, store = Path(artifact[0]), work.session.records
             server = plan_server(
                 plan, store, mode=instances, queue=queue, tracker=tracker, events=events

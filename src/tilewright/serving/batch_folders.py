@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tilewright.core.errors import UsageError
+from tilewright.core.errors import UsageError, first_line
+from tilewright.core.events import EventSink, Note
 from tilewright.deploy.manifest import Manifest
 from tilewright.deploy.opening import open_member
 from tilewright.deploy.shape_set import Extent, Member, ShapeSet, VariedAxis
-from tilewright.serving.batches import Batch, Batches
+from tilewright.kernels.spaces import MAX_ERRORS
+from tilewright.serving.batches import NO_BATCHES, Batch, Batches
 
 _BATCH = "batch"
+_SIZES_DIFFER = 10.0
+"""So many times what a network of its precision may err, results of one size may be off those of
+another: each has kernels, and maybe types of numbers, of its own."""
 
 
 def batch_members(folder: Path, shapes: ShapeSet) -> list[Member]:
@@ -52,7 +57,8 @@ def opened_batches(
         Batch(size=size, folder=each.folder.absolute(), constants=each.manifest.constants)
         for size, each in opened
     )
-    return Batches(larger=larger, inputs=inputs, outputs=outputs)
+    most = _SIZES_DIFFER * MAX_ERRORS[first.source.precision]
+    return Batches(larger=larger, inputs=inputs, outputs=outputs, max_error=most)
 
 
 def _joined_axes(
@@ -72,14 +78,34 @@ def _joined_axes(
         inputs, outputs = (tuple(p for p in axes if p is not None) for axes in found)
         return inputs, outputs
     why = axis.reason or f"because {strange[0]!r} does not grow with the batch"
-    raise UsageError(
-        f"requests for {str(folder)!r} cannot be put together, {why}",
-        hint="Have each run alone: --batches 1 (batches=1 in Python).",
-    )
+    raise not_together(str(folder), why)
 
 
 def _joined_axis(extents: Sequence[Extent]) -> int | None:
     return extents[0].axis if len(extents) == 1 and not extents[0].more else None
+
+
+def not_together(name: str, why: str) -> UsageError:
+    """What is said where requests must run alone."""
+    return UsageError(
+        f"requests for {name!r} cannot be put together, {why}",
+        hint="Leave out --batches (batches in Python): it is served one by one then, and others in "
+        "batches; or give --batches 1, and nothing runs in batches.",
+    )
+
+
+def told_or_raised(error: UsageError, events: EventSink, *, asked: bool) -> Batches:
+    """No batches, and a note why; the error itself for whoever asked for some."""
+    if asked:
+        raise error
+    events(Note(message=f"Served one by one: {first_line(error)}."))
+    return NO_BATCHES
+
+
+def fitting_sizes(shapes: ShapeSet) -> tuple[int, ...]:
+    """The batch sizes of an artifact that whole requests, of its smallest, fill."""
+    (axis,) = shapes.axes
+    return tuple(size for size in axis.sizes if not size % min(axis.sizes))
 
 
 def require_known(wished: Sequence[int], known: Iterable[int]) -> None:
@@ -89,6 +115,6 @@ def require_known(wished: Sequence[int], known: Iterable[int]) -> None:
     if unknown:
         told = ", ".join(map(str, sorted(sizes)))
         raise UsageError(
-            f"no artifact has a batch of {unknown[0]}",
+            f"no artifact has a batch of {unknown[0]} that whole requests fill",
             hint=f"Known: {told}. `tilewright optimize --batch 1,{unknown[0]}` makes one.",
         )

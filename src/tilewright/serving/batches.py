@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +21,13 @@ class Batch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
     """The sizes in rising order in which requests may run together, and the axis along which those
-    lie behind each other in each input and each output."""
+    lie behind each other in each input and each output; results of different sizes differ by at
+    most `max_error` of the largest value."""
 
     larger: tuple[Batch, ...] = ()
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
+    max_error: float = 0.0
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -33,3 +37,8 @@ class Batches:
 
 NO_BATCHES = Batches()
 """Every request runs alone."""
+
+
+def run_message(network: str, size: int, slots: Sequence[int]) -> tuple[Any, ...]:
+    """What asks a worker to compute the requests in these slots, in a batch of a size."""
+    return ("run", network, *slots) if size == 1 else ("run_batch", network, size, slots)

@@ -11,7 +11,6 @@ from itertools import count
 from math import inf
 from statistics import median
 from time import monotonic
-from typing import Any
 
 from tilewright.core.errors import TargetError, TilewrightError, first_line
 from tilewright.core.processes import Child, ChildError, ChildTimeout, RemoteError
@@ -19,9 +18,11 @@ from tilewright.core.refusals import RequestFailed
 from tilewright.core.serving import InstanceService, InstanceState
 from tilewright.graph.network import Array
 from tilewright.measure.networks import network_error
+from tilewright.serving.batch_pace import BatchPace
+from tilewright.serving.batches import run_message
 from tilewright.serving.grouping import BatchTimes, Costs, worthwhile
 from tilewright.serving.networks import ServedNetwork
-from tilewright.serving.pace import SLOW, Pace
+from tilewright.serving.pace import SLOW
 from tilewright.serving.queue import RequestQueue
 from tilewright.serving.requests import Outputs, Request
 from tilewright.serving.slots import SharedSlots
@@ -92,7 +93,7 @@ class Instance:
         self._service = service
         self.ready: Future[None] = Future()
         self._state: InstanceState = "starting"
-        self._paces: dict[str, dict[int, Pace]] = {}
+        self._paces: dict[str, BatchPace] = {}
         self._costs: dict[str, Costs] = {}
         self._restarts, self._answered, self._busy_s = 0, 0, 0.0
         self._failures = 0
@@ -108,15 +109,14 @@ class Instance:
     @property
     def state(self) -> InstanceState:
         """What it is at."""
-        paces = [pace for sizes in self._paces.values() for pace in sizes.values()]
-        slow = self._state == "ready" and any(pace.is_slow for pace in paces)
+        slow = self._state == "ready" and any(p.is_slow for p in [*self._paces.values()])
         return "slow" if slow else self._state
 
     def expected_s(self, network: str) -> float:
         """Seconds that a network takes here; infinite where the instance is lost."""
         if self._state in ("lost", "closed") or network not in self._paces:
             return inf
-        return self._paces[network][1].expected_s
+        return self._paces[network].expected_s(1)
 
     def times(self, network: str) -> BatchTimes:
         """The same of each size of a batch that is worth it."""
@@ -125,7 +125,8 @@ class Instance:
         return BatchTimes(costs=self._costs[network], now_s=self._now_s(network))
 
     def _now_s(self, network: str) -> dict[int, float]:
-        return {size: self._paces[network][size].expected_s for size, _ in self._costs[network]}
+        pace = self._paces[network]
+        return {size: pace.expected_s(size) for size, _ in self._costs[network]}
 
     def statistics(self) -> InstanceService:
         """What it did so far."""
@@ -137,7 +138,7 @@ class Instance:
             restarts=self._restarts,
             answered=self._answered,
             busy=self._busy_s / max(1e-9, monotonic() - self._began_s),
-            expected_s={name: sizes[1].expected_s for name, sizes in self._paces.items()},
+            expected_s={name: pace.expected_s(1) for name, pace in self._paces.items()},
             batches_s={name: self._now_s(name) for name, sizes in self._costs.items() if sizes[1:]},
         )
 
@@ -200,16 +201,15 @@ class Instance:
             if number >= 2 and monotonic() >= end_s:
                 break
             for size, taken_s in samples_s.items():
-                running = _running(name, size, [self._own_slot] * size)
+                running = run_message(name, size, [self._own_slot] * size)
                 began_s = monotonic()
                 self._child.request_again(running, limit_s)
                 taken_s.append(monotonic() - began_s)
-        paces = self._paces.setdefault(name, {})
-        for size, taken_s in samples_s.items():
-            took_s = median(taken_s[1:])
-            if size not in paces or took_s < paces[size].begin_s:
-                paces[size] = Pace(took_s)
-        self._costs[name] = worthwhile({size: pace.begin_s for size, pace in paces.items()})
+        took_s = {size: median(taken_s[1:]) for size, taken_s in samples_s.items()}
+        if name in self._paces:
+            took_s = {size: min(s, self._paces[name].begin_s[size]) for size, s in took_s.items()}
+        self._costs[name] = worthwhile(took_s)
+        self._paces[name] = BatchPace(took_s)
 
     def _start_again(self) -> bool:
         """Whether it runs again; False when it is stopped meanwhile."""
@@ -236,9 +236,9 @@ class Instance:
     def _serve(self, requests: Sequence[Request], size: int) -> None:
         """Compute requests for a network in a batch of this size, and settle each."""
         service, name = self._service, requests[0].network
-        pace, supervision = self._paces[name][size], service.supervision
-        patience_s = max(supervision.least_patience_s, supervision.patience * pace.expected_s)
-        running = _running(name, size, [request.slot for request in requests])
+        pace, supervision = self._paces[name], service.supervision
+        patience_s = max(supervision.least_patience_s, supervision.patience * pace.expected_s(size))
+        running = run_message(name, size, [request.slot for request in requests])
         self._current, began_s = requests, monotonic()
         try:
             others = self._child.request_again(running, patience_s)
@@ -253,7 +253,7 @@ class Instance:
             took_s = monotonic() - began_s
             self._busy_s += took_s
         self._failures = 0
-        self._follow(name, pace, took_s)
+        self._follow(name, size, took_s)
         self._answered += len(requests)
         service.tally.count_batch(name, len(requests))
         for request in requests:
@@ -275,12 +275,11 @@ class Instance:
         for request in requests:
             self._again(request)
 
-    def _follow(self, network: str, pace: Pace, took_s: float) -> None:
-        """Note what a request took, and tell when the instance becomes slow, or itself again."""
-        before = pace.is_slow
-        pace.note(took_s)
-        if pace.is_slow != before:
-            change = f"takes {SLOW:g} times as long as" if pace.is_slow else "is as fast again as"
+    def _follow(self, network: str, size: int, took_s: float) -> None:
+        """Note what a batch took, and tell when the instance becomes slow, or itself again."""
+        is_slow = self._paces[network].note(size, took_s)
+        if is_slow is not None:
+            change = f"takes {SLOW:g} times as long as" if is_slow else "is as fast again as"
             self._service.tell(
                 f"Instance {self.number} (cores {', '.join(map(str, self._cpus))}) {change} at its "
                 f"start for {network!r}."
@@ -323,11 +322,6 @@ class Instance:
         self._service.tally.count(request.network, "retried")
         request.alone = True
         self._service.queue.again(request)
-
-
-def _running(network: str, size: int, slots: Sequence[int]) -> tuple[Any, ...]:
-    """The message that asks a worker to compute what lies in these slots."""
-    return ("run", network, *slots) if size == 1 else ("run_batch", network, size, slots)
 
 
 def _told(error: TilewrightError | ChildError, number: int) -> TilewrightError:

@@ -12,13 +12,20 @@ import numpy as np
 from tilewright.core import arguments
 from tilewright.core.element_types import element_type
 from tilewright.core.errors import UsageError
+from tilewright.core.events import EventSink, discard
 from tilewright.deploy.artifact import refuse_here
 from tilewright.deploy.manifest import Port, is_shape_set
 from tilewright.deploy.opening import OpenedArtifact, open_artifact, open_member
 from tilewright.deploy.shape_set import read_shape_set
 from tilewright.graph.network import Array
 from tilewright.kernels.cuda.base import CUDA
-from tilewright.serving.batch_folders import batch_members, opened_batches, require_known
+from tilewright.serving.batch_folders import (
+    batch_members,
+    fitting_sizes,
+    opened_batches,
+    require_known,
+    told_or_raised,
+)
 from tilewright.serving.batches import NO_BATCHES, Batches
 from tilewright.serving.slots import SlotPlan
 
@@ -72,14 +79,19 @@ def _drawn(port: Port, rng: np.random.Generator) -> Array:
 
 
 def open_served(
-    artifacts: Mapping[str, Any], batches: object = None, *, verify: bool = True
+    artifacts: Mapping[str, Any],
+    batches: object = None,
+    *,
+    verify: bool = True,
+    events: EventSink = discard,
 ) -> tuple[ServedNetwork, ...]:
     """The networks of artifact folders by name; of one that has several batch sizes a request is
     for the smallest, and several run together in the larger ones, of which `batches` may name some.
+    Where requests cannot be put together they run one by one, and `events` are told.
 
-    Raises UsageError for none, for a batch that none has, for artifacts of other shapes and for
-    decoders; ModelError for what is no artifact; TargetError for one that does not run on this
-    machine's CPU.
+    Raises UsageError for none, for `batches` that none has or that cannot be, for artifacts of
+    other shapes and for decoders; ModelError for what is no artifact; TargetError for one that does
+    not run on this machine's CPU.
     """
     wished = None if batches is None else arguments.counts_of(batches, "batches", 1)
     folders = arguments.named_of(artifacts, "artifacts")
@@ -88,9 +100,23 @@ def open_served(
     places = {
         name: arguments.path_of(path, f"the folder of {name!r}") for name, path in folders.items()
     }
-    found = [_open(name, place, wished, verify=verify) for name, place in places.items()]
-    require_known(wished or (), [size for _, sizes in found for size in sizes])
-    return tuple(network for network, _ in found)
+    found: list[ServedNetwork] = []
+    known = set[int]()
+    for name, place in places.items():
+        if not is_shape_set(place):
+            found.append(_served(name, open_artifact(place, verify=verify)))
+            continue
+        shapes = read_shape_set(place, verify=verify)
+        smallest = batch_members(place, shapes)[0]
+        network = _served(name, open_member(place, smallest, verify=verify))
+        try:
+            together = opened_batches(place, shapes, wished, verify=verify)
+        except UsageError as error:
+            together = told_or_raised(error, events, asked=wished is not None)
+        found.append(replace(network, batches=together))
+        known.update(fitting_sizes(shapes))
+    require_known(wished or (), known)
+    return tuple(found)
 
 
 def largest_batch(networks: Iterable[ServedNetwork]) -> int:
@@ -101,19 +127,6 @@ def largest_batch(networks: Iterable[ServedNetwork]) -> int:
 def unbatched(networks: Sequence[ServedNetwork]) -> tuple[ServedNetwork, ...]:
     """The same networks, whose requests run one by one."""
     return tuple(replace(network, batches=NO_BATCHES) for network in networks)
-
-
-def _open(
-    name: str, folder: Path, wished: Sequence[int] | None, *, verify: bool
-) -> tuple[ServedNetwork, tuple[int, ...]]:
-    """A network, and the batch sizes that its artifact has."""
-    if not is_shape_set(folder):
-        return _served(name, open_artifact(folder, verify=verify)), ()
-    shapes = read_shape_set(folder, verify=verify)
-    members = batch_members(folder, shapes)
-    network = _served(name, open_member(folder, members[0], verify=verify))
-    batches = opened_batches(folder, shapes, wished, verify=verify)
-    return replace(network, batches=batches), tuple(shapes.axes[0].sizes)
 
 
 def _served(name: str, opened: OpenedArtifact) -> ServedNetwork:

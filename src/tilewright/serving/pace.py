@@ -9,10 +9,10 @@ from statistics import median
 
 SLOW = 3.0
 """An instance or a place is slow when it takes so many times as long as at its start,"""
-_AND_S = 1e-3
+AND_S = 1e-3
 """and so much longer: what tiny networks take is mostly the handing over."""
-_RECENT = 9
-_FEWEST = 5
+RECENT, FEWEST = 9, 5
+"""Of how many of the newest samples the median is taken, and from how many on."""
 
 
 class Pace:
@@ -20,7 +20,7 @@ class Pace:
 
     def __init__(self, begin_s: float) -> None:
         self.begin_s = begin_s
-        self._recent_s: deque[float] = deque(maxlen=_RECENT)
+        self._recent_s: deque[float] = deque(maxlen=RECENT)
 
     def note(self, took_s: float) -> None:
         """A request took so long."""
@@ -29,7 +29,7 @@ class Pace:
     @property
     def expected_s(self) -> float:
         """The median of the newest; at first what it took at the start."""
-        return median(self._recent_s) if len(self._recent_s) >= _FEWEST else self.begin_s
+        return median(self._recent_s) if len(self._recent_s) >= FEWEST else self.begin_s
 
     @property
     def is_slow(self) -> bool:
@@ -42,5 +42,5 @@ def slowdown(paces: Iterable[Pace]) -> float | None:
     slow: what a short part loses says nothing of a place that also computes long ones."""
     both = [(pace.begin_s, pace.expected_s) for pace in paces]
     begin_s, expected_s = (sum(each) for each in zip((0.0, 0.0), *both, strict=True))
-    slow = expected_s > max(SLOW * begin_s, begin_s + _AND_S)
+    slow = expected_s > max(SLOW * begin_s, begin_s + AND_S)
     return expected_s / begin_s if slow else None

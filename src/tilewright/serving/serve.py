@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack, get_args
 
 from tilewright.core import arguments
-from tilewright.core.errors import UsageError
+from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.events import EventSink, discard
 from tilewright.core.schedules import RunMode
 from tilewright.core.settings import read_settings
 from tilewright.plan.scheduling.plan_file import read_plan
+from tilewright.serving.batch_folders import not_together, told_or_raised
 from tilewright.serving.choosing import MODES, chosen
+from tilewright.serving.independence import dependence
 from tilewright.serving.layouts import parse_layout
-from tilewright.serving.networks import open_served
+from tilewright.serving.networks import ServedNetwork, open_served
 from tilewright.serving.plan_serving import SUPERVISION, PlanServer, PlanTerms
 from tilewright.serving.server import Server, ServerOptions
 from tilewright.store import open_for_reading
@@ -46,34 +49,65 @@ def serve(
     `artifacts` are folders that `optimize` wrote, by the names that requests call them by. Where
     one has several batch sizes, a request is for the smallest, and those that wait are computed
     together in the others where that is faster and in time; `batches` names those that may be used,
-    1 alone for none. `instances` is `2x1` (two worker processes of one core each; several such
-    between commas), `sequential` (one of all cores, without batches), `shared` (the best several,
-    or with batches, by the times of each network alone) or `auto`: the faster of the last two as
-    measured now, for requests due within `deadline_s`. `queue` is how many requests wait at most,
-    64 by default. `events` is called with a `Note` for what happens to instances.
+    1 alone for none. Where results depend on who runs beside, as drawn requests show, each runs
+    alone and `events` are told. `instances` is `2x1` (two worker processes of one core each;
+    several such between commas), `sequential` (one of all cores, without batches), `shared` (the
+    best several, or with batches, by the times of each network alone) or `auto`: the faster of the
+    last two as measured now, for requests due within `deadline_s`. `queue` is how many requests
+    wait at most, 64 by default. `events` is called with a `Note` for what happens to instances.
 
     In place of artifacts it may be what `plan` wrote: its networks are computed in parts, on the
     devices and cores that it names (`instances` "parallel"), all on the device that is fastest
     alone ("sequential"), or as is faster ("auto"). A plan has no `batches`.
 
     Raises UsageError for an artifact of several shapes that differ in more than the batch, or for a
-    GPU, and for a batch that none has; ModelError for what is no artifact; TargetError for one that
-    does not run here and for more cores than there are.
+    GPU, for `batches` that none has or where results depend on who runs beside, and for an unknown
+    argument; ModelError for what is no artifact; TargetError for one that does not run here and for
+    more cores than there are.
     """
-    options = ServerOptions(**watched)
+    options = _options(watched)
     if not isinstance(artifacts, Mapping):
         place = arguments.path_of(artifacts, "artifacts")
         if batches is not None:
-            raise UsageError("batches are those of artifacts: a plan has none.")
+            raise UsageError(
+                "batches are those of artifacts: a plan has none.",
+                hint="Leave batches out: each request for a plan is computed by itself.",
+            )
         with open_for_reading(read_settings().database) as store:
             queue, events = options.queue, options.events
             return plan_server(place, store, mode=instances, queue=queue, events=events)
-    networks = open_served(artifacts, batches, verify=verify)
     wish = arguments.text_of(instances, "instances")
+    networks = open_served(artifacts, batches, verify=verify, events=options.events)
+    if wish != "sequential":
+        networks = independent(networks, options, asked=batches is not None)
     if wish not in MODES:
         return Server(networks, parse_layout(wish), options)
     choice = chosen(networks, wish, options, deadline_s)
     return Server(choice.networks, choice.layout, options, choice.why)
+
+
+def independent(
+    networks: Sequence[ServedNetwork], options: ServerOptions, *, asked: bool
+) -> tuple[ServedNetwork, ...]:
+    """The same networks, those without batches whose requests have something of each other in their
+    results: `options.events` are told, or, where batches were `asked` for, UsageError is raised."""
+    found: list[ServedNetwork] = []
+    for network in networks:
+        why = dependence(network, options.worker) if network.batches.larger else ""
+        if why:
+            error = not_together(network.name, why)
+            batches = told_or_raised(error, options.events, asked=asked)
+            network = replace(network, batches=batches)
+        found.append(network)
+    return tuple(found)
+
+
+def _options(watched: Watched) -> ServerOptions:
+    for name in watched.keys() - Watched.__annotations__.keys():
+        raise UsageError(
+            f"serve has no argument {name!r}", hint=close_matches(name, Watched.__annotations__)
+        )
+    return ServerOptions(**watched)
 
 
 def plan_server(

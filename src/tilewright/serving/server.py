@@ -201,13 +201,17 @@ class Server:
         with self._closing:
             if self._ended:
                 return
-            for request in self._queue.left():
-                request.answer.cancel()
-                self._queue.release(request)
+            self._cancel_left()
             self._crew.stop(at_once=not over)
+            self._cancel_left()  # what an instance put back as it was stopped
             self._clock.join()
             self._slots.close()
             self._ended = True
+
+    def _cancel_left(self) -> None:
+        for request in self._queue.left():
+            request.answer.cancel()
+            self._queue.release(request)
 
     def _served(self, network: str) -> ServedNetwork:
         found = self.networks.get(arguments.text_of(network, "network"))

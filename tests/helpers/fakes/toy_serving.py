@@ -41,7 +41,7 @@ def toy_network(
     (place / SECONDS).write_text(str(seconds))
     outputs = (Y, COLUMN) if two else (Y,) if sized else (Y, Z)
     larger = tuple(Batch(size=size, folder=place, constants=()) for size in sizes)
-    batches = Batches(larger=larger, inputs=(0,), outputs=(0, 1)[: len(outputs)])
+    batches = Batches(larger=larger, inputs=(0,), outputs=(0, 1)[: len(outputs)], max_error=1e-3)
     return ServedNetwork(
         name=name,
         inputs=(X,),

@@ -1,7 +1,8 @@
 """A worker of `tilewright.serving` without TVM: y = 2 x + 1, and z is as long as x says.
 
 The folder of a network holds what it does: `seconds` how long it takes, which is read anew for
-every run, be it of one request or a batch, and `start` why it does not start. An x that begins with
+every run, be it of one request or a batch, `start` why it does not start, and `mixes` what is added
+to the x of a batch, in Python. An x that begins with
 one of the numbers below ends the process, or keeps it busy for ever; one of `ONCE` does so until a
 file says that it did. In a batch a second output may be -x, as a column.
 """
@@ -24,7 +25,7 @@ from tilewright.serving.slots import SharedSlots, SlotPlan
 
 CRASH, HANG, CRASH_ONCE, HANG_ONCE, REFUSE = -101.0, -102.0, -103.0, -104.0, -105.0
 ONCE = {CRASH_ONCE: CRASH, HANG_ONCE: HANG}
-SECONDS, STARTS_NOT = "seconds", "start"
+SECONDS, STARTS_NOT, MIXES = "seconds", "start", "mixes"
 _slots: list[SharedSlots] = []
 _networks: dict[str, tuple[Path, SlotPlan]] = {}
 _batches: dict[str, Batches] = {}
@@ -69,6 +70,8 @@ def run_batch(name: str, size: int, slots: Sequence[int]) -> dict[int, Any]:
     for wish in x[:, 0]:
         _wished(folder, float(wish))
     time.sleep(float((folder / SECONDS).read_text()))
+    if (folder / MIXES).exists():
+        x = x + eval((folder / MIXES).read_text(), {"np": np, "x": x})
     for place, axis, array in zip(plan.outputs, batches.outputs, (2 * x + 1, -x.T), strict=False):
         assert place is not None
         memory.spread(slots, place, axis, array)

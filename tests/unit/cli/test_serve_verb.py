@@ -24,6 +24,7 @@ WRONG = {
     "clients without a load": (("a/net", "--clients", "2"), 2, "--load 10s"),
     "no clients": (("a/net", "--load", "1s", "--clients", "0"), 2, "at least 1"),
     "no batches": (("a/net", "--load", "1s", "--batches", "0"), 2, "a whole number from 1"),
+    "batches of a plan": (("a.json", "--load", "1s", "--batches", "2"), 2, "Leave --batches out"),
     "a mode of given instances": (
         ("a/net", "--load", "1s", "--instances", "1x1", "--mode", "shared"), 2, "use one"
     ),

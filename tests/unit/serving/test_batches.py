@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from tilewright.core.errors import InputError, UsageError
 from tilewright.core.refusals import RequestFailed
 from tilewright.serving.http import application
 from tilewright.serving.protocol import described
-from tilewright.serving.requests import Answer
+from tilewright.serving.requests import Answer, Request
 from tilewright.serving.server import Server, ServerOptions
 
 
@@ -102,10 +103,30 @@ def test_closed_in_the_middle_of_a_batch(batched: ToyServer) -> None:
     assert all(answer.cancelled() for answer in answers) and batched._queue.over
 
 
+def test_closed_when_a_batch_has_just_been_refused(
+    batched: ToyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its requests are put back into the queue of a server that is being closed."""
+    instance, again, refused = batched._crew._instances[0], batched._queue.again, Event()  # type: ignore[union-attr]
+
+    def late(request: Request) -> None:
+        refused.set()
+        assert instance._stopping.wait(10)
+        again(request)
+
+    monkeypatch.setattr(batched._queue, "again", late)
+    answers = behind(batched, 1, REFUSE)
+    assert refused.wait(10)
+    closing = Thread(target=batched.close, kwargs={"drain": False}, daemon=True)
+    closing.start()
+    closing.join(10)
+    assert not closing.is_alive() and all(answer.cancelled() for answer in answers)
+
+
 def test_a_deadline_has_its_request_run_alone(batched: ToyServer) -> None:
     """A batch that takes longer than one request does not make it late."""
     pace = batched._crew._instances[0]._paces["a"]  # type: ignore[union-attr]
-    pace[2].begin_s = pace[4].begin_s = 0.19
+    pace.begin_s.update({2: 0.19, 4: 0.19})
     batched._crew._instances[0]._costs["a"] = ((1, 0.1), (2, 0.19))  # type: ignore[union-attr]
     server_busy = behind(batched, 0)
     due = batched.submit("a", x=x_of(1), deadline_s=0.25)
