@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from unittest import mock
 
@@ -13,20 +12,16 @@ import pytest
 from helpers.commands.command_line import ALL, keep_to, on_all_cores
 from tilewright.hardware.probe import allotted_cpus
 
-_files = count()
-
 
 def own_share() -> set[int]:
-    """The cores of this test process: all, or its part of them where several run side by side; a
-    process more than there are cores has one after the other, file by file.
+    """The cores of this test process: all, or its part of them where several run side by side.
 
     Kernels of several threads on the cores of another test's wait for each other most of the time.
     """
     name = os.environ.get("PYTEST_XDIST_WORKER", "")
-    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     number = int(name.removeprefix("gw")) if name else 0
-    cores = allotted_cpus(affinity=ALL)
-    return set(cores[number::processes]) or {cores[next(_files) % len(cores)]}
+    return set(allotted_cpus(affinity=ALL)[number::count]) or ALL
 
 
 @pytest.fixture(autouse=True, scope="module")
