@@ -77,11 +77,12 @@ def serve(
             queue, events = options.queue, options.events
             return plan_server(place, store, mode=instances, queue=queue, events=events)
     wish = arguments.text_of(instances, "instances")
+    layout = None if wish in MODES else parse_layout(wish)
     networks = open_served(artifacts, batches, verify=verify, events=options.events)
     if wish != "sequential":
         networks = independent(networks, options, asked=batches is not None)
-    if wish not in MODES:
-        return Server(networks, parse_layout(wish), options)
+    if layout is not None:
+        return Server(networks, layout, options)
     choice = chosen(networks, wish, options, deadline_s)
     return Server(choice.networks, choice.layout, options, choice.why)
 
