@@ -28,8 +28,8 @@ SIMULATED = "--target simulated"
 VERBS = (
     "optimize", "tune", "profile", "compare", "run", "serve", "show", "predict", "explain",
     "collect", "fit", "evaluate", "solve", "plan", "simulate", "study", "study tuners",
-    "study subgraph", "study padding", "doctor", "targets", "db", "db info", "db export",
-    "db import", "db merge", "db gc",
+    "study subgraph", "study padding", "study cores", "doctor", "targets", "db", "db info",
+    "db export", "db import", "db merge", "db gc",
 )  # fmt: skip
 COMMANDS = (
     "--version",
@@ -79,6 +79,7 @@ COMMANDS = (
     "plan nowhere.json",
     "simulate nowhere",
     "study padding op:relu[shape=4] --parameter q",
+    "study cores op:relu[shape=4] --beside nobody",
     "db import nowhere.csv",
     "db merge nowhere.db elsewhere.db",
     "optimize zoo:mlp --budget 0 --max-error -1",

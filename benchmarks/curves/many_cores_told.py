@@ -16,18 +16,13 @@ from pages import table
 from tilewright.core.events import discard
 from tilewright.core.records import Placement
 from tilewright.core.schedules import PLAN_FILE
-from tilewright.core.targets import Target
-from tilewright.cost.contention import CONTENTION_BYTES_PER_S, streamed_bytes
 from tilewright.cost.enough_cores import OnCores, enough_cores
 from tilewright.hardware.device import local_placement
-from tilewright.kernels.estimates import work_of
 from tilewright.plan.scheduling.plan_file import read_plan
 from tilewright.plan.scheduling.planners.threads import GAINS
 from tilewright.predict.core_counts import core_forecaster
-from tilewright.predict.core_curves import CoreCurves, CurveTable
-from tilewright.predict.kernel_features import Kernel
+from tilewright.predict.enough_cores_told import kernel_stream, told_on_cores
 from tilewright.predict.modelling import Predictors
-from tilewright.predict.timed_on_cores import curve_model
 from tilewright.store import open_store
 
 Line = dict[str, Any]
@@ -167,11 +162,7 @@ def turning_points(lines: Sequence[Line]) -> list[TurningPoints]:
         there = {c: points[text, c, beside] for c in counts if (text, c, beside) in points}
         if len(there) < 2:
             continue
-        known = OnCores(
-            seconds={c: foreseen[text].seconds[c] for c in there},
-            streamed_bytes=foreseen[text].streamed_bytes,
-            scale=foreseen[text].scale,
-        )
+        known = foreseen[text].only(there)
         found = [(enough_cores(there, g), known.enough(rates.get(beside, 0.0), g)) for g in GAINS]
         steps = [sorted(there).index(told) - sorted(there).index(real) for real, told in found]
         most = max(map(abs, steps))
@@ -205,26 +196,11 @@ def _foreseen(
     predictors: Predictors,
 ) -> dict[str, OnCores]:
     """Each operator alone on each number of cores, from its time on one."""
-    target = predictors.placement.target
-    asked = [(text, points[text, 1, 0]) for text in texts if (text, 1, 0) in points]
-    wishes = [wish_of(text, predictors.placement, (1,)) for text, _ in asked]
+    asked = [text for text in texts if (text, 1, 0) in points]
+    wishes = [wish_of(text, predictors.placement, (1,)) for text in asked]
     kernels = [(wish.workload, wish.candidates[1]) for wish in wishes]
-    table = CurveTable(kernels=kernels, target=target)
-    curves = CoreCurves(table=table, model=curve_model(predictors))
-    carried = curves.carried_s(np.array([seconds for _, seconds in asked]), 1, counts)
-    return {
-        text: OnCores(
-            seconds={c: float(carried[c][number]) for c in counts},
-            streamed_bytes={c: _streamed(kernels[number], target, c) for c in counts},
-            scale=CONTENTION_BYTES_PER_S,
-        )
-        for number, (text, _) in enumerate(asked)
-    }
-
-
-def _streamed(kernel: Kernel, target: Target, cores: int) -> float:
-    workload, candidate = kernel
-    return streamed_bytes(work_of(workload, candidate.implementation, target), target, cores)
+    alone_s = [points[text, 1, 0] for text in asked]
+    return dict(zip(asked, told_on_cores(kernels, alone_s, counts, predictors), strict=True))
 
 
 def _streamed_by_neighbours(lines: Iterable[Line], placement: Placement) -> dict[int, float]:
@@ -233,7 +209,7 @@ def _streamed_by_neighbours(lines: Iterable[Line], placement: Placement) -> dict
     for line in _of("neighbours", lines):
         rates[line["beside"]].append(sum(line["calls_per_s"]))
     wish = wish_of(NEIGHBOUR, placement, (1,))
-    each = _streamed((wish.workload, wish.candidates[1]), placement.target, 1)
+    each = kernel_stream((wish.workload, wish.candidates[1]), placement.target, 1)
     return {beside: each * median(found) for beside, found in rates.items()}
 
 

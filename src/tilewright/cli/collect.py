@@ -15,12 +15,42 @@ from tilewright.core.errors import UsageError
 if TYPE_CHECKING:
     from tilewright.collect.design import Design
 
-_Value = TypeVar("_Value", int, str)
+_Value = TypeVar("_Value", int, float, str)
 
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DesignFlags:
+@dataclass(frozen=True, kw_only=True)
+class ControlFlags:
+    """At which values the machine's controls are held meanwhile."""
+
+    clock: Annotated[
+        str,
+        Parameter(
+            help="Clocks at which the CPUs are kept, such as 1.5GHz,3GHz; `usual` leaves them as "
+            "they are. This and the next two take a machine that lets us "
+            "(`tilewright targets --controls`)."
+        ),
+    ] = "usual"
+    power_cap: Annotated[
+        str, Parameter(help="Limits of each package's power, such as usual,65W.")
+    ] = "usual"
+    cache_ways: Annotated[
+        str,
+        Parameter(help="Ways of the last-level cache that kernels may fill, such as usual,4."),
+    ] = "usual"
+
+    def controls(self) -> dict[str, tuple[str, ...]]:
+        """The same as designs have them. Raises UsageError for what is no list."""
+        return {
+            "clocks": values("--clock", self.clock, str),
+            "power_caps": values("--power-cap", self.power_cap, str),
+            "cache_ways": values("--cache-ways", self.cache_ways, str),
+        }
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DesignFlags(ControlFlags):
     """In which settings and under which circumstances configurations are measured."""
 
     settings: Annotated[
@@ -69,21 +99,6 @@ class DesignFlags:
             "numbers separated by commas."
         ),
     ] = "0"
-    clock: Annotated[
-        str,
-        Parameter(
-            help="Clocks at which the CPUs are kept, such as 1.5GHz,3GHz; `usual` leaves them as "
-            "they are. This and the next two take a machine that lets us "
-            "(`tilewright targets --controls`)."
-        ),
-    ] = "usual"
-    power_cap: Annotated[
-        str, Parameter(help="Limits of each package's power, such as usual,65W.")
-    ] = "usual"
-    cache_ways: Annotated[
-        str,
-        Parameter(help="Ways of the last-level cache that kernels may fill, such as usual,4."),
-    ] = "usual"
     share: Annotated[
         float,
         Parameter(
@@ -105,9 +120,7 @@ class DesignFlags:
             caches=cast("tuple[Cache, ...]", values("--cache", self.cache, str)),
             dtypes=values("--dtype", self.dtype, str),
             neighbours=values("--neighbours", self.neighbours, int),
-            clocks=values("--clock", self.clock, str),
-            power_caps=values("--power-cap", self.power_cap, str),
-            cache_ways=values("--cache-ways", self.cache_ways, str),
+            **self.controls(),
             share=self.share,
         )
 
@@ -118,9 +131,8 @@ def values(flag: str, text: str, kind: Callable[[str], _Value]) -> tuple[_Value,
     try:
         found = tuple(kind(part) for part in parts)
     except ValueError:
-        raise UsageError(
-            f"{flag} {text!r} is no list of whole numbers.", hint=f"{flag} 1,2"
-        ) from None
+        kinds = "whole numbers" if kind is int else "numbers"
+        raise UsageError(f"{flag} {text!r} is no list of {kinds}.", hint=f"{flag} 1,2") from None
     if not all(parts) or len(set(found)) < len(found):
         raise UsageError(f"{flag} {text!r} must name each value once, with commas between them.")
     return found

@@ -89,6 +89,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tilewright study padding 'op:conv2d[c=3,h=225,k=3,out=32]' --layout NHWC "
         "--target 'cuda -model=H100'",
     ),
+    "study cores": (
+        "tilewright study cores 'op:conv2d[c=64,h=56,out=64,k=3,pad=1]'",
+        "tilewright study cores zoo:resnet50 --cores 1,2,4,8,16,32,64 --budget 0",
+        "tilewright study cores 'op:softmax[shape=64x1000]' --beside none --beside streamx2",
+    ),
     "doctor": ("tilewright doctor", "tilewright doctor --format json"),
     "targets": ("tilewright targets",),
     "db info": ("tilewright db info", "tilewright db info --db other.db"),

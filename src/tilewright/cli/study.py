@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from tilewright.cli import help_pages, optimize
+from tilewright.cli.collect import ControlFlags, values
 from tilewright.cli.flags import PredictedModelFlags, SharedFlags, ThreadedFlags
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
 
+if TYPE_CHECKING:
+    from tilewright.insight.core_design import CoresDesign
+
 study = App(
     name="study",
-    help="Run experiments: compare tuners, levels of tuning, or sizes of one operator.",
+    help="Run experiments: on tuners, levels of tuning, sizes of operators, numbers of cores.",
     group=help_pages.EXPERIMENTS,
     sort_key=9,
 )
@@ -126,6 +130,83 @@ def padding(
                 implementation=kernels.implementation,
                 options=options,
             ),
+        )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class GridFlags(ControlFlags):
+    """The grid of cores, neighbours and controls."""
+
+    cores: Annotated[
+        str,
+        Parameter(
+            help="Numbers of cores, such as 1,2,4,8 [default: 1, 2, 4 and so on, and all that "
+            "there are]. Numbers that this machine has are measured, others predicted.",
+            show_default=False,
+        ),
+    ] = ""
+    beside: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="What runs on other cores meanwhile: none, stream (it streams memory), compute "
+            "(it computes on what its caches hold), or an operator, 'op:…'; on four cores "
+            "streamx4. May be repeated [default: none, stream and compute].",
+            negative="",
+            consume_multiple=False,
+            show_default=False,
+        ),
+    ] = ()
+    gain: Annotated[
+        str,
+        Parameter(
+            help="How much longer than the fastest number of cores fewer may take, as a part of "
+            "its time; or several parts separated by commas."
+        ),
+    ] = "0.05"
+
+    def design(self) -> CoresDesign:
+        """The same as the session wants it. Raises UsageError for what is no list."""
+        from tilewright.insight.core_design import CoresDesign
+
+        usual = CoresDesign()
+        return CoresDesign(
+            cores=values("--cores", self.cores, int) if self.cores else (),
+            beside=self.beside or usual.beside,
+            gains=values("--gain", self.gain, float),
+            **self.controls(),
+        )
+
+
+@study.command(help_epilogue=help_pages.examples("study cores"))
+def cores(
+    model: Annotated[str, Parameter(help=optimize.MODEL_HELP)],
+    /,
+    *,
+    budget: Annotated[
+        str,
+        Parameter(
+            help="How long is measured, or how many points of the grid. With 0 all is predicted."
+        ),
+    ] = "2m",
+    grid: GridFlags = GridFlags(),
+    model_flags: PredictedModelFlags = PredictedModelFlags(),
+    flags: SharedFlags = SharedFlags(),
+) -> None:
+    """Tell from how many cores on more do not pay, beside neighbours and at other clocks.
+
+    Each operator of MODEL is measured on the numbers of cores that this machine has; what it takes
+    on others is predicted from its time on one core, with an interval.
+    """
+    options, design = model_flags.options(flags.seed), grid.design()
+    figures = [f"Figures: {flags.out / 'study-cores.html'}"] if flags.out else []
+    with working(flags, model_flags) as work:
+        work.tell(
+            "study cores",
+            work.session.study_cores(
+                model, design=design, budget=budget, out=flags.out, options=options
+            ),
+            remarks=figures,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import get_args
 
@@ -13,7 +13,7 @@ from tilewright.core.budget import Limit
 from tilewright.core.codec import canonical_json, digest
 from tilewright.core.errors import TargetError, UsageError, close_matches
 from tilewright.core.records import Placement
-from tilewright.hardware.holding import ControlName, Held, checked, parse_held
+from tilewright.hardware.holding import USUAL, ControlName, Held, checked, combinations
 from tilewright.kernels.base import CPU, MIXED
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.circumstances import Cache, Circumstances
@@ -22,7 +22,6 @@ from tilewright.models.configurations import CONFIGURATIONS, configurations_of, 
 from tilewright.models.loaded import ON_CODES
 
 CACHES: tuple[Cache, ...] = get_args(Cache)
-USUAL = "usual"
 _CONTROLS: dict[str, ControlName] = {
     "clocks": "clock",
     "power_caps": "power-cap",
@@ -79,11 +78,7 @@ class Design:
     def held(self) -> tuple[tuple[Held, ...], ...]:
         """Every combination of values of controls; an empty one leaves all as they are. Raises
         UsageError for a text that is no value."""
-        ways = [
-            [() if text == USUAL else (parse_held(control, text),) for text in getattr(self, name)]
-            for name, control in _CONTROLS.items()
-        ]
-        return tuple(tuple(chain(*each)) for each in product(*ways))
+        return combinations({control: getattr(self, name) for name, control in _CONTROLS.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

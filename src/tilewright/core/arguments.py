@@ -13,7 +13,7 @@ from operator import index
 from pathlib import Path
 from typing import Any, SupportsFloat, TypeVar, cast
 
-from tilewright.core.errors import UsageError, quoted
+from tilewright.core.errors import UsageError, close_matches, quoted
 
 Text = str | os.PathLike[str]
 """A path as people write it; `~` is the home folder."""
@@ -141,6 +141,12 @@ def named_of(value: object, name: str) -> Mapping[str, Any]:
         raise _wrong(name, "a dictionary by name", value)
     found = cast("Mapping[object, Any]", value)
     return {text_of(key, f"a name in {name}"): item for key, item in found.items()}
+
+
+def require_known(given: Mapping[str, object], wishes: type) -> None:
+    """Raise UsageError for an argument that is none of a TypedDict's."""
+    for name in set(given) - set(known := wishes.__annotations__):
+        raise UsageError(f"there is no argument {name!r}", hint=close_matches(name, known))
 
 
 def _several(

@@ -11,8 +11,8 @@ Times are those alone and what `contention.slowdown` makes of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from tilewright.cost.contention import bearable, slowdown
@@ -22,21 +22,36 @@ from tilewright.cost.contention import bearable, slowdown
 class OnCores:
     """A kernel by its number of cores: seconds alone, above zero, and the bytes that it streams
     from beyond the second-level caches. `scale` is the device's `contention_bytes_per_s`, None
-    where nothing is known of that."""
+    where nothing is known of that. `reach` says how many times as long, or as short, a time may be
+    beside that on one core; empty where times were measured."""
 
     seconds: Mapping[int, float]
     streamed_bytes: Mapping[int, float]
     scale: float | None
+    reach: Mapping[int, float] = field(default_factory=dict[int, float])
 
     def beside(self, others: float) -> dict[int, float]:
         """Seconds by the number of cores beside neighbours that stream so many bytes per second
         together."""
         return {n: beside_s(s, self.streamed_bytes[n], others, self.scale) for n, s in self._each}
 
+    def only(self, counts: Collection[int]) -> OnCores:
+        """The same on these numbers of cores alone."""
+        return replace(self, seconds={n: s for n, s in self.seconds.items() if n in counts})
+
     def enough(self, others: float, gain: float) -> int:
         """The fewest cores that take at most `gain` longer than the fastest number does, as a part
         of its time, beside these neighbours."""
         return enough_cores(self.beside(others), gain)
+
+    def between(self, others: float, gain: float) -> tuple[int, int]:
+        """The fewest and the most cores that may be enough beside these neighbours: those where
+        more cores bring as little, and as much, as `reach` allows."""
+        found = [self.enough(others, gain)]
+        for sign in (1.0, -1.0):
+            seconds = {n: s * self.reach.get(n, 1.0) ** sign for n, s in self._each}
+            found.append(replace(self, seconds=seconds).enough(others, gain))
+        return min(found), max(found)
 
     def borne(self, cores: int, each: float, more: float) -> float:
         """How many neighbours that stream so many bytes per second each may be there until so many

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 
+from tilewright.core.arguments import texts_of
 from tilewright.core.comparisons import CompareResult, CompareRow, beside_ours
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
@@ -313,6 +314,12 @@ def require_models(models: Sequence[object]) -> None:
 def usual_peers(target: Target) -> tuple[str, ...]:
     """Whom networks are compared with where nobody says otherwise."""
     return _USUAL.get(target.kind, _OTHERWISE)
+
+
+def asked_peers(names: object, target: Target) -> tuple[str, ...]:
+    """Those that a person names, one or several; the usual ones of the target for None. Raises as
+    `checked_peers` does, and UsageError for what are no names."""
+    return checked_peers(usual_peers(target) if names is None else texts_of(names, "peers"))
 
 
 def checked_peers(names: Sequence[str]) -> tuple[str, ...]:

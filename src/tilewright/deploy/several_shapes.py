@@ -43,6 +43,7 @@ from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.measure import checking, targeting
 from tilewright.models.loaded import ON_CODES
+from tilewright.models.shape_grid import ShapeGrid
 from tilewright.plan.preparation import prepare
 from tilewright.report import displays
 from tilewright.search.levels import OptimizeRequest
@@ -58,6 +59,17 @@ class ShapesRequest:
     request: OptimizeRequest
     shapes: Sequence[tuple[Sizes, OptimizeRequest]]
     padded: tuple[str, ...]
+
+
+def shapes_request(whole: OptimizeRequest, grid: ShapeGrid) -> ShapesRequest:
+    """The request for each shape of a grid, each with an equal part of the budget."""
+    shapes = grid.shapes(whole.options)
+    part = whole.budget.part(1 / len(shapes))
+    return ShapesRequest(
+        request=whole,
+        shapes=[(sizes, replace(whole, options=options, budget=part)) for sizes, options in shapes],
+        padded=grid.padded,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

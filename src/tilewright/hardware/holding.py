@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain, product
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +29,9 @@ from tilewright.hardware.controls import controls, may_write
 from tilewright.hardware.probe import read_text
 
 ControlName = Literal["clock", "power-cap", "cache-ways"]
+
+USUAL = "usual"
+"""The text that leaves a control as it is."""
 
 _MODULE = "tilewright.hardware.restoring"
 _CPUS, _CAPS = "sys/devices/system/cpu", "sys/class/powercap"
@@ -80,6 +84,16 @@ def parse_held(control: ControlName, text: str) -> Held:
     if not value:
         raise UsageError(f"--{control} {text!r} is no value of it.", hint=f"--{control} {example}")
     return Held(control=control, value=value)
+
+
+def combinations(texts: Mapping[ControlName, Sequence[str]]) -> tuple[tuple[Held, ...], ...]:
+    """Every combination of values of controls, `1.5GHz`; with `usual` one is left as it is, so that
+    an empty combination leaves all. Raises UsageError for a text that is no value."""
+    ways = [
+        [() if text == USUAL else (parse_held(control, text),) for text in each]
+        for control, each in texts.items()
+    ]
+    return tuple(tuple(chain(*each)) for each in product(*ways))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

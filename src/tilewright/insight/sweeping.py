@@ -76,6 +76,17 @@ def swept(
     )
 
 
+def require_cpu_kernels(implementation: str, layout: str) -> None:
+    """Raise UsageError for an implementation or a layout of images that only GPUs have."""
+    if implementation:
+        raise UsageError("--implementation is for GPUs.")
+    if layout != "NCHW":
+        raise UsageError(
+            f"no kernel for CPUs takes images in {layout}",
+            hint="Kernels for GPUs do: --target 'cuda -model=H100' --layout NHWC",
+        )
+
+
 def sweep_steps(operator: str, parameter: str, values: tuple[int, ...]) -> dict[int, str]:
     """The operator's text with each value of the parameter, the usual ones where none are given.
 

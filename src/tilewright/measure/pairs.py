@@ -113,13 +113,14 @@ def _in_turn(
                 raise ChildError("what runs beside did nothing")
             beside.append((theirs[0].begin_s, theirs[-1].end_s))
     return (
-        tuple(_per_call_s(bursts[0], span) for span in alone),
-        tuple(_per_call_s(bursts[0], span) for span in beside),
+        tuple(per_call_s(bursts[0], span) for span in alone),
+        tuple(per_call_s(bursts[0], span) for span in beside),
     )
 
 
-def _per_call_s(bursts: Sequence[Burst], span: Span) -> float:
-    """The median of the bursts within a span, so that an interruption of one does not count."""
+def per_call_s(bursts: Sequence[Burst], span: Span) -> float:
+    """Seconds of a call: the median of the bursts within a span, so that an interruption of one
+    does not count. Raises ChildError where there is none."""
     begin_s, end_s = span
     within = [b.busy_s / b.calls for b in bursts if begin_s <= b.begin_s and b.end_s <= end_s]
     if not within:

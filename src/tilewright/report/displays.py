@@ -33,8 +33,10 @@ from tilewright.core.results import (
 )
 from tilewright.core.schedules import ScheduleResult
 from tilewright.core.serving import ServeResult, ServerStatistics
+from tilewright.core.sufficient_cores import CoresResult
 from tilewright.report import (
     artifacts,
+    cores,
     escape,
     forecasts,
     formats,
@@ -265,6 +267,15 @@ def _(result: SubgraphStudyResult) -> Page:
     return Page(
         rows=views.SUBGRAPH_STUDY.of(result.rows),
         notes=() if gain == shown.MISSING else (f"The whole network gains {gain}.",),
+    )
+
+
+@page.register
+def _(result: CoresResult) -> Page:
+    return Page(
+        rows=cores.points_table(result),
+        more=(cores.times_table(result),),
+        notes=cores.notes(result),
     )
 
 

@@ -16,8 +16,10 @@ from tilewright.core.results import (
     TimedNetwork,
     TunerStudyResult,
 )
+from tilewright.core.sufficient_cores import CoresResult
 from tilewright.report import (
     calls,
+    cores,
     graph,
     islands,
     mixtures,
@@ -134,6 +136,22 @@ def render_tuner_study(study: TunerStudyResult) -> str:
             hues=regret.hues(study.rows),
             panels=[(name, regret.chart(study.rows, name)) for name in regret.sweeps(study.rows)],
             table=views.tuner_study_table(study.rows),
+        )
+    )
+
+
+def render_cores(study: CoresResult) -> str:
+    """A page with the times of every task by the number of cores, and the numbers."""
+    return (
+        environment()
+        .get_template("cores.html.j2")
+        .render(
+            model=study.model,
+            hues=cores.hues(study),
+            panels=cores.charts(study),
+            points=cores.points_table(study),
+            times=cores.times_table(study),
+            notes=cores.notes(study),
         )
     )
 

@@ -14,14 +14,13 @@ from tilewright.core.arguments import (
     named_of,
     path_of,
     path_or_none,
+    require_known,
     text_of,
     text_or_none,
-    texts_of,
     truth_of,
 )
 from tilewright.core.budget import parse_budget
 from tilewright.core.comparisons import CompareResult
-from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.results import ProfileResult, SolveResult
 from tilewright.core.settings import read_settings
 from tilewright.deploy import artifact as artifacts
@@ -106,15 +105,7 @@ class NetworkVerbs(Opened):
         goes on from there. Raises as `optimize`.
         """
         whole = replace(self._request(model, wishes), level=GraphLevel())
-        shapes = grid.shapes(whole.options)
-        part = whole.budget.part(1 / len(shapes))
-        asked = several_shapes.ShapesRequest(
-            request=whole,
-            shapes=[
-                (sizes, replace(whole, options=options, budget=part)) for sizes, options in shapes
-            ],
-            padded=grid.padded,
-        )
+        asked = several_shapes.shapes_request(whole, grid)
         result = several_shapes.optimize_shapes(asked, self.placement, self.store, self.events)
         return OptimizedShapes(result=result, folder=whole.folder)
 
@@ -166,7 +157,7 @@ class NetworkVerbs(Opened):
         return self._optimized(replace(request, command="tune"))
 
     def _request(self, model: Model, wishes: Wishes) -> OptimizeRequest:
-        _require_known(wishes, Wishes)
+        require_known(wishes, Wishes)
         budget, max_error = wishes.get("budget"), wishes.get("max_error")
         options = self._said(wishes.get("options"), max_error)
         options = replace(
@@ -228,7 +219,7 @@ class NetworkVerbs(Opened):
     ) -> ProfileResult:
         """Time every task by itself and in the whole network, in seconds, and say what limits it,
         in "default" `settings`, the "best" known, or those of the last artifact, "shipped"."""
-        _require_known(measured, profiling.Measured)
+        require_known(measured, profiling.Measured)
         named, said = text_or_none(measured.get("meter"), "meter"), self._said(options, max_error)
         placement, partner = with_partner(measured.get("beside"), self.placement)
         return profiling.Profiler(
@@ -262,11 +253,7 @@ class NetworkVerbs(Opened):
         comparing.require_models(compared)
         said = self._said(options, max_error)
         return comparing.Comparer(
-            peers=comparing.checked_peers(
-                comparing.usual_peers(self.placement.target)
-                if peers is None
-                else texts_of(peers, "peers")
-            ),
+            peers=comparing.asked_peers(peers, self.placement.target),
             settings=checked_settings(settings),
             rounds=count_of(rounds, "rounds", 1),
             max_error=allowed_error(max_error, said.precision),
@@ -293,9 +280,3 @@ class NetworkVerbs(Opened):
             self.seed,
             verify=self.verify,
         )
-
-
-def _require_known(given: Mapping[str, object], wishes: type) -> None:
-    """Raise UsageError for an argument that is none of these wishes."""
-    for name in set(given) - set(known := wishes.__annotations__):
-        raise UsageError(f"there is no argument {name!r}", hint=close_matches(name, known))

@@ -8,16 +8,18 @@ from tilewright.core.arguments import (
     Text,
     count_of,
     counts_of,
+    one_of,
     path_or_none,
     text_of,
     texts_of,
 )
 from tilewright.core.budget import parse_budget
-from tilewright.core.errors import UsageError
 from tilewright.core.predictions import SweepResult
 from tilewright.core.results import SubgraphStudyResult, TunerStudyResult
+from tilewright.core.sufficient_cores import CoresResult
 from tilewright.hardware.gpus import is_cuda
-from tilewright.insight import cuda_studies, studies, sweeping
+from tilewright.insight import core_studies, cuda_studies, studies, sweeping
+from tilewright.insight.core_design import CoresDesign
 from tilewright.insight.cuda_explaining import cuda_explainer
 from tilewright.measure.targeting import allowing
 from tilewright.models import ModelOptions
@@ -28,7 +30,7 @@ from tilewright.session.opened import Opened
 
 
 class StudyVerbs(Opened):
-    """`study tuners`, `study subgraph`, `study padding`."""
+    """`study tuners`, `study subgraph`, `study padding`, `study cores`."""
 
     def study_tuners(
         self,
@@ -110,13 +112,7 @@ class StudyVerbs(Opened):
                 ),
                 store=lambda: self.store,
             )
-        if kernels:
-            raise UsageError("--implementation is for GPUs.")
-        if lying != "NCHW":
-            raise UsageError(
-                f"no kernel for CPUs takes images in {lying}",
-                hint="Kernels for GPUs do: --target 'cuda -model=H100' --layout NHWC",
-            )
+        sweeping.require_cpu_kernels(kernels, lying)
         return sweeping.swept(
             name,
             text_of(parameter, "parameter"),
@@ -124,3 +120,26 @@ class StudyVerbs(Opened):
             predictors=predictors_of(allowing(self.placement, said), self.store, self.events),
             options=said,
         )
+
+    def study_cores(
+        self,
+        model: Model,
+        *,
+        design: CoresDesign | None = None,
+        budget: str | float | None = None,
+        out: Text | None = None,
+        options: ModelOptions | None = None,
+    ) -> CoresResult:
+        """Tell from how many cores on more do not pay, beside neighbours and at other clocks.
+
+        `model` is an `op:…` text, or a network, whose tasks are studied; `design` is the grid of
+        cores, neighbours and controls. What this machine has cores for is measured within `budget`
+        ("2m" by default, 0 for nothing), the rest predicted from the time on one core. A page of
+        figures is written to the folder `out`, where one is given.
+        """
+        said, folder = self._said(options), path_or_none(out, "out")
+        grid = one_of(design or CoresDesign(), "design", CoresDesign, "a CoresDesign(…)")
+        total = parse_budget("2m" if budget is None else budget)
+        place, name = allowing(self.placement, said), self._given(model, said).argument
+        study = core_studies.CoresStudy(placement=place, store=self.store, events=self.events)
+        return study.run(name, said, grid, total, folder)

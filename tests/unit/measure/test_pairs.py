@@ -16,7 +16,7 @@ from tilewright.core.processes import ChildCrash, ChildError, ChildTimeout
 from tilewright.core.timings import Burst
 from tilewright.measure import beside
 from tilewright.measure.beside import Player, running
-from tilewright.measure.pairs import PairTimes, _per_call_s, pair_times
+from tilewright.measure.pairs import PairTimes, pair_times, per_call_s
 
 SLICE_S = 1e-3
 
@@ -84,10 +84,10 @@ def test_bursts_count_within_a_span(
     end_s = begin_s + length_s
     within = [b.busy_s / 3 for b in bursts if begin_s <= b.begin_s and b.end_s <= end_s]
     if within:
-        assert _per_call_s(bursts, (begin_s, end_s)) == pytest.approx(median(within))
+        assert per_call_s(bursts, (begin_s, end_s)) == pytest.approx(median(within))
     else:
         with pytest.raises(ChildError, match="no call ran"):
-            _per_call_s(bursts, (begin_s, end_s))
+            per_call_s(bursts, (begin_s, end_s))
 
 
 def crashing(_files: tuple[Path, Path]) -> list[Burst]:

@@ -1,0 +1,84 @@
+"""What a `study cores` command asks for, checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.core.arguments import counts_of, error_of, texts_of
+from tilewright.core.errors import UsageError, close_matches
+from tilewright.hardware.holding import USUAL, ControlName, Held, combinations
+from tilewright.measure.circumstances import PROBE
+from tilewright.plan.scheduling.planners.threads import GAINS
+
+NONE = "none"
+NEIGHBOURS: Mapping[str, str] = {"stream": "op:add[shape=1x64x512x512]", "compute": PROBE}
+"""What the short names of neighbours stand for: 64 MB added to 64 MB, and a convolution whose data
+the caches hold."""
+
+_NAMED = re.compile(r"(?P<name>op:.*\]|[^\s:\[\]]*?)(?:x(?P<cores>[1-9]\d*))?")
+_CONTROLS: Mapping[str, ControlName] = {
+    "clocks": "clock",
+    "power_caps": "power-cap",
+    "cache_ways": "cache-ways",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoresDesign:
+    """The grid of `study cores`.
+
+    `cores` are the numbers of them, by default 1, 2, 4 and so on, and all that there are; one is
+    always among them. `beside` are neighbours: "none", "stream" (it streams memory), "compute" (it
+    computes on what its caches hold) or an `op:…` text, each on a core of its own, on four with
+    "streamx4". A turning point takes at most `gains` longer than the fastest number of cores, as a
+    part of its time. `clocks`, `power_caps` and `cache_ways` are values of controls that are held
+    meanwhile, as in `Design`. Raises UsageError for values that none of these can have.
+    """
+
+    cores: tuple[int, ...] = ()
+    beside: tuple[str, ...] = (NONE, *NEIGHBOURS)
+    gains: tuple[float, ...] = (GAINS[0],)
+    clocks: tuple[str, ...] = (USUAL,)
+    power_caps: tuple[str, ...] = (USUAL,)
+    cache_ways: tuple[str, ...] = (USUAL,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cores", counts_of(self.cores, "cores", 1))
+        for name in ("beside", *_CONTROLS):
+            each = dict.fromkeys(texts_of(getattr(self, name), name))
+            object.__setattr__(self, name, tuple(each))
+        gains = (self.gains,) if isinstance(self.gains, float) else tuple(self.gains)
+        object.__setattr__(self, "gains", tuple(error_of(gain, "gains") for gain in gains))
+        if not (self.beside and self.gains and self.held):
+            raise UsageError(
+                "The grid needs at least one value of each kind.", hint="--beside none"
+            )
+        for name in self.beside:
+            neighbour_of(name)
+
+    @property
+    def held(self) -> tuple[tuple[Held, ...], ...]:
+        """Every combination of values of controls; an empty one leaves all as they are."""
+        return combinations({control: getattr(self, name) for name, control in _CONTROLS.items()})
+
+    def grid(self, there: int) -> tuple[int, ...]:
+        """The numbers of cores on a machine that has so many."""
+        usual = [2**power for power in range(there.bit_length())]
+        return tuple(sorted({1, *(self.cores or (*usual, there))}))
+
+
+def neighbour_of(text: str) -> tuple[str, int]:
+    """`streamx4` → the operator of that name, and 4; no operator for `none`. Raises UsageError for
+    a name that is none of NEIGHBOURS and no `op:…` text."""
+    found = _NAMED.fullmatch(text)
+    name = found["name"] if found else text
+    cores = int((found and found["cores"]) or 1)
+    if not found or (name not in (NONE, *NEIGHBOURS) and not name.startswith("op:")):
+        raise UsageError(
+            f"no neighbour is called {text!r}",
+            hint=close_matches(name, (NONE, *NEIGHBOURS)) + " Or an operator: "
+            "--beside 'op:add[shape=1x64x512x512]', on four cores --beside streamx4.",
+        )
+    return ("" if name == NONE else NEIGHBOURS.get(name, name)), cores
