@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, sqrt
 
 from tilewright.cost.contention import bearable, slowdown
 
@@ -38,6 +38,17 @@ class OnCores:
     def only(self, counts: Collection[int]) -> OnCores:
         """The same on these numbers of cores alone."""
         return replace(self, seconds={n: s for n, s in self.seconds.items() if n in counts})
+
+    def fitted(self, cores: int, others: float, beside_s: float) -> OnCores:
+        """The same with the scale by which so many cores take `beside_s` beside neighbours that
+        stream `others` bytes per second; without one where that is no longer than alone, and as it
+        is where either streams nothing."""
+        alone_s, streamed = self.seconds[cores], self.streamed_bytes[cores]
+        if beside_s <= alone_s:
+            return replace(self, scale=None)
+        if not streamed * others:
+            return self
+        return replace(self, scale=sqrt(streamed * others / (beside_s - alone_s)))
 
     def enough(self, others: float, gain: float) -> int:
         """The fewest cores that take at most `gain` longer than the fastest number does, as a part

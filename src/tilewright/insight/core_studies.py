@@ -234,11 +234,13 @@ class _Teller:
         alone_s = [start.latency_s for _, start in starts]
         told = told_on_cores(kernels, alone_s, self.counts, predictors)
         rates = {each.name: self._streamed(each) for each in self.neighbours}
-        for each, (source, start), known in zip(self.tasks, starts, told, strict=True):
+        for each, (source, start), curve in zip(self.tasks, starts, told, strict=True):
             for name in design.beside:
                 beside = name if name in rates else ALONE
                 others = rates.get(name, 0.0)
                 times = self._measured_of(each, beside)
+                fits = beside != ALONE and 1 in times
+                known = curve.fitted(1, others, times[1]) if fits else curve
                 yield CoresRow(
                     task=each.name,
                     count=each.task.count,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -69,3 +70,24 @@ def test_where_nothing_is_known_of_neighbours_there_are_none() -> None:
     assert kernel.beside(1e12) == kernel.seconds
     assert kernel.borne(2, 1e12, 0.1) == inf
     assert enough_cores({4: 0.0, 2: 0.0, 8: 0.0}, 0.1) == 2
+
+
+@given(KERNELS, GAINS, OTHERS, st.floats(1.0, 1.5))
+def test_intervals_hold_the_turning_point(
+    kernel: OnCores, gain: float, others: float, wide: float
+) -> None:
+    reach = {cores: wide ** (cores / 4) for cores in COUNTS}
+    low, high = replace(kernel, reach=reach).between(others, gain)
+    assert low <= kernel.enough(others, gain) <= high
+    assert kernel.between(others, gain) == (kernel.enough(others, gain),) * 2
+
+
+@given(KERNELS, OTHERS, st.floats(0.1, 5.0))
+def test_a_scale_says_again_what_it_was_fitted_to(
+    kernel: OnCores, others: float, more: float
+) -> None:
+    found = kernel.fitted(1, others, (1 + more) * kernel.seconds[1])
+    if others > 1e6:
+        assert found.beside(others)[1] == pytest.approx((1 + more) * kernel.seconds[1])
+    assert kernel.fitted(1, others, 0.9 * kernel.seconds[1]).beside(others) == kernel.seconds
+    assert kernel.only([2, 16]).seconds.keys() == {2, 16}
