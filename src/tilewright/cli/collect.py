@@ -39,6 +39,7 @@ class ControlFlags:
         Parameter(help="Ways of the last-level cache that kernels may fill, such as usual,4."),
     ] = "usual"
 
+    @property
     def controls(self) -> dict[str, tuple[str, ...]]:
         """The same as designs have them. Raises UsageError for what is no list."""
         return {
@@ -120,7 +121,7 @@ class DesignFlags(ControlFlags):
             caches=cast("tuple[Cache, ...]", values("--cache", self.cache, str)),
             dtypes=values("--dtype", self.dtype, str),
             neighbours=values("--neighbours", self.neighbours, int),
-            **self.controls(),
+            **self.controls,
             share=self.share,
         )
 

@@ -174,7 +174,7 @@ class GridFlags(ControlFlags):
             cores=values("--cores", self.cores, int) if self.cores else (),
             beside=self.beside or usual.beside,
             gains=values("--gain", self.gain, float),
-            **self.controls(),
+            **self.controls,
         )
 
 

@@ -26,6 +26,7 @@ from tilewright.core.predictions import (
     ThreadTime,
     TurningPoint,
 )
+from tilewright.core.sufficient_cores import CoresResult, CoresRow, SufficientCores, TimeOnCores
 
 COLLECTED = CollectResult(samples=20, known=3, failures=1, complete=True, elapsed_s=12.5)
 FITTED = FitResult(
@@ -170,4 +171,46 @@ SWEPT = SweepResult(
             facts={"op.border_share": 0.07},
         ),
     ),
+)
+
+CORES = CoresResult(
+    model="op:relu[shape=8]",
+    machine_cores=2,
+    cores=(1, 2, 4),
+    rows=tuple(
+        CoresRow(
+            task="op:relu[shape=8]",
+            count=1,
+            implementation="generic",
+            beside=beside,
+            held="",
+            source="measured",
+            times=tuple(
+                TimeOnCores(
+                    cores=cores,
+                    predicted_s=1e-3 / cores,
+                    low_s=0.9e-3 / cores,
+                    high_s=1.2e-3 / cores,
+                    measured_s=1e-3 / cores if (cores, beside) in measured else None,
+                    extrapolated=cores > 2,
+                )
+                for cores in (1, 2, 4)
+            ),
+            points=(
+                SufficientCores(
+                    gain=0.05,
+                    measured=2 if beside == "none" else None,
+                    told=1 if beside == "none" else None,
+                    steps=-1 if beside == "none" else None,
+                    predicted=4,
+                    low=2,
+                    high=4,
+                    extrapolated=True,
+                ),
+            ),
+        )
+        for measured in [{(1, "none"), (2, "none"), (1, "stream")}]
+        for beside in ("none", "stream")
+    ),
+    unmeasured=("another",),
 )

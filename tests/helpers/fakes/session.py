@@ -45,6 +45,7 @@ from tilewright.core.results import (
     TunerStudyRow,
 )
 from tilewright.core.schedules import ScheduleResult
+from tilewright.core.sufficient_cores import CoresResult
 from tilewright.deploy import planning
 from tilewright.plan.assignment.solving import solve_file
 from tilewright.predict.evaluation import EvaluateRequest, Evaluation
@@ -329,6 +330,10 @@ class FakeSession:
     def study_padding(self, operator: str, **options: Any) -> SweepResult:
         self._answer(operator=operator, **options)
         return forecasts.SWEPT
+
+    def study_cores(self, model: str, **options: Any) -> CoresResult:
+        self._answer(model=model, **options)
+        return forecasts.CORES
 
     def explain(self, name: str, **options: Any) -> ExplainResult:
         self._answer(name=name, **options)

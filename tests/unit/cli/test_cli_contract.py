@@ -44,6 +44,7 @@ VERBS = (
     ("predict", ("zoo:resnet50",)),
     ("explain", ("op:conv2d[c=64]", "--versus", "op:conv2d[c=65]")),
     ("study padding", ("op:conv2d[c=64,pad=1]", "--values", "0,1")),
+    ("study cores", ("op:relu[shape=8]", "--cores", "1,2,4", "--beside", "none")),
     ("evaluate", ("--table", "t.csv", "--family", "knobs")),
     ("doctor", ()),
     ("targets", ()),

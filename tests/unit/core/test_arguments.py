@@ -99,6 +99,7 @@ WRONG: dict[str, Any] = {
     "name": lambda s: s.explain(3),
     "sweep": lambda s: s.study_tuners(sweep=3),
     "values": lambda s: s.study_padding("op:relu[shape=4]", values="x"),
+    "grid": lambda s: s.study_cores("op:relu[shape=4]", design=3),
     "kind": lambda s: s.import_file("f", 3),
     "path": lambda s: s.export_file(None),
     "placement": lambda s: s.measurements(placement="here"),

@@ -7,8 +7,9 @@ import io
 import math
 from dataclasses import replace
 
+from helpers.fakes.forecasts import CORES
 from tilewright.core.results import SubgraphStudyRow, TunerStudyResult, TunerStudyRow
-from tilewright.report import formats, html, regret, vega, views
+from tilewright.report import cores, formats, html, regret, vega, views
 
 EVIL = "<script>alert(1)</script>\x1b[31m"
 
@@ -82,3 +83,18 @@ def test_study_page_survives_what_failed_and_what_is_hostile() -> None:
     assert text.count('class="chart') == 3
     assert "<script>alert" not in text and "\x1b" not in text.replace(vega.libraries(), "")
     assert regret.chart([replace(ROWS[0], measured_share=0.0)], "conv") is None
+
+
+def test_cores_that_suffice_are_drawn_and_what_is_hostile_is_escaped() -> None:
+    rows = tuple(replace(row, task=EVIL, beside=EVIL) for row in CORES.rows[:1])
+    found = replace(CORES, rows=(*rows, *CORES.rows))
+    text = html.render_cores(found)
+    assert text.count('class="chart') == 2, "one for each task"
+    assert "<script>alert" not in text and "\x1b" not in text.replace(vega.libraries(), "")
+    (_, drawn), (_, other) = cores.charts(found)
+    assert [each["cores"] for each in drawn.rows["measured"]] == [1, 2]
+    assert len(other.rows["told"]) == 6 and len(other.rows["measured"]) == 3
+    assert cores.hues(found) == {EVIL: "s0", "none": "s1", "stream": "s2"}
+    table = cores.points_table(CORES)
+    assert table.shown()[0][1:] == ["none", "5.00 %", "2", "1", "-1", "4 *", "2 to 4"]
+    assert table.raw()[0][:5] == ["task", "count", "implementation", "beside", "held"]
