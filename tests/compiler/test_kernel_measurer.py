@@ -23,6 +23,7 @@ from tilewright.kernels import registry
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure import base as base_module
 from tilewright.measure.checking import check_kernel
+from tilewright.measure.core_grid import ALONE, CoreGrid, Neighbour
 from tilewright.measure.kernels import CrowdedMeasurer, KernelMeasurer, beside
 from tilewright.measure.pairs import KernelPairs
 from tilewright.store import open_store
@@ -196,3 +197,13 @@ def test_two_kernels_beside_each_other() -> None:
         assert pairs.times([kernel, kernel], rounds=1).alone_s, "the next pair is timed"
     assert all(len(each) == 2 for each in (*times.alone_s, *times.beside_s))
     assert min(min(each) for each in (*times.alone_s, *times.beside_s)) > 0.0
+
+
+@pytest.mark.skipif(len(PLACEMENT.binding.cpus) < 2, reason="needs two logical CPUs")
+def test_a_kernel_on_several_cores_and_beside_a_neighbour() -> None:
+    kernel = (TASK, generic())
+    with CoreGrid(local_placement(2), (1, 2), [Neighbour(name="n", kernel=kernel)]) as grid:
+        neighbours_s = grid.neighbours_s()
+        times_s = grid.times_s({1: kernel, 2: kernel}, rounds=1)
+    assert times_s.keys() == {(1, ALONE), (2, ALONE), (1, "n")}
+    assert min(*neighbours_s.values(), *times_s.values()) > 0.0

@@ -46,9 +46,13 @@ class SufficientCores:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoresRow:
     """A row of the grid: a task (`count` times in the network) of an `implementation`, `beside` a
-    neighbour or `none`, with controls `held` (empty where they are as they are). `source` says what
-    the predictions start from: `measured` here on one core, or `exact`, `interpolated`, `model` or
-    `roofline` as in `predict`."""
+    neighbour or `none`, with controls `held` (empty where they are as they are).
+
+    `source` says what the predictions start from: `measured` here on one core, or `exact`,
+    `interpolated`, `model` or `roofline` as in `predict`. `contention_bytes_per_s` is the scale by
+    which the neighbour costs what was measured on one core (docs/concepts/neighbours.md), None
+    where it costs nothing or was not measured.
+    """
 
     task: str
     count: int
@@ -58,6 +62,7 @@ class CoresRow:
     source: str
     times: tuple[TimeOnCores, ...]
     points: tuple[SufficientCores, ...]
+    contention_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -76,9 +76,6 @@ def neighbour_of(text: str) -> tuple[str, int]:
     name = found["name"] if found else text
     cores = int((found and found["cores"]) or 1)
     if not found or (name not in (NONE, *NEIGHBOURS) and not name.startswith("op:")):
-        raise UsageError(
-            f"no neighbour is called {text!r}",
-            hint=close_matches(name, (NONE, *NEIGHBOURS)) + " Or an operator: "
-            "--beside 'op:add[shape=1x64x512x512]', on four cores --beside streamx4.",
-        )
+        known = (NONE, *NEIGHBOURS, "streamx4", NEIGHBOURS["stream"])
+        raise UsageError(f"no neighbour is called {text!r}", hint=close_matches(name, known))
     return ("" if name == NONE else NEIGHBOURS.get(name, name)), cores

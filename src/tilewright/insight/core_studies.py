@@ -250,6 +250,7 @@ class _Teller:
                     source=source,
                     times=self._times(known, others, times, start),
                     points=tuple(self._point(known, others, times, g) for g in design.gains),
+                    contention_bytes_per_s=known.scale if fits else None,
                 )
 
     def _alone(self, each: _Studied) -> tuple[str, Estimate]:

@@ -141,6 +141,7 @@ def test_what_a_neighbour_costs_on_one_core_goes_along_to_others(study: CoresStu
     added_s = [
         b.predicted_s - a.predicted_s for a, b in zip(alone.times, beside.times, strict=True)
     ]
+    assert beside.contention_bytes_per_s and alone.contention_bytes_per_s is None
     assert added_s[0] == pytest.approx(0.008) and added_s[1] == pytest.approx(0.008)
 
 
