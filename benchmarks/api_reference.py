@@ -37,6 +37,7 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
                 "session.networks.Wishes",
                 "search.levels.GraphLevel",
                 "collect.design.Design",
+                "insight.core_design.CoresDesign",
                 "insight.evaluating.EvaluateRequest",
             ),
             "Compiled networks": (
@@ -60,6 +61,7 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
             ),
             "Results about predictions": (
                 "core.predictions.*",
+                "core.sufficient_cores.*",
                 "core.planning.*",
                 "core.schedules.*",
                 "predict.evaluation.Evaluation",

@@ -49,7 +49,7 @@ class CoresDesign:
         for name in ("beside", *_CONTROLS):
             each = dict.fromkeys(texts_of(getattr(self, name), name))
             object.__setattr__(self, name, tuple(each))
-        gains = (self.gains,) if isinstance(self.gains, float) else tuple(self.gains)
+        gains = (self.gains,) if isinstance(self.gains, int | float) else tuple(self.gains)
         object.__setattr__(self, "gains", tuple(error_of(gain, "gains") for gain in gains))
         if not (self.beside and self.gains and self.held):
             raise UsageError(

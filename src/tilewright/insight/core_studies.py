@@ -19,7 +19,7 @@ from math import exp, hypot, log
 from pathlib import Path
 
 from tilewright.core.budget import Budget, Limit
-from tilewright.core.errors import TargetError, UsageError
+from tilewright.core.errors import NegativeVerdict, TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.output_files import write_text
 from tilewright.core.processes import ChildError, RemoteError
@@ -90,7 +90,8 @@ class CoresStudy:
 
         Raises what loading a model raises, UsageError where kernels do not run on CPUs of this
         machine and for controls where nothing is measured, TargetError for controls that cannot be
-        set, and where this process has no number of cores that was asked for.
+        set, and where this process has no number of cores that was asked for, NegativeVerdict where
+        a neighbour cannot be timed.
         """
         self._check(design, limit)
         self.events(Stage(name="import", detail=model))
@@ -202,7 +203,7 @@ class CoresStudy:
             self.holds(held, self.placement.binding.cpus),
             self.grids(self.placement, here, neighbours, seed=seed) as grid,
         ):
-            found = _Measured(times_s={}, neighbours_s=grid.neighbours_s())
+            found = _Measured(times_s={}, neighbours_s=_neighbours_s(grid))
             for each in tasks:
                 if budget.exhausted:
                     break
@@ -211,8 +212,17 @@ class CoresStudy:
                     found.times_s[each.name] = grid.times_s({n: each.kernels[n] for n in here})
                 except (ChildError, RemoteError) as error:
                     self.events(Note(message=f"{each.name} could not be timed: {error}"))
+                    _neighbours_s(grid)  # their processes may have ended with it
                 budget.measured(len(grid.points))
         return found
+
+
+def _neighbours_s(grid: CoreGrid) -> Mapping[str, float]:
+    """Seconds of each neighbour alone, which run from now on when they are wanted."""
+    try:
+        return grid.neighbours_s()
+    except (ChildError, RemoteError) as error:
+        raise NegativeVerdict(f"a neighbour could not be timed: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +237,8 @@ class _Teller:
     there: int
 
     def rows(self, design: CoresDesign, held: str) -> Iterator[CoresRow]:
-        """A row for each task beside each neighbour."""
+        """A row for each task beside each neighbour; where controls were held only of those that
+        were measured."""
         starts = [self._alone(each) for each in self.tasks]
         predictors = self.forecaster.forecaster.predictors
         kernels = [each.kernels[1] for each in self.tasks]
@@ -235,6 +246,8 @@ class _Teller:
         told = told_on_cores(kernels, alone_s, self.counts, predictors)
         rates = {each.name: self._streamed(each) for each in self.neighbours}
         for each, (source, start), curve in zip(self.tasks, starts, told, strict=True):
+            if held and source != "measured":
+                continue
             for name in design.beside:
                 beside = name if name in rates else ALONE
                 others = rates.get(name, 0.0)

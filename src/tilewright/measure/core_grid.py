@@ -54,8 +54,8 @@ class Neighbour:
 
 
 class CoreGrid:
-    """Kernels on each of `counts` cores of a placement, beside `neighbours`. Use as a context
-    manager."""
+    """Kernels on each of `counts` cores of a placement, beside those of the `neighbours` that leave
+    them a core: each thread of the placement is one. Use as a context manager."""
 
     def __init__(
         self,
@@ -65,12 +65,14 @@ class CoreGrid:
         *,
         seed: int = 0,
     ) -> None:
-        cpus = placement.binding.cpus
+        cpus = placement.binding.cpus[: placement.resources.threads]
         self._seed, self._cores = seed, len(cpus)
         self._protocol = kernel_protocol(placement)
         self._own = {n: _placed(placement, cpus[:n]) for n in counts}
         self._neighbours = {
-            each.name: (each, _placed(placement, cpus[-each.cores :])) for each in neighbours
+            each.name: (each, _placed(placement, cpus[-each.cores :]))
+            for each in neighbours
+            if each.cores < len(cpus)
         }
         self._workers: dict[int | str, Worker] = {
             who: open_worker(place)
@@ -133,7 +135,7 @@ class CoreGrid:
         with running([self._player(who)], self._pool, _BEGIN_S) as bursts:
             time.sleep(WINDOW_S)
         self._workers[who].request(("settle",), _SETTLE_S)
-        return max(burst.end_s - burst.begin_s for burst in bursts[0])
+        return max((each.end_s - each.begin_s for each in bursts[0]), default=0.0)
 
     def _turn_s(self, point: tuple[int | str, str], window_s: float) -> float:
         """Seconds of a call in a window of one point, or of a neighbour alone."""

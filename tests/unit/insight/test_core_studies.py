@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tilewright.core.budget import Limit
-from tilewright.core.errors import TargetError, UsageError
+from tilewright.core.errors import NegativeVerdict, TargetError, UsageError
 from tilewright.core.events import Event, Note
 from tilewright.core.processes import ChildCrash
 from tilewright.core.records import Placement
@@ -174,7 +174,14 @@ def test_what_fails_is_told_and_predicted(
     monkeypatch.setattr(Grid, "broken", "out of luck")
     found = run(study, cores=(1, 2))
     assert found.unmeasured == (OPERATOR,) and {row.source for row in found.rows} <= SOURCES
+    monkeypatch.setattr(Grid, "neighbours_s", broken_grid)
+    with pytest.raises(NegativeVerdict, match="a neighbour could not be timed"):
+        run(study, cores=(1, 2))
     assert any("out of luck" in each.message for each in HEARD if isinstance(each, Note))
+
+
+def broken_grid(_grid: Grid) -> dict[str, float]:
+    raise ChildCrash(11, "gone")
 
 
 def test_controls_are_held_while_it_is_measured(
@@ -184,6 +191,9 @@ def test_controls_are_held_while_it_is_measured(
     found = run(study, cores=(1, 2), beside=("none",), clocks=("usual", "1.5GHz"))
     assert tuple(HOLDS) == ((), (Held(control="clock", value=1.5e9),))
     assert [row.held for row in found.rows] == ["", "clock=1.5GHz"]
+    late = run(study, Limit(measurements=1), cores=(1, 2), beside="none", clocks=("usual", "1GHz"))
+    assert [row.held for row in late.rows] == [""], "nobody predicts a clock"
+    assert late.unmeasured == (OPERATOR,)
 
 
 def test_a_page_is_written(study: CoresStudy, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ RELU = Workload(
 KERNEL = (RELU, Candidate(implementation="generic", settings=(), forms=(PLAIN, PLAIN)))
 NEIGHBOUR = Neighbour(name="stream", kernel=KERNEL)
 PLACEMENT = replace(
-    made_up_placement(), resources=threads_alone(3), binding=Binding(cpus=(4, 5, 6))
+    made_up_placement(), resources=threads_alone(3), binding=Binding(cpus=(4, 5, 6, 7))
 )
 RUNNING: set[tuple[int, ...]] = set()
 LOG: list[tuple[tuple[int, ...], str]] = []
@@ -75,7 +75,8 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_point_for_which_there_are_cores_is_timed() -> None:
-    with CoreGrid(PLACEMENT, (1, 2, 3), [NEIGHBOUR]) as grid:
+    large = Neighbour(name="large", kernel=KERNEL, cores=3)
+    with CoreGrid(PLACEMENT, (1, 2, 3), [NEIGHBOUR, large]) as grid:
         assert grid.points == [(1, ALONE), (1, "stream"), (2, ALONE), (2, "stream"), (3, ALONE)]
         assert grid.neighbours_s() == {"stream": pytest.approx(0.012)}
         times = grid.times_s(dict.fromkeys((1, 2, 3), KERNEL), rounds=2)
