@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -101,7 +101,11 @@ def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[CoresStudy]:
     HOLDS.clear()
     with open_store("memory:") as store:
         yield CoresStudy(
-            placement=PLACEMENT, store=store, events=HEARD.append, grids=Grid, holds=holding
+            placement=PLACEMENT,
+            store=store,
+            events=HEARD.append,
+            grids=cast("Any", Grid),
+            holds=holding,
         )
 
 
@@ -147,7 +151,7 @@ def test_what_a_neighbour_costs_on_one_core_goes_along_to_others(study: CoresStu
 
 def test_without_a_budget_all_is_predicted(study: CoresStudy) -> None:
     counts = (1, 2, 4, 8, 16, 32, 64)
-    found = run(replace(study, grids=no_grid), NO_TIME, cores=counts, beside=("none",))
+    found = run(replace(study, grids=cast("Any", no_grid)), NO_TIME, cores=counts, beside=("none",))
     (row,) = found.rows
     assert row.source in SOURCES and not found.unmeasured
     assert all(each.measured_s is None and each.low_s < each.high_s for each in row.times)
@@ -180,6 +184,10 @@ def test_what_fails_is_told_and_predicted(
     assert any("out of luck" in each.message for each in HEARD if isinstance(each, Note))
 
 
+def no_steps(*_: object) -> dict[Held, object]:
+    return {}
+
+
 def broken_grid(_grid: Grid) -> dict[str, float]:
     raise ChildCrash(11, "gone")
 
@@ -187,7 +195,7 @@ def broken_grid(_grid: Grid) -> dict[str, float]:
 def test_controls_are_held_while_it_is_measured(
     study: CoresStudy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tilewright.insight.core_studies.checked", lambda *_: {})
+    monkeypatch.setattr("tilewright.insight.core_studies.checked", no_steps)
     found = run(study, cores=(1, 2), beside=("none",), clocks=("usual", "1.5GHz"))
     assert tuple(HOLDS) == ((), (Held(control="clock", value=1.5e9),))
     assert [row.held for row in found.rows] == ["", "clock=1.5GHz"]
@@ -215,11 +223,17 @@ def test_what_cannot_be_studied_is_refused(study: CoresStudy) -> None:
         run(replace(study, placement=elsewhere))
 
 
-def test_grids_that_make_no_sense_are_refused() -> None:
-    for wrong in ({"cores": (0,)}, {"gains": (0.0,)}, {"gains": "x"}, {"clocks": "fast"},
-                  {"beside": "streem"}, {"beside": "streamx0"}, {"gains": ()}):  # fmt: skip
-        with pytest.raises(UsageError):
-            CoresDesign(**wrong)
+@pytest.mark.parametrize(
+    "wrong",
+    [{"cores": (0,)}, {"gains": (0.0,)}, {"gains": "x"}, {"clocks": "fast"}, {"gains": ()},
+     {"beside": "streem"}, {"beside": "streamx0"}],
+)  # fmt: skip
+def test_grids_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        CoresDesign(**wrong)
+
+
+def test_a_neighbour_that_nobody_knows_is_refused_with_those_near() -> None:
     with pytest.raises(UsageError, match="streem") as error:
         neighbour_of("streem")
     assert error.value.hint is not None and "stream" in error.value.hint
