@@ -160,6 +160,7 @@ def test_sums_begin_with_the_bias_and_bytes_saturate_as_they_are_stored():
     text = rendered(task, candidate, HERE.target, HERE.resources, "asm")
     assert not re.search(r"vpaddd\s.*%zmm", text)
     assert "vpmovusdb" in text and "vminps" not in text
+    assert "%rsp" not in "".join(line for line in text.splitlines() if "zmm" in line)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
