@@ -177,18 +177,6 @@ def test_what_is_beyond_all_integers_is_the_nearest_code(result: str, placement:
 
 
 @needs_dots
-def test_results_of_a_tile_are_computed_from_registers():
-    task = conv(TensorType((1, 64, 4, 28), "uint8"), 32, (1, 1), True, "uint8")
-    forms = (blocked(16), *(PLAIN,) * 3, blocked(16))
-    knobs = {"lanes": 16, "dot": "vnni", "tile_width": 7, "tile_height": 1, "tile_out": 2}
-    settings = tuple(sorted({**knobs, "order": "rows"}.items()))
-    candidate = Candidate(implementation=SPEC.name, settings=settings, forms=forms)
-    text = rendered(task, candidate, HERE.target, HERE.resources, "asm")
-    assert "vpmovusdb" in text
-    assert not re.search(r"zmm.*%rsp|%rsp.*zmm", text)
-
-
-@needs_dots
 def test_long_tiles_are_vector_code_too():
     """More pixels than LLVM spells out and joins to vectors by itself."""
     task = conv(TensorType((1, 32, 8, 112), "uint8"), 16, (1, 1), True)
