@@ -33,8 +33,6 @@ class LineUp:
         self.modes = [[(m.device, m.cores, m.latency_s) for m in c.modes] for c in problem.calls]
         self.counts = [len(waits) for waits in self.before]
         self.first = [number for number, count in enumerate(self.counts) if not count]
-        self._handoff_s = problem.handoff_s
-        self._read = [(n, self.after[n]) for n in reversed(range(len(self.after))) if self.after[n]]
         self._sent_s: dict[tuple[int, str, str], float] = {}
 
     def latency_s(self, modes: Sequence[int], limit_s: float = inf) -> float:
@@ -66,11 +64,11 @@ class LineUp:
     def tails_s(self, chosen: Sequence[tuple[str, int, float]]) -> list[float]:
         """The longest way from the end of each call to the end of a last one, with the transfers
         and hand-offs that must be."""
-        handoff_s, found = self._handoff_s, [0.0] * len(chosen)
-        for number, readers in self._read:
+        handoff_s, found = self.problem.handoff_s, [0.0] * len(chosen)
+        for number in range(len(chosen) - 1, -1, -1):
             device, cores, _ = chosen[number]
             longest_s = 0.0
-            for after in readers:
+            for after in self.after[number]:
                 to, count, seconds = chosen[after]
                 way_s = seconds + found[after]
                 if to != device:
