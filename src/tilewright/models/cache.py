@@ -1,7 +1,7 @@
 """Models that can be made again, kept below a limit: what was not used for longest goes first.
 
-`downloads/SHA256/` and `exports/KEY/` hold a model each, `models/CLASS/` the predictors of a class
-of devices. A folder's own time of change says when it was last used.
+`downloads/SHA256/` and `exports/KEY/` hold a model each, `models/KEY/` the predictors
+learnt from the same rows. A folder's own time of change says when it was last used.
 """
 
 from __future__ import annotations

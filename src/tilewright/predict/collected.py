@@ -271,8 +271,9 @@ class ShippedData:
 
     @cached_property
     def identity(self) -> str:
-        """A hash of the rows' file."""
-        return digest(self.path.read_bytes())
+        """A hash of the rows' file, and of what models of them are told beside the rows."""
+        told = f"{self.placement.key} {self.placement.target} {self.peaks}"
+        return digest(f"{digest(self.path.read_bytes())} {told}")
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -59,8 +59,9 @@ class Predictors:
     """The predictors of one device class with some of its resources.
 
     `fit` learns from the shipped rows and the database, and keeps models in `folder`. Where that
-    was never done, models of the shipped rows alone are made on first use and kept in `cache`; and
-    of the database alone where no rows of the architecture come with tilewright.
+    was never done, models of the shipped rows alone are made on first use and kept in `cache`, for
+    all device classes and resources that use these rows; and of the database alone where no rows of
+    the architecture come with tilewright.
     """
 
     placement: Placement
@@ -237,7 +238,11 @@ class Predictors:
     def _learnt(self, data: TrainingSet, base: FamilyModel | None = None) -> FamilyModel:
         require_rows(data, base)
         self.events(Stage(name="fit", detail=f"{data.family}: {len(data)} kernels"))
-        return replace(fit_kernels(data, base=base), device_class=str(self.placement.key))
+        return self._own_of(fit_kernels(data, base=base))
+
+    def _own_of(self, model: FamilyModel) -> FamilyModel:
+        """The model as it answers for this class."""
+        return replace(model, device_class=str(self.placement.key))
 
     def model(self, family: str, *, fitting: bool = True) -> FamilyModel | None:
         """A family's model from its file, fitted where there is none; None where too little is
@@ -247,7 +252,7 @@ class Predictors:
             path = self.path(f"{family}.json")
             if path.exists():
                 self._loaded[family] = load_model(path, self.placement)
-            elif fitting or self._cached(family) is not None:
+            elif fitting or self._is_kept(family):
                 self._loaded[family] = self._made(family)
             else:
                 return None
@@ -267,39 +272,45 @@ class Predictors:
         shipped = self.shipped
         if shipped is None:
             raise ModelError(f"no kernels of {family} ship with tilewright")
-        return self.kept(family, lambda: self._learnt(_shipped_set(shipped, family)))
+        data = partial(_shipped_set, shipped, family)
+        return self.kept(family, shipped.identity, lambda: self._learnt(data()))
 
-    def kept(self, name: str, learn: Callable[[], FamilyModel]) -> FamilyModel:
-        """A model of the rows that came along: from the cache, else learnt, and kept there where
-        that can be written: an answer does not need it. Raises what `learn` raises."""
-        cached = self._cached(name)
+    def _is_kept(self, family: str) -> bool:
+        shipped = self.shipped
+        path = None if shipped is None else self._cache_path(family, shipped.identity)
+        return path is not None and self._cached(path) is not None
+
+    def kept(self, name: str, origin: str, learn: Callable[[], FamilyModel]) -> FamilyModel:
+        """A model of what came along: from the cache, else learnt, and kept there where that can be
+        written: an answer does not need it. `origin` is everything that it is learnt from, so that
+        all classes and resources that learn from the same have one file. Raises what `learn`
+        raises."""
+        path = self._cache_path(name, origin)
+        cached = self._cached(path)
         if cached is not None:
             return cached
         model = learn()
         try:
-            save_model(model, self._cache_path(name))
+            save_model(model, path)
         except OutputError as error:
             self.events(Note(message=f"The fitted predictor was not saved: {error.message}"))
         return model
 
-    def _cached(self, family: str) -> FamilyModel | None:
+    def _cached(self, path: Path) -> FamilyModel | None:
         """A file of the cache that is broken does not count."""
-        cached = self._cache_path(family)
         try:
-            if not cached.exists():
+            if not path.exists():
                 return None
-            mark_used(cached.parent)
-            return load_model(cached, self.placement)
+            mark_used(path.parent)
+            return self._own_of(_read_model(path))
         except ModelError:
             return None
 
-    def _cache_path(self, family: str) -> Path:
+    def _cache_path(self, name: str, origin: str) -> Path:
         """Named by what it learnt from and how, so that other rows, or another version of
         tilewright, make another file."""
-        rows = self.shipped.identity if self.shipped is not None else "none"
-        origin = digest(f"{rows} {own_version()} {DEFAULT_TREES}")
-        folder = self.cache / PREDICTORS / str(self.placement.key)
-        return folder / f"{family}-{origin}-{FORMAT}.json"
+        learnt = digest(f"{origin} {own_version()} {DEFAULT_TREES}")
+        return self.cache / PREDICTORS / learnt / f"{name}-{FORMAT}.json"
 
     def path(self, name: str) -> Path:
         """The file of a model of this device and resources."""
@@ -336,6 +347,18 @@ def load_model(path: Path, placement: Placement) -> FamilyModel:
 
     Raises ModelError for a file that is cut short, of another format, or of another device class.
     """
+    model = _read_model(path)
+    wanted, before = str(placement.key), name_of_before(placement)
+    if model.device_class not in (wanted, before):
+        raise ModelError(
+            f"{path} is of device class {model.device_class}, not {wanted}", hint=_ANEW
+        )
+    origin = wanted if model.origin == before else model.origin
+    return replace(model, device_class=wanted, origin=origin)
+
+
+def _read_model(path: Path) -> FamilyModel:
+    """The model in a file, of whichever device class. Raises ModelError as `load_model` does."""
     try:
         with readable(path):
             found = cast("Mapping[str, Any]", json.loads(path.read_text(encoding="utf-8")))
@@ -345,10 +368,4 @@ def load_model(path: Path, placement: Placement) -> FamilyModel:
         raise ModelError(f"{path} is no model, or cut short", hint=_ANEW) from error
     if model is None:
         raise ModelError(f"{path} has format {version}, not {FORMAT}", hint=_ANEW)
-    wanted, before = str(placement.key), name_of_before(placement)
-    if model.device_class not in (wanted, before):
-        raise ModelError(
-            f"{path} is of device class {model.device_class}, not {wanted}", hint=_ANEW
-        )
-    origin = wanted if model.origin == before else model.origin
-    return replace(model, device_class=wanted, origin=origin)
+    return model

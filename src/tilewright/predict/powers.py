@@ -128,9 +128,9 @@ class PowerPredictors:
     def _made(self) -> FamilyModel:
         came = self.predictors.came_along
         metered = with_energy(came.rows) if came is not None else []
-        if len(metered) < LEAST_ROWS:
+        if came is None or len(metered) < LEAST_ROWS:
             return self.fit()
-        return self.predictors.kept("power", lambda: self._learnt(metered))
+        return self.predictors.kept("power", came.identity, lambda: self._learnt(metered))
 
     def fit(self) -> FamilyModel:
         """Learn the model anew and keep it. Raises ModelError where too little is known."""

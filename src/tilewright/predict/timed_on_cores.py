@@ -111,11 +111,13 @@ def _file_hash() -> str:
 
 
 def curve_model(predictors: Predictors) -> FamilyModel:
-    """The model of the curves that came along, kept where predictors keep theirs."""
-    placement = predictors.placement
+    """The model of the curves that came along, kept where predictors keep theirs. It is the same
+    for all numbers of cores of a processor."""
+    target = replace(predictors.placement.target, cores=1)
 
     def learn() -> FamilyModel:
-        model = learnt(read_timed(FILE), placement.target)
-        return replace(model, device_class=str(placement.key), origin=str(placement.key))
+        return learnt(read_timed(FILE), target)
 
-    return predictors.kept(f"{FAMILY}-{MODEL}-{_file_hash()}", learn)
+    model = predictors.kept(f"{FAMILY}-{MODEL}", f"{_file_hash()} {target}", learn)
+    own = str(predictors.placement.key)
+    return replace(model, device_class=own, origin=own)

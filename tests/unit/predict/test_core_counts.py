@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from helpers.fakes.measuring import PLACEMENT
+from helpers.fakes.placements import altered
 from helpers.records.predictor_rows import known_store, rows_of_convolutions
 from tilewright.core.errors import TargetError
 from tilewright.core.events import Event, Note
@@ -29,10 +30,12 @@ from tilewright.predict.core_counts import (
 from tilewright.predict.core_curves import CoreCurves, CurveTable
 from tilewright.predict.family_models import FamilyModel
 from tilewright.predict.kernel_features import Kernel
+from tilewright.predict.modelling import predictors_of
 from tilewright.predict.timed_on_cores import (
     FILE,
     TREES,
     TimedOnCores,
+    curve_model,
     learnt,
     read_timed,
     write_timed,
@@ -83,6 +86,24 @@ def test_what_was_measured_on_as_many_cores_is_the_answer(known: CoreForecaster)
     (found,) = known.kernels(kernels()[:1], [usual])[usual]
     assert found.source == "exact"
     assert found.latency_s == pytest.approx(rows_of_convolutions()[0].latency_s)
+
+
+def test_all_numbers_of_cores_have_one_model_of_curves(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits: list[object] = []
+
+    def counted(_: object, target: object) -> FamilyModel:
+        fits.append(target)
+        return model()
+
+    monkeypatch.setattr("tilewright.predict.timed_on_cores.learnt", counted)
+    alike = (altered(PLACEMENT, threads=8), altered(PLACEMENT, class_key="other", cores=8))
+    for place in (PLACEMENT, *alike, altered(PLACEMENT, vector_bytes=16)):
+        predictors = replace(predictors_of(place, store, HEARD.append), cache=tmp_path / "c")
+        found = curve_model(predictors)
+        assert found.device_class == found.origin == str(place.key)
+    assert len(fits) == 2, "the last one's estimates are others"
 
 
 def test_other_numbers_are_carried_over_with_wider_intervals(known: CoreForecaster) -> None:

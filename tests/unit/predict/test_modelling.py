@@ -16,6 +16,7 @@ from helpers.records.predictor_rows import PEAKS, fitted, known_store, rows_of_c
 from tilewright.core.errors import ModelError, OutputError, UsageError
 from tilewright.core.events import Event, Note, discard
 from tilewright.predict import collected
+from tilewright.predict.family_models import FamilyModel
 from tilewright.predict.modelling import (
     Predictors,
     load_model,
@@ -129,6 +130,36 @@ def test_a_new_class_begins_at_the_nearest_ones_model(tmp_path: Path, kernels: i
     else:
         assert model.base is not None and model.origin == str(new.key)
         assert slower == pytest.approx(3, rel=0.2)
+
+
+@pytest.mark.usefixtures("came_along")
+def test_all_that_learn_from_the_same_rows_have_one_model(tmp_path: Path) -> None:
+    stages: list[Event] = []
+    found: dict[str, FamilyModel] = {}
+    for place in (altered(PLACEMENT, threads=4), altered(PLACEMENT, class_key="new"), PLACEMENT):
+        with open_store(tmp_path / "t.db") as store:
+            predictors = Predictors(
+                placement=place,
+                store=store,
+                folder=tmp_path / "m",
+                cache=tmp_path / "c",
+                events=stages.append,
+            )
+            model = predictors.model("conv2d", fitting=not stages)
+            assert model is not None and model.origin == str(PLACEMENT.key)
+            found[model.device_class] = model
+    assert len(stages) == 1, "the first of them learnt it"
+    assert len(found) == 3, "each answers for its own class and resources"
+    assert len({model.data_hash for model in found.values()}) == 1
+
+
+@pytest.mark.usefixtures("came_along")
+def test_other_facts_beside_the_same_rows_make_another_model(tmp_path: Path) -> None:
+    (before,) = collected.shipped_data()
+    peaks = replace(before.peaks, flop_per_s=2 * before.peaks.flop_per_s)
+    wide = replace(before.placement, resources=altered(PLACEMENT, threads=4).resources)
+    others = (replace(before, peaks=peaks), replace(before, placement=wide))
+    assert len({each.identity for each in (before, *others)}) == 3
 
 
 @pytest.mark.usefixtures("came_along")

@@ -19,7 +19,8 @@ class Reduced:
     kept: Sequence[Sequence[int]]
 
     def inside(self, schedule: Schedule) -> Schedule | None:
-        """A schedule of the whole problem as one of this; None where it has a mode that went."""
+        """A schedule of the whole problem as one of this, without what was considered for it; None
+        where it has a mode that went."""
         numbers = self.problem.numbers
         if any(slot.mode not in self.kept[numbers[slot.call]] for slot in schedule.slots):
             return None
@@ -27,7 +28,7 @@ class Reduced:
             replace(slot, mode=self.kept[numbers[slot.call]].index(slot.mode))
             for slot in schedule.slots
         )
-        return replace(schedule, slots=tuple(slots))
+        return replace(schedule, slots=tuple(slots), considered=())
 
     def outside(self, schedule: Schedule) -> Schedule:
         """A schedule of this as one of the whole problem."""
