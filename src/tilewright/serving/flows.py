@@ -18,6 +18,7 @@ from time import monotonic
 from tilewright.deploy.plan_parts import CompiledPart
 from tilewright.graph.network import Array
 from tilewright.graph.parts import Place
+from tilewright.serving.batches import ToLoad
 from tilewright.serving.pace import Pace
 from tilewright.serving.slots import SlotPlan
 
@@ -32,6 +33,12 @@ class LoadedPart:
     plan: SlotPlan
     samples_s: list[float] = field(default_factory=list[float])
     pace: Pace | None = None
+
+    @property
+    def to_load(self) -> ToLoad:
+        """What its process loads."""
+        made = self.part
+        return ToLoad(key=self.key, folder=made.folder, constants=made.constants, plan=self.plan)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

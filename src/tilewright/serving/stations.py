@@ -17,6 +17,7 @@ from tilewright.core.refusals import RequestFailed
 from tilewright.core.serving import InstanceService, InstanceState
 from tilewright.graph.parts import Place
 from tilewright.measure.networks import network_error
+from tilewright.serving.batches import ToLoad
 from tilewright.serving.flows import Flow, Flows, LoadedPart, Span
 from tilewright.serving.instance import LOOK_S, Supervision
 from tilewright.serving.pace import Pace, slowdown
@@ -163,9 +164,9 @@ class Station:
         try:
             if self._opened and self._post.pid is not None:
                 for part in parts:
-                    self._post.load(part, limit_s)
+                    self._post.load(part.to_load, limit_s)
             else:
-                self._post.open([*self._parts, *parts], limit_s)
+                self._post.open(_to_load([*self._parts, *parts]), limit_s)
         except (TilewrightError, ChildError, RemoteError) as error:
             future.set_exception(self._told(error))
             return
@@ -189,7 +190,7 @@ class Station:
             if self._stopping.wait(min(supervision.longest_pause_s, pause_s)):
                 return False
             try:
-                self._post.open(self._parts, supervision.start_s)
+                self._post.open(_to_load(self._parts), supervision.start_s)
             except (TilewrightError, ChildError, RemoteError) as error:
                 self._failures += 1
                 self._watch.tell(f"{self._title} does not start: {first_line(error)}.")
@@ -214,7 +215,7 @@ class Station:
             patience_s = max(supervision.least_patience_s, supervision.patience * pace.expected_s)
         began_s = monotonic()
         try:
-            others = self._post.run(part, flow.slot, patience_s)
+            others = self._post.run(part.key, (flow.slot,), patience_s)
         except RemoteError as error:
             self._flows.finish(flow, network_error(error, f"run of {part.part.name}"))
             self._flows.ended(flow, number, None, {})
@@ -272,3 +273,7 @@ class Station:
         else:
             self._watch.retried(flow)
         self._flows.ended(flow, number, None, {})
+
+
+def _to_load(parts: Iterable[LoadedPart]) -> list[ToLoad]:
+    return [part.to_load for part in parts]
