@@ -141,8 +141,8 @@ def serve(
     artifact: Annotated[
         tuple[str, ...],
         Parameter(
-            help="Folders that optimize wrote, or NAME=FOLDER (with --devices several of a name, for "
-            "different ones); or the folder of one plan.",
+            help="Folders that optimize wrote, or NAME=FOLDER (with --devices several of a name, "
+            "for different ones); or the folder of one plan.",
             negative="",
         ),
     ],

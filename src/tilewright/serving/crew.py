@@ -71,8 +71,9 @@ class Instances:
         self.running = self.own_slots = len(self.layout)
         self._instances: list[Instance] = []
 
-    def begin(self, service: Service, first_slot: int) -> None:
-        seats = [
+    def seats(self, service: Service) -> list[Seat]:
+        """A process for each instance, which does not run yet."""
+        here = [
             Seat(
                 post=LocalPost(service.worker, cpus, service.slots),
                 networks=service.networks,
@@ -80,7 +81,7 @@ class Instances:
             )
             for cpus in self._places
         ]
-        seats += [
+        elsewhere = [
             Seat(
                 post=RemotePost(each.placement, service.slots),
                 networks=each.networks,
@@ -88,9 +89,12 @@ class Instances:
             )
             for each in self._elsewhere
         ]
+        return here + elsewhere
+
+    def begin(self, service: Service, first_slot: int) -> None:
         self._instances = [
             Instance(number, seat, first_slot + number, service)
-            for number, seat in enumerate(seats)
+            for number, seat in enumerate(self.seats(service))
         ]
         for instance in self._instances:
             instance.ready.result()
