@@ -69,6 +69,7 @@ class Station:
         self._parts: list[LoadedPart] = []
         self._orders: list[tuple[list[LoadedPart], Future[None]]] = []
         self._opened, self._broken, self._ended = False, False, False
+        self._was_slow = False
         self._ordering = threading.Lock()
         self._thread = threading.Thread(
             target=self._work, name=f"tilewright {self._title}", daemon=True
@@ -118,6 +119,12 @@ class Station:
     def forget(self, kept: Iterable[LoadedPart]) -> None:
         """From the next start on, load only these parts."""
         self._parts = list(kept)
+
+    def judge_anew(self) -> None:
+        """Forget how long its parts took of late."""
+        for part in self._parts:
+            part.pace = part.pace and Pace(part.pace.begin_s)
+        self._was_slow = False
 
     def stop(self, *, at_once: bool = False) -> None:
         """Have it end; `at_once` in the middle of a part."""
@@ -239,19 +246,21 @@ class Station:
             self._busy_s += monotonic() - began_s
 
     def _follow(self, part: LoadedPart, took_s: float) -> None:
-        """Note what a part took; tell when the place becomes slow."""
+        """Note what a part took; tell when the place becomes slow, or itself again."""
         pace = part.pace
         if pace is None:
             part.samples_s.append(took_s)
             if len(part.samples_s) == WARM_RUNS:
                 part.pace = Pace(median(part.samples_s[1:]))
             return
-        before = self._slowdown()
         pace.note(took_s)
         factor = self._slowdown()
-        if factor is not None and before is None:
+        before, self._was_slow = self._was_slow, factor is not None
+        if factor is not None and not before:
             self._watch.tell(f"{self._title} takes {factor:.1f} times as long as at its start.")
             self._watch.slower(self.place, factor)
+        elif factor is None and before:
+            self._watch.tell(f"{self._title} is as fast again as at its start.")
 
     def _failed(self, flow: Flow, number: int, error: Exception) -> None:
         """The process is gone, or its device is, and this was the part that it computed."""
