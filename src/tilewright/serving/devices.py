@@ -75,7 +75,11 @@ def open_on(
     }
     for name, each in found.items():
         _require_one_network(name, each)
-    known = {device: _placement(device, tracker) for device in dict.fromkeys(devices)}
+    remote = [device for device in devices if read_remote(device)]
+    known = {
+        device: _placement(device, tracker if device in remote or not remote else None)
+        for device in dict.fromkeys(devices)
+    }
     own = [device for device in devices if in_this_process(known[device])]
     if len(own) > 1:
         raise UsageError(
@@ -135,7 +139,7 @@ def _require_one_network(name: str, found: Sequence[tuple[Path, OpenedArtifact]]
 
 def _placement(device: str, tracker: str | None) -> Placement:
     """The CPU of that name, here or behind the tracker."""
-    found = usable_placement(placement_of(device, tracker if read_remote(device) else None, None))
+    found = usable_placement(placement_of(device, tracker, None))
     if found.target.kind not in CPU:
         raise UsageError(
             f"{device!r} is no CPU; networks are served on CPUs, here and behind a tracker",

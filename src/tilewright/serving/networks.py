@@ -130,14 +130,14 @@ def open_served(
 
 def _only(name: str, given: object) -> Path:
     """The one folder of a network. Raises UsageError for several."""
-    found = arguments.paths_of(given, f"the folder of {name!r}")
-    if len(found) > 1:
+    first, *others = arguments.paths_of(given, f"the folder of {name!r}")
+    if others:
         raise UsageError(
-            f"{name!r} has {len(found)} artifacts, and one device computes",
+            f"{name!r} has {1 + len(others)} artifacts, and one device computes",
             hint="Give it one, or name the devices that they were made for (devices in Python, "
             "--devices).",
         )
-    return found[0]
+    return first
 
 
 def largest_batch(networks: Iterable[ServedNetwork]) -> int:

@@ -89,6 +89,11 @@ def serve(
     wish = arguments.text_of(instances, "instances")
     layout = None if wish in MODES else parse_layout(wish)
     if not devices:
+        if watched.get("tracker") is not None:
+            raise UsageError(
+                "a tracker is for devices elsewhere, and none is named",
+                hint="Name them: devices=['rpc:KEY'], --devices rpc:KEY.",
+            )
         networks = open_served(artifacts, batches, verify=verify, events=options.events)
         on = OnDevices(networks=networks, here="")
     else:

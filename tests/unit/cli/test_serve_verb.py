@@ -26,6 +26,10 @@ WRONG = {
     "no batches": (("a/net", "--load", "1s", "--batches", "0"), 2, "a whole number from 1"),
     "batches of a plan": (("a.json", "--load", "1s", "--batches", "2"), 2, "Leave --batches out"),
     "devices of a plan": (("a.json", "--load", "1s", "--devices", "llvm"), 2, "Leave --devices"),
+    "a tracker for nobody": (("a/net", "--load", "1s", "--tracker", "h:1"), 2, "none is named"),
+    "a tracker for this machine": (
+        ("a/net", "--load", "1s", "--devices", "llvm", "--tracker", "h:1"), 2, "--tracker"
+    ),
     "no tracker": (("a/net", "--load", "1s", "--devices", "rpc:pi"), 2, "address of its tracker"),
     "no such device": (
         ("a/net", "--load", "1s", "--devices", "rpc:pi", "--tracker", "127.0.0.1:9"), 3, "refuses"
