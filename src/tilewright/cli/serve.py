@@ -141,8 +141,8 @@ def serve(
     artifact: Annotated[
         tuple[str, ...],
         Parameter(
-            help="Folders that optimize wrote, or NAME=FOLDER (with --devices several of a name, "
-            "for different ones); or the folder of one plan.",
+            help="Folders that optimize wrote, or NAME=FOLDER (several of a name for different "
+            "--devices); or the folder of one plan.",
             negative="",
         ),
     ],
@@ -151,10 +151,7 @@ def serve(
     serving: ServingFlags = ServingFlags(),
     requests: RequestFlags = RequestFlags(),
     artifact_flags: ArtifactFlags = ArtifactFlags(),
-    tracker: Annotated[
-        str | None,
-        Parameter(help="HOST:PORT of the TVM RPC tracker that knows rpc:KEY."),
-    ] = None,
+    tracker: Annotated[str | None, Parameter(help="HOST:PORT of the tracker of rpc:KEY.")] = None,
     flags: StoredFlags = StoredFlags(),
 ) -> int | None:
     """Answer requests for compiled networks on this CPU, or on boards too, over HTTP (the open
@@ -169,7 +166,7 @@ def serve(
     from tilewright.serving.serve import serve as opened
 
     load_s, instances, queue = requests.load_in_s(), serving.wished_instances(), serving.queue
-    limit_s, verify = serving.deadline_in_s(), artifact_flags.verify
+    limit_s = serving.deadline_in_s()
     with ExitStack() as stack:
         place = None if load_s else stack.enter_context(http.listening(*requests.address()))
         work = stack.enter_context(working(flags, TargetFlag(tracker=tracker)))
@@ -181,24 +178,23 @@ def serve(
                 plan, store, mode=instances, queue=queue, tracker=tracker, events=events
             )
         else:
-            found = named_folders(artifact, several=bool(serving.devices))
             server = opened(
-                found,
+                named_folders(artifact, several=bool(serving.devices)),
                 instances=instances,
                 queue=queue,
                 deadline_s=limit_s,
                 batches=serving.batch_sizes(),
                 devices=serving.devices,
                 tracker=tracker,
-                verify=verify,
+                verify=artifact_flags.verify,
                 events=events,
             )
         if load_s:
             work.tell("serve", driven(server, load_s, requests.clients, limit_s))
-            return None
-        assert place is not None
-        _over_http(server, place, work)
-    return INTERRUPTED
+        else:
+            assert place is not None
+            _over_http(server, place, work)
+    return None if load_s else INTERRUPTED
 
 
 def _over_http(server: Server, place: socket, work: Work) -> None:

@@ -75,17 +75,8 @@ def open_on(
     }
     for name, each in found.items():
         _require_one_network(name, each)
-    remote = [device for device in devices if read_remote(device)]
-    known = {
-        device: _placement(device, tracker if device in remote or not remote else None)
-        for device in dict.fromkeys(devices)
-    }
+    known = _placements(devices, tracker)
     own = [device for device in devices if in_this_process(known[device])]
-    if len(own) > 1:
-        raise UsageError(
-            f"{own[0]!r} and {own[1]!r} are both this machine",
-            hint=f"Name it once; --instances {len(own)}x1 says how many there are.",
-        )
     chosen = {device: _fitting(found, device, known[device]) for device in known}
     elsewhere = tuple(
         Elsewhere(
@@ -135,6 +126,22 @@ def _require_one_network(name: str, found: Sequence[tuple[Path, OpenedArtifact]]
                 "networks",
                 hint="Artifacts of one name are the same network, compiled for different devices.",
             )
+
+
+def _placements(devices: Sequence[str], tracker: str | None) -> dict[str, Placement]:
+    """Each device by its name. Raises UsageError for this machine twice."""
+    remote = [device for device in devices if read_remote(device)]
+    known = {
+        device: _placement(device, tracker if device in remote or not remote else None)
+        for device in dict.fromkeys(devices)
+    }
+    own = [device for device in devices if in_this_process(known[device])]
+    if len(own) > 1:
+        raise UsageError(
+            f"{own[0]!r} and {own[1]!r} are both this machine",
+            hint=f"Name it once; --instances {len(own)}x1 says how many there are.",
+        )
+    return known
 
 
 def _placement(device: str, tracker: str | None) -> Placement:

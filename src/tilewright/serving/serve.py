@@ -88,28 +88,38 @@ def serve(
             )
     wish = arguments.text_of(instances, "instances")
     layout = None if wish in MODES else parse_layout(wish)
-    if not devices:
-        if watched.get("tracker") is not None:
-            raise UsageError(
-                "a tracker is for devices elsewhere, and none is named",
-                hint="Name them: devices=['rpc:KEY'], --devices rpc:KEY.",
-            )
-        networks = open_served(artifacts, batches, verify=verify, events=options.events)
-        on = OnDevices(networks=networks, here="")
-    else:
-        tracker = watched.get("tracker")
-        on = open_on(artifacts, devices, tracker, batches, verify=verify, events=options.events)
-        if not on.here:
-            return _elsewhere(on, wish, options)
+    on = _opened(artifacts, batches, watched, verify=verify, events=options.events)
+    if devices and not on.here:
+        return _elsewhere(on, wish, options)
     networks = on.networks
     if wish != "sequential":
         networks = independent(networks, options, asked=batches is not None)
-    if layout is None:
-        choice = chosen(networks, wish, options, deadline_s)
-    else:
-        choice = Choice(networks, layout, "")
+    given = layout and Choice(networks, layout, "")
+    choice = given or chosen(networks, wish, options, deadline_s)
     crew = Instances(choice.layout, on.elsewhere, on.here)
     return Server(choice.networks, crew, options, choice.why)
+
+
+def _opened(
+    artifacts: Mapping[str, object],
+    batches: Iterable[int] | int | None,
+    watched: Watched,
+    *,
+    verify: bool,
+    events: EventSink,
+) -> OnDevices:
+    """The networks on the devices that are named, or on this machine. Raises as `serve` does."""
+    devices = arguments.texts_of(watched.get("devices"), "devices")
+    tracker = watched.get("tracker")
+    if devices:
+        return open_on(artifacts, devices, tracker, batches, verify=verify, events=events)
+    if tracker is not None:
+        raise UsageError(
+            "a tracker is for devices elsewhere, and none is named",
+            hint="Name them: devices=['rpc:KEY'], --devices rpc:KEY.",
+        )
+    networks = open_served(artifacts, batches, verify=verify, events=events)
+    return OnDevices(networks=networks, here="")
 
 
 def _elsewhere(on: OnDevices, wish: str, options: ServerOptions) -> Server:
