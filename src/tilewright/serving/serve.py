@@ -76,8 +76,7 @@ def serve(
     no artifact; TargetError for one that does not run here, or on one of the devices, for a device
     that does not answer, and for more cores than there are.
     """
-    options = _options(watched)
-    devices = arguments.texts_of(watched.get("devices"), "devices")
+    options, devices = _options(watched), arguments.texts_of(watched.get("devices"), "devices")
     if not isinstance(artifacts, Mapping):
         place = arguments.path_of(artifacts, "artifacts")
         refuse_for_plan({"batches": batches, "devices": devices})
