@@ -2,6 +2,7 @@
 other, and with requests put together to batches against one by one.
 
     python benchmarks/serving.py soak --seconds 600
+    python benchmarks/serving.py soak --batches --seconds 600
     python benchmarks/serving.py pairs --seconds 3 --rounds 5
     python benchmarks/serving.py batches --network zoo:lstm --seconds 1 --rounds 5
 
@@ -38,6 +39,11 @@ PAIRS = (
     ("resnet18", "googlenet"),
 )
 SIZES = (1, 2, 4, 8)
+BATCHED = ("zoo:mlp", "op:dense[m=1,k=2048,n=2048]")
+"""Networks that are put together in a soak."""
+_INPUTS, _SAME, _FLAT = 8, 1e-5, 1.1
+"""How many inputs a network has in a soak; how far results in different batches may be off, of the
+largest value; and how much more memory the second half may take than the first."""
 
 
 def artifacts(folder: Path, names: Sequence[str]) -> dict[str, Path]:
@@ -49,35 +55,73 @@ def artifacts(folder: Path, names: Sequence[str]) -> dict[str, Path]:
     return {name: folder / name for name in names}
 
 
-class Soak:
-    """Clients that count what becomes of every request, and somebody who kills instances."""
+def batched_artifact(folder: Path, name: str) -> Path:
+    """The network for all batch sizes, made where it is missing."""
+    place = folder / f"{name.replace('/', ' ')} {SIZES}"
+    if not (place / "shapes.json").exists():
+        with tilewright.open(db="memory:") as session:
+            grid = tilewright.ShapeGrid(batch=SIZES)
+            session.optimize_shapes(name, grid, budget="0", out=place)
+    return place
 
-    def __init__(self, server: Server, seconds: float, expected: dict[str, object]) -> None:
-        self.server, self.expected = server, expected
+
+class Soak:
+    """Clients that count what becomes of every request, and somebody who kills instances.
+
+    Each network has several inputs, so that an answer to another request is seen. Results are the
+    same bits as before the kills, but for those of batches of other sizes.
+    """
+
+    def __init__(self, server: Server, seconds: float) -> None:
+        self.server = server
+        self.inputs = {
+            name: [named_inputs(each, seed) for seed in range(_INPUTS)]
+            for name, each in server.networks.items()
+        }
+        self.expected = {
+            name: [server.submit(name, each).result() for each in given]
+            for name, given in self.inputs.items()
+        }
         self.end_s = time.monotonic() + seconds
         self.fates: Counter[str] = Counter()
-        self.inputs = {each.name: named_inputs(each, 0) for each in server.networks.values()}
         self.kills, self.lock = 0, threading.Lock()
+
+    def is_right(self, found: object, expected: object) -> bool:
+        """Whether an answer, of one output or of several, is what it should be."""
+        if isinstance(found, dict) and isinstance(expected, dict):
+            return all(self.is_right(found[name], expected[name]) for name in expected)
+        one, other = np.asarray(found), np.asarray(expected)
+        if self.server.largest_batch == 1:
+            return np.array_equal(one, other)
+        return np.allclose(one, other, rtol=0.0, atol=_SAME * np.abs(other).max())
 
     def client(self, seed: int) -> None:
         """Requests one after the other, each with a callback that counts its answers."""
         chance = random.Random(seed)
         while time.monotonic() < self.end_s:
-            name = chance.choice(list(self.inputs))
-            answers: list[int] = []
-            future = self.server.submit(name, self.inputs[name], timeout_s=None)
-            future.add_done_callback(lambda _, answers=answers: answers.append(1))
+            name, number = chance.choice(list(self.inputs)), chance.randrange(_INPUTS)
+            answers, heard = list[int](), threading.Event()
+
+            def hear(
+                _: object, answers: list[int] = answers, heard: threading.Event = heard
+            ) -> None:
+                answers.append(1)
+                heard.set()
+
+            future = self.server.submit(name, self.inputs[name][number], timeout_s=None)
+            future.add_done_callback(hear)
             try:
-                equal = np.array_equal(future.result(600), self.expected[name])
-                fate = "right" if equal else "WRONG"
+                right = self.is_right(future.result(600), self.expected[name][number])
+                fate = "right" if right else "WRONG"
             except RequestFailed:
                 fate = "ended three instances"
             except Exception as error:  # noqa: BLE001 - counted, whatever it is
                 fate = f"LOST ({type(error).__name__})"
-            time.sleep(0)
+            heard.wait(60)  # who waits for a result has it before others are called
             with self.lock:
                 self.fates[fate] += 1
                 self.fates["answers"] += len(answers)
+                self.fates["not answered once"] += len(answers) != 1
 
     def kill(self) -> None:
         """Kill, stop or spare an instance every second or two."""
@@ -99,16 +143,15 @@ class Soak:
         return sizes
 
 
-def soak(folder: Path, seconds: float) -> None:
-    """Full load, kills at random; prints what became of the requests, and the memory."""
-    found = artifacts(folder, PAIRS[0])
-    with tilewright.serve(found, instances="2x1") as server:
-        expected = {
-            name: server.submit(name, named_inputs(each, 0)).result()
-            for name, each in server.networks.items()
-        }
-        run = Soak(server, seconds, expected)
-        threads = [threading.Thread(target=run.client, args=(seed,)) for seed in range(8)]
+def soak(folder: Path, seconds: float, batched: Sequence[str]) -> bool:
+    """Full load, kills at random, of networks in batches where some are named; prints what became
+    of the requests, and the memory. Whether each was answered once and right, and the memory is
+    flat."""
+    found = {name: batched_artifact(folder, name) for name in batched}
+    with tilewright.serve(found or artifacts(folder, PAIRS[0]), instances="2x1") as server:
+        run = Soak(server, seconds)
+        clients = 8 * min(4, server.largest_batch)
+        threads = [threading.Thread(target=run.client, args=(seed,)) for seed in range(clients)]
         threads.append(threading.Thread(target=run.kill))
         for thread in threads:
             thread.start()
@@ -123,8 +166,17 @@ def soak(folder: Path, seconds: float) -> None:
         print(each)
     mebi = [size / 2**20 for size in sizes]
     half = len(mebi) // 2
+    halves = median(mebi[1 : half + 1] or mebi), median(mebi[half:])
     print(f"memory in MiB, every 10 s: {', '.join(f'{size:.1f}' for size in mebi)}")
-    print(f"median of the halves: {median(mebi[:half]):.1f}, {median(mebi[half:]):.1f}")
+    print(f"median of the halves, without the first: {halves[0]:.1f}, {halves[1]:.1f}")
+    bad = [fate for fate, count in run.fates.items() if count and fate.isupper()]
+    bad += [fate for fate in run.fates if fate.startswith("LOST")]
+    if run.fates["not answered once"]:
+        bad.append("requests not answered once")
+    if halves[1] > _FLAT * halves[0]:
+        bad.append("memory that grows")
+    print("FAILED: " + ", ".join(bad) if bad else "Each request was answered once, and right.")
+    return not bad
 
 
 def pairs(folder: Path, seconds: float, rounds: int, wanted: Sequence[str]) -> None:
@@ -197,11 +249,7 @@ def batches(folder: Path, seconds: float, rounds: int, networks: Sequence[str]) 
     """Each network alone on two instances of one core and on one of two cores, with all batch sizes
     and with none, in turn, at 8 and 16 clients."""
     for name in networks:
-        place = folder / f"{name.replace('/', ' ')} {SIZES}"
-        if not (place / "shapes.json").exists():
-            with tilewright.open(db="memory:") as session:
-                grid = tilewright.ShapeGrid(batch=SIZES)
-                session.optimize_shapes(name, grid, budget="0", out=place)
+        place = batched_artifact(folder, name)
         for layout in ("2x1", "1x2"):
             with (
                 tilewright.serve({name: place}, instances=layout) as together,
@@ -239,9 +287,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pair", action="append", default=[], help="a+b; all by default")
     parser.add_argument("--network", action="append", default=[], help="for batches: zoo:lstm")
+    parser.add_argument("--batches", action="store_true", help="a soak of networks in batches")
     asked = parser.parse_args()
     if asked.what == "soak":
-        soak(asked.artifacts, asked.seconds)
+        names = asked.network or (BATCHED if asked.batches else ())
+        if not soak(asked.artifacts, asked.seconds, names):
+            raise SystemExit(1)
     elif asked.what == "batches":
         batches(asked.artifacts, asked.seconds, asked.rounds, asked.network or ["zoo:lstm"])
     else:

@@ -32,6 +32,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tilewright serve tilewright-out/resnet18 tilewright-out/mobilenet_v2",
         "tilewright serve tilewright-out/resnet18 --instances 2x1 --load 10s --deadline 20ms",
         "tilewright serve tilewright-out/encoder --batches 1,4 --load 10s",
+        "tilewright serve n=x86 n=arm --devices llvm --devices rpc:pi --tracker pi:9190",
     ),
     "profile": (
         "tilewright profile network.onnx",

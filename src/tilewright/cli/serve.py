@@ -62,6 +62,16 @@ class ServingFlags:
         ),
     ] = None
     queue: Annotated[int, Parameter(help="How many requests wait at most.")] = 64
+    devices: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="Targets that compute requests for artifacts, from one queue: llvm (this CPU) and "
+            "rpc:KEY (repeat the flag; twice for two boards of a key) [default: llvm].",
+            negative="",
+            consume_multiple=False,
+            show_default=False,
+        ),
+    ] = ()
 
     def wished_instances(self) -> str:
         """What `tilewright.serve` takes as `instances`. Raises UsageError for a mode of instances
@@ -73,14 +83,6 @@ class ServingFlags:
     def batch_sizes(self) -> tuple[int, ...] | None:
         """The sizes that may be used, None for all. Raises UsageError for what is no size."""
         return None if self.batches is None else read_sizes("batches", self.batches)
-
-    def refuse_batches(self) -> None:
-        """Raise UsageError for batches of a plan."""
-        if self.batches is not None:
-            raise UsageError(
-                "--batches are those of artifacts: a plan has none.",
-                hint="Leave --batches out: each request for a plan is computed by itself.",
-            )
 
     def deadline_in_s(self) -> float | None:
         """Seconds."""
@@ -139,7 +141,8 @@ def serve(
     artifact: Annotated[
         tuple[str, ...],
         Parameter(
-            help="Folders that optimize wrote, or NAME=FOLDER; or the folder of one plan.",
+            help="Folders that optimize wrote, or NAME=FOLDER (several of a name for different "
+            "--devices); or the folder of one plan.",
             negative="",
         ),
     ],
@@ -148,52 +151,50 @@ def serve(
     serving: ServingFlags = ServingFlags(),
     requests: RequestFlags = RequestFlags(),
     artifact_flags: ArtifactFlags = ArtifactFlags(),
-    tracker: Annotated[
-        str | None,
-        Parameter(help="HOST:PORT of the TVM RPC tracker that knows the devices of a plan."),
-    ] = None,
+    tracker: Annotated[str | None, Parameter(help="HOST:PORT of the tracker of rpc:KEY.")] = None,
     flags: StoredFlags = StoredFlags(),
 ) -> int | None:
-    """Answer requests for compiled networks on this CPU, over HTTP (the open inference protocol) or
-    driven by a load of its own.
+    """Answer requests for compiled networks on this CPU, or on boards too, over HTTP (the open
+    inference protocol) or driven by a load of its own.
 
     Ctrl-C answers what was taken, and ends; a second one ends at once.
     """
     from tilewright.serving import http
     from tilewright.serving.choosing import driven
     from tilewright.serving.networks import named_folders
-    from tilewright.serving.serve import plan_server
+    from tilewright.serving.serve import plan_server, refuse_for_plan
     from tilewright.serving.serve import serve as opened
 
     load_s, instances, queue = requests.load_in_s(), serving.wished_instances(), serving.queue
-    limit_s, verify = serving.deadline_in_s(), artifact_flags.verify
+    limit_s = serving.deadline_in_s()
     with ExitStack() as stack:
         place = None if load_s else stack.enter_context(http.listening(*requests.address()))
         work = stack.enter_context(working(flags, TargetFlag(tracker=tracker)))
         events = work.session.events
         if len(artifact) == 1 and is_plan(Path(artifact[0])):
-            serving.refuse_batches()
+            refuse_for_plan({"batches": serving.batches, "devices": serving.devices}, "--")
             plan, store = Path(artifact[0]), work.session.records
             server = plan_server(
                 plan, store, mode=instances, queue=queue, tracker=tracker, events=events
             )
         else:
-            found = named_folders(artifact)
             server = opened(
-                found,
+                named_folders(artifact, several=bool(serving.devices)),
                 instances=instances,
                 queue=queue,
                 deadline_s=limit_s,
                 batches=serving.batch_sizes(),
-                verify=verify,
+                devices=serving.devices,
+                tracker=tracker,
+                verify=artifact_flags.verify,
                 events=events,
             )
         if load_s:
             work.tell("serve", driven(server, load_s, requests.clients, limit_s))
-            return None
-        assert place is not None
-        _over_http(server, place, work)
-    return INTERRUPTED
+        else:
+            assert place is not None
+            _over_http(server, place, work)
+    return None if load_s else INTERRUPTED
 
 
 def _over_http(server: Server, place: socket, work: Work) -> None:

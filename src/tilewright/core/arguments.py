@@ -66,6 +66,14 @@ def texts_of(value: object, name: str) -> tuple[str, ...]:
     return _several(value, name, text_of)
 
 
+def paths_of(value: object, name: str) -> tuple[Path, ...]:
+    """Several paths, or one. Raises UsageError for none."""
+    found = _several(value, name, path_of)
+    if not found:
+        raise _wrong(name, "a path, or several", value)
+    return found
+
+
 def count_of(value: object, name: str, least: int = 0) -> int:
     """A whole number, numpy's too, not below `least`."""
     try:

@@ -46,8 +46,9 @@ class NetworkService:
 class InstanceService:
     """A worker process: its core ids, its process id, how often it was started again, its answers,
     the part of the time that it computed, the seconds that each network takes on it, and, where
-    requests are put together, those of each batch size that is worth it. Where a plan is served,
-    `device` is what computes, and it answers parts of networks, by their names."""
+    requests are put together, those of each batch size that is worth it. `device` is what computes,
+    by the name that people gave it, empty where they named none. Where a plan is served, it answers
+    parts of networks, by their names."""
 
     instance: int
     cores: tuple[int, ...]

@@ -46,6 +46,7 @@ _INSTANCES = Heading(
     title="Instances",
     columns=(
         Column(field="instance", label="instance", number=True),
+        Column(field="device", label="device"),
         Column(field="cores", label="cores", show=lambda cores: ", ".join(map(str, cores))),
         Column(field="state", label="state"),
         Column(field="restarts", label="restarts", number=True),

@@ -1,4 +1,4 @@
-"""What computes several requests of a network at a time."""
+"""What processes load, and what computes several requests of a network at a time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tilewright.serving.slots import SlotPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,24 @@ class Batches:
 
 NO_BATCHES = Batches()
 """Every request runs alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToLoad:
+    """A network, or a part of one, as processes know it: by `key`, from a folder, with the names of
+    its constants in order, where its tensors lie in a slot, and what computes several requests."""
+
+    key: str
+    folder: Path
+    constants: Sequence[str]
+    plan: SlotPlan
+    batches: Batches = NO_BATCHES
+
+    @property
+    def message(self) -> tuple[Any, ...]:
+        """What asks a worker to load it."""
+        more = (self.batches,) if self.batches.larger else ()
+        return ("load", self.key, self.folder, list(self.constants), self.plan, *more)
 
 
 def run_message(network: str, size: int, slots: Sequence[int]) -> tuple[Any, ...]:

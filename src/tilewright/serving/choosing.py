@@ -151,15 +151,16 @@ def driven(
     server: Server, seconds: float, clients: int | None, deadline_s: float | None
 ) -> ServeResult:
     """What a load on a server shows, and beside it, in turn, the same load on one instance of all
-    cores, one by one, but for a plan, which was compared when it was opened; the server is closed
-    then. With `clients` None there are two for each request that is computed at a time."""
+    cores, one by one, but for a plan, which was compared when it was opened, and where only devices
+    elsewhere compute; the server is closed then. With `clients` None there are two for each request
+    that is computed at a time."""
     networks = list(server.networks.values())
     count = clients or default_clients(networks, server.layout)
     sequential = (default_threads(),)
     with ExitStack() as stack:
         servers = [stack.enter_context(server)]
         alike = server.layout == sequential and server.largest_batch == 1
-        if not (alike or server.is_planned):
+        if server.has_instances_here and not alike:
             beside = Server(unbatched(networks), sequential, server.options)
             servers.append(stack.enter_context(beside))
         loads = drive_in_turn(servers, seconds, count, deadline_s, rounds=_ROUNDS)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import Protocol
 
 from tilewright.core.serving import InstanceService
 from tilewright.hardware.probe import allotted_cpus
-from tilewright.serving.instance import Instance, Service
+from tilewright.serving.devices import Elsewhere
+from tilewright.serving.instance import Instance, Seat, Service
 from tilewright.serving.layouts import Layout, placed
+from tilewright.serving.posts import LocalPost, RemotePost
 
 
 class Crew(Protocol):
@@ -54,21 +57,44 @@ class Crew(Protocol):
 
 
 class Instances:
-    """Processes that each compute whole requests, on cores of their own. Raises TargetError where
-    there are fewer cores."""
+    """Processes that each compute whole requests: some here, on cores of their own, each with as
+    many as `here` says, and one for each device elsewhere. `device` is what people call this
+    machine, where they named devices. Raises TargetError where there are fewer cores."""
 
     choice = ""
 
-    def __init__(self, layout: Layout) -> None:
-        self._places = placed(layout, allotted_cpus())
-        self.layout = layout
-        self.running = self.own_slots = len(layout)
+    def __init__(self, here: Layout, elsewhere: Sequence[Elsewhere] = (), device: str = "") -> None:
+        self._places = placed(here, allotted_cpus())
+        self._elsewhere, self._device = elsewhere, device
+        threads = (each.placement.resources.threads for each in elsewhere)
+        self.here, self.layout = here, (*here, *threads)
+        self.running = self.own_slots = len(self.layout)
         self._instances: list[Instance] = []
+
+    def seats(self, service: Service) -> list[Seat]:
+        """A process for each instance, which does not run yet."""
+        here = [
+            Seat(
+                post=LocalPost(service.worker, cpus, service.slots),
+                networks=service.networks,
+                device=self._device,
+            )
+            for cpus in self._places
+        ]
+        elsewhere = [
+            Seat(
+                post=RemotePost(each.placement, service.slots),
+                networks=each.networks,
+                device=each.name,
+            )
+            for each in self._elsewhere
+        ]
+        return here + elsewhere
 
     def begin(self, service: Service, first_slot: int) -> None:
         self._instances = [
-            Instance(number, cpus, first_slot + number, service)
-            for number, cpus in enumerate(self._places)
+            Instance(number, seat, first_slot + number, service)
+            for number, seat in enumerate(self.seats(service))
         ]
         for instance in self._instances:
             instance.ready.result()

@@ -11,13 +11,15 @@ keeps those behind it off them, so that one on many cores is not put off for eve
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from time import monotonic
 
 from tilewright.deploy.plan_parts import CompiledPart
 from tilewright.graph.network import Array
 from tilewright.graph.parts import Place
+from tilewright.serving.batches import ToLoad
 from tilewright.serving.pace import Pace
 from tilewright.serving.slots import SlotPlan
 
@@ -33,6 +35,17 @@ class LoadedPart:
     samples_s: list[float] = field(default_factory=list[float])
     pace: Pace | None = None
 
+    @property
+    def takes_s(self) -> float:
+        """Seconds by now, as predicted before it has run a few times."""
+        return self.part.expected_s if self.pace is None else self.pace.expected_s
+
+    @property
+    def to_load(self) -> ToLoad:
+        """What its process loads."""
+        made = self.part
+        return ToLoad(key=self.key, folder=made.folder, constants=made.constants, plan=self.plan)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LoadedWay:
@@ -44,6 +57,15 @@ class LoadedWay:
     def places(self) -> tuple[Place, ...]:
         """Where something runs."""
         return tuple(dict.fromkeys(p.part.place for each in self.parts.values() for p in each))
+
+    def path_s(self, network: str, begun: Collection[int] = ()) -> float:
+        """The seconds that a network takes where nothing waits, but for the parts that have
+        begun."""
+        ends_s: list[float] = []  # no part reads what a later one writes
+        for number, part in enumerate(self.parts[network]):
+            own_s = 0.0 if number in begun else part.takes_s
+            ends_s.append(own_s + max((ends_s[each] for each in part.part.after), default=0.0))
+        return max(ends_s, default=0.0)
 
     def at(self, place: Place) -> list[LoadedPart]:
         """The parts that run at a place."""
@@ -63,9 +85,9 @@ class Span:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Flow:
-    """A request: its network, the slot with its inputs, its turn, the way it goes, and when it came
-    on the monotonic clock. `done` hears once how it ended, of a fault or none; `wanted` says
-    whether anybody still waits."""
+    """A request: its network, the slot with its inputs, its turn, the way it goes, when it came and
+    when it is due on the monotonic clock. `done` hears once how it ended, of a fault or none;
+    `wanted` says whether anybody still waits."""
 
     network: str
     slot: int
@@ -74,6 +96,7 @@ class Flow:
     done: Callable[[Flow, Exception | None], None]
     wanted: Callable[[], bool] = lambda: True
     came_s: float = field(default_factory=monotonic)
+    due_s: float = inf
     turn_to: LoadedWay | None = None
     begun: set[int] = field(default_factory=set[int])
     ended: set[int] = field(default_factory=set[int])
@@ -93,6 +116,15 @@ class Flow:
     def complete(self) -> bool:
         """Whether all is computed."""
         return len(self.ended) == len(self.parts) and self.turn_to is None
+
+    @property
+    def latest_s(self) -> float:
+        """When what has not begun must begin at the latest, infinite where nothing is left that
+        could still be saved."""
+        way, begun = (self.turn_to, set[int]()) if self.turn_to else (self.way, self.begun)
+        if self.over or self.due_s == inf or len(begun) == len(way.parts[self.network]):
+            return inf
+        return self.due_s - way.path_s(self.network, begun)
 
     def ready(self) -> list[int]:
         """The numbers of parts that may begin."""
@@ -207,6 +239,19 @@ class Flows:
                 if any(part.part.place in lost for part in left):
                     flow.turn_to = way
             self._change.notify_all()
+
+    def late(self, patience_s: float) -> list[Flow]:
+        """Requests with parts left to begin that cannot end in time any more; none where that does
+        not come true within `patience_s`, or something else changed before."""
+        with self._change:
+            if not self._late():
+                first_s = min((flow.latest_s for flow in self._flows), default=inf)
+                self._change.wait(max(1e-4, min(patience_s, first_s - monotonic())))
+            return self._late()
+
+    def _late(self) -> list[Flow]:
+        now_s = monotonic()
+        return [flow for flow in self._flows if flow.latest_s < now_s]
 
     def wake(self) -> None:
         """Have all threads look at what else there is to do."""

@@ -51,8 +51,7 @@ def dependence(network: ServedNetwork, worker: str) -> str:
 
         try:
             child.request(("prepare", slots.descriptor, *slots.shape, cpus), _LIMIT_S)
-            loaded = network.folder, list(network.constants), plan, network.batches
-            child.request_again(("load", network.name, *loaded), _LIMIT_S)
+            child.request_again(network.to_load.message, _LIMIT_S)
             for slot in range(2 * most):
                 slots.write(slot, plan, network.drawn_inputs(slot))
             return _fault(network, run)

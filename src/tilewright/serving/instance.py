@@ -1,5 +1,5 @@
-"""An instance: a worker process on cores of its own, and the thread that hands it requests, watches
-it, and starts it again."""
+"""An instance: a worker process on cores of its own or with the session of a device elsewhere, and
+the thread that hands it requests, watches it, and starts it again."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from statistics import median
 from time import monotonic
 
 from tilewright.core.errors import TargetError, TilewrightError, first_line
-from tilewright.core.processes import Child, ChildError, ChildTimeout, RemoteError
+from tilewright.core.processes import ChildError, ChildTimeout, RemoteError
 from tilewright.core.refusals import RequestFailed
 from tilewright.core.serving import InstanceService, InstanceState
 from tilewright.graph.network import Array
 from tilewright.measure.networks import network_error
 from tilewright.serving.batch_pace import BatchPace
-from tilewright.serving.batches import run_message
 from tilewright.serving.grouping import BatchTimes, Costs, worthwhile
 from tilewright.serving.networks import ServedNetwork
 from tilewright.serving.pace import SLOW
+from tilewright.serving.posts import Post
 from tilewright.serving.queue import RequestQueue
 from tilewright.serving.requests import Outputs, Request
 from tilewright.serving.slots import SharedSlots
@@ -81,25 +81,35 @@ class Service:
         request.answer.deliver(outcome)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """What an instance computes with: a process, the networks as they were compiled for it, and
+    what people call its device, empty where they named none."""
+
+    post: Post
+    networks: Mapping[str, ServedNetwork]
+    device: str = ""
+
+
 class Instance:
-    """A worker process with a thread on each of its `cpus`. `own_slot` is where it is warmed up.
+    """A worker process at its seat. `own_slot` is where it is warmed up.
 
     `ready` is done when it has started the first time, or could not. All but that, `close` and
     the statistics is done in a thread of its own, which ends when the queue is over.
     """
 
-    def __init__(self, number: int, cpus: tuple[int, ...], own_slot: int, service: Service) -> None:
-        self.number, self._cpus, self._own_slot = number, cpus, own_slot
+    def __init__(self, number: int, seat: Seat, own_slot: int, service: Service) -> None:
+        self.number, self._seat, self._own_slot = number, seat, own_slot
+        self._post = seat.post
         self._service = service
         self.ready: Future[None] = Future()
         self._state: InstanceState = "starting"
         self._paces: dict[str, BatchPace] = {}
         self._costs: dict[str, Costs] = {}
         self._restarts, self._answered, self._busy_s = 0, 0, 0.0
-        self._failures = 0
+        self._failures, self._broken = 0, False
         self._began_s = monotonic()
         self._stopping = threading.Event()
-        self._child = Child(service.worker, cpus=cpus, inherited=(service.slots.descriptor,))
         self._current: Sequence[Request] = ()
         self._thread = threading.Thread(
             target=self._work, name=f"tilewright instance {number}", daemon=True
@@ -132,14 +142,15 @@ class Instance:
         """What it did so far."""
         return InstanceService(
             instance=self.number,
-            cores=self._cpus,
+            cores=self._post.cores,
             state=self.state,
-            pid=self._child.pid,
+            pid=self._post.pid,
             restarts=self._restarts,
             answered=self._answered,
             busy=self._busy_s / max(1e-9, monotonic() - self._began_s),
             expected_s={name: pace.expected_s(1) for name, pace in self._paces.items()},
             batches_s={name: self._now_s(name) for name, sizes in self._costs.items() if sizes[1:]},
+            device=self._seat.device,
         )
 
     def stop(self, *, at_once: bool = False) -> None:
@@ -149,7 +160,7 @@ class Instance:
         for request in self._current if at_once else ():
             request.answer.cancel()
         if at_once or self._state != "ready":
-            self._child.abort()
+            self._post.abort()
 
     def join(self) -> None:
         """Wait until it has ended."""
@@ -161,34 +172,33 @@ class Instance:
                 self._start()
             except (TilewrightError, ChildError) as error:
                 self._state = "lost"
-                self.ready.set_exception(_told(error, self.number))
+                self.ready.set_exception(self._told(error))
                 return
             self._state = "ready"
             self.ready.set_result(None)
             while not self._service.queue.over and not self._stopping.is_set():
-                if self._child.pid is None and not self._start_again():
+                gone = self._broken or self._post.pid is None
+                if gone and not self._start_again():
                     return
                 taken = self._service.queue.take(self.times, LOOK_S)
                 if taken is not None:
                     self._serve(*taken)
             self._state = "closed"
         finally:
-            self._child.stop()
+            self._post.stop()
 
     def _start(self) -> None:
         """Start the process, load all networks, and see how long each takes. Raises ChildError, and
-        TilewrightError for what the process refuses."""
-        service, limit_s = self._service, self._service.supervision.start_s
-        slots = service.slots
+        TilewrightError for what the process refuses and for a device that cannot be had."""
+        limit_s, networks = self._service.supervision.start_s, self._seat.networks.values()
         try:
-            self._child.request(("prepare", slots.descriptor, *slots.shape, self._cpus), limit_s)
-            for name, network in service.networks.items():
-                what = network.folder, list(network.constants), network.plan, network.batches
-                self._child.request_again(("load", name, *what), limit_s)
-                slots.write(self._own_slot, network.plan, network.drawn_inputs())
+            self._post.open([network.to_load for network in networks], limit_s)
+            for network in networks:
+                self._service.slots.write(self._own_slot, network.plan, network.drawn_inputs())
                 self._warm_up(network, limit_s)
         except RemoteError as error:
             raise network_error(error, "the start of an instance") from error
+        self._broken = False
 
     def _warm_up(self, network: ServedNetwork, limit_s: float) -> None:
         """See how long it takes in each size of a batch, and which are worth it: medians of runs on
@@ -201,9 +211,8 @@ class Instance:
             if number >= 2 and monotonic() >= end_s:
                 break
             for size, taken_s in samples_s.items():
-                running = run_message(name, size, [self._own_slot] * size)
                 began_s = monotonic()
-                self._child.request_again(running, limit_s)
+                self._post.run(name, [self._own_slot] * size, limit_s, size)
                 taken_s.append(monotonic() - began_s)
         took_s = {size: median(taken_s[1:]) for size, taken_s in samples_s.items()}
         if name in self._paces:
@@ -224,7 +233,7 @@ class Instance:
                 self._start()
             except (TilewrightError, ChildError) as error:
                 self._failures += 1
-                tell(f"Instance {self.number} does not start: {first_line(error)}.")
+                tell(f"{self._title} does not start: {first_line(error)}.")
                 if attempt >= supervision.starts:
                     self._state = "lost"
                     self._service.lost()
@@ -238,14 +247,14 @@ class Instance:
         service, name = self._service, requests[0].network
         pace, supervision = self._paces[name], service.supervision
         patience_s = max(supervision.least_patience_s, supervision.patience * pace.expected_s(size))
-        running = run_message(name, size, [request.slot for request in requests])
+        slots = [request.slot for request in requests]
         self._current, began_s = requests, monotonic()
         try:
-            others = self._child.request_again(running, patience_s)
+            others = self._post.run(name, slots, patience_s, size)
         except RemoteError as error:
             self._refused(requests, network_error(error, "run"))
             return
-        except ChildError as error:
+        except (ChildError, TilewrightError) as error:
             self._failed(requests, error)
             return
         finally:
@@ -281,24 +290,41 @@ class Instance:
         if is_slow is not None:
             change = f"takes {SLOW:g} times as long as" if is_slow else "is as fast again as"
             self._service.tell(
-                f"Instance {self.number} (cores {', '.join(map(str, self._cpus))}) {change} at its "
-                f"start for {network!r}."
+                f"Instance {self.number} ({self._where}) {change} at its start for {network!r}."
             )
 
-    def _failed(self, requests: Sequence[Request], error: ChildError) -> None:
-        """The process is gone, and these were the requests that it computed."""
+    @property
+    def _title(self) -> str:
+        device = self._seat.device
+        return f"Instance {self.number} ({device})" if device else f"Instance {self.number}"
+
+    @property
+    def _where(self) -> str:
+        cores = self._post.cores
+        told = f"{'core' if len(cores) == 1 else 'cores'} {', '.join(map(str, cores))}"
+        return f"{self._seat.device}, {told}" if self._seat.device else told
+
+    def _failed(self, requests: Sequence[Request], error: ChildError | TilewrightError) -> None:
+        """The process is gone, or its device is, and these were the requests that it computed; or
+        was to compute, where the device could not even be had."""
         service, name = self._service, requests[0].network
         how = "hung" if isinstance(error, ChildTimeout) else "crashed"
+        how = how if isinstance(error, ChildError) else "lost its device"
+        self._broken = True
+        self._post.abort()
         what = "a request" if len(requests) == 1 else f"a batch of {len(requests)} requests"
         self._failures += 1
         if not self._stopping.is_set():
             service.tell(
-                f"Instance {self.number} {how} in {what} for {name!r} and is started "
-                f"again: {first_line(error)}."
+                f"{self._title} {how} in {what} for {name!r} and is started again: "
+                f"{first_line(error)}."
             )
         for request in requests:
-            request.failures.append(f"instance {self.number} {how} in {what}: {first_line(error)}")
-            self._try_again(request)
+            if isinstance(error, ChildError):
+                request.failures.append(f"{self._title} {how} in {what}: {first_line(error)}")
+                self._try_again(request)
+            else:
+                self._again(request)
 
     def _try_again(self, request: Request) -> None:
         """Let a request whose instance failed run once more, unless it did so too often."""
@@ -323,8 +349,7 @@ class Instance:
         request.alone = True
         self._service.queue.again(request)
 
-
-def _told(error: TilewrightError | ChildError, number: int) -> TilewrightError:
-    if isinstance(error, TilewrightError):
-        return error
-    return TargetError(f"instance {number} does not start: {error}")
+    def _told(self, error: TilewrightError | ChildError) -> TilewrightError:
+        if isinstance(error, TilewrightError):
+            return error
+        return TargetError(f"instance {self.number} does not start: {error}")

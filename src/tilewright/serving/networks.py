@@ -26,7 +26,7 @@ from tilewright.serving.batch_folders import (
     require_known,
     told_or_raised,
 )
-from tilewright.serving.batches import NO_BATCHES, Batches
+from tilewright.serving.batches import NO_BATCHES, Batches, ToLoad
 from tilewright.serving.slots import SlotPlan
 
 
@@ -50,6 +50,17 @@ class ServedNetwork:
         plan = SlotPlan.of(*types)
         object.__setattr__(self, "plan", plan)
         object.__setattr__(self, "slot_bytes", max(self.slot_bytes, plan.size_bytes))
+
+    @property
+    def to_load(self) -> ToLoad:
+        """What a process loads."""
+        return ToLoad(
+            key=self.name,
+            folder=self.folder,
+            constants=self.constants,
+            plan=self.plan,
+            batches=self.batches,
+        )
 
     def drawn_inputs(self, seed: int = 0) -> list[Array]:
         """Inputs that it takes, drawn: N(0, 1), indices in their range, whole numbers without one
@@ -97,9 +108,7 @@ def open_served(
     folders = arguments.named_of(artifacts, "artifacts")
     if not folders:
         raise UsageError("No artifact is given.", hint="A name and a folder that `optimize` wrote.")
-    places = {
-        name: arguments.path_of(path, f"the folder of {name!r}") for name, path in folders.items()
-    }
+    places = {name: _only(name, given) for name, given in folders.items()}
     found: list[ServedNetwork] = []
     known = set[int]()
     for name, place in places.items():
@@ -119,6 +128,18 @@ def open_served(
     return tuple(found)
 
 
+def _only(name: str, given: object) -> Path:
+    """The one folder of a network. Raises UsageError for several."""
+    first, *others = arguments.paths_of(given, f"the folder of {name!r}")
+    if others:
+        raise UsageError(
+            f"{name!r} has {1 + len(others)} artifacts, and one device computes",
+            hint="Give it one, or name the devices that they were made for (devices in Python, "
+            "--devices).",
+        )
+    return first
+
+
 def largest_batch(networks: Iterable[ServedNetwork]) -> int:
     """How many requests for one of these networks run at a time at most."""
     return max(network.batches.sizes[-1] for network in networks)
@@ -130,34 +151,41 @@ def unbatched(networks: Sequence[ServedNetwork]) -> tuple[ServedNetwork, ...]:
 
 
 def _served(name: str, opened: OpenedArtifact) -> ServedNetwork:
-    folder = opened.folder
     machine = opened.manifest.machine
     if machine.kind == CUDA:
         raise UsageError(
-            f"{str(folder)!r} was made for {machine.model}; only networks for the CPU are served"
+            f"{str(opened.folder)!r} was made for {machine.model}; only networks for the CPU are "
+            "served"
         )
     refuse_here(opened)
+    return of_artifact(name, opened)
+
+
+def of_artifact(name: str, opened: OpenedArtifact) -> ServedNetwork:
+    """The network of an artifact, wherever it runs."""
     return ServedNetwork(
         name=name,
         inputs=opened.manifest.inputs,
         outputs=opened.manifest.outputs,
-        folder=folder.absolute(),
+        folder=opened.folder.absolute(),
         constants=opened.manifest.constants,
     )
 
 
-def named_folders(texts: Sequence[str]) -> dict[str, str]:
+def named_folders(texts: Sequence[str], *, several: bool = False) -> dict[str, list[str]]:
     """Artifacts as people name them on the command line: `FOLDER`, called like its last part, or
-    `NAME=FOLDER`. Raises UsageError for two of one name."""
-    found: dict[str, str] = {}
+    `NAME=FOLDER`. Raises UsageError for two of one name, unless it may have `several`."""
+    found: dict[str, list[str]] = {}
     for text in texts:
         name, given, folder = text.partition("=")
         if not given or Path(text).exists():
             name, folder = Path(text).resolve().name, text
-        if name in found:
+        folders = found.setdefault(name, [])
+        folders.append(folder)
+        if len(folders) > 1 and not several:
             raise UsageError(
-                f"Two artifacts are called {name!r}: {found[name]} and {folder}",
-                hint=f"Give one of them another name: other={folder}",
+                f"Two artifacts are called {name!r}: {' and '.join(folders)}",
+                hint=f"Give one of them another name: other={folder}; a name has several for "
+                "different --devices only.",
             )
-        found[name] = folder
     return found

@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from itertools import count
-from math import inf
+from math import inf, log2
 from statistics import median
 from time import monotonic
 
 from tilewright.core.errors import TargetError, TilewrightError, first_line
-from tilewright.core.refusals import RequestFailed
+from tilewright.core.refusals import DeadlineMissed, RequestFailed
 from tilewright.core.schedules import RunMode
 from tilewright.core.scratch import PrivateFolder
 from tilewright.core.serving import InstanceService
@@ -30,11 +30,15 @@ from tilewright.serving.pace import Pace
 from tilewright.serving.planned_networks import PlannedNetworks
 from tilewright.serving.posts import LocalPost, Post, RemotePost
 from tilewright.serving.requests import Request
+from tilewright.serving.slow_devices import SlowDevices
 from tilewright.serving.stations import WARM_RUNS, Station
 
 _ROUNDS = 5
 _MOST_SPANS = 1 << 14
 SEQUENTIAL, PARALLEL = "sequential", "parallel"
+_Known = tuple[frozenset[str], frozenset[tuple[str, int]]]
+"""Devices that are lost, and those that are slow with the power of two that is nearest to how
+many times."""
 
 
 class PlanCrew:
@@ -74,9 +78,9 @@ class PlanCrew:
         self.choice = ""
         self._flows, self._orders, self._keys = Flows(), count(), count()
         self._stations: dict[Place, Station] = {}
-        self._expected_s: dict[str, float] = {}
+        self._way, self._known = LoadedWay(parts={}), dict[_Known, LoadedWay]()
         self.spans: deque[Span] = deque(maxlen=_MOST_SPANS)
-        self._lost, self._slower = set[Place](), dict[str, float]()
+        self._lost, self.slow = set[Place](), SlowDevices()
         self._changed, self._stopping = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
         self._turning, self._gone = threading.Lock(), False
@@ -85,21 +89,20 @@ class PlanCrew:
         """Load all ways, keep the one that is fastest, and take requests."""
         self._service, self._first_slot = service, first_slot
         loaded = {name: self._loaded(way) for name, way in self._ways.items()}
-        tried = dict[str, dict[str, float]]()
-        for name, way in loaded.items():
+        for way in loaded.values():
             self._put_up(way)
-            tried[name] = self._tried_out(way)
+            self._try_out(way)
         if len(loaded) > 1:
             self._measure(loaded)
         self.mode = min(loaded, key=lambda name: self.times_s.get(name, 0.0))
         self.choice = self._told()
-        self._way, self._expected_s = loaded[self.mode], tried[self.mode]
+        self._way = self._known[frozenset(), frozenset()] = loaded[self.mode]
         self._keep_only(self._way)
         for part in (part for each in self._way.parts.values() for part in each):
             part.pace = part.pace and Pace(part.pace.expected_s)
-        self._slower.clear()
+        self.slow.clear()
         self._changed.clear()
-        for work in (self._admit, self._replan):
+        for work in (self._admit, self._expire, self._replan):
             self._threads.append(threading.Thread(target=work, daemon=True))
             self._threads[-1].start()
 
@@ -160,14 +163,11 @@ class PlanCrew:
             else:
                 station.forget(way.at(place))
 
-    def _tried_out(self, way: LoadedWay) -> dict[str, float]:
-        """Seconds of each network alone, by a few runs with drawn inputs, after which it is known
-        what each part takes."""
-        took_s: dict[str, list[float]] = {name: [] for name in way.parts}
+    def _try_out(self, way: LoadedWay) -> None:
+        """A few runs with drawn inputs, after which it is known what each part takes."""
         for _ in range(WARM_RUNS):
             for name in way.parts:
-                took_s[name].append(self._run_once(way, [name]))
-        return {name: median(times[1:]) for name, times in took_s.items()}
+                self._run_once(way, [name])
 
     def _measure(self, ways: Mapping[str, LoadedWay]) -> None:
         samples: dict[str, list[float]] = {name: [] for name in ways}
@@ -202,11 +202,11 @@ class PlanCrew:
         return monotonic() - began_s
 
     def expected_s(self, network: str) -> float:
-        """What a network took alone at the start."""
-        if self._gone:
-            return inf
+        """What a network takes alone, by now."""
+        if self._gone or not self._way.parts:
+            return inf if self._gone else 0.0
         names = self._networks.replicas(network)
-        return min((self._expected_s.get(name, 0.0) for name in names), default=inf)
+        return min((self._way.path_s(name) for name in names), default=inf)
 
     @property
     def is_lost(self) -> bool:
@@ -232,19 +232,31 @@ class PlanCrew:
 
     def _flow(self, request: Request) -> Flow:
         names = self._networks.replicas(request.network)
-        name = min(names, key=lambda n: (1 + self._flows.load_of(n)) * self._expected_s.get(n, 0.0))
+        name = min(names, key=lambda n: (1 + self._flows.load_of(n)) * self._way.path_s(n))
         return Flow(
             network=name,
             slot=request.slot,
             order=next(self._orders),
             way=self._way,
+            due_s=request.due_s,
             done=lambda flow, fault: self._settle(request, flow, fault),
             wanted=lambda: not request.answer.cancelled(),
         )
 
+    def _expire(self) -> None:
+        """Give up requests on their way that cannot be answered in time any more."""
+        while not self._stopping.is_set():
+            for flow in self._flows.late(LOOK_S):
+                fault = DeadlineMissed(
+                    f"a request for {flow.network!r} cannot be answered in time: what is left of "
+                    f"it takes {format_seconds(flow.way.path_s(flow.network, flow.begun))}"
+                )
+                self._flows.finish(flow, fault)
+
     def _settle(self, request: Request, flow: Flow, fault: Exception | None) -> None:
         if fault is not None:
-            self._service.settle(request, fault, "failed")
+            missed = isinstance(fault, DeadlineMissed)
+            self._service.settle(request, fault, "missed" if missed else "failed")
             return
         if not flow.complete:
             request.answer.cancel()
@@ -275,20 +287,24 @@ class PlanCrew:
                 self._flows.finish(flow, TargetError(f"{place[0]!r} was lost before it was ready"))
 
     def slower(self, place: Place, factor: float) -> None:
-        self._slower[place[0]] = factor
+        self.slow.note(place[0], factor)
         self._changed.set()
 
     def _replan(self) -> None:
-        """Plan again when a device is lost or slow, as often as that happens."""
+        """Plan again when a device is lost or slow, or may be itself again, as often as that
+        happens."""
         while not self._stopping.is_set():
-            if not self._changed.wait(LOOK_S) or self._stopping.is_set():
+            changed, again = self._changed.wait(LOOK_S), self.slow.tried_again()
+            if not (changed or again) or self._stopping.is_set():
                 continue
             self._changed.clear()
-            lost, slower = set(self._lost), dict(self._slower)
+            for station in self._stations.values():
+                if station.place[0] in again:
+                    station.judge_anew()
+            lost, slower = set(self._lost), self.slow.factors
+            devices = {device for device, _ in lost}
             try:
-                devices = {device for device, _ in lost}
-                way = self._loaded(self._parts.left(devices, slower))
-                self._put_up(way)
+                way = self._way_around(devices, slower)
             except TilewrightError as error:
                 self._give_up(lost, error)
                 continue
@@ -297,7 +313,19 @@ class PlanCrew:
                 self._flows.turn(way, lost)
             told = [f"without {device!r}" for device in sorted(devices)]
             told += [f"with {d!r} {factor:.1f} times as slow" for d, factor in slower.items()]
+            told += [f"with {device!r} as at the start" for device in again]
             self.tell(f"Planned again {', '.join(told)}.")
+
+    def _way_around(self, lost: Collection[str], slower: Mapping[str, float]) -> LoadedWay:
+        """The way without devices that are lost, where others are slow: one that was planned before
+        where that is about the same."""
+        about = frozenset((device, round(log2(factor))) for device, factor in slower.items())
+        known = frozenset(lost), about
+        if known not in self._known:
+            way = self._loaded(self._parts.left(lost, slower))
+            self._put_up(way)
+            self._known[known] = way
+        return self._known[known]
 
     def _give_up(self, lost: Collection[Place], error: TilewrightError) -> None:
         """No other plan is there; without a place that the present one needs nothing is left."""

@@ -1,10 +1,10 @@
-"""Processes that hold parts of networks and compute them: on cores here, or on a device elsewhere
-in whose session they are."""
+"""Processes that hold networks, or parts of them, and compute them: on cores here, or on a device
+elsewhere in whose session they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from tilewright.core.processes import Child
 from tilewright.core.records import Placement
@@ -12,7 +12,7 @@ from tilewright.graph.network import Array
 from tilewright.hardware.remote import ServerFacts, remote_place
 from tilewright.measure.boards import Board, Tracker
 from tilewright.measure.remote_networks import SESSION_S
-from tilewright.serving.flows import LoadedPart
+from tilewright.serving.batches import ToLoad, run_message
 from tilewright.serving.slots import SharedSlots
 
 _REMOTE_WORKER = "tilewright.serving.remote_worker"
@@ -21,9 +21,9 @@ _FREE_S = 2.0
 
 
 class Post(Protocol):
-    """A process with parts, on `cores` of its device. Its methods raise ChildError where it is gone
-    afterwards, RemoteError for what a part refuses, TargetError where a device elsewhere cannot be
-    had."""
+    """A process with networks or parts of them, on `cores` of its device. Its methods raise
+    ChildError where it is gone afterwards, RemoteError for what a network refuses, TargetError
+    where a device elsewhere cannot be had."""
 
     @property
     def cores(self) -> tuple[int, ...]: ...
@@ -33,16 +33,19 @@ class Post(Protocol):
         """The process id, None while it does not run."""
         ...
 
-    def open(self, parts: Iterable[LoadedPart], limit_s: float) -> None:
-        """Start the process anew, with these parts."""
+    def open(self, loads: Iterable[ToLoad], limit_s: float) -> None:
+        """Start the process anew, with these."""
         ...
 
-    def load(self, part: LoadedPart, limit_s: float) -> None:
-        """Load another part."""
+    def load(self, load: ToLoad, limit_s: float) -> None:
+        """Load another one."""
         ...
 
-    def run(self, part: LoadedPart, slot: int, limit_s: float) -> dict[int, Array]:
-        """Compute a part in a slot; what has no place there is returned, by its number."""
+    def run(
+        self, key: str, slots: Sequence[int], limit_s: float, size: int = 1
+    ) -> dict[int, Array]:
+        """Compute what was loaded as `key` in these slots, in a batch of a size; what has no place
+        there is returned, by its number."""
         ...
 
     def abort(self) -> None:
@@ -52,11 +55,6 @@ class Post(Protocol):
     def stop(self) -> None:
         """End the process."""
         ...
-
-
-def _loading(part: LoadedPart) -> tuple[Any, ...]:
-    made = part.part
-    return ("load", part.key, made.folder, list(made.constants), part.plan)
 
 
 class LocalPost:
@@ -70,18 +68,20 @@ class LocalPost:
     def pid(self) -> int | None:
         return self._child.pid
 
-    def open(self, parts: Iterable[LoadedPart], limit_s: float) -> None:
+    def open(self, loads: Iterable[ToLoad], limit_s: float) -> None:
         self._child.stop()
         slots = self._slots
         self._child.request(("prepare", slots.descriptor, *slots.shape, self.cores), limit_s)
-        for part in parts:
-            self.load(part, limit_s)
+        for load in loads:
+            self.load(load, limit_s)
 
-    def load(self, part: LoadedPart, limit_s: float) -> None:
-        self._child.request_again(_loading(part), limit_s)
+    def load(self, load: ToLoad, limit_s: float) -> None:
+        self._child.request_again(load.message, limit_s)
 
-    def run(self, part: LoadedPart, slot: int, limit_s: float) -> dict[int, Array]:
-        return self._child.request_again(("run", part.key, slot), limit_s)
+    def run(
+        self, key: str, slots: Sequence[int], limit_s: float, size: int = 1
+    ) -> dict[int, Array]:
+        return self._child.request_again(run_message(key, size, slots), limit_s)
 
     def abort(self) -> None:
         self._child.abort()
@@ -92,7 +92,7 @@ class LocalPost:
 
 class RemotePost:
     """A process with the session of a device behind a tracker. The session is opened anew before
-    the server of the device ends it."""
+    the server of the device ends it. It computes requests one by one."""
 
     def __init__(self, placement: Placement, slots: SharedSlots) -> None:
         key, host, port = remote_place(placement.device)
@@ -106,28 +106,30 @@ class RemotePost:
             inherited=(slots.descriptor,),
         )
         self._facts: ServerFacts | None = None
-        self._parts: list[LoadedPart] = []
+        self._loads: list[ToLoad] = []
 
     @property
     def pid(self) -> int | None:
         return self._board.pid
 
-    def open(self, parts: Iterable[LoadedPart], limit_s: float) -> None:
+    def open(self, loads: Iterable[ToLoad], limit_s: float) -> None:
         facts = self._board.connect_for(self._placement, self._facts, _FREE_S)
         self._facts = self._facts or facts
         self._board.request(("prepare", self._slots.descriptor, *self._slots.shape), limit_s)
-        self._parts = []
-        for part in parts:
-            self.load(part, limit_s)
+        self._loads = []
+        for load in loads:
+            self.load(load, limit_s)
 
-    def load(self, part: LoadedPart, limit_s: float) -> None:
-        self._board.request(_loading(part), limit_s)
-        self._parts.append(part)
+    def load(self, load: ToLoad, limit_s: float) -> None:
+        self._board.request(load.message, limit_s)
+        self._loads.append(load)
 
-    def run(self, part: LoadedPart, slot: int, limit_s: float) -> dict[int, Array]:
+    def run(
+        self, key: str, slots: Sequence[int], limit_s: float, size: int = 1
+    ) -> dict[int, Array]:
         if not self._board.lasts(limit_s):
-            self.open(list(self._parts), limit_s)
-        return self._board.request(("run", part.key, slot), limit_s)
+            self.open(list(self._loads), limit_s)
+        return self._board.request(run_message(key, size, slots), limit_s)
 
     def abort(self) -> None:
         self._board.abort()

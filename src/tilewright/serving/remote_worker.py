@@ -1,15 +1,14 @@
-"""The child process that holds the session of a device elsewhere and has parts of networks computed
-there, from slots that it shares with the server; `serving.posts` asks it."""
+"""The child process that holds the session of a device elsewhere and has networks, or parts of
+them, computed there, from slots that it shares with the server; `serving.posts` asks it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from tilewright.compiler.remote import RemoteNetworks, RemoteSession
 from tilewright.core import child
+from tilewright.graph.network import Array
 from tilewright.measure.remote_worker import connect, disconnect, in_session
 from tilewright.serving.slots import SharedSlots, SlotPlan
 
@@ -30,14 +29,12 @@ def load(
     _plans[name] = plan
 
 
-def run(networks: RemoteNetworks, name: str, slot: int) -> dict[int, np.ndarray]:
-    """Run once on the inputs in a slot, and leave the outputs there."""
+def run(networks: RemoteNetworks, name: str, slot: int) -> dict[int, Array]:
+    """Run once on the inputs in a slot, and leave the outputs there; those that have no place there
+    are answered, by their number."""
     plan, (slots,) = _plans[name], _slots
     results = networks.run(name, [slots.view(slot, place) for place in plan.inputs])
-    for place, array in zip(plan.outputs, results, strict=True):
-        assert place is not None, "no shape is unknown elsewhere"
-        np.copyto(slots.view(slot, place), array, casting="no")
-    return {}
+    return slots.keep(slot, plan, results)
 
 
 if __name__ == "__main__":

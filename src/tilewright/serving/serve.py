@@ -14,7 +14,9 @@ from tilewright.core.schedules import RunMode
 from tilewright.core.settings import read_settings
 from tilewright.plan.scheduling.plan_file import read_plan
 from tilewright.serving.batch_folders import not_together, told_or_raised
-from tilewright.serving.choosing import MODES, chosen
+from tilewright.serving.choosing import MODES, Choice, chosen
+from tilewright.serving.crew import Instances
+from tilewright.serving.devices import OnDevices, open_on
 from tilewright.serving.independence import dependence
 from tilewright.serving.layouts import parse_layout
 from tilewright.serving.networks import ServedNetwork, open_served
@@ -25,15 +27,18 @@ from tilewright.store.base import Store
 
 
 class Watched(TypedDict, total=False):
-    """How many requests wait at most, 64 by default, and who hears of what happens to instances, as
-    a `Note`."""
+    """Which devices compute, by their names, and the tracker that knows those elsewhere; how many
+    requests wait at most, 64 by default, and who hears of what happens to instances, as a
+    `Note`."""
 
+    devices: Iterable[str] | str
+    tracker: str | None
     queue: int
     events: EventSink
 
 
 def serve(
-    artifacts: Mapping[str, arguments.Text] | arguments.Text,
+    artifacts: Mapping[str, arguments.Text | Sequence[arguments.Text]] | arguments.Text,
     *,
     instances: str = "auto",
     batches: Iterable[int] | int | None = None,
@@ -56,35 +61,85 @@ def serve(
     last two as measured now, for requests due within `deadline_s`. `queue` is how many requests
     wait at most, 64 by default. `events` is called with a `Note` for what happens to instances.
 
+    With `devices`, such as `["llvm", "rpc:pi"]`, each of them takes requests from the one queue:
+    this machine (`llvm`) with its `instances`, and devices that the `tracker` at HOST:PORT knows,
+    one by one; a key that stands twice is two of its devices. A name may have several folders, of
+    the same network compiled for different devices; each takes the first one that was made for it.
+
     In place of artifacts it may be what `plan` wrote: its networks are computed in parts, on the
     devices and cores that it names (`instances` "parallel"), all on the device that is fastest
     alone ("sequential"), or as is faster ("auto"). A plan has no `batches`.
 
     Raises UsageError for an artifact of several shapes that differ in more than the batch, or for a
-    GPU, for `batches` that none has or where results depend on who runs beside, and for an unknown
-    argument; ModelError for what is no artifact; TargetError for one that does not run here and for
-    more cores than there are.
+    GPU, for `batches` that none has or where results depend on who runs beside, for `instances`
+    where this machine is none of the devices, and for an unknown argument; ModelError for what is
+    no artifact; TargetError for one that does not run here, or on one of the devices, for a device
+    that does not answer, and for more cores than there are.
     """
-    options = _options(watched)
+    options, devices = _options(watched), arguments.texts_of(watched.get("devices"), "devices")
     if not isinstance(artifacts, Mapping):
         place = arguments.path_of(artifacts, "artifacts")
-        if batches is not None:
-            raise UsageError(
-                "batches are those of artifacts: a plan has none.",
-                hint="Leave batches out: each request for a plan is computed by itself.",
-            )
+        refuse_for_plan({"batches": batches, "devices": devices})
         with open_for_reading(read_settings().database) as store:
-            queue, events = options.queue, options.events
-            return plan_server(place, store, mode=instances, queue=queue, events=events)
+            queue, events, tracker = options.queue, options.events, watched.get("tracker")
+            return plan_server(
+                place, store, mode=instances, queue=queue, tracker=tracker, events=events
+            )
     wish = arguments.text_of(instances, "instances")
     layout = None if wish in MODES else parse_layout(wish)
-    networks = open_served(artifacts, batches, verify=verify, events=options.events)
+    on = _opened(artifacts, batches, watched, verify=verify, events=options.events)
+    if devices and not on.here:
+        return _elsewhere(on, wish, options)
+    networks = on.networks
     if wish != "sequential":
         networks = independent(networks, options, asked=batches is not None)
-    if layout is not None:
-        return Server(networks, layout, options)
-    choice = chosen(networks, wish, options, deadline_s)
-    return Server(choice.networks, choice.layout, options, choice.why)
+    given = layout and Choice(networks, layout, "")
+    choice = given or chosen(networks, wish, options, deadline_s)
+    crew = Instances(choice.layout, on.elsewhere, on.here)
+    return Server(choice.networks, crew, options, choice.why)
+
+
+def _opened(
+    artifacts: Mapping[str, object],
+    batches: Iterable[int] | int | None,
+    watched: Watched,
+    *,
+    verify: bool,
+    events: EventSink,
+) -> OnDevices:
+    """The networks on the devices that are named, or on this machine. Raises as `serve` does."""
+    devices = arguments.texts_of(watched.get("devices"), "devices")
+    tracker = watched.get("tracker")
+    if devices:
+        return open_on(artifacts, devices, tracker, batches, verify=verify, events=events)
+    if tracker is not None:
+        raise UsageError(
+            "a tracker is for devices elsewhere, and none is named",
+            hint="Name them: devices=['rpc:KEY'], --devices rpc:KEY.",
+        )
+    networks = open_served(artifacts, batches, verify=verify, events=events)
+    return OnDevices(networks=networks, here="")
+
+
+def _elsewhere(on: OnDevices, wish: str, options: ServerOptions) -> Server:
+    """A server that computes nothing on this machine."""
+    if wish != "auto":
+        raise UsageError(
+            f"{wish!r} is for instances of this machine, which is none of the devices",
+            hint="Name it, too (llvm), or leave out what is said of instances.",
+        )
+    return Server(on.networks, Instances((), on.elsewhere), options)
+
+
+def refuse_for_plan(said: Mapping[str, object], dashes: str = "") -> None:
+    """Raise UsageError where what can be said of artifacts is said of a plan."""
+    for name, value in said.items():
+        if value is not None and value != ():
+            raise UsageError(
+                f"{dashes}{name} are those of artifacts: a plan has its own.",
+                hint=f"Leave {dashes}{name} out: a plan computes each request by itself, on the "
+                "devices that it names.",
+            )
 
 
 def independent(
@@ -108,7 +163,10 @@ def _options(watched: Watched) -> ServerOptions:
         raise UsageError(
             f"serve has no argument {name!r}", hint=close_matches(name, Watched.__annotations__)
         )
-    return ServerOptions(**watched)
+    said = ServerOptions()
+    return replace(
+        said, queue=watched.get("queue", said.queue), events=watched.get("events", said.events)
+    )
 
 
 def plan_server(

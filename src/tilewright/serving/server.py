@@ -47,8 +47,8 @@ class Server:
             answer = server.submit("a", x=array, deadline_s=0.05)
             answer.result()
 
-    `layout` is the number of cores of each instance, `choice` says why there are these, `options`
-    is what else it was given.
+    `layout` is the number of cores of each instance, or who computes; `choice` says why there are
+    these, `options` is what else it was given.
     """
 
     def __init__(
@@ -108,9 +108,10 @@ class Server:
         return largest_batch(self.networks.values())
 
     @property
-    def is_planned(self) -> bool:
-        """Whether a plan says who computes what."""
-        return not isinstance(self._crew, Instances)
+    def has_instances_here(self) -> bool:
+        """Whether instances of this machine compute whole requests, not parts of a plan, nor only
+        devices elsewhere."""
+        return isinstance(self._crew, Instances) and bool(self._crew.here)
 
     @property
     def is_ready(self) -> bool:

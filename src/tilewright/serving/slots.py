@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Self
@@ -82,6 +82,17 @@ class SharedSlots:
         """Copy a request's inputs, in their order, into its slot."""
         for place, array in zip(plan.inputs, arrays, strict=True):
             np.copyto(self.view(slot, place), array)
+
+    def keep(self, slot: int, plan: SlotPlan, results: Iterable[Array]) -> dict[int, Array]:
+        """Copy a request's outputs, in their order, into its slot; those that have no place there
+        are returned, by their number."""
+        others: dict[int, Array] = {}
+        for index, (place, array) in enumerate(zip(plan.outputs, results, strict=True)):
+            if place is None:
+                others[index] = array
+            else:
+                np.copyto(self.view(slot, place), array, casting="no")
+        return others
 
     def joined(self, slots: Sequence[int], place: Place, axis: int) -> Array:
         """The tensors in this place of several slots, behind each other along an axis."""

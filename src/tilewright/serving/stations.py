@@ -17,6 +17,7 @@ from tilewright.core.refusals import RequestFailed
 from tilewright.core.serving import InstanceService, InstanceState
 from tilewright.graph.parts import Place
 from tilewright.measure.networks import network_error
+from tilewright.serving.batches import ToLoad
 from tilewright.serving.flows import Flow, Flows, LoadedPart, Span
 from tilewright.serving.instance import LOOK_S, Supervision
 from tilewright.serving.pace import Pace, slowdown
@@ -68,6 +69,7 @@ class Station:
         self._parts: list[LoadedPart] = []
         self._orders: list[tuple[list[LoadedPart], Future[None]]] = []
         self._opened, self._broken, self._ended = False, False, False
+        self._was_slow = False
         self._ordering = threading.Lock()
         self._thread = threading.Thread(
             target=self._work, name=f"tilewright {self._title}", daemon=True
@@ -118,6 +120,12 @@ class Station:
         """From the next start on, load only these parts."""
         self._parts = list(kept)
 
+    def judge_anew(self) -> None:
+        """Forget how long its parts took of late."""
+        for part in self._parts:
+            part.pace = part.pace and Pace(part.pace.begin_s)
+        self._was_slow = False
+
     def stop(self, *, at_once: bool = False) -> None:
         """Have it end; `at_once` in the middle of a part."""
         self._stopping.set()
@@ -163,9 +171,9 @@ class Station:
         try:
             if self._opened and self._post.pid is not None:
                 for part in parts:
-                    self._post.load(part, limit_s)
+                    self._post.load(part.to_load, limit_s)
             else:
-                self._post.open([*self._parts, *parts], limit_s)
+                self._post.open(_to_load([*self._parts, *parts]), limit_s)
         except (TilewrightError, ChildError, RemoteError) as error:
             future.set_exception(self._told(error))
             return
@@ -189,7 +197,7 @@ class Station:
             if self._stopping.wait(min(supervision.longest_pause_s, pause_s)):
                 return False
             try:
-                self._post.open(self._parts, supervision.start_s)
+                self._post.open(_to_load(self._parts), supervision.start_s)
             except (TilewrightError, ChildError, RemoteError) as error:
                 self._failures += 1
                 self._watch.tell(f"{self._title} does not start: {first_line(error)}.")
@@ -214,7 +222,7 @@ class Station:
             patience_s = max(supervision.least_patience_s, supervision.patience * pace.expected_s)
         began_s = monotonic()
         try:
-            others = self._post.run(part, flow.slot, patience_s)
+            others = self._post.run(part.key, (flow.slot,), patience_s)
         except RemoteError as error:
             self._flows.finish(flow, network_error(error, f"run of {part.part.name}"))
             self._flows.ended(flow, number, None, {})
@@ -238,19 +246,21 @@ class Station:
             self._busy_s += monotonic() - began_s
 
     def _follow(self, part: LoadedPart, took_s: float) -> None:
-        """Note what a part took; tell when the place becomes slow."""
+        """Note what a part took; tell when the place becomes slow, or itself again."""
         pace = part.pace
         if pace is None:
             part.samples_s.append(took_s)
             if len(part.samples_s) == WARM_RUNS:
                 part.pace = Pace(median(part.samples_s[1:]))
             return
-        before = self._slowdown()
         pace.note(took_s)
         factor = self._slowdown()
-        if factor is not None and before is None:
+        before, self._was_slow = self._was_slow, factor is not None
+        if factor is not None and not before:
             self._watch.tell(f"{self._title} takes {factor:.1f} times as long as at its start.")
             self._watch.slower(self.place, factor)
+        elif factor is None and before:
+            self._watch.tell(f"{self._title} is as fast again as at its start.")
 
     def _failed(self, flow: Flow, number: int, error: Exception) -> None:
         """The process is gone, or its device is, and this was the part that it computed."""
@@ -272,3 +282,7 @@ class Station:
         else:
             self._watch.retried(flow)
         self._flows.ended(flow, number, None, {})
+
+
+def _to_load(parts: Iterable[LoadedPart]) -> list[ToLoad]:
+    return [part.to_load for part in parts]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from tilewright.compiler.execute import LoadedNetwork, WeightsPool, set_threads
 from tilewright.core import child
 from tilewright.graph.network import Array
@@ -45,14 +43,7 @@ def run(name: str, slot: int) -> dict[int, Array]:
     are answered, by their number."""
     network, plan = _networks[name]
     (slots,) = _slots
-    results = network([slots.view(slot, place) for place in plan.inputs])
-    others: dict[int, Array] = {}
-    for index, (place, array) in enumerate(zip(plan.outputs, results, strict=True)):
-        if place is None:
-            others[index] = array
-        else:
-            np.copyto(slots.view(slot, place), array, casting="no")
-    return others
+    return slots.keep(slot, plan, network([slots.view(slot, place) for place in plan.inputs]))
 
 
 def run_batch(name: str, size: int, slots: Sequence[int]) -> dict[int, Array]:

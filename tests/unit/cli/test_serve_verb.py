@@ -25,6 +25,26 @@ WRONG = {
     "no clients": (("a/net", "--load", "1s", "--clients", "0"), 2, "at least 1"),
     "no batches": (("a/net", "--load", "1s", "--batches", "0"), 2, "a whole number from 1"),
     "batches of a plan": (("a.json", "--load", "1s", "--batches", "2"), 2, "Leave --batches out"),
+    "devices of a plan": (("a.json", "--load", "1s", "--devices", "llvm"), 2, "Leave --devices"),
+    "a tracker for nobody": (("a/net", "--load", "1s", "--tracker", "h:1"), 2, "none is named"),
+    "a tracker for this machine": (
+        ("a/net", "--load", "1s", "--devices", "llvm", "--tracker", "h:1"), 2, "--tracker"
+    ),
+    "no tracker": (("a/net", "--load", "1s", "--devices", "rpc:pi"), 2, "address of its tracker"),
+    "no such device": (
+        ("a/net", "--load", "1s", "--devices", "rpc:pi", "--tracker", "127.0.0.1:9"), 3, "refuses"
+    ),
+    "a device that is only described": (
+        ("a/net", "--load", "1s", "--devices", "llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu"),
+        3, "cannot run on this machine"
+    ),
+    "this machine twice": (
+        ("a/net", "--load", "1s", "--devices", "llvm", "--devices", "llvm"), 2, "both this machine"
+    ),
+    "no artifact for a device": (
+        ("n=a/net", "n=b/net", "--load", "1s", "--devices", "llvm"), 3,
+        "no artifact of 'n' runs on 'llvm': compiled for aarch64"
+    ),
     "a mode of given instances": (
         ("a/net", "--load", "1s", "--instances", "1x1", "--mode", "shared"), 2, "use one"
     ),

@@ -17,7 +17,8 @@ import pytest
 from helpers.fakes.toy_plan import ToyPlanServer, given, wanted
 from helpers.fakes.toy_serving_worker import CRASH, CRASH_ONCE, HANG_ONCE, REFUSE, STARTS_NOT
 from tilewright.core.errors import InputError, TargetError
-from tilewright.core.refusals import RequestFailed, ServerClosed
+from tilewright.core.refusals import DeadlineMissed, RequestFailed, ServerClosed
+from tilewright.serving.stations import WARM_RUNS
 
 
 def until(found: Callable[[], bool]) -> None:
@@ -159,6 +160,29 @@ def test_a_device_that_is_slow_gets_less(tmp_path: Path) -> None:
         server.crew.spans.clear()
         check(server)
         assert {span.place[0] for span in server.crew.spans} == {"left"}
+        server.parts.takes("right", 0.001)
+        server.crew.slow.clock = lambda: time.monotonic() + 11
+        until(lambda: server.notes[-1] == "Planned again with 'right' as at the start.")
+        server.crew.spans.clear()
+        check(server)
+        assert {span.place[0] for span in server.crew.spans} == {"left", "right"}
+
+
+def test_what_cannot_be_in_time_is_given_up_between_parts(tmp_path: Path) -> None:
+    with ToyPlanServer(tmp_path) as server:
+        server.parts.takes("left", 0.2)
+        first = server.submit("a", given(0), deadline_s=60)
+        late = server.submit("a", given(1), deadline_s=0.1)
+        with pytest.raises(DeadlineMissed, match="cannot be answered in time"):
+            late.result(10)
+        assert not first.done(), "it is told at once"
+        np.testing.assert_array_equal(first.result(10), wanted(0))
+        check(server, count=4)
+        told = server.statistics().networks[0]
+        parts = {each.device: each.answered for each in server.statistics().instances}
+    assert (told.answered, told.missed) == (5, 1)
+    assert parts["right"] == WARM_RUNS + 5, "its second part was not computed"
+    assert server._queue.over, "a slot was not given back"
 
 
 def test_closing_and_cancelling(tmp_path: Path) -> None:
