@@ -19,7 +19,6 @@ from tilewright.kernels.base import SINGLE, anchored
 from tilewright.kernels.columns import Bools, column
 from tilewright.kernels.ports import Ports, anchored_ports, own_block, single_ports
 
-
 TORN = 12.0
 """Vectors of 17 lanes, say, are torn to pieces by LLVM: sixteen times as slow on AVX-512."""
 
