@@ -36,10 +36,13 @@ class LayerPrecision:
 class MixtureReport:
     """The choice of a type for each tensor.
 
+    `allowed` is the error that was asked for, as `--max-error` takes it, and `used` the part of it
+    that the compiled network has on inputs that noise was not measured on, as powers: at most 1.
     `predicted_sqnr_db` is the sum of the noise of its parts as they were measured one by one,
     `measured_sqnr_db` what the compiled network shows on other inputs; both are of the output with
-    the least ratio. `correction` is what noise was multiplied by, measured / predicted, when the
-    choice was made for the last time, after `corrections` compiled networks had been looked at.
+    the least ratio. `correction` is what noise was multiplied by when what ships was chosen: what
+    a compiled network had shown, by what the solver had counted. The choice was made again
+    `corrections` times.
     `gap` is how far the choice may be from the fastest within the budget, by a proven bound.
     `calibrated` says whether inputs were given; else they were drawn.
     """
@@ -55,3 +58,5 @@ class MixtureReport:
     kept: tuple[str, ...]
     front: tuple[FrontPoint, ...]
     layers: tuple[LayerPrecision, ...]
+    allowed: str = ""
+    used: float | None = None

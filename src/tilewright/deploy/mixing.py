@@ -4,7 +4,8 @@ compiled network says of it, and what is told in the end."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from time import perf_counter
 
 from tilewright.core.errors import NegativeVerdict
@@ -25,6 +26,7 @@ from tilewright.kernels.registry import implementation
 from tilewright.measure.noise import measured_noise
 from tilewright.models.calibration import NoiseInputs, noise_inputs
 from tilewright.models.loaded import ON_CODES, PreparedNetwork
+from tilewright.plan.assignment.budgeted import Front
 from tilewright.plan.mixture import Mixture, kept_single
 from tilewright.plan.preparation import beyond_float16
 from tilewright.search.graph_search import CHOSEN
@@ -34,8 +36,10 @@ from tilewright.search.winners import TUNED
 
 _AGAIN = 2
 """How often the choice is made anew by what compiled networks showed."""
-_WELL_USED = 0.6
-"""A plan that makes this part of the noise that is allowed is not made faster by more of it."""
+_WELL_USED = 10.0**-0.02
+"""A plan that makes this part of the noise that is allowed, 0.2 dB less, leaves no room."""
+_WORTH_IT = 0.99
+"""What is left is used where the sum of kernels falls to this part of what it was."""
 _SINGLE = "float32"
 
 
@@ -51,11 +55,14 @@ class Mixing:
     noise_s: float
     front: tuple[FrontPoint, ...] = ()
     corrections: int = 0
+    choices: dict[str, tuple[Front, float]] = field(default_factory=dict[str, tuple[Front, float]])
+    """By the name of a plan the front that it is from, and what noise was multiplied by for it."""
 
     def race(self, race: Race, plans: Sequence[PlanResult], search: NetworkSearch) -> None:
         """Race plans, then those chosen anew, while what a compiled one shows is beyond what is
-        allowed, or so far within it that a faster one may be allowed. Raises NegativeVerdict where
-        single precision is not exact enough, and as the race does."""
+        allowed, or so far within it that a faster one is allowed. The race keeps the fastest that
+        is within. Raises NegativeVerdict where single precision is not exact enough, and as the
+        race does."""
         try:
             race.run(plans)
         except NegativeVerdict:
@@ -63,21 +70,26 @@ class Mixing:
             if check is None or check.max_rel_error > ROUNDING[_SINGLE]:
                 raise
             raise self._unmet(check, search) from None
-        name = CHOSEN
+        name, known_s = CHOSEN, inf
         for attempt in range(_AGAIN):
             plan = next((p for p in search.proposals if p.name == name), None)
             check, graph = race.checks.get(name), search.graph
             if plan is None or check is None or graph is None or graph.front is None:
                 return
-            used, predicted = self.request.used(check), self.predicted(plan.plan)
-            fastest = graph.front.points and graph.front.chosen is graph.front.points[0]
-            if predicted <= 0.0 or (used <= 1.0 and (used >= _WELL_USED or fastest)):
+            front, used = graph.front, self.request.used(check)
+            counted = front.chosen.noise + self.mixture.share(self.mixture.codes)
+            fastest = front.points and front.chosen is front.points[0]
+            self.choices[name] = front, (search.mixture or self.mixture).scale or 1.0
+            if min(counted, used) <= 0.0 or (used <= 1.0 and (used >= _WELL_USED or fastest)):
                 return
+            if used <= 1.0:
+                known_s = min(known_s, front.chosen.cost_ps / PICOSECONDS)
             name = f"{CHOSEN} {attempt + 2}"
+            again = search.mixed_again(used / counted, name, below_s=_WORTH_IT * known_s)
+            if again is None:
+                return
             self.corrections += 1
-            again = search.mixed_again(used / predicted, name)
-            if again is not None:
-                race.challenge(again)
+            race.challenge(again)
 
     def _unmet(self, check: NetworkCheck, search: NetworkSearch) -> NegativeVerdict:
         """The verdict where even single precision makes more noise than is allowed."""
@@ -92,10 +104,6 @@ class Mixing:
             hint="Raise --max-error; decibels are the fewer, the more noise they allow.",
         )
 
-    def predicted(self, plan: NetworkPlan) -> float:
-        """The part of what is allowed that the noise of a plan takes, by its causes."""
-        return self.mixture.share(self.powers(plan))
-
     def powers(self, plan: NetworkPlan) -> dict[str, Powers]:
         """The noise of the calls of a plan, by their names."""
         chosen = {
@@ -107,30 +115,34 @@ class Mixing:
         """What is told of the plan that ships."""
         powers = self.powers(winner.plan)
         solution = next((p.solution for p in search.proposals if p.name == winner.name), None)
+        last = None if search.graph is None else search.graph.front
+        scale = (search.mixture or self.mixture).scale or 1.0
+        front, correction = self.choices.get(winner.name, (last, scale))
         return MixtureReport(
             predicted_sqnr_db=self._sqnr_db(powers),
             measured_sqnr_db=winner.check.sqnr_db if winner.check is not None else None,
-            correction=(search.mixture or self.mixture).scale or 1.0,
+            correction=correction,
             corrections=self.corrections,
             gap=solution.gap if solution is not None else 0.0,
             solve_s=solution.solve_s if solution is not None else 0.0,
             noise_s=self.noise_s,
             calibrated=self.inputs.given,
             kept=tuple(sorted(self.mixture.kept)),
-            front=self.front or tuple(self._front(search)),
+            front=self.front or tuple(self._front(search, front)),
             layers=tuple(self._layers(winner, powers)),
+            allowed=self.request.asked,
+            used=self.request.used(winner.check) if winner.check is not None else None,
         )
 
     def _sqnr_db(self, powers: Mapping[str, Powers]) -> float:
         noise = self.mixture.noise
         return noise.sqnr_db(noise.total((each, 1.0) for each in powers.values()))
 
-    def _front(self, search: NetworkSearch) -> Iterator[FrontPoint]:
-        """The front that the last choice was made from, the fastest first."""
-        graph = search.graph
-        if graph is None or graph.front is None:
+    def _front(self, search: NetworkSearch, front: Front | None) -> Iterator[FrontPoint]:
+        """The points of the front that a choice was made from, the fastest first."""
+        if search.graph is None or front is None:
             return
-        problem, front = graph.problem, graph.front
+        problem = search.graph.problem
         every = {id(point): point for point in (*front.points, front.chosen)}
         for point in sorted(every.values(), key=lambda each: each.cost_ps):
             choices = problem.choices_of(point.assignment)

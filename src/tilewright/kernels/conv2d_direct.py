@@ -44,7 +44,7 @@ from tilewright.kernels.ports import (
     own_block,
     whole_chunks,
 )
-from tilewright.kernels.register_tile import RegisterTile
+from tilewright.kernels.register_tile import RegisterTile, tearing
 
 REDUCTION: tuple[str, ...] = ("chunk", "ky", "kx", "lane")
 UNROLLED_LANES = 4
@@ -70,8 +70,6 @@ _LANES_SPELLED_OUT = 0.95
 _TAPS_SHARE_INPUTS = 0.98
 _TAPS_SPILL = 1.5
 _LESS_USUAL = 1.03
-_TORN_VECTORS = 12.0
-"""Vectors of 17 lanes, say, are torn to pieces by LLVM: sixteen times as slow on AVX-512."""
 
 
 def reduction(conv: Convolution, settings: Settings) -> dict[str, int]:
@@ -137,14 +135,13 @@ class DirectConvolution(TiledConvolution, ToldAsColumns):
         apart = _tiles_apart(conv, settings, tiles_h, tiles_w)
         register = by_type(conv.computed_in, target.lanes)
         vectors = np.ceil(lanes / register)
-        torn = (vectors > 1) & (lanes % register > 0)
         tile = self.tile(settings, register)
         fill = conv.out_channels / (chunks * vectors * register)
         weight_bytes = 4.0 * lanes * tile_out * conv.summed
         again = _read_again(conv, target, resources, forms, settings)
         spill = np.where(weight_bytes > target.cache_bytes(2) / 2, 1.15, 1.0)
         slow = tile.slowdown * spill * _reduction_speed(conv, target, settings, tile)
-        slow = slow * _doubt(conv, forms, settings) * np.where(torn, _TORN_VECTORS, 1.0)
+        slow = slow * _doubt(conv, forms, settings) * tearing(lanes, register)
         ragged = (conv.groups > 1) & (conv.group_out % lanes > 0)
         moved = conv.moved_bytes + again + np.where(ragged, 2.0 * conv.result_bytes, 0.0)
         return Demand(

@@ -41,6 +41,7 @@ from tilewright.kernels.ports import (
     tile_sizes,
     whole_chunks,
 )
+from tilewright.kernels.register_tile import tearing
 from tilewright.kernels.winograd_transforms import Transform, double, transform
 
 Pair = tuple[int, int]
@@ -271,7 +272,7 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
             pieces=np.where(strip > 0, pieces, positions * chunks / out),
             even=True,
             operations=flop * waste,
-            per_cycle=self.peak(conv, target) * fill / tile.slowdown,
+            per_cycle=self.peak(conv, target) * fill / (tile.slowdown * tearing(lanes, register)),
             traffic={"L3": FROM_L3 * moved},
             launches=_STAGES,
             details=tile.details(

@@ -19,6 +19,15 @@ from tilewright.kernels.base import SINGLE, anchored
 from tilewright.kernels.columns import Bools, column
 from tilewright.kernels.ports import Ports, anchored_ports, own_block, single_ports
 
+TORN = 12.0
+"""Vectors of 17 lanes, say, are torn to pieces by LLVM: sixteen times as slow on AVX-512."""
+
+
+def tearing(lanes: Numbers, register: Numbers) -> Numbers:
+    """How much longer products take that are computed `lanes` together, in registers of so many:
+    more than a register, but no whole ones, are torn."""
+    return np.where(np.greater(lanes, register) & np.not_equal(lanes % register, 0), TORN, 1.0)
+
 
 def row_tile_sizes(rows: int) -> tuple[int, ...]:
     """Tiles of up to 14 rows that waste little at the end."""

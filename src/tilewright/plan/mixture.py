@@ -3,8 +3,9 @@ of what is allowed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from tilewright.core.arguments import kept_names
 from tilewright.core.errors import UsageError, close_matches, quoted
@@ -80,6 +81,19 @@ class Mixture:
     ) -> float:
         """The largest part of what is allowed that this takes in an output."""
         return largest_share(self.powers_at(call, implementation, ports, given), self.allowed)
+
+    def quieter(
+        self, call: TaskCall, fastest: Iterable[str], ports: Ports, given: Collection[str]
+    ) -> list[str]:
+        """Of the implementations for a call, the fastest first, those that make less noise than all
+        before them: Winograd's from large tiles to small ones, say, then the direct one."""
+        found, least = list[str](), inf
+        for name in fastest:
+            noise = self.share_at(call, name, ports, given)
+            if not found or noise < least:
+                found.append(name)
+                least = noise
+        return found
 
     def powers(
         self, network: FusedNetwork, chosen: Mapping[str, tuple[str, Ports]]

@@ -11,7 +11,7 @@ the compiled network makes it once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, product
@@ -305,10 +305,11 @@ class NetworkProblem:
         for ports in (each for each in self._ports(call) if not self._in_place(call, each)):
             view = view_offset(self.network, call, ports[0], ports[-1]) is not None
             times = {VIEW: free} if view else self.times.kernels(call.workload, ports)
-            if self.mixture is not None and times:
-                # a task has one kernel, and its own noise is of that
-                times = dict([min(times.items(), key=lambda each: each[1].seconds)])
-            found += [Choice(implementation=n, ports=ports, time=t) for n, t in times.items()]
+            names: Iterable[str] = times
+            if self.mixture is not None:
+                fastest = sorted(times, key=lambda name: times[name].seconds)
+                names = self.mixture.quieter(call, fastest, ports, self.network.graph.inputs)
+            found += [Choice(implementation=n, ports=ports, time=times[n]) for n in names]
         return tuple(found)
 
     def _joining(self, call: TaskCall, form: Form) -> Time:

@@ -133,10 +133,6 @@ def planned(problem: NetworkProblem, assignment: Mapping[str, str]) -> NetworkPl
     """The plan that an assignment of a network's problem means."""
     network, forms = problem.network, problem.forms_of(assignment)
     chosen = problem.choices_of(assignment)
-    implementations = {
-        (call.workload.key, chosen[call.name].ports): chosen[call.name].implementation
-        for call in network.calls
-    }
     lying = {
         call.name: tuple(forms.get(tensor, PLAIN) for tensor in call.inputs)
         for call in network.calls
@@ -147,8 +143,15 @@ def planned(problem: NetworkProblem, assignment: Mapping[str, str]) -> NetworkPl
         if choice.ports[:-1] != lying[name]
     }
     arranged = arrange(network, {**problem.usual, **forms}, wanted)
+    implementations = {name: choice.implementation for name, choice in chosen.items()}
+    times, calls = problem.times, arranged.calls
     candidates = {
-        key: problem.times.candidate(task.workload, task.forms, implementations.get(key))
-        for key, task in arranged.tasks.items()
+        item.call.name: times.candidate(
+            item.call.workload, item.forms, implementations.get(item.call.name)
+        )
+        for item in calls
     }
-    return plans.in_sequence(arranged, lane_of(problem.placement), candidates)
+    first = {item.task.key: candidates[item.call.name] for item in reversed(calls)}
+    plan = plans.in_sequence(arranged, lane_of(problem.placement), first)
+    apart = {c.name: candidates[c.name] for c in plan.calls if c.candidate != candidates[c.name]}
+    return plans.with_each(plan, apart) if apart else plan

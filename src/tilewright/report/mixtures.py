@@ -55,6 +55,8 @@ def _summary(found: MixtureReport) -> Table:
     return facts_table(
         "Precision",
         (
+            ("allowed", found.allowed, found.allowed or shown.MISSING),
+            ("used of it", found.used, shown.percent(found.used)),
             ("noise predicted", predicted, shown.decibels(predicted)),
             ("noise measured", measured, shown.decibels(measured)),
             ("correction", found.correction, f"{shown.ratio(found.correction)}, on {inputs}"),

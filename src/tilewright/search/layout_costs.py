@@ -30,16 +30,16 @@ from tilewright.store import base, known_candidates
 Kernel = tuple[str, Ports, str]
 """The workload's key, the forms of the ports, and the implementation."""
 Timed = tuple[Kernel, float, float]
-"""A kernel with its seconds alone and in a network, of all its calls there together."""
+"""A kernel with the seconds of a call alone and in a network."""
 
 
 def timed_kernels(result: plan_result.PlanResult) -> Iterator[Timed]:
     """The kernels of a plan that were timed in its network, where their times alone are known."""
-    for key, task in result.plan.tasks.items():
-        known = result.task(key)
+    for call in result.plan.calls:
+        known = result.call(call.name)
         if known.alone is not None and known.in_place_s is not None:
-            kernel = (*key, result.plan.candidates[key].implementation)
-            yield kernel, task.count * known.alone.latency_s, task.count * known.in_place_s
+            kernel = (*call.task, call.candidate.implementation)
+            yield kernel, known.alone.latency_s, known.in_place_s
 
 
 def corrected_sum(

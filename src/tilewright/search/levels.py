@@ -165,6 +165,12 @@ class OptimizeRequest:
         return f"less than the {self.least_sqnr_db:g} dB that are asked for"
 
     @property
+    def asked(self) -> str:
+        """The limit of the error as `--max-error` takes it: `40dB`, or `0.001`."""
+        decibels = self.least_sqnr_db
+        return f"{self.max_error:g}" if decibels is None else f"{decibels:g}dB"
+
+    @property
     def searched_level(self) -> Level:
         """What single tasks are tuned at; the graph tuner works on fused subgraphs."""
         return "op" if self.level == "op" else "subgraph"

@@ -186,39 +186,54 @@ class NetworkSearch:
         return decided.with_tasks({key: result for key, (_, result) in picks.items()})
 
     def _as_planned(self, proposal: PlanResult) -> PlanResult | None:
-        """A plan with the candidates that it has, each checked once; None, with a note, where one
-        is wrong. The noise of others is not what was counted with."""
-        tasks, chosen = proposal.plan.tasks, proposal.plan.candidates
-        fresh = [key for key in tasks if self._checks.get(key, (None,))[0] != chosen[key]]
+        """A plan with the candidates that its calls have, each checked once; None, with a note,
+        where one is wrong. The noise of others is not what was counted with."""
+        calls = proposal.plan.calls
+        kernels = {(call.task, call.candidate): call for call in reversed(calls)}
+        checks: dict[tuple[TaskKey, Candidate], KernelCheck] = {
+            (key, known[0]): known[1] for key, known in self._checks.items()
+        }
+        fresh = [kernel for kernel in kernels if kernel not in checks]
         with self.context.budget.phase("verify"):
             made = check_kernels(
                 self.context.measurer,
-                [(tasks[key].workload, chosen[key]) for key in fresh],
+                [(kernels[kernel].workload, kernel[1]) for kernel in fresh],
                 self.context.seed,
             )
-        wrong = [tasks[k].name for k, c in zip(fresh, made, strict=True) if c.failure is not None]
+        wrong = [kernels[k].name for k, c in zip(fresh, made, strict=True) if c.failure is not None]
         if wrong:
             self.context.note(
                 f"The plan {proposal.name!r} is left out: {wrong[0]} gives wrong results."
             )
             return None
-        self._checks |= {k: (chosen[k], check) for k, check in zip(fresh, made, strict=True)}
+        checks |= dict(zip(fresh, made, strict=True))
+        self._checks |= {key: (candidate, checks[key, candidate]) for key, candidate in kernels}
         known = {} if self.graph is None else self.graph.known
         alone = {
-            key: next((m for m in ranked(known.get(key, ())) if m.candidate == chosen[key]), None)
-            for key in tasks
+            (key, candidate): next(
+                (m for m in ranked(known.get(key, ())) if m.candidate == candidate), None
+            )
+            for key, candidate in kernels
         }
-        return proposal.with_tasks(
-            {key: CallResult(alone=alone[key], check=self._checks[key][1]) for key in tasks}
-        )
+        told = {
+            call.name: CallResult(
+                alone=alone[call.task, call.candidate], check=checks[call.task, call.candidate]
+            )
+            for call in calls
+        }
+        return replace(proposal, calls={**proposal.calls, **told})
 
-    def mixed_again(self, scale: float, name: str) -> PlanResult | None:
-        """The choice of types anew, with noise `scale` times as large as it was predicted; None
-        where its plan is wrong."""
-        graph = self.graph
-        assert graph is not None and self.mixture is not None, "there is no mixture"
-        self.mixture = graph.mixture = replace(self.mixture, scale=scale)
+    def mixed_again(self, scale: float, name: str, below_s: float) -> PlanResult | None:
+        """The choice of types anew, with noise `scale` times as large as it was counted; None, and
+        nothing changes, where the sum of its kernels is not below a time, or its plan is wrong."""
+        graph, before = self.graph, self.mixture
+        assert graph is not None and before is not None, "there is no mixture"
+        front = graph.front
+        self.mixture = graph.mixture = replace(before, scale=scale)
         (proposal,) = graph.proposals()
+        if proposal.solution is not None and proposal.solution.objective_s >= below_s:
+            self.mixture, graph.mixture, graph.front = before, before, front
+            return None
         self.proposals.append(replace(proposal, name=name))
         return self._as_planned(self.proposals[-1])
 

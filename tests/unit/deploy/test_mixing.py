@@ -12,9 +12,12 @@ import pytest
 import tilewright
 from tilewright.core.budget import parse_budget
 from tilewright.core.errors import NegativeVerdict, UsageError
+from tilewright.core.noise import RoundingNoise
 from tilewright.core.records import NetworkCheck
+from tilewright.core.solutions import PICOSECONDS
 from tilewright.deploy.mixing import Mixing
 from tilewright.models import ModelOptions
+from tilewright.plan.mixture import Mixture
 from tilewright.search.levels import OptimizeRequest
 
 
@@ -39,10 +42,16 @@ class Played:
     proposals: list[Any] = field(default_factory=list[Any])
     graph: Any = None
     wrong: bool = False
+    mixture: Any = None
+    counted: float = 0.8
+    takes_s: list[float] = field(default_factory=lambda: [0.009, 0.008, 0.007])
 
     def __post_init__(self) -> None:
-        points = ["fast", "slow"]
-        self.graph = SimpleNamespace(front=SimpleNamespace(points=points, chosen="slow"))
+        fast, slow = (
+            SimpleNamespace(noise=self.counted, cost_ps=round(seconds * PICOSECONDS))
+            for seconds in (0.001, self.takes_s[0])
+        )
+        self.graph = SimpleNamespace(front=SimpleNamespace(points=[fast, slow], chosen=slow))
 
     def run(self, plans: Any) -> None:
         if self.wrong:
@@ -53,8 +62,12 @@ class Played:
     def challenge(self, again: Any) -> None:
         self._enter(again.name)
 
-    def mixed_again(self, scale: float, name: str) -> Any:
+    def mixed_again(self, scale: float, name: str, below_s: float) -> Any:
+        seconds = self.takes_s[len(self.scales) + 1]
+        if seconds >= below_s:
+            return None
         self.scales.append(scale)
+        self.graph.front.chosen.cost_ps = round(seconds * PICOSECONDS)
         return SimpleNamespace(name=name)
 
     def _enter(self, name: str) -> None:
@@ -62,11 +75,14 @@ class Played:
         self.proposals.append(SimpleNamespace(name=name, plan=None))
 
 
-def mixing(predicted: float, monkeypatch: pytest.MonkeyPatch) -> Mixing:
-    made = object.__new__(Mixing)
-    made.request, made.corrections = request(least_sqnr_db=40.0), 0
-    monkeypatch.setattr(Mixing, "predicted", lambda *_: predicted)
-    return made
+def mixing() -> Mixing:
+    noise = RoundingNoise(
+        outputs=("y",), signals=(1.0,), largest=(1.0,), elements=(1,), tensors={}, calls={}
+    )
+    return Mixing(
+        network=cast("Any", None), inputs=cast("Any", None), noise_s=0.0,
+        request=request(least_sqnr_db=40.0), mixture=Mixture(noise=noise, allowed=(1.0,)),
+    )  # fmt: skip
 
 
 def raced(found: Mixing, played: Played) -> list[float]:
@@ -74,33 +90,50 @@ def raced(found: Mixing, played: Played) -> list[float]:
     return played.scales
 
 
-def test_a_network_that_is_as_predicted_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert raced(mixing(0.8, monkeypatch), Played([41.0])) == []
+def test_a_network_without_room_is_taken() -> None:
+    assert raced(mixing(), Played([40.1])) == []
 
 
-def test_noise_beyond_what_is_allowed_is_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, played = mixing(0.8, monkeypatch), Played([37.0, 40.5])
+def test_noise_beyond_what_is_allowed_is_corrected() -> None:
+    found, played = mixing(), Played([37.0, 40.1])
     assert raced(found, played) == [pytest.approx(10**0.3 / 0.8)]
     assert found.corrections == 1 and set(played.checks) == {"chosen", "chosen 2"}
 
 
-def test_it_is_corrected_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(raced(mixing(0.8, monkeypatch), Played([30.0, 31.0, 32.0]))) == 2
+def test_it_is_corrected_twice_at_most() -> None:
+    assert len(raced(mixing(), Played([30.0, 31.0, 32.0]))) == 2
 
 
-def test_room_that_is_left_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, played = mixing(0.8, monkeypatch), Played([45.0, 40.1])
-    assert raced(found, played) == [pytest.approx(10**-0.5 / 0.8)]
+@pytest.mark.parametrize("shown_db", [41.0, 45.0])
+def test_room_that_is_left_is_used(shown_db: float) -> None:
+    found, played = mixing(), Played([shown_db, 40.1])
+    assert raced(found, played) == [pytest.approx(10 ** (4.0 - shown_db / 10.0) / 0.8)]
+    assert found.corrections == 1
+
+
+def test_the_fastest_of_all_needs_no_more_room() -> None:
     fastest = Played([45.0])
     fastest.graph.front.chosen = fastest.graph.front.points[0]
-    assert raced(mixing(0.8, monkeypatch), fastest) == []
+    assert raced(mixing(), fastest) == []
 
 
-def test_single_precision_that_is_not_enough_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_outputs_are_corrected_by_the_sum_that_is_counted() -> None:
+    assert raced(mixing(), Played([43.0, 40.1], counted=1.6)) == [pytest.approx(10**-0.3 / 1.6)]
+
+
+def test_room_is_left_where_that_is_not_faster() -> None:
+    found = mixing()
+    assert raced(found, Played([42.0], takes_s=[0.009, 0.00895])) == []
+    assert found.corrections == 0
+    too_noisy = Played([42.0, 39.0], takes_s=[0.009, 0.008, 0.009])
+    assert len(raced(mixing(), too_noisy)) == 1, "what is within the error already is as fast"
+
+
+def test_single_precision_that_is_not_enough_is_told() -> None:
     played = Played([35.0], wrong=True)
     played.graph = None
     with pytest.raises(NegativeVerdict, match=r"single precision, 1e-06 .*35 dB.* the 40 dB"):
-        raced(mixing(0.8, monkeypatch), played)
+        raced(mixing(), played)
 
 
 def test_what_is_used_of_what_is_allowed() -> None:

@@ -148,3 +148,15 @@ def test_they_compete_under_their_own_names() -> None:
     ]
     assert {"conv2d_direct", "conv2d_winograd", "conv2d_winograd2"} <= set(names)
     assert len({spec.name for spec in SPECS}) == len(SPECS)
+
+
+def test_torn_vectors_are_told_to_be_slow() -> None:
+    task, place = conv((1, 64, 32, 32), 84, (3, 3)), made_up_placement(64)
+    whole, torn = (
+        dict((c.implementation, seconds) for c, seconds in ranked_defaults(task, forms, place))
+        for forms in ((blocked(16), PLAIN, blocked(14)), (blocked(16), PLAIN, blocked(28)))
+    )
+    for spec in SPECS:
+        if spec.name in whole:
+            assert torn.get(spec.name, np.inf) > 4 * whole[spec.name]
+    assert "conv2d_winograd" in whole

@@ -282,3 +282,30 @@ def test_the_allowed_noise_is_that_of_the_ratio_or_of_the_largest_error() -> Non
     (loose,), (tight,) = NOISE.allowed(1e-2, None), NOISE.allowed(1e-3, None)
     assert loose == pytest.approx(100 * tight)
     assert NOISE.sqnr_db((1e-3,)) == pytest.approx(30.0)
+
+
+def test_calls_of_one_task_have_the_algorithms_that_their_noise_allows() -> None:
+    b = Builder()
+    x = b.input(1, 64, 28, 28)
+    for _ in range(4):
+        x = b.add("relu", b.conv(x, 64))
+    whole = fused(b, b.add("reduce_mean", x, axes=(2, 3), keepdims=False))
+    convs = [c for c in whole.calls if rounded_factor(c.workload, ON) is not None]
+    own = own_rounders(convs[0].workload, ON)
+    noise = replace(
+        NOISE,
+        outputs=whole.graph.outputs,
+        tensors=dict.fromkeys(storable(whole), (1e-9,)),
+        calls={c.name: (1e-6,) for c in convs},
+        algorithms={(c.name, n): (1.0 if c is convs[2] else 2e-6,) for c in convs for n in own},
+    )
+    asked = NetworkProblem(
+        network=whole, usual=choose_forms(whole, ON.target, ON.resources), placement=ON,
+        times=LayoutCosts(placement=ON, max_error=inf),
+        mixture=Mixture(noise=noise, allowed=(1e-4,)),
+    )  # fmt: skip
+    plan = mixed_plan(asked, "chosen", "auto")[0].plan
+    quiet, loud = (next(c for c in plan.calls if c.name == convs[n].name) for n in (1, 2))
+    assert quiet.task == loud.task
+    assert quiet.candidate.implementation in own
+    assert loud.candidate.implementation == "conv2d_bfloat16"
