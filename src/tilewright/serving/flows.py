@@ -121,10 +121,21 @@ class Flow:
     def latest_s(self) -> float:
         """When what has not begun must begin at the latest, infinite where nothing is left that
         could still be saved."""
-        way, begun = (self.turn_to, set[int]()) if self.turn_to else (self.way, self.begun)
+        way, begun = self._ahead
         if self.over or self.due_s == inf or len(begun) == len(way.parts[self.network]):
             return inf
-        return self.due_s - way.path_s(self.network, begun)
+        return self.due_s - self.left_s
+
+    @property
+    def left_s(self) -> float:
+        """The seconds that what has not begun takes where nothing waits."""
+        way, begun = self._ahead
+        return way.path_s(self.network, begun)
+
+    @property
+    def _ahead(self) -> tuple[LoadedWay, set[int]]:
+        """The way that it goes on, and what of it has begun."""
+        return (self.turn_to, set[int]()) if self.turn_to else (self.way, self.begun)
 
     def ready(self) -> list[int]:
         """The numbers of parts that may begin."""
