@@ -203,11 +203,11 @@ class PlanCrew:
         return monotonic() - began_s
 
     def expected_s(self, network: str) -> float:
-        """What a network takes alone, by now."""
+        """What a network takes alone, by now, as far as that was measured."""
         if self._gone or not self._way.parts:
             return inf if self._gone else 0.0
         names = self._networks.replicas(network)
-        return min((self._way.path_s(name) for name in names), default=inf)
+        return min((self._way.path_s(name, measured=True) for name in names), default=inf)
 
     @property
     def is_lost(self) -> bool:

@@ -269,10 +269,12 @@ class Station:
     def _failed(self, flow: Flow, number: int, error: Exception) -> None:
         """The process is gone, or its device is, and this was the part that it computed."""
         how = "hung" if isinstance(error, ChildTimeout) else "crashed"
+        how = how if isinstance(error, ChildError) else "lost its device"
         self._failures += 1
         self._broken = True
         self._post.abort()
-        flow.failures.append(f"{self._title} {how}: {first_line(error)}")
+        if isinstance(error, ChildError):  # else the part has not run
+            flow.failures.append(f"{self._title} {how}: {first_line(error)}")
         if not self._stopping.is_set():
             name = flow.parts[number].part.name
             self._watch.tell(f"{self._title} {how} at {name!r}: {first_line(error)}.")

@@ -118,7 +118,8 @@ def test_a_request_that_ends_every_process_is_found_out(tmp_path: Path) -> None:
 def test_without_a_device_it_is_planned_again(tmp_path: Path, device: str) -> None:
     with ToyPlanServer(tmp_path) as server:
         server.parts.takes(device, 0.02)
-        answers = [server.submit("a", given(n)) for n in range(20)]
+        server.parts.expected_s = 60.0  # nobody is refused for what was only predicted
+        answers = [server.submit("a", given(n), deadline_s=30) for n in range(20)]
         (tmp_path / device / STARTS_NOT).touch()
         told = {each.device: each for each in server.statistics().instances}
         os.kill(told[device].pid or 0, signal.SIGKILL)
@@ -130,6 +131,23 @@ def test_without_a_device_it_is_planned_again(tmp_path: Path, device: str) -> No
         assert server.notes[-1] == f"Planned again without '{device}'."
         check(server)
         assert server.statistics().networks[0].answered == 40
+
+
+def test_a_device_that_cannot_be_had_is_no_fault_of_a_request(tmp_path: Path) -> None:
+    with ToyPlanServer(tmp_path) as server, pytest.MonkeyPatch.context() as patch:
+        post = next(s for s in server.crew._stations.values() if s.place[0] == "right")._post
+        run, refusals = post.run, [TargetError("no device is free")] * 4
+
+        def run_later(*arguments: object) -> object:
+            if refusals:
+                raise refusals.pop()
+            return run(*arguments)  # type: ignore[arg-type]
+
+        patch.setattr(post, "run", run_later)
+        answer = server.submit("a", given(1))
+        np.testing.assert_array_equal(answer.result(20), wanted(1))
+        assert server.statistics().networks[0].retried == 4
+        assert "right (core 1) lost its device" in server.notes[0]
 
 
 def test_without_any_device_requests_fail(tmp_path: Path) -> None:
