@@ -54,6 +54,7 @@ def test_what_no_device_computes(made: Path, two: Farm, tmp_path: Path) -> None:
     refused(TargetError, "'rpc:box': compiled for aarch64", artifacts={"a": tmp_path / "arm"})
     refused(UsageError, "instances of this machine", instances="2x1")
     refused(UsageError, "on this machine only", batches=2)
+    refused(UsageError, "No artifact is given", artifacts={})
     refused(TargetError, "knows no device 'b'", devices=["llvm", "rpc:b"])
     assert not any(server.serving for server in two.servers), "nothing was opened"
 

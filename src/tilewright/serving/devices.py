@@ -24,7 +24,7 @@ from tilewright.kernels.base import CPU
 from tilewright.measure.targeting import in_this_process, placement_of, usable_placement
 from tilewright.serving.batch_folders import batch_members
 from tilewright.serving.batches import NO_BATCHES
-from tilewright.serving.networks import ServedNetwork, of_artifact, open_served
+from tilewright.serving.networks import ServedNetwork, of_artifact, open_served, some_artifacts
 
 _Folders = Mapping[str, Sequence[tuple[Path, OpenedArtifact]]]
 """The artifacts of each network, each with what computes one request."""
@@ -71,7 +71,7 @@ def open_on(
             (folder, _smallest(folder, verify=verify))
             for folder in arguments.paths_of(given, f"the folder of {name!r}")
         ]
-        for name, given in arguments.named_of(artifacts, "artifacts").items()
+        for name, given in some_artifacts(artifacts).items()
     }
     for name, each in found.items():
         _require_one_network(name, each)

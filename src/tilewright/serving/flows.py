@@ -58,12 +58,14 @@ class LoadedWay:
         """Where something runs."""
         return tuple(dict.fromkeys(p.part.place for each in self.parts.values() for p in each))
 
-    def path_s(self, network: str, begun: Collection[int] = ()) -> float:
-        """The seconds that a network takes where nothing waits, but for the parts that have
-        begun."""
+    def path_s(self, network: str, begun: Collection[int] = (), *, measured: bool = False) -> float:
+        """The seconds that a network takes where nothing waits, but for the parts that have begun;
+        `measured` leaves out those that have not run a few times, too. Nobody is refused for what
+        was only predicted: a part that never runs would never be measured."""
         ends_s: list[float] = []  # no part reads what a later one writes
         for number, part in enumerate(self.parts[network]):
-            own_s = 0.0 if number in begun else part.takes_s
+            left_out = number in begun or (measured and part.pace is None)
+            own_s = 0.0 if left_out else part.takes_s
             ends_s.append(own_s + max((ends_s[each] for each in part.part.after), default=0.0))
         return max(ends_s, default=0.0)
 
@@ -121,10 +123,21 @@ class Flow:
     def latest_s(self) -> float:
         """When what has not begun must begin at the latest, infinite where nothing is left that
         could still be saved."""
-        way, begun = (self.turn_to, set[int]()) if self.turn_to else (self.way, self.begun)
+        way, begun = self._ahead
         if self.over or self.due_s == inf or len(begun) == len(way.parts[self.network]):
             return inf
-        return self.due_s - way.path_s(self.network, begun)
+        return self.due_s - self.left_s
+
+    @property
+    def left_s(self) -> float:
+        """The seconds that what has not begun takes where nothing waits, as far as measured."""
+        way, begun = self._ahead
+        return way.path_s(self.network, begun, measured=True)
+
+    @property
+    def _ahead(self) -> tuple[LoadedWay, set[int]]:
+        """The way that it goes on, and what of it has begun."""
+        return (self.turn_to, set[int]()) if self.turn_to else (self.way, self.begun)
 
     def ready(self) -> list[int]:
         """The numbers of parts that may begin."""

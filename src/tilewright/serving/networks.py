@@ -105,10 +105,7 @@ def open_served(
     not run on this machine's CPU.
     """
     wished = None if batches is None else arguments.counts_of(batches, "batches", 1)
-    folders = arguments.named_of(artifacts, "artifacts")
-    if not folders:
-        raise UsageError("No artifact is given.", hint="A name and a folder that `optimize` wrote.")
-    places = {name: _only(name, given) for name, given in folders.items()}
+    places = {name: _only(name, given) for name, given in some_artifacts(artifacts).items()}
     found: list[ServedNetwork] = []
     known = set[int]()
     for name, place in places.items():
@@ -126,6 +123,14 @@ def open_served(
         known.update(fitting_sizes(shapes))
     require_known(wished or (), known)
     return tuple(found)
+
+
+def some_artifacts(artifacts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Artifacts by the names of their networks. Raises UsageError for none."""
+    found = arguments.named_of(artifacts, "artifacts")
+    if not found:
+        raise UsageError("No artifact is given.", hint="A name and a folder that `optimize` wrote.")
+    return found
 
 
 def _only(name: str, given: object) -> Path:

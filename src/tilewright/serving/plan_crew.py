@@ -100,6 +100,7 @@ class PlanCrew:
         self._keep_only(self._way)
         for part in (part for each in self._way.parts.values() for part in each):
             part.pace = part.pace and Pace(part.pace.expected_s)
+        self._judge_by(self._way)
         self.slow.clear()
         self._changed.clear()
         for work in (self._admit, self._expire, self._replan):
@@ -202,18 +203,18 @@ class PlanCrew:
         return monotonic() - began_s
 
     def expected_s(self, network: str) -> float:
-        """What a network takes alone, by now."""
+        """What a network takes alone, by now, as far as that was measured."""
         if self._gone or not self._way.parts:
             return inf if self._gone else 0.0
         names = self._networks.replicas(network)
-        return min((self._way.path_s(name) for name in names), default=inf)
+        return min((self._way.path_s(name, measured=True) for name in names), default=inf)
 
     @property
     def is_lost(self) -> bool:
         return self._gone
 
     def statistics(self) -> tuple[InstanceService, ...]:
-        return tuple(station.statistics() for station in self._stations.values())
+        return tuple(station.statistics() for station in list(self._stations.values()))
 
     def _admit(self) -> None:
         """Let requests set out, no more at a time than keep all places busy."""
@@ -226,9 +227,12 @@ class PlanCrew:
             if taken is not None:
                 ((request,), _) = taken
                 with self._turning:
-                    self._flows.add(self._flow(request))
-                    if self._gone:
-                        break
+                    flow = self._flow(request)
+                    self._flows.add(flow)
+                    gone = self._gone
+                if gone:  # it was taken before that, and set out afterwards
+                    fault = RequestFailed("nothing is left that computes the plan")
+                    self._flows.finish(flow, fault)
 
     def _flow(self, request: Request) -> Flow:
         names = self._networks.replicas(request.network)
@@ -248,8 +252,8 @@ class PlanCrew:
         while not self._stopping.is_set():
             for flow in self._flows.late(LOOK_S):
                 fault = DeadlineMissed(
-                    f"a request for {flow.network!r} cannot be answered in time: what is left of "
-                    f"it takes {format_seconds(flow.way.path_s(flow.network, flow.begun))}"
+                    f"a request for {self._networks.group_of(flow.network)!r} cannot be answered "
+                    f"in time: what is left of it takes {format_seconds(flow.left_s)}"
                 )
                 self._flows.finish(flow, fault)
 
@@ -298,9 +302,6 @@ class PlanCrew:
             if not (changed or again) or self._stopping.is_set():
                 continue
             self._changed.clear()
-            for station in self._stations.values():
-                if station.place[0] in again:
-                    station.judge_anew()
             lost, slower = set(self._lost), self.slow.factors
             devices = {device for device, _ in lost}
             try:
@@ -310,11 +311,18 @@ class PlanCrew:
                 continue
             with self._turning:
                 self._way = way
+                self._judge_by(way, again)
                 self._flows.turn(way, lost)
             told = [f"without {device!r}" for device in sorted(devices)]
             told += [f"with {d!r} {factor:.1f} times as slow" for d, factor in slower.items()]
             told += [f"with {device!r} as at the start" for device in again]
             self.tell(f"Planned again {', '.join(told)}.")
+
+    def _judge_by(self, way: LoadedWay, again: Collection[str] = ()) -> None:
+        """Have places judged by the parts of this way, those of some devices by what they take
+        from now on."""
+        for place, station in self._stations.items():
+            station.judge_by(way.at(place), anew=place[0] in again)
 
     def _way_around(self, lost: Collection[str], slower: Mapping[str, float]) -> LoadedWay:
         """The way without devices that are lost, where others are slow: one that was planned before

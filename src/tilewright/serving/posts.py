@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from tilewright.core.processes import Child
+from tilewright.core.errors import TargetError, first_line
+from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Placement
 from tilewright.graph.network import Array
 from tilewright.hardware.remote import ServerFacts, remote_place
@@ -128,8 +129,15 @@ class RemotePost:
         self, key: str, slots: Sequence[int], limit_s: float, size: int = 1
     ) -> dict[int, Array]:
         if not self._board.lasts(limit_s):
-            self.open(list(self._loads), limit_s)
+            self._open_anew(limit_s)
         return self._board.request(run_message(key, size, slots), limit_s)
+
+    def _open_anew(self, limit_s: float) -> None:
+        """Raises TargetError whatever fails: nothing was computed, and no request is at fault."""
+        try:
+            self.open(list(self._loads), limit_s)
+        except (ChildError, RemoteError) as error:
+            raise TargetError(f"the device cannot be had again: {first_line(error)}") from error
 
     def abort(self) -> None:
         self._board.abort()

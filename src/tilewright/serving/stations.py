@@ -4,7 +4,7 @@ watches it, and starts it again."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from itertools import count
 from statistics import median
@@ -67,6 +67,7 @@ class Station:
         self._began_s = monotonic()
         self._stopping = threading.Event()
         self._parts: list[LoadedPart] = []
+        self._judged: list[LoadedPart] = []
         self._orders: list[tuple[list[LoadedPart], Future[None]]] = []
         self._opened, self._broken, self._ended = False, False, False
         self._was_slow = False
@@ -88,8 +89,9 @@ class Station:
         return "slow" if slow else self._state
 
     def _slowdown(self) -> float | None:
-        """How many times as long its parts take together as at its start, where it is slow."""
-        return slowdown(part.pace for part in self._parts if part.pace is not None)
+        """How many times as long the parts that are in use take together as at its start, where it
+        is slow."""
+        return slowdown(part.pace for part in self._judged if part.pace is not None)
 
     def statistics(self) -> InstanceService:
         """What it did so far."""
@@ -120,11 +122,13 @@ class Station:
         """From the next start on, load only these parts."""
         self._parts = list(kept)
 
-    def judge_anew(self) -> None:
-        """Forget how long its parts took of late."""
-        for part in self._parts:
+    def judge_by(self, used: Sequence[LoadedPart], *, anew: bool = False) -> None:
+        """From now on these parts, where there are any, say whether it is slow, not others that it
+        has loaded; `anew` forgets how long they took of late."""
+        for part in used if anew else ():
             part.pace = part.pace and Pace(part.pace.begin_s)
-        self._was_slow = False
+        self._judged = list(used) or self._judged
+        self._was_slow = self._slowdown() is not None
 
     def stop(self, *, at_once: bool = False) -> None:
         """Have it end; `at_once` in the middle of a part."""
@@ -265,10 +269,12 @@ class Station:
     def _failed(self, flow: Flow, number: int, error: Exception) -> None:
         """The process is gone, or its device is, and this was the part that it computed."""
         how = "hung" if isinstance(error, ChildTimeout) else "crashed"
+        how = how if isinstance(error, ChildError) else "lost its device"
         self._failures += 1
         self._broken = True
         self._post.abort()
-        flow.failures.append(f"{self._title} {how}: {first_line(error)}")
+        if isinstance(error, ChildError):  # else the part has not run
+            flow.failures.append(f"{self._title} {how}: {first_line(error)}")
         if not self._stopping.is_set():
             name = flow.parts[number].part.name
             self._watch.tell(f"{self._title} {how} at {name!r}: {first_line(error)}.")

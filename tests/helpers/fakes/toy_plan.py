@@ -39,7 +39,8 @@ def chain() -> PreparedNetwork:
 
 class ToyParts:
     """In the place of `PlanParts`: each network is a part at `LEFT` and a part at `RIGHT`, which
-    reads what the first one wrote; alone, all is at one of them. A folder holds what a device
+    reads what the first one wrote; alone, all is at one of them. Each is predicted to take
+    `expected_s`. A folder holds what a device
     does: how long its parts take, and why it does not start."""
 
     def __init__(self, folder: Path, networks: Sequence[str], alone: str | None) -> None:
@@ -57,6 +58,7 @@ class ToyParts:
                 },
             ),
         )
+        self.expected_s = 0.001
         self.asked: list[tuple[set[str], dict[str, float]]] = []
         for device in self.placements:
             self.takes(device, 0.001)
@@ -116,7 +118,7 @@ class ToyParts:
             folder=self.folder / place[0],
             constants=(),
             after=after,
-            expected_s=0.001,
+            expected_s=self.expected_s,
         )
 
 

@@ -61,3 +61,14 @@ def test_a_slow_device_is_tried_again_and_later_each_time() -> None:
     slow.note("pi", 4.0)
     now_s[0] += 10.0
     assert slow.tried_again() == ["pi"], "it was itself for long: all over again"
+
+
+def test_places_of_a_device_that_are_slow_together_are_one_time() -> None:
+    now_s = [0.0]
+    slow = SlowDevices(lambda: now_s[0])
+    for factor in (4.0, 6.0, 5.0):
+        slow.note("llvm", factor)
+        now_s[0] += 0.1
+    assert slow.factors == {"llvm": 6.0}
+    now_s[0] = 10.0
+    assert slow.tried_again() == ["llvm"]

@@ -100,7 +100,7 @@ def test_a_part_whose_process_fails_runs_again(tmp_path: Path, wish: float, how:
         told = server.statistics()
     assert (told.networks[0].answered, told.networks[0].retried) == (9, 1)
     assert f"left (core 0) {how} at 'a: first'" in server.notes[0]
-    assert server.parts.asked == []
+    assert not any(lost for lost, _ in server.parts.asked)
 
 
 @pytest.mark.on_request
@@ -118,7 +118,8 @@ def test_a_request_that_ends_every_process_is_found_out(tmp_path: Path) -> None:
 def test_without_a_device_it_is_planned_again(tmp_path: Path, device: str) -> None:
     with ToyPlanServer(tmp_path) as server:
         server.parts.takes(device, 0.02)
-        answers = [server.submit("a", given(n)) for n in range(20)]
+        server.parts.expected_s = 60.0  # nobody is refused for what was only predicted
+        answers = [server.submit("a", given(n), deadline_s=30) for n in range(20)]
         (tmp_path / device / STARTS_NOT).touch()
         told = {each.device: each for each in server.statistics().instances}
         os.kill(told[device].pid or 0, signal.SIGKILL)
@@ -130,6 +131,23 @@ def test_without_a_device_it_is_planned_again(tmp_path: Path, device: str) -> No
         assert server.notes[-1] == f"Planned again without '{device}'."
         check(server)
         assert server.statistics().networks[0].answered == 40
+
+
+def test_a_device_that_cannot_be_had_is_no_fault_of_a_request(tmp_path: Path) -> None:
+    with ToyPlanServer(tmp_path) as server, pytest.MonkeyPatch.context() as patch:
+        post = next(s for s in server.crew._stations.values() if s.place[0] == "right")._post
+        run, refusals = post.run, [TargetError("no device is free")] * 4
+
+        def run_later(*arguments: object) -> object:
+            if refusals:
+                raise refusals.pop()
+            return run(*arguments)  # type: ignore[arg-type]
+
+        patch.setattr(post, "run", run_later)
+        answer = server.submit("a", given(1))
+        np.testing.assert_array_equal(answer.result(20), wanted(1))
+        assert server.statistics().networks[0].retried == 4
+        assert "right (core 1) lost its device" in server.notes[0]
 
 
 def test_without_any_device_requests_fail(tmp_path: Path) -> None:
@@ -147,35 +165,60 @@ def test_without_any_device_requests_fail(tmp_path: Path) -> None:
             server.submit("a", given(0))
 
 
+def test_a_request_that_sets_out_when_nothing_is_left_fails(tmp_path: Path) -> None:
+    with ToyPlanServer(tmp_path) as server, pytest.MonkeyPatch.context() as patch:
+        take, crew, asked = server._queue.take, server.crew, threading.Event()
+
+        def taken_late(*arguments: object) -> object:
+            asked.set()
+            taken = take(*arguments)  # type: ignore[arg-type]
+            if taken is not None:
+                crew._give_up(set(crew._way.places), TargetError("all are gone"))
+            return taken
+
+        patch.setattr(server._queue, "take", taken_late)
+        assert asked.wait(10)
+        with pytest.raises(RequestFailed, match="nothing is left"):
+            server.submit("a", given(0)).result(10)
+
+
 def test_a_device_that_is_slow_gets_less(tmp_path: Path) -> None:
     with ToyPlanServer(tmp_path) as server:
         server.parts.takes("right", 0.05)
-        for number in range(9):
-            np.testing.assert_array_equal(
-                server.submit("a", given(number)).result(), wanted(number)
-            )
-        until(lambda: "times as slow" in server.notes[-1])
+
+        def seen() -> bool:
+            check(server, count=1)
+            return any("times as slow" in note for note in server.notes)
+
+        until(seen)
         ((lost, slower),) = server.parts.asked
         assert lost == set() and slower["right"] > 3
         server.crew.spans.clear()
-        check(server)
+        server.parts.takes("left", 0.05)
+        check(server, count=5)
         assert {span.place[0] for span in server.crew.spans} == {"left"}
-        server.parts.takes("right", 0.001)
+        for device in ("left", "right"):
+            server.parts.takes(device, 0.001)
         server.crew.slow.clock = lambda: time.monotonic() + 11
         until(lambda: server.notes[-1] == "Planned again with 'right' as at the start.")
         server.crew.spans.clear()
         check(server)
         assert {span.place[0] for span in server.crew.spans} == {"left", "right"}
+        server.parts.takes("left", 0.04)  # little beside the parts that were used in between
+        check(server, count=9)
+        until(lambda: server.parts.asked[-1][1].keys() == {"left"})
+        assert not any("as fast again" in note for note in server.notes)
 
 
 def test_what_cannot_be_in_time_is_given_up_between_parts(tmp_path: Path) -> None:
     with ToyPlanServer(tmp_path) as server:
-        server.parts.takes("left", 0.2)
+        server.parts.takes("left", 1.5)
         first = server.submit("a", given(0), deadline_s=60)
-        late = server.submit("a", given(1), deadline_s=0.1)
-        with pytest.raises(DeadlineMissed, match="cannot be answered in time"):
+        late = server.submit("a", given(1), deadline_s=0.5)
+        with pytest.raises(DeadlineMissed, match="'a' cannot be answered in time"):
             late.result(10)
         assert not first.done(), "it is told at once"
+        server.parts.takes("left", 0.001)
         np.testing.assert_array_equal(first.result(10), wanted(0))
         check(server, count=4)
         told = server.statistics().networks[0]
