@@ -99,7 +99,10 @@ def told(studies: Iterable[Line]) -> Iterator[str]:
 
 def _times(row: Line, counts: Sequence[int]) -> Iterator[str]:
     known = {each["cores"]: each for each in row["times"]}
-    for each in (known[n] for n in counts):
+    for each in map(known.get, counts):
+        if each is None:
+            yield ""  # a repeated command may ask for other numbers of cores
+            continue
         told_us, measured_s = 1e6 * each["predicted_s"], each["measured_s"]
         yield f"{1e6 * measured_s:.1f}, {told_us:.1f}" if measured_s else f"{told_us:.1f}"
 

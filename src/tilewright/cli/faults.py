@@ -21,6 +21,8 @@ from tilewright.report.escape import visible, visible_lines
 
 BUG = 70
 INTERRUPTED = 130
+_KEPT_NOWHERE = frozenset({"compare", "study cores"})
+"""Commands whose measurements are in their answers alone."""
 
 
 def tell_usage(error: CycloptsError, tokens: Sequence[str]) -> int:
@@ -70,7 +72,11 @@ def tell_bug(error: BaseException) -> int:
 
 
 def tell_interrupted(tokens: Sequence[str]) -> int:
-    """Ctrl-C: what was finished is kept, and the same command goes on from there."""
+    """Ctrl-C: what was finished is kept, and the same command goes on from there; it begins again
+    where nothing is kept."""
     command = visible(shlex.join(["tilewright", *tokens]))
-    write_message(f"interrupted; finished measurements are kept. To go on:\n  {command}")
+    if _KEPT_NOWHERE.isdisjoint({" ".join(tokens[:words]) for words in (1, 2)}):
+        write_message(f"interrupted; finished measurements are kept. To go on:\n  {command}")
+    else:
+        write_message(f"interrupted; what was measured is not kept. To begin again:\n  {command}")
     return INTERRUPTED

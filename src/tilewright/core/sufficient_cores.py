@@ -51,7 +51,7 @@ class CoresRow:
     `source` says what the predictions start from: `measured` here on one core, or `exact`,
     `interpolated`, `model` or `roofline` as in `predict`. `contention_bytes_per_s` is the scale by
     which the neighbour costs what was measured on one core (docs/concepts/neighbours.md), None
-    where it costs nothing or was not measured.
+    where it costs nothing or was not measured, and where one of the two streams nothing.
     """
 
     task: str
@@ -69,7 +69,8 @@ class CoresRow:
 class CoresResult(Displayed):
     """`tilewright study cores`: `machine_cores` are those that this process is allotted, `cores`
     the numbers of the grid. `unmeasured` are tasks that the budget left no time for, or that failed
-    to run; they are predicted alone."""
+    to run, under one setting of the controls at least; they are predicted alone, and where a
+    control is held they have no rows."""
 
     model: str
     machine_cores: int

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 
-from tilewright.core.arguments import counts_of, error_of, texts_of
+from tilewright.core.arguments import counts_of, texts_of
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.hardware.holding import USUAL, ControlName, Held, combinations
 from tilewright.measure.circumstances import PROBE
@@ -17,7 +18,7 @@ NEIGHBOURS: Mapping[str, str] = {"stream": "op:add[shape=1x64x512x512]", "comput
 """What the short names of neighbours stand for: 64 MB added to 64 MB, and a convolution whose data
 the caches hold."""
 
-_NAMED = re.compile(r"(?P<name>op:.*\]|[^\s:\[\]]*?)(?:x(?P<cores>[1-9]\d*))?")
+_NAMED = re.compile(r"(?P<name>op:.*\]|[^\s\[\]]*?)(?:x(?P<cores>[1-9]\d*))?")
 _CONTROLS: Mapping[str, ControlName] = {
     "clocks": "clock",
     "power_caps": "power-cap",
@@ -31,10 +32,11 @@ class CoresDesign:
 
     `cores` are the numbers of them, by default 1, 2, 4 and so on, and all that there are; one is
     always among them. `beside` are neighbours: "none", "stream" (it streams memory), "compute" (it
-    computes on what its caches hold) or an `op:…` text, each on a core of its own, on four with
-    "streamx4". A turning point takes at most `gains` longer than the fastest number of cores, as a
-    part of its time. `clocks`, `power_caps` and `cache_ways` are values of controls that are held
-    meanwhile, as in `Design`. Raises UsageError for values that none of these can have.
+    computes on what its caches hold) or an `op:…` text, in float32, each on a core of its own, on
+    four with "streamx4". A turning point takes at most `gains` longer than the fastest number of
+    cores, as a part of its time. `clocks`, `power_caps` and `cache_ways` are values of controls
+    that are held meanwhile, as in `Design`. Raises UsageError for values that none of these can
+    have.
     """
 
     cores: tuple[int, ...] = ()
@@ -50,7 +52,7 @@ class CoresDesign:
             each = dict.fromkeys(texts_of(getattr(self, name), name))
             object.__setattr__(self, name, tuple(each))
         gains = (self.gains,) if isinstance(self.gains, int | float) else tuple(self.gains)
-        object.__setattr__(self, "gains", tuple(error_of(gain, "gains") for gain in gains))
+        object.__setattr__(self, "gains", tuple(map(_gain_of, gains)))
         if not (self.beside and self.gains and self.held):
             raise UsageError(
                 "The grid needs at least one value of each kind.", hint="--beside none"
@@ -69,13 +71,20 @@ class CoresDesign:
         return tuple(sorted({1, *(self.cores or (*usual, there))}))
 
 
+def _gain_of(value: object) -> float:
+    if isinstance(value, bool) or not (isinstance(value, int | float) and 0 < value < inf):
+        raise UsageError(f"gains must be numbers above 0, such as 0.05, not {value!r}.")
+    return float(value)
+
+
 def neighbour_of(text: str) -> tuple[str, int]:
     """`streamx4` → the operator of that name, and 4; no operator for `none`. Raises UsageError for
     a name that is none of NEIGHBOURS and no `op:…` text."""
     found = _NAMED.fullmatch(text)
     name = found["name"] if found else text
     cores = int((found and found["cores"]) or 1)
-    if not found or (name not in (NONE, *NEIGHBOURS) and not name.startswith("op:")):
-        known = (NONE, *NEIGHBOURS, "streamx4", NEIGHBOURS["stream"])
-        raise UsageError(f"no neighbour is called {text!r}", hint=close_matches(name, known))
+    known = text == NONE or name in NEIGHBOURS or name.startswith("op:")
+    if not (found and known):
+        names = (NONE, *NEIGHBOURS, "streamx4", NEIGHBOURS["stream"])
+        raise UsageError(f"no neighbour is called {text!r}", hint=close_matches(name, names))
     return ("" if name == NONE else NEIGHBOURS.get(name, name)), cores

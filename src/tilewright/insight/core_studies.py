@@ -86,7 +86,8 @@ class CoresStudy:
         out: Path | None = None,
     ) -> CoresResult:
         """Measure within a limit, the task that takes longest first, and predict the rest; with a
-        limit of nothing all is predicted. A page of figures is written to the folder `out`.
+        limit of nothing all is predicted. Each setting of the controls has an equal part of it.
+        A page of figures is written to the folder `out`.
 
         Raises what loading a model raises, UsageError where kernels do not run on CPUs of this
         machine and for controls where nothing is measured, TargetError for controls that cannot be
@@ -100,8 +101,9 @@ class CoresStudy:
         tasks = self._tasks(model, options, counts, forecaster)
         neighbours = self._neighbours(design, options, forecaster)
         budget, rows, late = Budget(limit), list[CoresRow](), dict[str, None]()
-        for held in design.held:
-            found = self._measured(tasks, [*neighbours], counts, (held, options.seed), budget)
+        for number, held in enumerate(design.held):
+            with budget.keeping(1 - 1 / (len(design.held) - number)):
+                found = self._measured(tasks, [*neighbours], counts, (held, options.seed), budget)
             teller = _Teller(
                 tasks=tasks, counts=counts, found=found, neighbours=neighbours,
                 forecaster=forecaster, there=self._there,
@@ -179,8 +181,9 @@ class CoresStudy:
         for name in design.beside:
             operator, cores = neighbour_of(name)
             if operator:
-                own = replace(options, batch=None, shapes={})
-                kernel = default_kernel(operator, own, forecaster.placement(cores))
+                own = replace(options, batch=None, shapes={}, precision="float32")
+                place = replace(forecaster.placement(cores), precision="float32")
+                kernel = default_kernel(operator, own, place)
                 (told,) = forecaster.kernels([kernel], [cores])[cores]
                 found[Neighbour(name=name, kernel=kernel, cores=cores)] = told.latency_s
         return found
@@ -193,8 +196,9 @@ class CoresStudy:
         setting: tuple[Sequence[Held], int],
         budget: Budget,
     ) -> _Measured:
-        """Times of tasks until the budget is spent, with controls held and operands of a seed; a
-        task that cannot be timed is left out, with a note."""
+        """Times of tasks until the budget is spent, with controls held and operands of a seed; the
+        first one is timed even where neighbours took all of it. A task that cannot be timed is left
+        out, with a note."""
         held, seed = setting
         here = [count for count in counts if count <= self._there]
         if budget.exhausted:
@@ -204,8 +208,8 @@ class CoresStudy:
             self.grids(self.placement, here, neighbours, seed=seed) as grid,
         ):
             found = _Measured(times_s={}, neighbours_s=_neighbours_s(grid))
-            for each in tasks:
-                if budget.exhausted:
+            for number, each in enumerate(tasks):
+                if number and budget.exhausted:
                     break
                 self.events(Stage(name="time", detail=f"{each.name} on {len(grid.points)} points"))
                 try:
@@ -263,7 +267,7 @@ class _Teller:
                     source=source,
                     times=self._times(known, others, times, start),
                     points=tuple(self._point(known, others, times, g) for g in design.gains),
-                    contention_bytes_per_s=known.scale if fits else None,
+                    contention_bytes_per_s=None if known is curve else known.scale,
                 )
 
     def _alone(self, each: _Studied) -> tuple[str, Estimate]:

@@ -55,3 +55,17 @@ def test_missing_cores_end_with_3(tilewright: Command, session: FakeSession) -> 
     session.error = TargetError("this process has 2", hint="--budget 0")
     ran = tilewright(*VERB)
     assert ran.code == 3 and "--budget 0" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [("optimize m.onnx", True), ("study padding op:relu[shape=8]", True),
+     ("compare m.onnx", False), ("study cores op:relu[shape=8]", False)],
+)  # fmt: skip
+def test_an_interrupt_says_whether_measurements_are_kept(
+    tilewright: Command, session: FakeSession, words: str, kept: bool
+) -> None:
+    session.error = KeyboardInterrupt()
+    said = tilewright(*words.split()).err
+    assert ("finished measurements are kept" in said) is kept
+    assert ("what was measured is not kept" in said) is not kept

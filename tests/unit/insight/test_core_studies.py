@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from tilewright.core.budget import Limit
+from tilewright.core.budget import Budget, Limit
 from tilewright.core.errors import NegativeVerdict, TargetError, UsageError
 from tilewright.core.events import Event, Note
 from tilewright.core.processes import ChildCrash
@@ -93,10 +93,14 @@ def curves() -> FamilyModel:
     return learnt(rows, HERE.target, replace(TREES, rounds=40, rate=0.2, members=2))
 
 
+def known_curves(_: object) -> FamilyModel:
+    return curves()
+
+
 @pytest.fixture
 def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[CoresStudy]:
     for place in ("core_counts", "enough_cores_told"):
-        monkeypatch.setattr(f"tilewright.predict.{place}.curve_model", lambda _: curves())
+        monkeypatch.setattr(f"tilewright.predict.{place}.curve_model", known_curves)
     HEARD.clear()
     HOLDS.clear()
     with open_store("memory:") as store:
@@ -147,6 +151,10 @@ def test_what_a_neighbour_costs_on_one_core_goes_along_to_others(study: CoresStu
     ]
     assert beside.contention_bytes_per_s and alone.contention_bytes_per_s is None
     assert added_s[0] == pytest.approx(0.008) and added_s[1] == pytest.approx(0.008)
+    design = CoresDesign(cores=(1,), beside="stream")
+    (held,) = study.run("op:relu[shape=8]", ModelOptions(), design, Limit()).rows
+    assert held.times[0].measured_s == 0.016, "caches hold its data: no scale tells that"
+    assert held.contention_bytes_per_s is None
 
 
 def test_without_a_budget_all_is_predicted(study: CoresStudy) -> None:
@@ -170,6 +178,33 @@ def test_a_network_is_studied_task_by_task_while_there_is_time(study: CoresStudy
     first, *others = found.rows
     assert first.source == "measured" and {each.source for each in others} <= SOURCES
     assert found.unmeasured == tuple(each.task for each in others) != ()
+
+
+def test_neighbours_of_networks_on_codes_are_in_float32(study: CoresStudy) -> None:
+    """A network is put on codes as a whole; a single operator is not."""
+    place, options = replace(PLACEMENT, precision="int8"), ModelOptions(precision="int8")
+    design = CoresDesign(cores=(1, 2), beside="stream")
+    study = replace(study, placement=place)
+    assert study.run("zoo:mlp", options, design, Limit(measurements=1)).rows[0].source == "measured"
+
+
+def test_one_task_is_measured_where_neighbours_took_all_the_time(
+    study: CoresStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    class Slow(Grid):
+        def neighbours_s(self) -> dict[str, float]:
+            now[0] += 10.0
+            return super().neighbours_s()
+
+    monkeypatch.setattr(
+        "tilewright.insight.core_studies.Budget", partial(Budget, clock=lambda: now[0])
+    )
+    design = CoresDesign(cores=(1, 2), beside="stream")
+    study = replace(study, grids=cast("Any", Slow))
+    first, *others = study.run("zoo:mlp", ModelOptions(), design, Limit(seconds=5.0)).rows
+    assert first.source == "measured" and {each.source for each in others} <= SOURCES
 
 
 def test_what_fails_is_told_and_predicted(
@@ -204,6 +239,15 @@ def test_controls_are_held_while_it_is_measured(
     assert late.unmeasured == (OPERATOR,)
 
 
+def test_each_setting_of_controls_has_its_part_of_the_budget(
+    study: CoresStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewright.insight.core_studies.checked", no_steps)
+    design = CoresDesign(cores=(1, 2), beside="none", clocks=("1GHz", "2GHz"))
+    found = study.run("zoo:mlp", ModelOptions(), design, Limit(measurements=4))
+    assert [row.held for row in found.rows] == ["clock=1GHz", "clock=2GHz"]
+
+
 def test_a_page_is_written(study: CoresStudy, tmp_path: Path) -> None:
     study.run(OPERATOR, ModelOptions(), CoresDesign(), NO_TIME, tmp_path)
     assert "Turning points" in (tmp_path / PAGE).read_text()
@@ -226,7 +270,8 @@ def test_what_cannot_be_studied_is_refused(study: CoresStudy) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [{"cores": (0,)}, {"gains": (0.0,)}, {"gains": "x"}, {"clocks": "fast"}, {"gains": ()},
-     {"beside": "streem"}, {"beside": "streamx0"}],
+     {"gains": ("30dB",)}, {"gains": True},
+     {"beside": "streem"}, {"beside": "streamx0"}, {"beside": "nonex4"}, {"beside": ""}],
 )  # fmt: skip
 def test_grids_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
@@ -244,3 +289,4 @@ def test_neighbours_are_named_with_their_cores() -> None:
     assert neighbour_of("streamx4") == (NEIGHBOURS["stream"], 4)
     assert neighbour_of("op:add[shape=1x64]x2") == ("op:add[shape=1x64]", 2)
     assert neighbour_of("op:add[shape=1x64]") == ("op:add[shape=1x64]", 1)
+    assert neighbour_of("op:add") == ("op:add", 1), "what it lacks is told by what reads operators"
