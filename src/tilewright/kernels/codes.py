@@ -30,8 +30,6 @@ QUAD = 4
 """Products that one dot-product instruction adds to a lane."""
 WIDEN = "widen"
 """In place of an instruction: bytes are widened before they are multiplied."""
-VNNI = "vnni"
-"""`vpdpbusd` of x86."""
 _OFFSET = 128
 _ONE_QUANTUM = 1.01 / 127
 
@@ -45,7 +43,7 @@ class ByteDot(NamedTuple):
 
 
 _DOTS = {
-    VNNI: ByteDot("uint8", frozenset({"avx512vnni", "avxvnni"})),
+    "vnni": ByteDot("uint8", frozenset({"avx512vnni", "avxvnni"})),
     "sdot": ByteDot("int8", frozenset({"dotprod"})),
     "usdot": ByteDot("uint8", frozenset({"i8mm"})),
 }

@@ -93,7 +93,7 @@ def serve(
     networks = on.networks
     if wish != "sequential":
         networks = independent(networks, options, asked=batches is not None)
-    given = layout and Choice(networks, layout, "")
+    given = None if layout is None else Choice(networks, layout, "")
     choice = given or chosen(networks, wish, options, deadline_s)
     crew = Instances(choice.layout, on.elsewhere, on.here)
     return Server(choice.networks, crew, options, choice.why)

@@ -17,9 +17,12 @@ from tvm.script import tirx as T
 from tilewright.compiler.lower.arm_dots import arm_dot_text
 from tilewright.compiler.lower.program import Program
 from tilewright.core.records import Settings
-from tilewright.kernels.codes import QUAD, VNNI, WIDEN, offset
+from tilewright.kernels.codes import QUAD, WIDEN, offset
 
 _KIND = "int32"
+
+
+_X86 = "vnni"
 
 
 def byte_dot(settings: Settings, lanes: int, dtype: str) -> str:
@@ -32,7 +35,7 @@ def byte_dot(settings: Settings, lanes: int, dtype: str) -> str:
 def byte_dot_text(settings: Settings, lanes: int) -> str:
     """LLVM's text of the function that the intrinsic calls; empty where it calls none."""
     dot = str(settings["dot"])
-    return "" if dot in (WIDEN, VNNI) else arm_dot_text(dot, lanes, _function(dot, lanes))
+    return "" if dot in (WIDEN, _X86) else arm_dot_text(dot, lanes, _function(dot, lanes))
 
 
 def _function(dot: str, lanes: int) -> str:
@@ -79,7 +82,7 @@ def _instruction(instruction: str, lanes: int, dtype: str, flip: int):
     def summed(sums, data, weights):
         # flipped before it is broadcast: LLVM does not come to an end over a vector flipped by one
         word = T.bitwise_xor(T.reinterpret(data, dtype="int32"), T.int32(flip))
-        if instruction != VNNI:
+        if instruction != _X86:
             return T.call_extern(sums_type, _function(instruction, lanes), sums, word, weights)
         return T.call_llvm_pure_intrin(
             T.llvm_lookup_intrinsic_id(f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"),

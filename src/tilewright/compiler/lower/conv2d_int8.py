@@ -18,7 +18,7 @@ from tilewright.compiler.lower.dot_convolution import Dots, accumulated, as_it_i
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Read, Value
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.codes import VNNI, taken_data
+from tilewright.kernels.codes import taken_data
 from tilewright.kernels.conv2d_int8 import SPEC, added
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.ports import output_block
@@ -40,7 +40,6 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         taken=as_it_is if ready == kind else partial(flipped, kind=ready),
         imported=byte_dot_text(settings, lanes),
         border=0 if ready == kind else extra,
-        sums_in_registers=settings["dot"] == VNNI,
     )
     total = program.in_blocks(accumulated(program, dots), 1, lanes)
 

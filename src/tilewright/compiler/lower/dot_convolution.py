@@ -45,8 +45,7 @@ class Dots:
     `product` multiplies an element of the input by a weight, as `instruction`, the tensor intrinsic
     of that name, does for all lanes; it is empty where products are vectorised instead. Elements of
     the input are `taken` so. `imported` is LLVM's text of what the instruction
-    calls. With `sums_in_registers` the results of a tile are spelled out, so that its sums need not
-    go to memory first.
+    calls.
     """
 
     spec: DotConvolution
@@ -55,7 +54,6 @@ class Dots:
     taken: Callable[[tirx.Expr], tirx.Expr] = as_it_is
     imported: str = ""
     border: int = 0
-    sums_in_registers: bool = False
 
 
 def accumulated(program: Program, dots: Dots) -> te.Tensor:
@@ -176,9 +174,6 @@ def scheduled(program: Program, dots: Dots, target: Target, resources: Resources
     for loop in tile:
         schedule.unroll(loop)
     finished(program, schedule, serial[0] if serial else parallel)
-    if dots.sums_in_registers and program.result_form != PLAIN:
-        for loop in schedule.get_loops(schedule.get_sblock("result"))[-1 - len(tile) : -1]:
-            schedule.unroll(loop)
     if not dots.instruction:
         schedule.vectorize(lane)
         schedule.decompose_reduction(anchor, chunk)
