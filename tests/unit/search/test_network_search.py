@@ -306,7 +306,11 @@ def test_of_a_choice_made_anew_nothing_stays_where_it_is_wrong(
     graph.proposals = proposals
     search = object.__new__(NetworkSearch)
     search.graph, search.mixture, search.proposals = graph, before, []
-    monkeypatch.setattr(NetworkSearch, "_as_planned", lambda _, plan: plan if right else None)
+
+    def checked(_: object, plan: PlanResult) -> PlanResult | None:
+        return plan if right else None
+
+    monkeypatch.setattr(NetworkSearch, "_as_planned", checked)
     found = search.mixed_again(2.0, "chosen 2", inf)
     scale, front, names = (2.0, "anew", ["chosen 2"]) if right else (None, "before", [])
     assert (found is not None) == right
