@@ -16,6 +16,7 @@ from helpers.commands.made_once import made_once
 from helpers.processes.rpc_processes import Farm, farm
 from helpers.records.written_artifacts import write_artifact
 from tilewright.core.errors import TargetError, UsageError
+from tilewright.core.serving import InstanceService
 from tilewright.deploy.manifest import MANIFEST
 from tilewright.serving.load import named_inputs
 
@@ -39,6 +40,24 @@ def until(found: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def test_what_no_device_computes(made: Path, two: Farm, tmp_path: Path) -> None:
+    def refused(error: type[Exception], match: str, **more: object) -> None:
+        given = {"artifacts": {"a": made}, "devices": ["rpc:box"], "tracker": two.address}
+        with pytest.raises(error, match=match):
+            tilewright.serve(**{**given, **more})  # type: ignore[arg-type]
+
+    other = write_artifact(tmp_path / "other")
+    refused(UsageError, "of different networks", artifacts={"a": [made, other]})
+    manifest = json.loads((other / MANIFEST).read_text())
+    arm = {**manifest["machine"], "architecture": "aarch64", "features": ["neon"]}
+    write_artifact(tmp_path / "arm", machine=arm)
+    refused(TargetError, "'rpc:box': compiled for aarch64", artifacts={"a": tmp_path / "arm"})
+    refused(UsageError, "instances of this machine", instances="2x1")
+    refused(UsageError, "on this machine only", batches=2)
+    refused(TargetError, "knows no device 'b'", devices=["llvm", "rpc:b"])
+    assert not any(server.serving for server in two.servers), "nothing was opened"
+
+
 def test_a_board_is_killed_and_comes_back(made: Path, two: Farm) -> None:
     """Every request has its own answer, once, whoever computes it."""
     direct, devices = tilewright.load(made, threads=1), ["rpc:box", "rpc:box", "llvm"]
@@ -57,39 +76,20 @@ def test_a_board_is_killed_and_comes_back(made: Path, two: Farm) -> None:
                     two.servers[0].kill()
                 np.testing.assert_array_equal(answer.result(60), direct(**inputs[seed]))
 
+        def told_now() -> tuple[InstanceService, ...]:
+            return server.statistics().instances
+
         asked(range(200), kill_at=50)
         told = server.statistics()
         assert [each.device for each in told.instances] == ["llvm", "rpc:box", "rpc:box"]
         assert all(each.answered for each in told.instances), "each has taken some"
         assert {each.cores for each in told.instances[1:]} == {(0,)}
-        until(lambda: any(e.state == "restarting" for e in server.statistics().instances))
-        asked(range(200, 210))
+        until(lambda: asked(range(200, 230)) or any(e.restarts for e in told_now()))
+        asked(range(230, 240))
         two.add(threads=1)
-        until(lambda: all(e.state == "ready" for e in server.statistics().instances))
-        (back,) = (each for each in server.statistics().instances if each.restarts)
-        until(lambda: asked(range(300, 340)) or _answered(server, back.instance) > back.answered)
+        until(lambda: all(each.state == "ready" for each in told_now()))
+        (back,) = (each for each in told_now() if each.restarts)
+        until(lambda: asked(range(300, 340)) or told_now()[back.instance].answered > back.answered)
         told = server.statistics()
     assert sum(each.answered for each in told.instances) == told.networks[0].answered == len(heard)
     assert (told.networks[0].failed, told.networks[0].missed) == (0, 0)
-
-
-def _answered(server: tilewright.Server, instance: int) -> int:
-    return server.statistics().instances[instance].answered
-
-
-def test_what_no_device_computes(made: Path, two: Farm, tmp_path: Path) -> None:
-    def refused(error: type[Exception], match: str, **more: object) -> None:
-        given = {"artifacts": {"a": made}, "devices": ["rpc:box"], "tracker": two.address}
-        with pytest.raises(error, match=match):
-            tilewright.serve(**{**given, **more})  # type: ignore[arg-type]
-
-    other = write_artifact(tmp_path / "other")
-    refused(UsageError, "of different networks", artifacts={"a": [made, other]})
-    manifest = json.loads((other / MANIFEST).read_text())
-    arm = {**manifest["machine"], "architecture": "aarch64", "features": ["neon"]}
-    write_artifact(tmp_path / "arm", machine=arm)
-    refused(TargetError, "'rpc:box': compiled for aarch64", artifacts={"a": tmp_path / "arm"})
-    refused(UsageError, "instances of this machine", instances="2x1")
-    refused(UsageError, "on this machine only", batches=2)
-    refused(TargetError, "knows no device 'b'", devices=["llvm", "rpc:b"])
-    assert not any(server.serving for server in two.servers), "nothing was opened"

@@ -93,8 +93,8 @@ def serve(
     networks = on.networks
     if wish != "sequential":
         networks = independent(networks, options, asked=batches is not None)
-    given = None if layout is None else Choice(networks, layout, "")
-    choice = given or chosen(networks, wish, options, deadline_s)
+    fixed = None if layout is None else Choice(networks, layout, "")
+    choice = fixed or chosen(networks, wish, options, deadline_s)
     crew = Instances(choice.layout, on.elsewhere, on.here)
     return Server(choice.networks, crew, options, choice.why)
 
