@@ -116,8 +116,9 @@ class OpenedArtifact:
         made_for = replace(
             placement, resources=targets.threads_alone(self.manifest.machine.threads)
         )
-        for key, task in plan.tasks.items():
-            candidate = plan.candidates[key]
+        kernels = dict.fromkeys((call.task, call.candidate) for call in plan.calls)
+        for key, candidate in kernels:
+            task = plan.tasks[key]
             if not _is_possible(task, candidate, made_for):
                 raise self._other_network(
                     f"{candidate.implementation} has no such settings for {task.workload.key}"

@@ -225,17 +225,21 @@ class NetworkSearch:
 
     def mixed_again(self, scale: float, name: str, below_s: float) -> PlanResult | None:
         """The choice of types anew, with noise `scale` times as large as it was counted; None, and
-        nothing changes, where the sum of its kernels is not below a time, or its plan is wrong."""
+        the choice from before stays, where the sum of its kernels is not below a time, or its plan
+        is wrong."""
         graph, before = self.graph, self.mixture
         assert graph is not None and before is not None, "there is no mixture"
         front = graph.front
         self.mixture = graph.mixture = replace(before, scale=scale)
         (proposal,) = graph.proposals()
-        if proposal.solution is not None and proposal.solution.objective_s >= below_s:
+        planned = replace(proposal, name=name)
+        slow = planned.solution is not None and planned.solution.objective_s >= below_s
+        found = None if slow else self._as_planned(planned)
+        if found is None:
             self.mixture, graph.mixture, graph.front = before, before, front
-            return None
-        self.proposals.append(replace(proposal, name=name))
-        return self._as_planned(self.proposals[-1])
+        else:
+            self.proposals.append(planned)
+        return found
 
     def reconsider(self, factors: layout_costs.InNetworkFactors) -> PlanResult | None:
         """The graph tuner's choice by times that are corrected by how long kernels took in the

@@ -113,6 +113,22 @@ def test_the_plan_is_the_one_that_was_compiled(
             other.plan(network, placement)
 
 
+def test_every_kernel_of_a_task_must_be_possible(
+    folder: Path, placement: Placement, changed: Changed
+) -> None:
+    """Calls of one task may have different ones."""
+    network = open_artifact(folder).network(placement)
+    content = json.loads((folder / "manifest.json").read_text())["plan"]
+    (kernel,), (call,) = content["kernels"], content["calls"]
+    impossible = {**kernel, "settings": {**kernel["settings"], "lanes": 7}}
+    calls = [call, {**call, "name": "again", "kernel": 1}]
+    both = changed(plan={**content, "kernels": [kernel, kernel], "calls": calls})
+    assert len(both.plan(network, placement).calls) == 2
+    other = changed(plan={**content, "kernels": [kernel, impossible], "calls": calls})
+    with pytest.raises(ModelError, match="has no such settings for"):
+        other.plan(network, placement)
+
+
 def test_a_manifest_of_before_names_what_computed_each_task(
     folder: Path, placement: Placement, changed: Changed
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from helpers.fakes.prepared_network import prepared, two_convolutions
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Event, Note, Stage
+from tilewright.core.noise import RoundingNoise
 from tilewright.core.records import Candidate, ShippedPlan
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
@@ -24,6 +27,7 @@ from tilewright.kernels.plans import with_candidates
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.base import TimeSpent
 from tilewright.measure.circumstances import kernel_protocol
+from tilewright.plan.mixture import Mixture
 from tilewright.search import network_search
 from tilewright.search.context import SearchContext
 from tilewright.search.graph_search import CHOSEN, RIVALS
@@ -283,3 +287,32 @@ def test_wrong_results_everywhere_are_an_error(store: SqliteStore) -> None:
     searched = Searched(store, 20, wrong=lambda _: True)
     with pytest.raises(NegativeVerdict):
         searched.plans()
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_of_a_choice_made_anew_nothing_stays_where_it_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, right: bool
+) -> None:
+    noise = RoundingNoise(
+        outputs=("y",), signals=(1.0,), largest=(1.0,), elements=(1,), tensors={}, calls={}
+    )
+    before = Mixture(noise=noise, allowed=(1.0,))
+    graph: Any = SimpleNamespace(front="before", mixture=before)
+
+    def proposals() -> list[PlanResult]:
+        graph.front = "anew"
+        return [PlanResult(name=CHOSEN, plan=NETWORK.plan)]
+
+    graph.proposals = proposals
+    search = object.__new__(NetworkSearch)
+    search.graph, search.mixture, search.proposals = graph, before, []
+
+    def checked(_: object, plan: PlanResult) -> PlanResult | None:
+        return plan if right else None
+
+    monkeypatch.setattr(NetworkSearch, "_as_planned", checked)
+    found = search.mixed_again(2.0, "chosen 2", inf)
+    scale, front, names = (2.0, "anew", ["chosen 2"]) if right else (None, "before", [])
+    assert (found is not None) == right
+    assert search.mixture is graph.mixture and search.mixture.scale == scale
+    assert graph.front == front and [each.name for each in search.proposals] == names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from math import inf
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from helpers.scheduling import MICRO, mode, on_cores, plain_problem, problems
 from tilewright.plan.scheduling.decoding import decode
 from tilewright.plan.scheduling.parts import Link, Objective, ScheduledCall, ScheduleDevice, Wait
+from tilewright.plan.scheduling.planners.chain_dp import ChainDp
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 
@@ -113,3 +115,22 @@ def test_a_way_that_is_missing_is_not_gone() -> None:
     problem = chain(1, 4, "throughput")
     found = schedule_with("chain_dp", replace(problem, links=problem.links[:1]))
     assert all(way.origin == "cpu" for way in found.transfers)
+
+
+def test_pipelines_are_left_out_where_they_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four devices of eight cores have 256 divisions; those of few lanes are looked at."""
+    devices = tuple(ScheduleDevice(name=f"d{n}", cores=8) for n in range(4))
+    modes = tuple(mode(device.name, cores) for device in devices for cores in (1, 8))
+    calls = {f"c{n}": modes for n in range(60)}
+    waits = " ".join(f"c{n}>c{n + 1}" for n in range(59))
+    problem = plain_problem(calls, waits, devices=devices, objective="throughput")
+    looked_at: list[int] = []
+
+    def counted(_: object, lanes: Mapping[str, tuple[int, int]]) -> None:
+        looked_at.append(sum(count for count, _ in lanes.values()))
+
+    monkeypatch.setattr("tilewright.plan.scheduling.planners.chain_dp._Chain.pipeline", counted)
+    found = ChainDp().schedule(problem, 1.0)
+    assert 0 < len(looked_at) < 256 and max(looked_at) < 32 and looked_at[0] == 4
+    left_out = 256 - len(looked_at)
+    assert found.note == f"{left_out} divisions into lanes are left out, they take too long"

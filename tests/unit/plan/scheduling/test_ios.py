@@ -7,7 +7,7 @@ from itertools import product
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helpers.scheduling import MICRO, mode, on_cores, plain_problem, problems, random_problem
@@ -84,6 +84,24 @@ def test_the_stages_are_the_best_of_all(seed: int) -> None:
     assert sorted(c for stage in found.stages for g in stage.groups for c in g) == list(
         range(len(problem.calls))
     )
+
+
+def test_a_group_keeps_its_cores_from_the_others() -> None:
+    """Two rows of three, one of which forks: its ends must not run beside each other."""
+    narrow = on_cores(23, 1)
+    problem = plain_problem(dict.fromkeys("abcdef", narrow), "a>b a>f c>d d>e", cores=2)
+    assert Ios().schedule(problem, 0.0).objective == pytest.approx(69 * MICRO)
+
+
+@settings(max_examples=25, deadline=None)
+@example(seed=8353)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_what_is_laid_out_ends_no_later_than_the_stages(seed: int) -> None:
+    problem = random_problem(seed, calls=8, devices=1, cores=3, limits=False)
+    tables = tables_of(problem, "device0")
+    found = None if tables is None else Ios().stages(tables)
+    if found is not None:
+        assert Ios().schedule(problem, 0.0).latency_s <= found.latency_s + 1e-12
 
 
 @settings(max_examples=25, deadline=None)

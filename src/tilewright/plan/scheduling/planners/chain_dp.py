@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations, pairwise, product
-from math import inf
+from itertools import accumulate, combinations, pairwise, product
+from math import inf, prod
 
 from tilewright.plan.scheduling.bounds import usable_modes
 from tilewright.plan.scheduling.choosing import best
@@ -29,14 +29,20 @@ from tilewright.plan.scheduling.scheduler import NothingFound
 
 _MOST_CHOSEN_FROM, _MOST_LANES = 4, 8
 _NEVER_S = 1e15
+_Lanes = Mapping[str, tuple[int, int]]
+"""For each device how many lanes it has, and of how many cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainDp:
     """The best chain, or what the planner `sequential` finds where that is better: where limits
-    bind, which only the finished schedule is held against."""
+    bind, which only the finished schedule is held against.
+
+    Pipelines take at most about `most_steps`, those of few lanes first: with several devices of
+    many cores there are too many. The note tells how many divisions into lanes are left out."""
 
     name: str = "chain_dp"
+    most_steps: int = 10_000_000
 
     def schedule(self, problem: SchedulingProblem, limit_s: float) -> Schedule:
         """The best of them; `limit_s` is not needed."""
@@ -47,14 +53,23 @@ class ChainDp:
             modes = chain.modes(devices)
             if modes is not None:
                 attempts.append(partial(decode, problem, order, modes, one_by_one=True))
+        left_out = 0
         if problem.objective == "throughput":
-            for lanes in _lanes(problem):
-                stages = chain.pipeline(lanes)
-                if stages is not None:
-                    attempts.append(partial(chain.laid_out, stages))
+            looked_at, left_out = self._divisions(problem, len(chain.parts))
+            pipelines = filter(None, map(chain.pipeline, looked_at))
+            attempts += [partial(chain.laid_out, stages) for stages in pipelines]
         several = sum(len(part) > 1 for part in chain.parts)
-        note = f"{several} of {len(chain.parts)} links are several calls" if several else ""
-        return replace(best(problem, self.name, attempts), note=note)
+        notes = [f"{several} of {len(chain.parts)} links are several calls"] if several else []
+        if left_out:
+            notes.append(f"{left_out} divisions into lanes are left out, they take too long")
+        return replace(best(problem, self.name, attempts), note="; ".join(notes))
+
+    def _divisions(self, problem: SchedulingProblem, links: int) -> tuple[list[_Lanes], int]:
+        """The divisions of devices into lanes that are looked at, and how many are not."""
+        every = sorted(_lanes(problem), key=partial(_steps, links))
+        together = accumulate(_steps(links, lanes) for lanes in every)
+        count = sum(steps <= self.most_steps for steps in together)
+        return every[:count], len(every) - count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +195,7 @@ class _Chain:
         times = [self.problem.transfer_s(number, origin, destination) for number in read]
         return sum(inf if seconds is None else seconds for seconds in times)
 
-    def pipeline(self, lanes: Mapping[str, tuple[int, int]]) -> list[_Stage] | None:
+    def pipeline(self, lanes: _Lanes) -> list[_Stage] | None:
         """The division into contiguous stages, each on a lane of its own, whose longest time is
         least; `lanes` says for each device how many and of how many cores. None where some link
         runs on none of them."""
@@ -292,7 +307,12 @@ def _choices(problem: SchedulingProblem) -> list[Sequence[str]]:
     return [some for size in range(len(names)) for some in combinations(names, size + 1)]
 
 
-def _lanes(problem: SchedulingProblem) -> Iterator[dict[str, tuple[int, int]]]:
+def _steps(links: int, lanes: _Lanes) -> int:
+    """About how many steps the best pipeline of so many links on some lanes takes at most."""
+    return prod(count + 1 for count, _ in lanes.values()) * len(lanes) ** 2 * links**2 // 2
+
+
+def _lanes(problem: SchedulingProblem) -> Iterator[_Lanes]:
     """Into how many lanes of equal size each device is divided: 1, 2, 4 and so on."""
     counts = [
         [1 << power for power in range(_MOST_LANES.bit_length()) if 1 << power <= device.cores]

@@ -76,8 +76,7 @@ class Ios:
             tables = tables_of(problem, device.name)
             found = None if tables is None else self.stages(tables)
             if tables is not None and found is not None:
-                order = [call for stage in found.stages for group in stage.groups for call in group]
-                attempts.append(partial(decode, problem, order, tables.modes(found)))
+                attempts += _decoded(tables, found)
                 wide = sum(len(stage.groups) > 1 for stage in found.stages)
                 rest = "" if found.exact else ", not all sets of calls looked at"
                 notes.append(
@@ -144,9 +143,26 @@ class InStages:
         return best(problem, self.name, attempts)
 
 
+def _decoded(tables: Tables, found: Stages) -> Iterator[Callable[[], Schedule]]:
+    """Stages laid out group after group, and in the order in which their calls begin. Group after
+    group, calls that need not wait for each other may take the cores that another group was to
+    have; in the order of begins none is later than in the stages, where no limit comes between."""
+    modes = tables.modes(found)
+    grouped = [call for stage in found.stages for group in stage.groups for call in group]
+    numbers = tables.problem.numbers
+    begins = sorted(_slots(tables, found), key=lambda slot: slot.begin_s)
+    for order in (grouped, [numbers[slot.call] for slot in begins]):
+        yield partial(decode, tables.problem, order, modes)
+
+
 def _laid_out(tables: Tables, found: Stages) -> Schedule:
     """Stages one after the other, the groups of each on cores of their own."""
-    slots: list[Slot] = []
+    slots = tuple(_slots(tables, found))
+    return judged(tables.problem, Schedule(planner="stages", slots=slots, objective=0.0))
+
+
+def _slots(tables: Tables, found: Stages) -> Iterator[Slot]:
+    """Where each call stands in stages one after the other."""
     begin_s = 0.0
     for stage in found.stages:
         times = zip(stage.groups, stage.cores, strict=True)
@@ -163,11 +179,10 @@ def _laid_out(tables: Tables, found: Stages) -> Schedule:
                     end_s=now_s + latency_s,
                     cores=tuple(range(first, first + used)),
                 )
-                slots.append(slot)
+                yield slot
                 now_s = slot.end_s
             first += cores
         begin_s += stage.latency_s
-    return judged(tables.problem, Schedule(planner="stages", slots=tuple(slots), objective=0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

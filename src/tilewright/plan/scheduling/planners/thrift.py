@@ -1,7 +1,7 @@
 """Less energy from a schedule that is known: the same calls in the same order, in other modes.
 
     fast        card 2.07 ms, 394 mJ            a joule has a price in seconds, and each call takes
-    price 0     all calls as they were          the mode on its cores with the least
+    price 0     each call in its fastest mode   the mode on its cores with the least
     price 1     card at the slower clock        time + price × energy
     then        one call after the other in any mode that saves more, while all limits are kept
 
