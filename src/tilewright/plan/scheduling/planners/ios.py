@@ -70,7 +70,7 @@ class Ios:
 
     def schedule(self, problem: SchedulingProblem, limit_s: float) -> Schedule:
         """The best of them; `limit_s` is not needed."""
-        attempts = [partial(Sequential().schedule, problem, limit_s)]
+        attempts: list[Callable[[], Schedule]] = [partial(Sequential().schedule, problem, limit_s)]
         notes: list[str] = []
         for device in problem.devices:
             tables = tables_of(problem, device.name)
