@@ -212,7 +212,7 @@ def test_what_is_not_put_together(made: Path, tmp_path: Path) -> None:
         assert served.batches.sizes == sizes and served.inputs[0].shape[0] == 1
     with pytest.raises(UsageError, match=r"no artifact has a batch of 2 (.|\n)*1, 3"):
         open_served({"a": made / "out"}, (1, 2))
-    with pytest.raises(UsageError, match=r"a plan has none(.|\n)*Leave"):
+    with pytest.raises(UsageError, match=r"batches are for artifacts, not for a plan(.|\n)*Leave"):
         tilewright.serve(tmp_path, batches=1)
     copy = Path(shutil.copytree(made / "out", tmp_path / "out"))
     shapes = read_shape_set(copy)

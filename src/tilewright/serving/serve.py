@@ -136,7 +136,7 @@ def refuse_for_plan(said: Mapping[str, object], dashes: str = "") -> None:
     for name, value in said.items():
         if value is not None and value != ():
             raise UsageError(
-                f"{dashes}{name} are those of artifacts: a plan has its own.",
+                f"{dashes}{name} are for artifacts, not for a plan.",
                 hint=f"Leave {dashes}{name} out: a plan computes each request by itself, on the "
                 "devices that it names.",
             )
