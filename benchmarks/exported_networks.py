@@ -5,7 +5,7 @@
     python benchmarks/exported_networks.py time   [--only NAME …] [--folder F] [--budget 100s]
                                                   [--peers NAME,…] [--precision bfloat16]
                                                   [--max-error 5e-2]
-    python benchmarks/exported_networks.py tables [--folder F]
+    python benchmarks/exported_networks.py tables [--folder F] [--precision bfloat16] [--on EPYC]
 
 `export` needs the extra `transformers` and writes NAME.onnx into the folder, with one more file for
 a detector with non-maximum suppression behind it and one for a quantized network; with `--more`
@@ -14,7 +14,8 @@ it writes instead some seventy small ones that more_networks.toml describes, to 
 each with default settings and compares its outputs with ONNX Runtime's; it tells which nodes are
 left to ONNX Runtime, and why, and ends with 1 where a network is refused or wrong. `time` optimizes
 each from an empty database and compares what ships with its peers in turn, in single precision or
-another; `tables` writes what was measured into docs/benchmarks-exported.md.
+another; `tables` writes what was measured into docs/benchmarks-exported.md, `--on` a processor
+that has a table of its own there.
 """
 
 from __future__ import annotations
@@ -265,6 +266,7 @@ def main() -> int:
     parser.add_argument("--budget", default="100s")
     parser.add_argument("--precision", default=_SINGLE)
     parser.add_argument("--max-error")
+    parser.add_argument("--on", help="for `tables`: the processor, where the page has several")
     parser.add_argument("--more", action="store_true")
     parser.add_argument("--peers", default="onnxruntime,openvino,torch_compiled")
     given = parser.parse_args()
@@ -276,9 +278,8 @@ def main() -> int:
         if given.precision == _SINGLE:
             replace_between(PAGE, MARKS, page(given.folder))
         else:
-            marks = tuple(
-                mark.replace("exported", f"exported in {given.precision}") for mark in MARKS
-            )
+            place = f"exported in {given.precision}" + (f" on {given.on}" if given.on else "")
+            marks = tuple(mark.replace("exported", place) for mark in MARKS)
             results = given.folder / f"times-{given.budget}-{given.precision}"
             replace_between(PAGE, (marks[0], marks[1]), page_of(given.precision, results))
         return 0
