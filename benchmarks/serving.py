@@ -134,13 +134,34 @@ class Soak:
                 os.kill(chance.choice(pids), sign)
                 self.kills += 1
 
-    def memory(self) -> list[int]:
-        """This process's resident bytes, every ten seconds."""
-        sizes: list[int] = []
+    def memory(self) -> tuple[list[int], list[int]]:
+        """Resident bytes of this process, and of the largest worker, every ten seconds."""
+        here: list[int] = []
+        workers: list[int] = []
         while (left_s := self.end_s - time.monotonic()) > 0:
-            sizes.append(psutil.Process().memory_info().rss)
+            here.append(psutil.Process().memory_info().rss)
+            pids = (each.pid for each in self.server.statistics().instances)
+            workers.append(max((_resident(pid) for pid in pids if pid), default=0))
             time.sleep(min(10.0, left_s))
-        return sizes
+        return here, workers
+
+
+def _resident(pid: int) -> int:
+    """Bytes of a process that may just have been killed."""
+    try:
+        return psutil.Process(pid).memory_info().rss
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def _grows(what: str, sizes: Sequence[int]) -> bool:
+    """Prints the memory, and whether its second half is larger than its first."""
+    mebi = [size / 2**20 for size in sizes]
+    half = len(mebi) // 2
+    halves = median(mebi[1 : half + 1] or mebi), median(mebi[half:])
+    print(f"memory of {what} in MiB, every 10 s: {', '.join(f'{size:.1f}' for size in mebi)}")
+    print(f"median of the halves, without the first: {halves[0]:.1f}, {halves[1]:.1f}")
+    return halves[1] > _FLAT * halves[0]
 
 
 def soak(folder: Path, seconds: float, batched: Sequence[str]) -> bool:
@@ -155,7 +176,7 @@ def soak(folder: Path, seconds: float, batched: Sequence[str]) -> bool:
         threads.append(threading.Thread(target=run.kill))
         for thread in threads:
             thread.start()
-        sizes = run.memory()
+        here, workers = run.memory()
         for thread in threads:
             thread.join()
         told = server.statistics()
@@ -164,14 +185,10 @@ def soak(folder: Path, seconds: float, batched: Sequence[str]) -> bool:
         print(each)
     for each in told.instances:
         print(each)
-    mebi = [size / 2**20 for size in sizes]
-    half = len(mebi) // 2
-    halves = median(mebi[1 : half + 1] or mebi), median(mebi[half:])
-    print(f"memory in MiB, every 10 s: {', '.join(f'{size:.1f}' for size in mebi)}")
-    print(f"median of the halves, without the first: {halves[0]:.1f}, {halves[1]:.1f}")
     bad = [each for each, count in run.fates.items() if count and each not in ("right", "answers")]
-    if halves[1] > _FLAT * halves[0]:
-        bad.append("memory that grows")
+    for what, sizes in (("the server", here), ("the largest worker", workers)):
+        if _grows(what, sizes):
+            bad.append(f"memory of {what} that grows")
     print("FAILED: " + ", ".join(bad) if bad else "Each request was answered once, and right.")
     return not bad
 
