@@ -12,9 +12,11 @@ and lanes and compares it with numpy. It ends with 1 where a result is wrong, a 
 refused, or a value of a knob that can be had was never tried. `compile` asks NVIDIA's compiler
 about the default settings of tasks of four networks for seven architectures, about those where tf32
 is allowed as well if they differ, and ends with 1 where one spills. `smooth` follows the
-convolution of a padding cliff that was reported to us, and `layouts` tells what its kernels are,
-with its images in either layout. `chosen` solves the problem of layouts of networks by the facts'
-estimates. Tables go to docs/benchmarks-cuda-kernels.md where `--page` is given.
+convolution of a padding cliff that was reported to us, tells each step above 1.15 with its tiles,
+and ends with 1 where neither waves nor bytes explain one (`cuda_smooth.py`); `layouts` tells what
+its kernels are, with its images in either layout. `chosen` solves the problem of layouts of
+networks by the facts' estimates. Tables go to docs/benchmarks-cuda-kernels.md where `--page` is
+given.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,8 @@ from typing import Any
 import numpy as np
 
 from cuda_shapes import drawn
+from cuda_smooth import HEADINGS, LARGEST, along, largest_step
+from cuda_smooth import told as of_step
 from pages import marks, replace_between, table
 from tilewright.compiler.operands import physical_operands
 from tilewright.core.events import Event, Note
@@ -46,10 +50,9 @@ from tilewright.hardware.gpus import CudaProgram, gpu_target
 from tilewright.hardware.target import parse_gpu
 from tilewright.insight.cuda_explaining import cuda_explainer
 from tilewright.insight.cuda_studies import memory_bytes
-from tilewright.insight.single_operators import main_task
 from tilewright.kernels.base import Implementation
 from tilewright.kernels.cuda.images import image_forms
-from tilewright.kernels.estimates import estimate_s, facts
+from tilewright.kernels.estimates import estimate_s
 from tilewright.kernels.registry import applicable, implementation, ports_in
 from tilewright.kernels.search_space import knob_space
 from tilewright.kernels.spaces import MAX_ERROR, default_candidate
@@ -75,8 +78,6 @@ NETWORKS = ("resnet50", "mobilenet_v2", "bert_base", "vit_b16")
 IMAGE_NETWORKS = ("resnet18", "resnet50", "mobilenet_v2", "squeezenet1_1")
 BATCHES = (1, 8, 32)
 PADDING = "op:conv2d[c=3,h={h},k={k},pad={pad},out=32]"
-STEP = 1.15
-"""Of the modelled time per operation from one size to the next; more must come of a block more."""
 
 
 def placement(target: str) -> Placement:
@@ -309,69 +310,37 @@ def compile_defaults(args: argparse.Namespace) -> int:
     return int(bool(wrong))
 
 
-@dataclass(frozen=True)
-class Point:
-    """A size of the convolution: its modelled time, operations, blocks of the multiprocessor that
-    has the most of them, and implementation."""
-
-    seconds: float
-    flop: float
-    most_blocks: float
-    name: str
-
-
-def modelled(text: str, on: Placement, layout: str = "NCHW") -> Point:
-    """The best default with images in a layout."""
-    workload = main_task(text, ModelOptions(), on).workload
-    forms = ports_in(IMAGE_LAYOUTS[layout], workload, on.target, on.resources)
-    assert forms is not None
-    candidate, _ = default_candidate(workload, forms, on)
-    spec = implementation(candidate.implementation)
-    known = facts(*(spec, workload, on.target, on.resources, forms), [dict(candidate.settings)])
-    return Point(
-        float(known["estimate_s"][0]), workload.flop, float(known["most_blocks"][0]), spec.name
-    )
-
-
 def smooth(args: argparse.Namespace) -> int:
     """Follow the convolution along its padding and its height."""
     rows: list[list[str]] = []
-    unexplained = 0
+    large: list[list[str]] = []
     for model in args.models.split(","):
         on = placement(f"cuda -model={model}")
         for kernel, layout in product((3, 7), IMAGE_LAYOUTS):
-            sweeps: dict[str, Sequence[str]] = {
-                "padding 0 to 3": [PADDING.format(h=225, k=kernel, pad=p) for p in range(4)],
-                "height 200 to 260": [
-                    PADDING.format(h=h, k=kernel, pad=0) for h in range(200, 261)
-                ],
+            sweeps = {
+                "padding 0 to 3": {
+                    f"padding {p}": PADDING.format(h=225, k=kernel, pad=p) for p in range(4)
+                },
+                "height 200 to 260": {
+                    f"height {h}": PADDING.format(h=h, k=kernel, pad=0) for h in range(200, 261)
+                },
             }
             for name, texts in sweeps.items():
-                points = [modelled(text, on, layout) for text in texts]
-                costs = [point.seconds / point.flop for point in points]
-                steps = [max(b / a, a / b) for a, b in pairwise(costs)]
-                odd = [
-                    step
-                    for step, (a, b) in zip(steps, pairwise(points), strict=True)
-                    if step > STEP and a.most_blocks == b.most_blocks
-                ]
-                unexplained += len(odd)
-                times = [point.seconds * 1e6 for point in points]
+                points, steps = along(texts, layout, on)
+                times = [point.total_s * 1e6 for point in points]
                 span, kernels = f"{min(times):.1f} to {max(times):.1f}", {p.name for p in points}
-                told = [span, f"{max(steps):.3f}", str(len(odd)), ", ".join(sorted(kernels))]
-                rows.append([model, f"{kernel}×{kernel}", layout, name, *told])
-    headings = [
-        "GPU",
-        "kernel",
-        "layout",
-        "along",
-        "modelled, µs",
-        "largest step",
-        "unexplained",
-        "kernels",
-    ]
-    _tell("smooth", table(headings, rows), page=args.page)
-    return int(bool(unexplained))
+                over = [step for step in steps if step.ratio > LARGEST]
+                odd = sum(bool(step.fault) for step in over)
+                largest = largest_step([point.seconds for point in points])
+                told = [span, f"{largest:.3f}", str(len(over)), str(odd)]
+                tiles, what = str(len({p.tile for p in points})), ", ".join(sorted(kernels))
+                rows.append([model, f"{kernel}×{kernel}", layout, name, *told, tiles, what])
+                large += [[model, f"{kernel}×{kernel}", layout, *of_step(step)] for step in over]
+    headings = ["GPU", "kernel", "layout", "along", "modelled, µs", "largest step", "above 1.15"]
+    text = table([*headings, "unexplained", "tiles", "kernels"], rows)
+    steps_text = table(["GPU", "kernel", "layout", *HEADINGS], large) if large else ""
+    _tell("smooth", f"{text}\n\n{steps_text}".rstrip(), page=args.page)
+    return int(any(row[7] != "0" for row in rows))
 
 
 def layouts(args: argparse.Namespace) -> int:

@@ -15,10 +15,10 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import ceil
 
-from cuda_bars import PADDING, PAGE, UNTUNED, Point, modelled
+from cuda_bars import PADDING, PAGE, UNTUNED
+from cuda_smooth import largest_step, modelled
 from pages import replace_between, table
 from tilewright.core.events import discard
 from tilewright.cost import blocks
@@ -35,9 +35,12 @@ WARP, SECTOR_BYTES = 32, 32
 
 @dataclass(frozen=True)
 class Untuned:
-    """TVM's kernel at one size: its point, and what a thread of it does."""
+    """TVM's kernel at one size: its rule, its modelled time, also for an operation, and what a
+    thread of it does."""
 
-    point: Point
+    rule: str
+    total_s: float
+    seconds: float
     kernel: CudaKernel
 
 
@@ -72,15 +75,8 @@ def untuned(texts: Sequence[str], explainer: CudaExplainer) -> list[Untuned]:
             report = report or kernel.report
             kernel = with_report(kernel, report)
             seconds = float(blocks.seconds(demanded(kernel, workload), target))
-            most = float(ceil(kernel.blocks / target.cores))
-            found.append(Untuned(Point(seconds, workload.flop, most, code.rule), kernel))
+            found.append(Untuned(code.rule, seconds, seconds / workload.flop, kernel))
     return found
-
-
-def largest_step(points: Sequence[Point]) -> float:
-    """Of the time per operation, from one size to the next."""
-    costs = [point.seconds / point.flop for point in points]
-    return max(max(b / a, a / b) for a, b in pairwise(costs))
 
 
 def span(values: Iterable[float], digits: int = 1) -> str:
@@ -105,14 +101,14 @@ def rows(model: str) -> Iterable[list[str]]:
                     model,
                     f"{kernel}×{kernel}",
                     name,
-                    ", ".join(sorted({t.point.name for t in theirs})),
+                    ", ".join(sorted({t.rule for t in theirs})),
                 ),
                 span(each.kernel.comparisons / each.kernel.loads for each in theirs),
                 span(each.kernel.sectors for each in theirs),
-                span(1e6 * each.point.seconds for each in theirs),
-                f"{largest_step([each.point for each in theirs]):.3f}",
-                span(1e6 * point.seconds for point in ours),
-                f"{largest_step(ours):.3f}",
+                span(1e6 * each.total_s for each in theirs),
+                f"{largest_step([each.seconds for each in theirs]):.3f}",
+                span(1e6 * point.total_s for point in ours),
+                f"{largest_step([point.seconds for point in ours]):.3f}",
             ]
 
 

@@ -17,12 +17,11 @@ from onnx import helper
 
 import tilewright
 from helpers.networks.onnx_models import model_of, normal, reference
-from helpers.processes import simulated_gpu, simulated_gpu_networks
-from tilewright.compiler.cuda import compilers, nvidia
+from helpers.processes.simulated_card import simulated_card
+from tilewright.compiler.cuda import nvidia
 from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.core.results import OptimizeResult
 from tilewright.graph.network import Array
-from tilewright.measure import cuda_networks, kernels
 from tilewright.testing.cuda_execution import compiler
 from tilewright.testing.simulated_driver import H100, SimulatedDriver
 
@@ -48,12 +47,7 @@ class Optimized:
 
 @pytest.fixture(scope="module", autouse=True)
 def simulated() -> Generator[None]:
-    """A H100 whose kernels are executed on the CPU, in the processes that measure as well."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nvidia, "find_cards", lambda *_: (H100,))
-        patch.setattr(compilers, "missing_compiler", lambda: "")
-        patch.setattr(kernels, "WORKER", simulated_gpu.__name__)
-        patch.setattr(cuda_networks, "WORKER", simulated_gpu_networks.__name__)
+    with simulated_card():
         yield
 
 

@@ -1,0 +1,25 @@
+"""A H100 in this machine whose kernels are executed on the CPU, in the processes that measure as
+well."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import pytest
+
+from helpers.processes import simulated_gpu, simulated_gpu_networks
+from tilewright.compiler.cuda import compilers, nvidia
+from tilewright.measure import cuda_networks, kernels
+from tilewright.testing.simulated_driver import H100
+
+
+@contextmanager
+def simulated_card() -> Generator[None]:
+    """The target `cuda` is that card."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvidia, "find_cards", lambda *_: (H100,))
+        patch.setattr(compilers, "missing_compiler", lambda: "")
+        patch.setattr(kernels, "WORKER", simulated_gpu.__name__)
+        patch.setattr(cuda_networks, "WORKER", simulated_gpu_networks.__name__)
+        yield
