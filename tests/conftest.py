@@ -1,8 +1,14 @@
-"""The garbage collector leaves alone what lives as long as the tests do."""
+"""What holds for all tests: the garbage collector leaves alone what lives as long as they do, and
+workers are forks of a process that has imported everything."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+
+import pytest
+
+from helpers.processes.warm_workers import warm_workers
 
 gc.disable()  # modules and nine thousand tests: none of it becomes garbage while it is collected
 
@@ -11,3 +17,10 @@ def pytest_collection_finish() -> None:
     """From here on it looks at what tests make, and at nothing that was there before."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def workers_start_warm() -> Iterator[None]:
+    """The second that a worker's imports take is left out."""
+    with warm_workers():
+        yield

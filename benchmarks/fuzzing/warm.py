@@ -253,7 +253,7 @@ class WarmProcess:
         self.returncode: int | None = None
         self.pid = os.fork()
         if self.pid == 0:
-            _become_worker(start, pass_fds, env, writing)
+            become_worker(start, pass_fds, env, writing)
         os.close(writing)
         self.stderr = open(reading, "rb", buffering=0)  # noqa: PTH123, SIM115
 
@@ -283,9 +283,10 @@ class WarmProcess:
             os.kill(self.pid, signal.SIGKILL)
 
 
-def _become_worker(
+def become_worker(
     start: Sequence[str], pass_fds: Sequence[int], env: Mapping[str, str], writing: int
 ) -> NoReturn:
+    """A fork's side: be the worker of this command line, with standard error to `writing`."""
     code = 1
     try:
         os.setsid()

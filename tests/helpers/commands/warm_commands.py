@@ -1,10 +1,10 @@
 """Commands as forks of a process that has imported everything, which saves the seconds that every
 process and every worker of its own needs to import TVM.
 
-One server for each test process: it is started by the first command, serves one after the other,
-and ends with the tests. What such forks cannot show (an import that fails, what Python does at its
-end) is seen by the commands that tests start from nothing. `benchmarks/fuzzing/warm.py` explains
-the forks.
+One server for each test process: it is started by the first command or worker, serves commands one
+after the other, and ends with the tests. A fork of it makes the test process's own workers. What
+such forks cannot show (an import that fails, what Python does at its end) is seen by the commands
+that tests start from nothing. `benchmarks/fuzzing/warm.py` explains the forks.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from functools import cache
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
+
+from helpers.processes.warm_workers import SOCKET, serve_workers
+from tilewright.core.signals import die_with_parent
 
 LIMIT_S = 300.0
 _SHIM = """#!{python} -SE
@@ -42,23 +45,32 @@ def warm(folder: Path, environment: Mapping[str, str], **asked: Any) -> tuple[in
     """Exit code, stdout and stderr of a command of these `words`, or of a program in `code`."""
     cpus = sorted(os.sched_getaffinity(0))
     told = {**asked, "folder": str(folder), "environment": {**environment}, "cpus": cpus}
-    with socket.socket(socket.AF_UNIX) as server:
-        server.settimeout(2 * LIMIT_S)
-        server.connect(str(_server(os.getpid()) / "socket"))
-        server.sendall(json.dumps(told).encode())
-        server.shutdown(socket.SHUT_WR)
-        answer = json.loads(server.makefile("rb").read())
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(2 * LIMIT_S)
+        asking.connect(str(server() / "socket"))
+        asking.sendall(json.dumps(told).encode())
+        asking.shutdown(socket.SHUT_WR)
+        answer = json.loads(asking.makefile("rb").read())
     return answer["code"], answer["out"], answer["err"]
 
 
 def warm_path() -> Path:
     """A folder for the search path in which `tilewright` is a warm command."""
-    return _server(os.getpid()) / "bin"
+    return server() / "bin"
+
+
+def server() -> Path:
+    """The folder of this process's server, which ends with it."""
+    return _server(os.getpid())
+
+
+def started() -> bool:
+    """Whether this process has a server."""
+    return bool(_server.cache_info().currsize)
 
 
 @cache
 def _server(_owner: int) -> Path:
-    """The folder of this process's server, which ends with it."""
     folder = Path(tempfile.mkdtemp(prefix="tilewright-warm-"))
     atexit.register(_remove, folder, os.getpid())
     (folder / "bin").mkdir()
@@ -68,14 +80,14 @@ def _server(_owner: int) -> Path:
     search = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3] / "benchmarks")]
     search += [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     ours = {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(search)}
-    started = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, __file__, str(folder / "socket"), str(os.getpid())],
         env={**os.environ, **ours},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    assert started.stdout is not None and started.stdout.readline() == b"ready\n"
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
     return folder
 
 
@@ -89,15 +101,27 @@ def _serve(address: str) -> None:
     from fuzzing.warm import preload
 
     preload()
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(address)
-        server.listen()
+    _serve_workers_beside(str(Path(address).with_name(SOCKET)))
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         while True:
-            connection, _ = server.accept()
+            connection, _ = listening.accept()
             with connection, connection.makefile("rb") as sent:
                 connection.sendall(json.dumps(_done(**json.load(sent))).encode())
+
+
+def _serve_workers_beside(address: str) -> None:
+    """In a fork of its own: a command may take minutes, and a worker is wanted at once."""
+    maker = os.getpid()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(address)
+        listening.listen()
+        if os.fork() == 0:
+            die_with_parent(maker)
+            serve_workers(listening)
 
 
 def _done(
@@ -126,7 +150,5 @@ def _done(
 
 
 if __name__ == "__main__":
-    from tilewright.core.signals import die_with_parent
-
     die_with_parent(int(sys.argv[2]))
     _serve(sys.argv[1])
