@@ -9,6 +9,7 @@ device, are scikit-learn's. Both libraries are loaded on use.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +37,17 @@ class Boosted:
     @calls_native
     def margin(self, values: Floats) -> Floats:
         """The margin of each row of features."""
-        found = self.booster.inplace_predict(np.ascontiguousarray(values))
+        with _threads(len(values) // _ROWS_PER_THREAD):
+            found = self.booster.inplace_predict(np.ascontiguousarray(values))
         return np.asarray(found, dtype=np.float64)
+
+
+def _threads(most: int) -> AbstractContextManager[None]:
+    """xgboost with one thread where more would not pay, else with as many as it takes. What it does
+    to labels and weights, or with a model from a file, goes by this alone."""
+    import xgboost
+
+    return xgboost.config_context(nthread=1) if most < 2 else nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +69,6 @@ class Trees:
         import xgboost
 
         threads = max(1, min(self.threads, len(margin) // _ROWS_PER_THREAD))
-        data = xgboost.QuantileDMatrix(values, margin, weight=weight, nthread=threads, max_bin=256)
         parameters = {
             "eta": self.rate,
             "max_depth": self.depth,
@@ -73,7 +82,11 @@ class Trees:
             "verbosity": 0,
             "disable_default_eval_metric": 1,
         }
-        booster = xgboost.train(parameters, data, self.rounds, obj=_tilted(margin, weight))
+        with _threads(threads):
+            data = xgboost.QuantileDMatrix(
+                values, margin, weight=weight, nthread=threads, max_bin=256
+            )
+            booster = xgboost.train(parameters, data, self.rounds, obj=_tilted(margin, weight))
         return Boosted(booster=booster)
 
 

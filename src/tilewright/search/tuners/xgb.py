@@ -90,15 +90,16 @@ class BoostedTrees:
             return
         features, values, weights = zip(*used, strict=True)
         sizes = [len(rows) for rows in features]
-        data = xgboost.DMatrix(
-            np.concatenate(features),
-            np.concatenate([_bucketed(v) for v in values] if ranking else values),
-            weight=weights if ranking else np.repeat(weights, sizes),
-            group=sizes if ranking else None,
-            nthread=1,
-        )
         parameters = {**_PARAMETERS, **_OBJECTIVES[self._objective], "seed": self._seed}
-        self._booster = xgboost.train(parameters, data, num_boost_round=_ROUNDS)
+        with xgboost.config_context(nthread=1):  # labels and weights are read by all cores else
+            data = xgboost.DMatrix(
+                np.concatenate(features),
+                np.concatenate([_bucketed(v) for v in values] if ranking else values),
+                weight=weights if ranking else np.repeat(weights, sizes),
+                group=sizes if ranking else None,
+                nthread=1,
+            )
+            self._booster = xgboost.train(parameters, data, num_boost_round=_ROUNDS)
 
     @calls_native
     def predict(self, features: Floats) -> Floats:
