@@ -190,8 +190,9 @@ class OptimizeResult(TimedNetwork, Displayed):
     in turn. Variations are those of the rounds that were timed: (slowest − fastest) / median.
     `reference_untimed` says why the reference has no time; it is empty where it has one. `last_run`
     is None at the first run. `sqnr_db` and `centred_sqnr_db` are the least ratios of signal to
-    noise of an output (`core.records.NetworkCheck`). `mixture` is there where each tensor got a
-    type of its own.
+    noise of an output, `top1_agreement` is the part of `top1_rows` rows of an output with the
+    largest element at the reference's place (`core.records.NetworkCheck`). `mixture` is there where
+    each tensor got a type of its own.
     """
 
     latency_s: float
@@ -226,6 +227,8 @@ class OptimizeResult(TimedNetwork, Displayed):
     sqnr_db: float | None = None
     centred_sqnr_db: float | None = None
     mixture: MixtureReport | None = None
+    top1_agreement: float | None = None
+    top1_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

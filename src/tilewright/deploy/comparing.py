@@ -131,6 +131,7 @@ class Comparer:
             if not peers:
                 return []
             check = self._check(worker, network, judged, peers)
+            self._tell(check.untold)
             runners: dict[str, network_timing.Runner] = {
                 _OURS: network_timing.network_runner(worker, _OURS, ordered)
             }
@@ -278,6 +279,8 @@ class Comparer:
             peer_error=beside_ours(started.check, check),
             sqnr_db=check.sqnr_db,
             peer_sqnr_db=started.check.sqnr_db,
+            top1_agreement=check.top1_agreement,
+            peer_top1_agreement=started.check.top1_agreement,
         )
 
 

@@ -58,6 +58,7 @@ def optimize_summary(result: OptimizeResult) -> Table:
             ),
             ("largest error", result.max_abs_error, _error(result)),
             *_ratio(result),
+            *_top1(result),
             ("threads", result.threads, str(result.threads)),
             ("target", result.target, result.target),
             ("measurements", result.measurements, _measurements(result)),
@@ -92,6 +93,15 @@ def _ratio(result: OptimizeResult) -> tuple[tuple[str, object, str], ...]:
         return ()
     text = shown.decibels(result.sqnr_db, result.centred_sqnr_db)
     return (("signal to noise", result.sqnr_db, text),)
+
+
+def _top1(result: OptimizeResult) -> tuple[tuple[str, object, str], ...]:
+    """How often the largest element is the reference's, where that is known."""
+    if result.top1_agreement is None:
+        return ()
+    rows = f"{shown.whole(result.top1_rows)} row{'' if result.top1_rows == 1 else 's'}"
+    text = f"agrees in {shown.percent(result.top1_agreement)} of {rows}"
+    return (("largest element", result.top1_agreement, text),)
 
 
 def _measurements(result: OptimizeResult) -> str:
@@ -256,6 +266,11 @@ def _speedup(row: Mapping[str, Any]) -> str:
     return shown.speedup(row["speedup"], row["speedup_low"], row["speedup_high"])
 
 
+def _both_top1(row: Mapping[str, Any]) -> str:
+    ours, theirs = (shown.percent(row.get(f"{whose}top1_agreement")) for whose in ("", "peer_"))
+    return f"{ours}, theirs {theirs}"
+
+
 COMPARED = Heading(
     title="Comparison",
     columns=(
@@ -271,6 +286,7 @@ COMPARED = Heading(
         Column(field="max_rel_error", label="error", show=shown.error, number=True),
         Column(field="peer_rel_error", label="their error", show=shown.error, number=True),
         Column(field="peer_error", label="beside ours"),
+        Column(field="top1_agreement", label="largest agrees", show_record=_both_top1, number=True),
     ),
 )
 """One row per model, peer and precision."""

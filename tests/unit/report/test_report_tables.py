@@ -56,6 +56,8 @@ def test_the_summary_tells_only_what_is_known() -> None:
         speedup_vs_reference=None, speedup_vs_reference_low=None, speedup_vs_reference_high=None
     )
     assert uncompared["ONNX Runtime"] == "6 ms"
+    agreeing = summary(top1_agreement=0.75, top1_rows=4)
+    assert agreeing["largest element"] == "agrees in 75.0 % of 4 rows"
     assert summary(baseline_latency_s=None, speedup_vs_baseline=None)["default settings"] == "–"
     varied = summary(latency_variation=0.25, reference_variation=0.5)
     assert varied["latency"] == "5 ms, varied by 25.0 % between rounds"
