@@ -60,3 +60,16 @@ class MixtureReport:
     layers: tuple[LayerPrecision, ...]
     allowed: str = ""
     used: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoarserEstimate:
+    """What a network in single precision would take with another `precision`, such as `auto`, that
+    computes in `types` as well: the time that was measured, divided by a `speedup` that is
+    estimated. Codes of eight bits are not among `types`: nothing is known of them before they are
+    calibrated."""
+
+    precision: str
+    types: tuple[str, ...]
+    speedup: float
+    latency_s: float

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tilewright.core.accounts import CallReport, LastRun, RoundTimes
 from tilewright.core.display import Displayed
-from tilewright.core.mixtures import MixtureReport
+from tilewright.core.mixtures import CoarserEstimate, MixtureReport
 from tilewright.core.neighbours import BesideResult
 from tilewright.core.records import EnergyUse
 
@@ -192,7 +192,8 @@ class OptimizeResult(TimedNetwork, Displayed):
     is None at the first run. `sqnr_db` and `centred_sqnr_db` are the least ratios of signal to
     noise of an output, `top1_agreement` is the part of `top1_rows` rows of an output with the
     largest element at the reference's place (`core.records.NetworkCheck`). `mixture` is there where
-    each tensor got a type of its own.
+    each tensor got a type of its own; `coarser` is what such a choice is estimated to gain over
+    single precision, None where that is nothing.
     """
 
     latency_s: float
@@ -229,6 +230,7 @@ class OptimizeResult(TimedNetwork, Displayed):
     mixture: MixtureReport | None = None
     top1_agreement: float | None = None
     top1_rows: int = 0
+    coarser: CoarserEstimate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,7 @@ def optimize_summary(result: OptimizeResult) -> Table:
             ("largest error", result.max_abs_error, _error(result)),
             *_ratio(result),
             *_top1(result),
+            *_coarser(result),
             ("threads", result.threads, str(result.threads)),
             ("target", result.target, result.target),
             ("measurements", result.measurements, _measurements(result)),
@@ -102,6 +103,18 @@ def _top1(result: OptimizeResult) -> tuple[tuple[str, object, str], ...]:
     rows = f"{shown.whole(result.top1_rows)} row{'' if result.top1_rows == 1 else 's'}"
     text = f"agrees in {shown.percent(result.top1_agreement)} of {rows}"
     return (("largest element", result.top1_agreement, text),)
+
+
+def _coarser(result: OptimizeResult) -> tuple[tuple[str, object, str], ...]:
+    """What another precision is estimated to take."""
+    found = result.coarser
+    if found is None:
+        return ()
+    text = (
+        f"about {shown.seconds(found.latency_s)} with {' and '.join(found.types)}, "
+        f"{shown.ratio(found.speedup)}, by estimates; not measured"
+    )
+    return ((f"--precision {found.precision}", found.latency_s, text),)
 
 
 def _measurements(result: OptimizeResult) -> str:
