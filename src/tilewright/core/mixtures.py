@@ -21,7 +21,8 @@ class LayerPrecision:
     """A call of the network: the type in which it multiplies, `int8-weights` for singles times
     codes, empty where it does not, the type in
     which its result is stored, and the part of the noise in the outputs that comes from it: from
-    rounding its result, its weights, and what it is given by the network's inputs."""
+    rounding its result, its weights, and what it is given by the network's inputs. `unit` is what
+    multiplies, such as `avx512bf16` or `amx-bf16`, `vector` for singles."""
 
     call: str
     implementation: str
@@ -30,6 +31,7 @@ class LayerPrecision:
     output: str
     time_s: float
     noise_share: float
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

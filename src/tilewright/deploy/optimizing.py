@@ -222,7 +222,9 @@ class _Work:
         last_run = shipment.last_run(race, self.store)
         result = replace(shipment.answer_about(race, peaks), last_run=last_run)
         if self.mixing is not None:
-            result = replace(result, mixture=self.mixing.report(race.winner, self.search))
+            result = replace(
+                result, mixture=self.mixing.report(race.winner, self.search, self.placement.target)
+            )
         shipment.record(race, result, self.store)
         elsewhere = not is_local(self.placement.device)
         noise = [] if elsewhere else noise_warnings(before, read_environment())

@@ -18,7 +18,7 @@ from tilewright.core.results import (
     TaskSearchReport,
     TunerStudyRow,
 )
-from tilewright.report import shown
+from tilewright.report import mixtures, shown
 from tilewright.report.comparison import counts
 from tilewright.report.tables import Column, Heading, Table, facts_table, record_of, records_of
 
@@ -57,9 +57,7 @@ def optimize_summary(result: OptimizeResult) -> Table:
                 + _varied(result.reference_variation),
             ),
             ("largest error", result.max_abs_error, _error(result)),
-            *_ratio(result),
-            *_top1(result),
-            *_coarser(result),
+            *mixtures.precision_facts(result),
             ("threads", result.threads, str(result.threads)),
             ("target", result.target, result.target),
             ("measurements", result.measurements, _measurements(result)),
@@ -86,35 +84,6 @@ def _error(result: OptimizeResult) -> str:
     if result.max_rel_error is None:
         return absolute
     return f"{absolute} ({shown.error(result.max_rel_error)} of the largest value)"
-
-
-def _ratio(result: OptimizeResult) -> tuple[tuple[str, object, str], ...]:
-    """The ratio of signal to noise, where it is known."""
-    if result.sqnr_db is None:
-        return ()
-    text = shown.decibels(result.sqnr_db, result.centred_sqnr_db)
-    return (("signal to noise", result.sqnr_db, text),)
-
-
-def _top1(result: OptimizeResult) -> tuple[tuple[str, object, str], ...]:
-    """How often the largest element is the reference's, where that is known."""
-    if result.top1_agreement is None:
-        return ()
-    rows = f"{shown.whole(result.top1_rows)} row{'' if result.top1_rows == 1 else 's'}"
-    text = f"agrees in {shown.percent(result.top1_agreement)} of {rows}"
-    return (("largest element", result.top1_agreement, text),)
-
-
-def _coarser(result: OptimizeResult) -> tuple[tuple[str, object, str], ...]:
-    """What another precision is estimated to take."""
-    found = result.coarser
-    if found is None:
-        return ()
-    text = (
-        f"about {shown.seconds(found.latency_s)} with {' and '.join(found.types)}, "
-        f"{shown.ratio(found.speedup)}, by estimates; not measured"
-    )
-    return ((f"--precision {found.precision}", found.latency_s, text),)
 
 
 def _measurements(result: OptimizeResult) -> str:
