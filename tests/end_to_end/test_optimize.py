@@ -31,6 +31,9 @@ FILES = {"model.so", "weights.params", "manifest.json", "report.html", "layouts.
 def check_result(data: dict[str, Any], folder: Path, files: set[str] = FILES) -> None:
     assert set(data) >= FIELDS
     assert data["latency_s"] > 0 and data["reference_latency_s"] > 0
+    assert data["top1_agreement"] == 1.0
+    gain = data["coarser"]
+    assert gain is None or data["latency_s"] / gain["latency_s"] == pytest.approx(gain["speedup"])
     speedup = data["reference_latency_s"] / data["latency_s"]
     assert data["speedup_vs_reference"] == pytest.approx(speedup)
     for task in data["tasks"]:

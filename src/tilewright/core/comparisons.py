@@ -35,11 +35,14 @@ def beside_ours(theirs: NetworkCheck, ours: NetworkCheck) -> str:
 class CompareRow:
     """One model against one peer at one precision, timed in turn.
 
-    `precision` is fp32, tf32, bf16, fp16 or int8, `own_precision` the coarsest in our network,
+    `precision` is fp32, tf32, bf16, fp16 or int8, `own_precision` ours, of a mixture
+    with the coarsest type in it: `auto (int8)`,
     `mode` the way that the peer took, in words. The bounds of the speed-up (`core.timings`) are
     None where it was not timed in several rounds. Errors, ours and the peer's, are against ONNX
     Runtime on a CPU in fp32, `…_rel_…` relative to the largest value of the output, `…sqnr_db` the
-    ratio of signal to noise. `peer_error` says how the peer's is beside ours: less, equal or more.
+    ratio of signal to noise, `…top1_agreement` the part of the rows of an output whose largest
+    element is the reference's (`core.records.NetworkCheck`). `peer_error` says how the peer's is
+    beside ours: less, equal or more.
     """
 
     model: str
@@ -62,6 +65,8 @@ class CompareRow:
     own_precision: str = "fp32"
     speedup_low: float | None = None
     speedup_high: float | None = None
+    top1_agreement: float | None = None
+    peer_top1_agreement: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

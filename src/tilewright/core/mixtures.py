@@ -21,7 +21,8 @@ class LayerPrecision:
     """A call of the network: the type in which it multiplies, `int8-weights` for singles times
     codes, empty where it does not, the type in
     which its result is stored, and the part of the noise in the outputs that comes from it: from
-    rounding its result, its weights, and what it is given by the network's inputs."""
+    rounding its result, its weights, and what it is given by the network's inputs. `unit` is what
+    multiplies, such as `avx512bf16` or `amx-bf16`, `vector` for singles."""
 
     call: str
     implementation: str
@@ -30,6 +31,7 @@ class LayerPrecision:
     output: str
     time_s: float
     noise_share: float
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,3 +62,16 @@ class MixtureReport:
     layers: tuple[LayerPrecision, ...]
     allowed: str = ""
     used: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoarserEstimate:
+    """What a network in single precision would take with another `precision`, such as `auto`, that
+    computes in `types` as well: the time that was measured, divided by a `speedup` that is
+    estimated. Codes of eight bits are not among `types`: nothing is known of them before they are
+    calibrated."""
+
+    precision: str
+    types: tuple[str, ...]
+    speedup: float
+    latency_s: float

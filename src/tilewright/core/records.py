@@ -305,6 +305,11 @@ class NetworkCheck:
     at most 300; `centred_sqnr_db` takes for the signal what differs between inputs, the reference
     less its mean over them: None where it is not known, of a single input. What an output shares
     for all inputs tells nothing, and hides noise.
+
+    `top1_agreement` is the part of the rows in which the largest element is at the reference's
+    place, of the output where that is least, which has `top1_rows`: a row is the last axis of an
+    output, of images the channels of a pixel. None where no output has such rows. `untold` says in
+    sentences what errors do not tell, such as that an output hardly depends on the inputs.
     """
 
     max_abs_error: float
@@ -312,3 +317,6 @@ class NetworkCheck:
     output: str = ""
     sqnr_db: float | None = None
     centred_sqnr_db: float | None = None
+    top1_agreement: float | None = None
+    top1_rows: int = 0
+    untold: tuple[str, ...] = ()

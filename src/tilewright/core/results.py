@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tilewright.core.accounts import CallReport, LastRun, RoundTimes
 from tilewright.core.display import Displayed
-from tilewright.core.mixtures import MixtureReport
+from tilewright.core.mixtures import CoarserEstimate, MixtureReport
 from tilewright.core.neighbours import BesideResult
 from tilewright.core.records import EnergyUse
 
@@ -190,8 +190,10 @@ class OptimizeResult(TimedNetwork, Displayed):
     in turn. Variations are those of the rounds that were timed: (slowest − fastest) / median.
     `reference_untimed` says why the reference has no time; it is empty where it has one. `last_run`
     is None at the first run. `sqnr_db` and `centred_sqnr_db` are the least ratios of signal to
-    noise of an output (`core.records.NetworkCheck`). `mixture` is there where each tensor got a
-    type of its own.
+    noise of an output, `top1_agreement` is the part of `top1_rows` rows of an output with the
+    largest element at the reference's place (`core.records.NetworkCheck`). `mixture` is there where
+    each tensor got a type of its own; `coarser` is what such a choice is estimated to gain over
+    single precision, None where that is nothing.
     """
 
     latency_s: float
@@ -226,6 +228,9 @@ class OptimizeResult(TimedNetwork, Displayed):
     sqnr_db: float | None = None
     centred_sqnr_db: float | None = None
     mixture: MixtureReport | None = None
+    top1_agreement: float | None = None
+    top1_rows: int = 0
+    coarser: CoarserEstimate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

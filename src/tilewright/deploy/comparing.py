@@ -22,7 +22,9 @@ from tilewright.deploy.opening import OpenedArtifact, open_model
 from tilewright.deploy.quantizing import rounds_to_codes
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array
-from tilewright.kernels.base import FLOAT16
+from tilewright.graph.plan import NetworkPlan
+from tilewright.kernels.base import FLOAT16, MIXED
+from tilewright.kernels.compute_units import multiplied_type
 from tilewright.kernels.cuda.base import CUDA
 from tilewright.kernels.spaces import MAX_ERROR
 from tilewright.measure import checking, network_timing, targeting
@@ -35,7 +37,7 @@ from tilewright.models.loaded import ON_CODES, PreparedNetwork
 from tilewright.report import islands
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup, no_more_error
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import SettingsName, choose_plan
+from tilewright.store.known_candidates import PlanOfBefore, SettingsName, choose_plan
 
 _OURS = "tilewright"
 _USUAL = {CUDA: ("onnxruntime", "torch", "torch_compiled", "jax", "tensorrt")}
@@ -65,11 +67,12 @@ _IN_ROWS: Mapping[Precision, str] = {
     "float32": OUR_PRECISION,
     "bfloat16": "bf16",
     "float16": "fp16",
-    "auto": "bf16",
     "int8": "int8",
     "int8-weights": "int8 weights",
 }
 """How rows name our precisions."""
+_COARSEST: tuple[Precision, ...] = ("int8", "bfloat16", "float16", "int8-weights", "float32")
+"""Types that are chosen among, the one that makes most noise first."""
 _CODES, _FP16 = _IN_ROWS[ON_CODES], _IN_ROWS[FLOAT16]
 _ASKED: Mapping[str, PrecisionRequest] = {"fp32": "fp32", "fp16": "fp16"}
 """What peers are asked for where that is not left to them."""
@@ -126,11 +129,13 @@ class Comparer:
         inputs = judged[0]
         ordered = [inputs[name] for name in network.graph.inputs]
         with ExitStack() as stack:
-            worker = self._loaded(stack, network, artifact)
+            worker, plan = self._loaded(stack, network, artifact)
+            own = _own_precision(network, plan)
             peers = self._started(stack, worker, network, judged, skipped)
             if not peers:
                 return []
             check = self._check(worker, network, judged, peers)
+            self._tell(check.untold)
             runners: dict[str, network_timing.Runner] = {
                 _OURS: network_timing.network_runner(worker, _OURS, ordered)
             }
@@ -140,7 +145,7 @@ class Comparer:
                 runners, network_timing.Rounds(count=self.rounds)
             )
             return [
-                self._row(network, each, timings[each.label], (timings[_OURS], check))
+                self._row(network, each, timings[each.label], (timings[_OURS], check, own))
                 for each in peers
             ]
 
@@ -155,14 +160,14 @@ class Comparer:
 
     def _loaded(
         self, stack: ExitStack, network: PreparedNetwork, artifact: OpenedArtifact | None
-    ) -> NetworkRunner:
-        """A worker with our network loaded: the artifact as it is, or compiled now."""
+    ) -> tuple[NetworkRunner, NetworkPlan | PlanOfBefore]:
+        """A worker with our network loaded, the artifact as it is or compiled now; and its plan."""
         folder = stack.enter_context(scratch_folder())
         worker = stack.enter_context(targeting.open_networks(self.placement))
         if artifact is not None:
             self._tell(artifact.islands)
             worker.load(_OURS, artifact.folder, artifact.manifest.constants)
-            return worker
+            return worker, artifact.manifest.shipped_plan
         plan = choose_plan(
             network, self.store, self.placement, self.settings, max_error=self.max_error
         )
@@ -170,7 +175,7 @@ class Comparer:
         self.events(Stage(name="compile", detail=f"{len(plan.symbols)} kernels"))
         worker.compile(plan, network.graph.constants, folder)
         worker.load(_OURS, folder, plan.constant_names)
-        return worker
+        return worker, plan
 
     def _tell(self, sentences: Sequence[str]) -> None:
         for sentence in sentences:
@@ -253,15 +258,15 @@ class Comparer:
         network: PreparedNetwork,
         started: _Started,
         theirs: Timing,
-        ours: tuple[Timing, NetworkCheck],
+        ours: tuple[Timing, NetworkCheck, str],
     ) -> CompareRow:
-        timing, check = ours
+        timing, check, own = ours
         speedup = timing.speedup_over(theirs)
         return CompareRow(
             model=network.model.name,
             peer=started.peer.name,
             precision=started.precision,
-            own_precision=_CODES if _came_on_codes(network) else _IN_ROWS[network.precision],
+            own_precision=own,
             threads=self.placement.resources.threads,
             latency_s=timing.latency_s,
             peer_latency_s=theirs.latency_s,
@@ -278,7 +283,25 @@ class Comparer:
             peer_error=beside_ours(started.check, check),
             sqnr_db=check.sqnr_db,
             peer_sqnr_db=started.check.sqnr_db,
+            top1_agreement=check.top1_agreement,
+            peer_top1_agreement=started.check.top1_agreement,
         )
+
+
+def _own_precision(network: PreparedNetwork, plan: NetworkPlan | PlanOfBefore) -> str:
+    """How rows name what our network is in: of a mixture the coarsest type that it multiplies or
+    stores, `auto (int8)`."""
+    if _came_on_codes(network):
+        return _CODES
+    if network.precision != MIXED:
+        return _IN_ROWS[network.precision]
+    found = {"bfloat16"}
+    if isinstance(plan, NetworkPlan):
+        named = [(call.workload, call.candidate) for call in plan.calls]
+        found = {multiplied_type(workload, each.implementation) for workload, each in named}
+        found |= {form.dtype or "" for _, each in named for form in each.forms}
+    coarsest = next((name for name in _COARSEST if name in found), _COARSEST[-1])
+    return f"{MIXED} ({_IN_ROWS[coarsest]})"
 
 
 def _came_on_codes(network: PreparedNetwork) -> bool:

@@ -14,15 +14,15 @@ from tilewright.core.mixtures import FrontPoint, LayerPrecision, MixtureReport
 from tilewright.core.noise import Powers
 from tilewright.core.records import NetworkCheck, Placement
 from tilewright.core.solutions import PICOSECONDS
+from tilewright.core.targets import Target
 from tilewright.core.units import format_seconds
 from tilewright.deploy.bisecting import ROUNDING
 from tilewright.deploy.racing import Race
 from tilewright.graph.plan import NetworkPlan, PlannedCall
 from tilewright.graph.plan_result import PlanResult
-from tilewright.kernels.base import CODED_WEIGHTS, FLOAT16, Coarse, TakesCodes
-from tilewright.kernels.codes import CODES
+from tilewright.kernels.base import FLOAT16
+from tilewright.kernels.compute_units import multiplied_type, multiplying_unit
 from tilewright.kernels.float16_range import told_beyond
-from tilewright.kernels.registry import implementation
 from tilewright.measure.noise import measured_noise
 from tilewright.models.calibration import NoiseInputs, noise_inputs
 from tilewright.models.loaded import ON_CODES, PreparedNetwork
@@ -111,8 +111,8 @@ class Mixing:
         }
         return self.mixture.powers(self.network.fused, chosen)
 
-    def report(self, winner: PlanResult, search: NetworkSearch) -> MixtureReport:
-        """What is told of the plan that ships."""
+    def report(self, winner: PlanResult, search: NetworkSearch, target: Target) -> MixtureReport:
+        """What is told of the plan that ships on a target."""
         powers = self.powers(winner.plan)
         solution = next((p.solution for p in search.proposals if p.name == winner.name), None)
         last = None if search.graph is None else search.graph.front
@@ -129,7 +129,7 @@ class Mixing:
             calibrated=self.inputs.given,
             kept=tuple(sorted(self.mixture.kept)),
             front=self.front or tuple(self._front(search, front)),
-            layers=tuple(self._layers(winner, powers)),
+            layers=tuple(self._layers(winner, powers, target)),
             allowed=self.request.asked,
             used=self.request.used(winner.check) if winner.check is not None else None,
         )
@@ -156,15 +156,20 @@ class Mixing:
                 chosen=point is front.chosen,
             )
 
-    def _layers(self, winner: PlanResult, powers: Mapping[str, Powers]) -> Iterator[LayerPrecision]:
+    def _layers(
+        self, winner: PlanResult, powers: Mapping[str, Powers], target: Target
+    ) -> Iterator[LayerPrecision]:
         """The calls of the network that compute something, in their order."""
         every = self.mixture.share(powers) or 1.0
         for call in winner.plan.calls:
             known, seen = winner.call(call.name), powers.get(call.name)
+            name, multiplied = call.candidate.implementation, self._multiplied(call)
+            unit = multiplying_unit(call.workload, name, target) if multiplied else ""
             yield LayerPrecision(
                 call=call.name,
-                implementation=call.candidate.implementation,
-                multiplied=self._multiplied(call),
+                implementation=name,
+                multiplied=multiplied,
+                unit=unit,
                 stored=call.candidate.forms[-1].element(call.workload.result.dtype),
                 output=call.output,
                 time_s=known.in_place_s or known.call_s or 0.0,
@@ -173,14 +178,8 @@ class Mixing:
 
     def _multiplied(self, call: PlannedCall) -> str:
         """The type in which a call multiplies, empty where it does not."""
-        anchor, spec = call.workload.anchor, implementation(call.candidate.implementation)
-        if anchor is not None and len(anchor.inputs) > 1 and call.workload.element_type in CODES:
-            return ON_CODES
-        if call.name not in self.mixture.noise.calls:
-            return ""
-        if isinstance(spec, TakesCodes):
-            return CODED_WEIGHTS
-        return spec.multiplies_in if isinstance(spec, Coarse) else _SINGLE
+        found = multiplied_type(call.workload, call.candidate.implementation)
+        return found if found == ON_CODES or call.name in self.mixture.noise.calls else ""
 
 
 def measured_mixing(

@@ -50,7 +50,7 @@ from tilewright.store.base import Store
 _ENOUGH_KERNELS = 16
 """So many kernels tell how long those of a network take to build."""
 _JUDGED = 2
-"""Inputs on which outputs in a coarser type are compared."""
+"""Inputs that are drawn to compare outputs on."""
 CONVERGED, CONVERGED_GRAPH = "converged", "converged graph"
 """States of runs that left nothing to gain: in the default layouts; in any."""
 
@@ -222,11 +222,14 @@ class _Work:
         last_run = shipment.last_run(race, self.store)
         result = replace(shipment.answer_about(race, peaks), last_run=last_run)
         if self.mixing is not None:
-            result = replace(result, mixture=self.mixing.report(race.winner, self.search))
+            result = replace(
+                result, mixture=self.mixing.report(race.winner, self.search, self.placement.target)
+            )
         shipment.record(race, result, self.store)
         elsewhere = not is_local(self.placement.device)
         noise = [] if elsewhere else noise_warnings(before, read_environment())
-        for message in noise:
+        untold = race.winner.check.untold if race.winner.check is not None else ()
+        for message in (*untold, *noise):
             self.events(Note(message=message))
         self.close_run(self._converged if converged and self.request.level != "op" else "done")
         result = replace(
@@ -370,12 +373,10 @@ class _Work:
         return race
 
     def _judged(self) -> list[dict[str, Array]]:
-        """The inputs on which outputs are compared: of a network in a coarser type two, to tell
-        what differs between inputs."""
+        """The inputs on which outputs are compared: at least two, to tell what differs between
+        inputs."""
         if self.mixing is not None:
             return [dict(each) for each in self.mixing.inputs.judged]
-        if self.placement.precision == "float32":
-            return []
         options, graph = self.request.options, self.network.model.graph
         if self.placement.precision == ON_CODES:
             inputs = noise_inputs(graph, options.calibration, options.seed)

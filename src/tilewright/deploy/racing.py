@@ -17,6 +17,8 @@ from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array
 from tilewright.graph.plan_result import PlanResult
 from tilewright.hardware.probe import allotted_cpus
+from tilewright.kernels.base import MIXED
+from tilewright.kernels.halves import half_lanes
 from tilewright.measure import checking, network_timing, targeting
 from tilewright.measure.networks import NetworkRunner, ToCompile, compile_all
 from tilewright.measure.peers.base import EngineRefused, make_peer
@@ -26,6 +28,7 @@ from tilewright.search.layout_costs import corrected_sum
 from tilewright.search.levels import OptimizeRequest
 from tilewright.search.winners import DEFAULT, in_default_settings
 
+_SINGLE_HINT = "Raise --max-error, or leave --precision out."
 LOST = "lost:"
 """Before the fingerprint, the name of a figure that is kept of what lost a race."""
 
@@ -275,7 +278,8 @@ class Race:
         if check.max_rel_error <= bisecting.ROUNDING[precision]:
             hint = "Raise --max-error."
             if precision != "float32":
-                hint = "Raise --max-error, or leave --precision out."
+                mixed = precision != MIXED and half_lanes(self.placement.target)
+                hint = mixed_hint(self.request) if mixed else _SINGLE_HINT
             return NegativeVerdict(
                 f"{off}; rounding in {precision} can cause this. Nothing was shipped.", hint=hint
             )
@@ -306,6 +310,14 @@ def fastest_of(races: Sequence[Race]) -> Race:
             runners[name] = network_timing.network_runner(worker, name, ordered)
         timings = network_timing.time_together(runners, rounds=first.rounds)
     return races[min(range(len(races)), key=lambda number: timings[str(number)].latency_s)]
+
+
+def mixed_hint(request: OptimizeRequest) -> str:
+    """What to do where one type for everything has a larger error than a request allows."""
+    return (
+        f"`--precision auto --max-error {request.asked}` computes what makes most of the noise in "
+        "single precision and is the fastest mixture within that error; or raise --max-error."
+    )
 
 
 def _described(check: NetworkCheck) -> str:

@@ -32,6 +32,7 @@ from tilewright.hardware.environment import environment_card, read_environment
 from tilewright.models.drawing import write_drawing
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.models.source import readable_name
+from tilewright.plan.coarser import coarser_estimate
 from tilewright.report import displays, html, shown
 from tilewright.report.task_rows import (
     call_reports,
@@ -133,6 +134,10 @@ def answer_about(race: Race, peaks: Peaks) -> OptimizeResult:
         max_rel_error=check.max_rel_error,
         sqnr_db=check.sqnr_db,
         centred_sqnr_db=check.centred_sqnr_db,
+        top1_agreement=check.top1_agreement,
+        top1_rows=check.top1_rows,
+        warnings=check.untold,
+        coarser=coarser_estimate(race.network, race.placement, ours.latency_s),
         measurements=0,
         failures=0,
         elapsed_s=0.0,

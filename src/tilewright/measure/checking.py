@@ -20,6 +20,7 @@ from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Coarse
 from tilewright.kernels.registry import implementation
+from tilewright.measure import telling
 from tilewright.measure.base import Measurer
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -155,7 +156,8 @@ def compare_runs(
 ) -> NetworkCheck:
     """The same over the outputs of several runs, each of other inputs."""
     absolute, relative, worst, ratios = 0.0, 0.0, "", [(_MOST_DB, _MOST_DB)]
-    every = zip(zip(*ours, strict=True), zip(*theirs, strict=True), strict=True)
+    by_output = list(zip(*theirs, strict=True))
+    every = list(zip(zip(*ours, strict=True), by_output, strict=True))
     for name, (lefts, rights) in zip(names, every, strict=True):
         scales = [_largest(right) for right in rights]
         errors = [_output_error(*each) for each in zip(lefts, rights, scales, strict=True)]
@@ -167,12 +169,17 @@ def compare_runs(
         elif max(errors) > 0.0:
             ratios.append((-_MOST_DB, -_MOST_DB))
     raw, centred = (min(found) for found in zip(*ratios, strict=True))
+    counts = [(right, rows) for right, rows in (telling.top1(*each) for each in every) if rows]
+    right, rows = min(counts, key=lambda count: count[0] / count[1], default=(0, 0))
     return NetworkCheck(
         max_abs_error=absolute,
         max_rel_error=relative,
         output=worst,
         sqnr_db=raw,
         centred_sqnr_db=centred if len(theirs) > 1 else None,
+        top1_agreement=right / rows if rows else None,
+        top1_rows=rows,
+        untold=telling.untold(by_output, names),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tilewright.core.accounts import CallReport
 from tilewright.core.results import TaskReport
@@ -13,6 +13,11 @@ from tilewright.report.vega import Chart, colour_of
 _BOX, _WIRE, _GAP = 196, 4, 16
 _HEIGHT, _BETWEEN, _EDGE = 58, 28, 12
 """Sizes in pixels: of boxes and edges side by side, of rows one below the other, of the margin."""
+
+_STRIPE = 6
+"""Pixels of the stripe at the left of a box, in the colour of the type of its result."""
+_HUES = {"bfloat16": "s3", "float16": "s4", "int8": "s5", "uint8": "s5"}
+_OTHERS = "faded"
 
 _UNITS = ("B", "KiB", "MiB", "GiB")
 _FAR, _HEADROOM = 4, 1.15
@@ -31,15 +36,22 @@ def chart(calls: Sequence[CallReport], tasks: Sequence[TaskReport]) -> Chart | N
     bounds = {(task.key, task.layouts): task.bound for task in tasks}
     slowest_s = max((_time_s(call) or 0.0 for call in calls), default=0.0) or 1.0
     rows = 1 + max(layer for _, layer in found.places)
+    types = {call.dtype for call in calls}
+    typed = {call.name: f"var(--{_hue(call.dtype, types)})" for call in calls}
     return Chart(
         name="network",
         label=f"The network as a graph of {len(calls)} calls",
         rows={
-            "edges": [_edge(found, number) for number in range(len(found.edges))],
+            "edges": [
+                {**_edge(found, number), "typed": typed[found.edges[number][0][0]]}
+                for number in range(len(found.edges))
+            ],
             "calls": [
                 {
                     **_corners(found, call.name),
                     **_told(call),
+                    "typed": typed[call.name],
+                    "stripe": _corners(found, call.name)["left"] + _STRIPE * (len(types) > 1),
                     "colour": colour_of(bounds.get((call.task, call.layouts), "")),
                     "heat": (_time_s(call) or 0.0) / slowest_s,
                 }
@@ -49,6 +61,17 @@ def chart(calls: Sequence[CallReport], tasks: Sequence[TaskReport]) -> Chart | N
         width=round(found.width + 2 * _EDGE),
         height=rows * (_HEIGHT + _BETWEEN) - _BETWEEN + 2 * _EDGE,
     )
+
+
+def type_hues(calls: Sequence[CallReport]) -> dict[str, str]:
+    """The colour of each type that results are stored in, by its name in the style sheet; none
+    where all are of one type."""
+    types = dict.fromkeys(call.dtype for call in calls)
+    return {name: _hue(name, types) for name in types} if len(types) > 1 else {}
+
+
+def _hue(dtype: str, types: Collection[str]) -> str:
+    return _HUES.get(dtype, _OTHERS) if len(types) > 1 else _OTHERS
 
 
 def memory_chart(calls: Sequence[CallReport], weight_bytes: int) -> Chart | None:
@@ -107,7 +130,7 @@ def _top(layer: int) -> int:
     return _EDGE + layer * (_HEIGHT + _BETWEEN)
 
 
-def _corners(found: Layers, name: str) -> dict[str, object]:
+def _corners(found: Layers, name: str) -> dict[str, int]:
     point = found.nodes[name]
     left, top = round(_EDGE + found.places[point] - _BOX / 2), _top(point[1])
     return {"left": left, "right": left + _BOX, "top": top, "bottom": top + _HEIGHT}

@@ -40,8 +40,10 @@ class AgainstBaseline:
 
 
 def counts(row: CompareRow) -> bool:
-    """Whether a peer ran in our network's precision, and was timed."""
-    return row.precision == row.own_precision and _positive(row.speedup)
+    """Whether a peer ran in our network's precision, of a mixture `auto (bf16)` its coarsest one,
+    and was timed."""
+    own = row.own_precision.removeprefix("auto (").removesuffix(")")
+    return row.precision == own and _positive(row.speedup)
 
 
 def no_more_error(row: CompareRow) -> bool:

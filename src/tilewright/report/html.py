@@ -117,6 +117,7 @@ def _page(template: str, result: TimedNetwork, network_s: float, **more: object)
                 result.tasks, rest_s=result.rest_s, rest_share=result.rest_share
             ),
             network=calls.chart(result.calls, result.tasks),
+            hues=calls.type_hues(result.calls),
             islands=islands.of_tasks(result.tasks),
             memory=calls.memory_chart(result.calls, result.weight_bytes),
             parts_and_whole=noise.explain_difference(

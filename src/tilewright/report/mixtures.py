@@ -4,9 +4,13 @@ both."""
 from __future__ import annotations
 
 from tilewright.core.mixtures import MixtureReport
+from tilewright.core.results import OptimizeResult
 from tilewright.report import shown
 from tilewright.report.tables import Column, Heading, Table, facts_table
 from tilewright.report.vega import Chart
+
+Fact = tuple[str, object, str]
+"""A name, its raw value, and how people read it."""
 
 _SILENT_DB = 10.0
 """So far behind the others a mixture without noise is drawn."""
@@ -18,6 +22,41 @@ def mixture_tables(found: MixtureReport | None) -> tuple[Table, ...]:
     if found is None:
         return ()
     return (_FRONT.of(found.front), _LAYERS.of(found.layers), _summary(found))
+
+
+def precision_facts(result: OptimizeResult) -> tuple[Fact, ...]:
+    """What a summary says of noise, of the largest element, and of another precision, as far as
+    that is known."""
+    return (*_ratio(result), *_top1(result), *_coarser(result))
+
+
+def _ratio(result: OptimizeResult) -> tuple[Fact, ...]:
+    """The ratio of signal to noise, where it is known."""
+    if result.sqnr_db is None:
+        return ()
+    text = shown.decibels(result.sqnr_db, result.centred_sqnr_db)
+    return (("signal to noise", result.sqnr_db, text),)
+
+
+def _top1(result: OptimizeResult) -> tuple[Fact, ...]:
+    """How often the largest element is the reference's, where that is known."""
+    if result.top1_agreement is None:
+        return ()
+    rows = f"{shown.whole(result.top1_rows)} row{'' if result.top1_rows == 1 else 's'}"
+    text = f"agrees in {shown.percent(result.top1_agreement)} of {rows}"
+    return (("largest element", result.top1_agreement, text),)
+
+
+def _coarser(result: OptimizeResult) -> tuple[Fact, ...]:
+    """What another precision is estimated to take."""
+    found = result.coarser
+    if found is None:
+        return ()
+    text = (
+        f"about {shown.seconds(found.latency_s)} with {' and '.join(found.types)}, "
+        f"{shown.ratio(found.speedup)}, by estimates; not measured"
+    )
+    return ((f"--precision {found.precision}", found.latency_s, text),)
 
 
 def chart(found: MixtureReport | None) -> Chart | None:
@@ -83,6 +122,7 @@ _LAYERS = Heading(
         Column(field="call", label="call"),
         Column(field="implementation", label="algorithm"),
         Column(field="multiplied", label="multiplied in"),
+        Column(field="unit", label="unit"),
         Column(field="stored", label="stored in"),
         Column(field="time_s", label="time", show=shown.seconds, number=True),
         Column(field="noise_share", label="share of noise", show=shown.percent, number=True),

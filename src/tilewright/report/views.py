@@ -18,7 +18,7 @@ from tilewright.core.results import (
     TaskSearchReport,
     TunerStudyRow,
 )
-from tilewright.report import shown
+from tilewright.report import mixtures, shown
 from tilewright.report.comparison import counts
 from tilewright.report.tables import Column, Heading, Table, facts_table, record_of, records_of
 
@@ -57,7 +57,7 @@ def optimize_summary(result: OptimizeResult) -> Table:
                 + _varied(result.reference_variation),
             ),
             ("largest error", result.max_abs_error, _error(result)),
-            *_ratio(result),
+            *mixtures.precision_facts(result),
             ("threads", result.threads, str(result.threads)),
             ("target", result.target, result.target),
             ("measurements", result.measurements, _measurements(result)),
@@ -84,14 +84,6 @@ def _error(result: OptimizeResult) -> str:
     if result.max_rel_error is None:
         return absolute
     return f"{absolute} ({shown.error(result.max_rel_error)} of the largest value)"
-
-
-def _ratio(result: OptimizeResult) -> tuple[tuple[str, object, str], ...]:
-    """The ratio of signal to noise, where it is known."""
-    if result.sqnr_db is None:
-        return ()
-    text = shown.decibels(result.sqnr_db, result.centred_sqnr_db)
-    return (("signal to noise", result.sqnr_db, text),)
 
 
 def _measurements(result: OptimizeResult) -> str:
@@ -256,6 +248,11 @@ def _speedup(row: Mapping[str, Any]) -> str:
     return shown.speedup(row["speedup"], row["speedup_low"], row["speedup_high"])
 
 
+def _both_top1(row: Mapping[str, Any]) -> str:
+    ours, theirs = (shown.percent(row.get(f"{whose}top1_agreement")) for whose in ("", "peer_"))
+    return f"{ours}, theirs {theirs}"
+
+
 COMPARED = Heading(
     title="Comparison",
     columns=(
@@ -271,6 +268,7 @@ COMPARED = Heading(
         Column(field="max_rel_error", label="error", show=shown.error, number=True),
         Column(field="peer_rel_error", label="their error", show=shown.error, number=True),
         Column(field="peer_error", label="beside ours"),
+        Column(field="top1_agreement", label="largest agrees", show_record=_both_top1, number=True),
     ),
 )
 """One row per model, peer and precision."""

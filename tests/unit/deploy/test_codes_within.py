@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.fakes.placements import altered
 from helpers.networks.quantizable import images, saved, written
 from tilewright.core.budget import parse_budget
 from tilewright.core.errors import NegativeVerdict
@@ -20,14 +22,20 @@ from tilewright.core.noise import RoundingNoise
 from tilewright.deploy.mixing import measured_mixing
 from tilewright.deploy.quantizing import Entry, OnCodes, entered
 from tilewright.hardware.device import local_placement
+from tilewright.hardware.features import units_of
+from tilewright.kernels.compute_units import multiplied_type
 from tilewright.kernels.halves import half_lanes
 from tilewright.measure.checking import compare_runs
 from tilewright.measure.targeting import allowing
 from tilewright.models import ModelOptions, loading
 from tilewright.models.quantizing import Quantizer
 from tilewright.plan.code_choice import CodeChoice
+from tilewright.plan.network_problem import NetworkProblem
+from tilewright.plan.planners import mixed_plan
 from tilewright.plan.preparation import prepare
+from tilewright.search.layout_costs import LayoutCosts
 from tilewright.search.levels import OptimizeRequest
+from tilewright.testing.implementations import made_up_placement
 
 with_halves = pytest.mark.skipif(
     not half_lanes(local_placement().target), reason="no products of bfloat16 here"
@@ -154,6 +162,37 @@ def test_with_a_type_for_each_tensor_what_is_around_a_kept_node_is_single(
     whole = seen_db(quantizer, [])
     found, _ = prepared(asked(folder, whole - 4.0, precision="auto", keep="float32:u"))
     assert on_codes(found[1]) == {"e"}  # h and depthwise make what u reads
+
+
+def test_a_plan_has_codes_and_singles_as_chosen_and_kept(
+    folder: Path, quantizer: Quantizer
+) -> None:
+    """For a processor with dot products of both, which need not be this one: nothing is built."""
+    whole, on = seen_db(quantizer, []), made_up_placement(64)
+    features = ("avx512bf16", "avx512vnni")
+    altogether = altered(on, features=features, units=units_of(features, 64))
+    placement = replace(altogether, precision="auto")
+    for keep in ("", "float32:e"):
+        named = {"keep": keep} if keep else {}
+        found = entered(asked(folder, whole - 4.0, precision="auto", **named), placement, discard)
+        network, mixing = found[1].network, found[1].mixing
+        assert mixing is not None
+        problem = NetworkProblem(
+            network=network.fused,
+            usual=network.forms,
+            placement=placement,
+            times=LayoutCosts(placement=placement, max_error=inf),
+            mixture=mixing.mixture,
+        )
+        plan = mixed_plan(problem, "chosen", "auto")[0].plan
+        types = {
+            c.name: multiplied_type(c.workload, c.candidate.implementation) for c in plan.calls
+        }
+        assert {name for name, dtype in types.items() if dtype == "int8"} == on_codes(found[1])
+        assert types["u"] == "int8" and types["e"] == ("float32" if keep else "int8")
+        if keep:
+            (call,) = (each for each in plan.calls if each.name == "e")
+            assert {form.dtype for form in call.candidate.forms} == {None}
 
 
 @pytest.fixture(scope="module")

@@ -238,6 +238,7 @@ def test_errors_of_peers_are_told_beside_ours(
     assert found.geomean_at_no_more_error_low == rounded.speedup_low
     assert (rounded.sqnr_db or 0) < 60 and (rounded.peer_sqnr_db or 0) < 60
     assert found.rows[0].peer_sqnr_db == 300 > (coarse.sqnr_db or 0) > (coarse.peer_sqnr_db or 0)
+    assert {(row.top1_agreement, row.peer_top1_agreement) for row in found.rows} == {(1.0, 1.0)}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from tilewright.core.records import Run
 from tilewright.core.results import GraphTuneResult, OptimizeResult
 from tilewright.deploy import optimizing, racing, shipment
 from tilewright.deploy.reserve import FEW, FULL, PLAIN
+from tilewright.measure import checking
 from tilewright.measure.base import TimeSpent
 from tilewright.plan.preparation import prepare
 from tilewright.search.levels import GraphLevel
@@ -82,6 +83,14 @@ def test_what_a_run_says_and_keeps(bench: Bench) -> None:
     files = {path.name for path in (bench.folder / "out").iterdir()}
     assert files == {"model.so", "weights.params", "manifest.json", "report.html"}
     assert not bench.notes.count("budget")
+    assert (found.top1_agreement, found.warnings) == (1.0, ())
+    assert found.top1_rows > 0 and found.centred_sqnr_db is not None
+
+
+def test_outputs_that_cannot_tell_are_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking.telling, "untold", lambda *_: ("Nothing can be told.",))
+    assert bench.tune(0).warnings[0] == "Nothing can be told."
+    assert "Nothing can be told." in bench.notes
 
 
 def test_a_larger_budget_measures_the_rest(bench: Bench) -> None:

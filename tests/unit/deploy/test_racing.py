@@ -19,7 +19,7 @@ from tilewright.core.budget import Budget, Limit
 from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import Event, Note
 from tilewright.core.forms import PLAIN, Form
-from tilewright.core.records import Candidate
+from tilewright.core.records import Candidate, Placement
 from tilewright.core.results import OptimizeResult
 from tilewright.deploy import racing
 from tilewright.deploy.hashes import file_sha256
@@ -30,6 +30,7 @@ from tilewright.deploy.shipment import answer_about, record, shipped_figures
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.workload import Workload
+from tilewright.hardware.features import units_of
 from tilewright.kernels.plans import lay_out
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.network_timing import Rounds
@@ -166,6 +167,7 @@ class Yard:
     store: SqliteStore
     folder: Path
     events: list[Event] = field(default_factory=list)
+    placement: Placement = PLACEMENT
 
     def ship(
         self,
@@ -177,7 +179,7 @@ class Yard:
         with staging(self.folder) as made:
             race = Race(
                 network=NETWORK,
-                placement=PLACEMENT,
+                placement=self.placement,
                 events=self.events.append,
                 request=OptimizeRequest(
                     model="made-up.onnx",
@@ -288,6 +290,26 @@ def test_wrong_results_in_default_layouts_are_an_error(world, store, tmp_path, w
     with pytest.raises(NegativeVerdict, match="off by 1 .*task to blame is x"):
         Yard(store, tmp_path / "out").ship(plan_named(TUNED), chosen())
     assert not (tmp_path / "out" / LIBRARY).exists()
+
+
+@pytest.mark.parametrize(
+    ("precision", "features", "mixed"),
+    [("bfloat16", ("avx512bf16",), True), ("auto", ("avx512bf16",), False), ("float16", (), False)],
+)
+def test_rounding_beyond_the_error_says_what_would_be_within(
+    world, store, tmp_path, monkeypatch, precision, features, mixed
+) -> None:
+    target = replace(PLACEMENT.target, features=features, units=units_of(features, 64))
+    coarse = replace(
+        PLACEMENT, precision=precision, device=replace(PLACEMENT.device, target=target)
+    )
+    monkeypatch.setitem(racing.bisecting.ROUNDING, precision, 2.0)
+    world.wrong = {TUNED, DEFAULT}
+    with pytest.raises(NegativeVerdict, match=f"rounding in {precision} can cause") as told:
+        Yard(store, tmp_path / "out", placement=coarse).ship(plan_named(TUNED))
+    hint = told.value.hint or ""
+    assert ("--precision auto --max-error 0.0001" in hint) is mixed
+    assert "raise --max-error" in hint.lower()
 
 
 def test_a_wrong_newcomer_does_not_spoil_a_race_without_the_tuned_one(

@@ -83,6 +83,14 @@ def test_boxes_tell_operator_time_layouts_and_type() -> None:
     assert len(str(third["brief"])) < 30 < len(str(third["name"]))
     assert [row["heat"] for row in drawn.rows["calls"]] == [1.0, 0.001 / 0.0011, 1.0]
     assert len(drawn.rows["edges"]) == 4, "one of them passes the layer of the conversion"
+    grey, teal = "var(--faded)", "var(--s3)"
+    assert [row["typed"] for row in drawn.rows["calls"]] == [grey, teal, grey]
+    assert [row["stripe"] - row["left"] for row in drawn.rows["calls"]] == [6, 6, 6]
+    assert sorted(row["typed"] for row in drawn.rows["edges"]) == [grey, grey, grey, teal]
+    assert calls.type_hues((CALL, copied, last)) == {"float32": "faded", "bfloat16": "s3"}
+    alike = calls.chart((CALL, last), (CONV,))
+    assert alike is not None and not calls.type_hues((CALL, last))
+    assert all(row["stripe"] == row["left"] for row in alike.rows["calls"])
     assert calls.chart((), ()) is None
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from helpers.fakes.forecasts import PREDICTED
 from helpers.records.report_results import OPTIMIZED, PEAK_BYTES_PER_S, PEAK_FLOP_PER_S
+from tilewright.core.mixtures import CoarserEstimate
 from tilewright.core.predictions import EvaluateRow
 from tilewright.core.records import EnergyUse
 from tilewright.core.results import (
@@ -56,6 +57,11 @@ def test_the_summary_tells_only_what_is_known() -> None:
         speedup_vs_reference=None, speedup_vs_reference_low=None, speedup_vs_reference_high=None
     )
     assert uncompared["ONNX Runtime"] == "6 ms"
+    agreeing = summary(top1_agreement=0.75, top1_rows=4)
+    assert agreeing["largest element"] == "agrees in 75.0 % of 4 rows"
+    gain = CoarserEstimate(precision="auto", types=("bfloat16",), speedup=2.0, latency_s=0.0025)
+    told = summary(coarser=gain)["--precision auto"]
+    assert told == "about 2.5 ms with bfloat16, 2.00×, by estimates; not measured"
     assert summary(baseline_latency_s=None, speedup_vs_baseline=None)["default settings"] == "–"
     varied = summary(latency_variation=0.25, reference_variation=0.5)
     assert varied["latency"] == "5 ms, varied by 25.0 % between rounds"

@@ -1,0 +1,50 @@
+"""How `compare` names what our network is in, of a mixture by the coarsest type in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from msgspec import structs
+
+from helpers.fakes.prepared_network import prepared, two_convolutions
+from helpers.fakes.session import compare_row
+from tilewright.core.forms import stored_in
+from tilewright.deploy.comparing import _own_precision  # pyright: ignore[reportPrivateUsage]
+from tilewright.report.comparison import counts
+
+NETWORK = prepared(two_convolutions())
+
+
+def named(precision: str, implementation: str = "", stored: str | None = None) -> str:
+    """Of the network with one call changed: its implementation, and the type of its result."""
+    first, *others = NETWORK.plan.calls
+    forms = (*first.candidate.forms[:-1], stored_in(first.candidate.forms[-1], stored))
+    name = implementation or first.candidate.implementation
+    changed = structs.replace(first.candidate, implementation=name, forms=forms)
+    plan = replace(NETWORK.plan, calls=(replace(first, candidate=changed), *others))
+    return _own_precision(replace(NETWORK, precision=cast(Any, precision)), plan)
+
+
+@pytest.mark.parametrize(
+    ("implementation", "stored", "told"),
+    [
+        ("", None, "auto (fp32)"),
+        ("", "bfloat16", "auto (bf16)"),
+        ("conv2d_bfloat16", None, "auto (bf16)"),
+        ("conv2d_bfloat16", "float16", "auto (bf16)"),
+        ("conv2d_float16", None, "auto (fp16)"),
+        ("dense_int8_weights", None, "auto (int8 weights)"),
+    ],
+)
+def test_a_mixture_is_named_by_its_coarsest_type(
+    implementation: str, stored: str | None, told: str
+) -> None:
+    assert named("auto", implementation, stored) == told
+    assert named("bfloat16", implementation, stored) == "bf16"
+
+
+def test_peers_in_the_coarsest_type_of_a_mixture_count() -> None:
+    row = replace(compare_row("a", "openvino", 1.2, precision="bf16"), own_precision="auto (bf16)")
+    assert counts(row) and not counts(replace(row, precision="fp32"))
