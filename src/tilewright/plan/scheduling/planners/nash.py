@@ -125,19 +125,19 @@ class Nash:
         return joined(cut, found)
 
     def games(self, problem: SchedulingProblem, until: float) -> list[_End]:
-        """Where games from the best starts end, the best first; where there is no time for a game,
-        its start."""
+        """Where games end, the best first, and the best start. They begin with shares and with all
+        cores on each device; with the best starts where there is no time for a round."""
         begin, trials = perf_counter(), _Trials(problem)
-        starts = _starts(problem)
-        starts.sort(key=lambda modes: trials.cost(modes, None))
-        until -= _PLACING * (perf_counter() - begin) / len(starts)
-        players = _players(problem)
-        ends = [
-            self._played(trials, players, start, until)
-            for start in starts[: 2 * len(problem.devices)]
-        ]
-        ends.sort(key=lambda end: end.cost)
-        return ends
+        starts, players = _starts(problem), _players(problem)
+        known = sorted(starts, key=lambda modes: trials.cost(modes, None))
+        trial_s = (perf_counter() - begin) / len(starts)
+        until -= _PLACING * trial_s
+        hurried = perf_counter() + trial_s * sum(map(len, players)) > until
+        chosen = (known if hurried else starts)[: 2 * len(problem.devices)]
+        ends = [self._played(trials, players, start, until) for start in chosen]
+        if known[0] not in chosen:
+            ends.append(self._played(trials, (), known[0], until))
+        return sorted(ends, key=lambda end: end.cost)
 
     def _played(
         self, trials: _Trials, players: _Players, start: Sequence[int], until: float
@@ -319,13 +319,14 @@ def _starts(problem: SchedulingProblem) -> list[list[int]]:
     `heft`; on so many that chains of calls which may run at a time have shares by their work."""
     usable, waits = usable_modes(problem), waits_of(problem)
     shares, alone = _shares(problem), set(never_beside_another(waits))
+    most = max(device.cores for device in problem.devices)
+    parts = [1 / (1 << halved) for halved in range(most.bit_length())]
+    capped = [[1.0 if n in alone else part for n in range(len(usable))] for part in parts]
+    devices = {device.name: device.cores for device in problem.devices} | {"": most}
     found: dict[tuple[int, ...], None] = {}
-    cores = {device.name: device.cores for device in problem.devices}
-    for device, most in {**cores, "": max(cores.values())}.items():
-        parts = [1 / (1 << halved) for halved in range(most.bit_length())]
-        capped = [[1.0 if n in alone else part for n in range(len(usable))] for part in parts]
-        for due in (shares, *capped):
-            limits = [part * most for part in due]
+    for due in (shares, *capped):
+        for device, cores in devices.items():
+            limits = [part * cores for part in due]
             found[tuple(map(partial(_on, device), problem.calls, usable, limits))] = None
     return [list(each) for each in found]
 
