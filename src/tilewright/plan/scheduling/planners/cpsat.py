@@ -30,7 +30,7 @@ from tilewright.plan.scheduling.planners.cuts import (
     sections_of,
 )
 from tilewright.plan.scheduling.planners.modes import Reduced, reduced
-from tilewright.plan.scheduling.planners.starts import GAMES, quick_schedules
+from tilewright.plan.scheduling.planners.starts import quick_schedules
 from tilewright.plan.scheduling.planners.thrift import saves, thriftier
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
@@ -67,9 +67,9 @@ class CpSat:
             judged(problem, each) for each in starts if next(faults(problem, each), None) is None
         ]
         known = [inside for each in kept if (inside := small.inside(each)) is not None]
-        cut = sections_of(small.problem)
-        known += quick_schedules(small.problem, limit_s, GAMES if cut is None else 0.0)
+        known += quick_schedules(small.problem, limit_s)
         known += self._thrifty(small, known, starts, limit_s)
+        cut = sections_of(small.problem)
         if cut is None:
             known.sort(key=lambda each: each.objective)
             found = self._whole(small.problem, known, begin + limit_s)

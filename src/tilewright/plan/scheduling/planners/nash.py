@@ -50,6 +50,8 @@ _DECODED = 2
 """How many ends of games get proper places; the quick ones do not differ by much."""
 _SHARE = 0.25
 """Of the time that is left a section may take so much, however small it is."""
+_PART = 0.1
+"""Of a round, by which games from poor starts have mostly passed the known schedules."""
 _PLACING = 12
 """In how many times a trial these have their places and are checked."""
 
@@ -126,13 +128,14 @@ class Nash:
 
     def games(self, problem: SchedulingProblem, until: float) -> list[_End]:
         """Where games end, the best first, and the best start. They begin with shares and with all
-        cores on each device; with the best starts where there is no time for a round."""
+        cores on each device, from where they find most; with the best starts where there is no time
+        for a good part of a round."""
         begin, trials = perf_counter(), _Trials(problem)
         starts, players = _starts(problem), _players(problem)
         known = sorted(starts, key=lambda modes: trials.cost(modes, None))
         trial_s = (perf_counter() - begin) / len(starts)
         until -= _PLACING * trial_s
-        hurried = perf_counter() + trial_s * sum(map(len, players)) > until
+        hurried = perf_counter() + _PART * trial_s * sum(map(len, players)) > until
         chosen = (known if hurried else starts)[: 2 * len(problem.devices)]
         ends = [self._played(trials, players, start, until) for start in chosen]
         if known[0] not in chosen:
@@ -322,7 +325,9 @@ def _starts(problem: SchedulingProblem) -> list[list[int]]:
     most = max(device.cores for device in problem.devices)
     parts = [1 / (1 << halved) for halved in range(most.bit_length())]
     capped = [[1.0 if n in alone else part for n in range(len(usable))] for part in parts]
-    devices = {device.name: device.cores for device in problem.devices} | {"": most}
+    devices = {device.name: device.cores for device in problem.devices}
+    if len(devices) > 1:
+        devices[""] = most
     found: dict[tuple[int, ...], None] = {}
     for due in (shares, *capped):
         for device, cores in devices.items():

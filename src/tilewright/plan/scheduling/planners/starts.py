@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from math import inf
 
 from tilewright.plan.scheduling.planners.heft import Heft
@@ -15,22 +14,15 @@ from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import NothingFound, Scheduler
 
-QUICK: tuple[Scheduler, ...] = (Sequential(), Heft(), Threads(), Ios())
+QUICK: tuple[Scheduler, ...] = (Sequential(), Heft(), Threads(), Ios(), Nash(most_s=inf))
 _SHARE = 0.1
 """Of the time that a search has."""
-GAMES = 0.4
-"""Of it for the games of `nash`, which end by themselves in small problems; in large ones they find
-more than CP-SAT does in the time that is left."""
 
 
-def quick_schedules(
-    problem: SchedulingProblem, limit_s: float, games: float = GAMES
-) -> list[Schedule]:
-    """Their schedules, the best first; none of a planner that found none. `games` is the share of
-    the time that `nash` may take."""
+def quick_schedules(problem: SchedulingProblem, limit_s: float) -> list[Schedule]:
+    """Their schedules, the best first; none of a planner that found none."""
     found: list[Schedule] = []
-    attempts = [partial(planner.schedule, problem, _SHARE * limit_s) for planner in QUICK]
-    for attempt in (*attempts, partial(Nash(most_s=inf).schedule, problem, games * limit_s)):
+    for planner in QUICK:
         with suppress(NothingFound):
-            found.append(attempt())
+            found.append(planner.schedule(problem, _SHARE * limit_s))
     return sorted(found, key=lambda schedule: schedule.objective)
