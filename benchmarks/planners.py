@@ -1,12 +1,17 @@
 """Planners of schedules on real networks, with imaginary cores, accelerators and limits.
 
     python benchmarks/planners.py networks [--cores 4 8 16] [--planner NAME]… [--network NAME]…
-    python benchmarks/planners.py towers      both: [--seconds 10] [--db DATABASE]
+    python benchmarks/planners.py blocks [--cores 4 8 16]
+    python benchmarks/planners.py towers      all: [--seconds 10] [--db DATABASE]
 
 `networks` reads the calls of each network with their predicted times on this CPU, of all its cores;
 what a call takes on other numbers of cores is assumed: the time falls with the number to the power
 0.8, and a hand-off takes 5 µs. A row for each network, number of cores and planner has the latency,
 how many times as fast it is as one call after the other, the gap to the proven bound, and seconds.
+
+`blocks` asks `cpsat` for the proven gap of parts of up to 60 calls: sections of googlenet and
+inception_v3, between calls that all others come before or after, alone and several in a row, and
+series-parallel ones drawn at random, of 20, 40 and 60 calls of 10 to 100 µs on all cores.
 
 `towers` puts two networks beside each other, whose results a head joins, on those cores and on an
 accelerator that is assumed, too: 0.2 to 8 times as fast as 8 cores, chosen at random call by call,
@@ -19,7 +24,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from graphlib import TopologicalSorter
+from itertools import pairwise, product
 from random import Random
 
 from tilewright import Session
@@ -35,6 +41,7 @@ from tilewright.plan.scheduling.parts import (
 )
 from tilewright.plan.scheduling.planners.cpsat import CpSat
 from tilewright.plan.scheduling.planning import schedule_with
+from tilewright.plan.scheduling.precedence import never_beside_another, waits_of
 from tilewright.plan.scheduling.problem import SchedulingProblem
 
 NETWORKS = ("squeezenet1_1", "googlenet", "inception_v3", "nasnet_mobile")
@@ -42,6 +49,7 @@ PLANNERS = ("sequential", "heft", "threads", "ios", "nash", "cpsat")
 PAIRS = (("squeezenet1_1", "googlenet"), ("googlenet", "inception_v3"), ("resnet18", "googlenet"))
 POWER, HANDOFF_S = 0.8, 5e-6
 WATT_OF_A_CORE, TIMES_THE_ENERGY = 5.0, 2.0
+_MOST = 60
 SLOWER_CLOCK, LESS_ENERGY = 1.04, 0.6
 
 
@@ -123,6 +131,65 @@ def towers(session: Session, names: tuple[str, str], cores: int, seed: int) -> S
     )
 
 
+def blocks(session: Session, cores: int) -> Iterator[SchedulingProblem]:
+    """Parts of networks and drawn ones, up to 60 calls each."""
+    for name in ("googlenet", "inception_v3"):
+        problem = network(session, name, cores)
+        ends = [0, *never_beside_another(waits_of(problem)), len(problem.calls) - 1]
+        sections = [(a, b) for a, b in pairwise(sorted({*ends})) if b - a > 1]
+        widest = max(sections, key=lambda ends: ends[1] - ends[0])
+        most = max(b for _, b in sections if b - sections[0][0] < _MOST)
+        for begin, end in (widest, (sections[0][0], most)):
+            calls = problem.calls[begin : end + 1]
+            names = {call.name for call in calls}
+            inner = tuple(w for w in problem.waits if {w.before, w.after} <= names)
+            title = f"{name} {begin} to {end}"
+            yield replace(problem, name=title, calls=calls, waits=inner)
+    for size, seed in product((20, 40, _MOST), range(3)):
+        yield series_parallel(size, cores, seed)
+
+
+def series_parallel(size: int, cores: int, seed: int) -> SchedulingProblem:
+    """So many calls, by splits of a wait in two: a call between its ends, or one beside it."""
+    random, counts = Random(seed), [1 << power for power in range(cores.bit_length())]
+    waits = [(0, 1)]
+    for number in range(2, size):
+        at = random.randrange(len(waits))
+        before, after = waits[at]
+        if random.random() < 0.5:
+            waits[at : at + 1] = [(before, number), (number, after)]
+        else:
+            waits += [(before, number), (number, after)]
+    calls: list[ScheduledCall] = []
+    writers: dict[int, set[int]] = {number: set() for number in range(size)}
+    for before, after in waits:
+        writers[after].add(before)
+    for number in TopologicalSorter(writers).static_order():
+        seconds = random.uniform(10e-6, 100e-6)
+        modes = tuple(_mode(seconds * (cores / count) ** POWER, count) for count in counts)
+        calls.append(ScheduledCall(name=f"c{number}", modes=modes, answer=number == 1))
+    return SchedulingProblem(
+        devices=(ScheduleDevice(name="cpu", cores=cores, idle_w=0.0),),
+        calls=tuple(calls),
+        waits=tuple(Wait(before=f"c{b}", after=f"c{a}") for b, a in dict.fromkeys(waits)),
+        handoff_s=HANDOFF_S,
+        name=f"drawn {seed}",
+    )
+
+
+def block_rows(session: Session, given: argparse.Namespace) -> Iterator[str]:
+    """A row for each block and number of cores."""
+    for cores in given.cores:
+        for problem in blocks(session, cores):
+            plain = schedule_with("sequential", problem).latency_s
+            found = schedule_with("cpsat", problem, given.seconds)
+            yield (
+                f"{problem.name:>24} {len(problem.calls):>3} calls {cores:>3} cores "
+                f"{found.latency_s * 1e3:8.4f} ms {plain / found.latency_s:6.3f}x "
+                f"gap {100 * found.gap:6.2f} % {found.solve_s:6.2f} s  {found.note}"
+            )
+
+
 def alone(problem: SchedulingProblem, device: str, seconds: float) -> float:
     """The best latency on one device."""
     calls = (
@@ -168,17 +235,17 @@ def tower_rows(session: Session, given: argparse.Namespace) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the rows of one of the two."""
+    """Print the rows of one of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("what", choices=("networks", "towers"))
+    parser.add_argument("what", choices=("networks", "blocks", "towers"))
     parser.add_argument("--cores", type=int, nargs="+", default=[8])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--planner", action="append", default=[])
     parser.add_argument("--network", action="append", default=[])
     parser.add_argument("--db")
     given = parser.parse_args()
-    made = rows if given.what == "networks" else tower_rows
-    for row in made(Session(db=given.db), given):
+    made = {"networks": rows, "blocks": block_rows, "towers": tower_rows}
+    for row in made[given.what](Session(db=given.db), given):
         print(row, flush=True)
 
 

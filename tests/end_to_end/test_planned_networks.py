@@ -42,10 +42,10 @@ def written(folder: Path, threads: int) -> Plan:
     return read_plan(folder)
 
 
-def branches() -> onnx.ModelProto:
+def branches(outputs: int = 8) -> onnx.ModelProto:
     """A convolution, two beside each other that read it, and one that reads both joined."""
     random = np.random.default_rng(0)
-    shapes = {"stem": (16, 3), "left": (16, 16), "right": (16, 16), "head": (8, 32)}
+    shapes = {"stem": (16, 3), "left": (16, 16), "right": (16, 16), "head": (outputs, 32)}
     weights = [
         numpy_helper.from_array(
             random.standard_normal((*shape, 3, 3)).astype(np.float32) / 12, f"{name}.weight"
@@ -62,7 +62,7 @@ def branches() -> onnx.ModelProto:
     float32 = onnx.TensorProto.FLOAT
     ends = [
         [helper.make_tensor_value_info(name, float32, (1, channels, 16, 16))]
-        for name, channels in (("input", 3), ("head", 8))
+        for name, channels in (("input", 3), ("head", outputs))
     ]
     graph = helper.make_graph(order, "branches", *ends, weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
@@ -128,6 +128,9 @@ def test_a_plan_of_another_network(tmp_path: Path) -> None:
         twice = replace(plan, networks=plan.networks * 2)
         with pytest.raises(ModelError, match="several networks"):
             planned_network(twice, session.records)
+        onnx.save(branches(outputs=9), tmp_path / "branches.onnx")
+        with pytest.raises(ModelError, match="'head' is another one"):
+            planned_network(plan, session.records)
 
 
 def test_what_cannot_run_here(tmp_path: Path) -> None:
@@ -139,6 +142,10 @@ def test_what_cannot_run_here(tmp_path: Path) -> None:
         plan = read_plan(tmp_path / "cpu")
         wide = tuple(replace(device, cores=64) for device in plan.problem.devices)
         wide_plan = replace(plan, problem=replace(plan.problem, devices=wide))
+        (device,) = plan.devices
+        elsewhere = replace(plan, devices=(replace(device, machine="pi4"),))
+        with pytest.raises(TargetError, match="is for a machine pi4"):
+            planned_network(elsewhere, session.records)
         with pytest.raises(TargetError, match="is for 64 cores"):
             planned_network(wide_plan, session.records)
 

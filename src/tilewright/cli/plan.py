@@ -18,6 +18,7 @@ from tilewright.cli.flags import (
 )
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
+from tilewright.core.schedules import Second
 from tilewright.core.units import parse_bytes, parse_duration
 from tilewright.plan.scheduling.parts import Objective
 
@@ -111,6 +112,13 @@ class PlannerFlags:
     robust: Annotated[
         bool, Parameter(help="Plan with the upper ends of predicted intervals.", negative="")
     ] = False
+    front: Annotated[
+        Second | None,
+        Parameter(
+            help="List what more latency buys: energy, price or memory, by eight more searches of "
+            "so many seconds each."
+        ),
+    ] = None
 
 
 def _number(text: str) -> float | None:
@@ -167,6 +175,7 @@ def plan(
             planner=search.planner,
             seconds=search.seconds,
             robust=search.robust,
+            front=search.front,
             wanted=wanted.wanted(),
             options=model_flags.options(flags.seed),
             settings=choice.settings,

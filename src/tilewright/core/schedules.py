@@ -22,6 +22,9 @@ def is_plan(place: Path) -> bool:
     return place.suffix == ".json" or (place / PLAN_FILE).is_file()
 
 
+Second = Literal["energy", "price", "memory"]
+"""What is weighed against latency: joules or money of an inference, bytes of all devices."""
+
 RunMode = Literal["auto", "sequential", "parallel"]
 """One call after the other on all cores, as a plan says, or the faster of both."""
 
@@ -68,7 +71,8 @@ class DeviceUse:
     power_w: float | None
 
 
-MEASURES = ("latency_s", "energy_j", "price", "memory_bytes")
+MEASURE: dict[Second, str] = {"energy": "energy_j", "price": "price", "memory": "memory_bytes"}
+MEASURES = ("latency_s", *MEASURE.values())
 """What alternatives are compared by."""
 
 
@@ -110,7 +114,8 @@ class ScheduleResult(Displayed):
 
     `front` are, of the `considered` schedules that the planner found on its way, those that no
     other one beats in latency, energy, price and memory alike, and the plan in any case; empty for
-    a simulation.
+    a simulation. Where a front was asked for, `front_of` says of which of these against latency: it
+    was searched for, and these two are compared.
     """
 
     name: str
@@ -136,6 +141,7 @@ class ScheduleResult(Displayed):
     gain_beside: float | None = None
     front: tuple[Alternative, ...] = ()
     considered: int = 0
+    front_of: str = ""
     note: str = ""
     details: dict[str, float] = field(default_factory=dict[str, float])
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from msgspec import structs
 
-from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.errors import ModelError, TargetError, UsageError
+from tilewright.core.records import Placement
 from tilewright.deploy.manifest import Port
 from tilewright.deploy.publishing import graph_inputs
+from tilewright.graph.fuse import FusedNetwork
 from tilewright.models import ModelOptions, loading
 from tilewright.models.loaded import LoadedModel
 from tilewright.plan.planning_data import in_single_precision
+from tilewright.plan.scheduling.parts import ScheduledCall
 from tilewright.plan.scheduling.plan_file import Plan, PlannedNetwork, read_plan
 from tilewright.store.known_candidates import allowed_error
 
@@ -66,3 +69,31 @@ def model_of(plan: Plan, named: PlannedNetwork) -> LoadedModel:
     if isinstance(plan, LoadedPlan):
         return plan.models[named.name]
     return loading.load(named.model, options_of(named))
+
+
+def require_planned(
+    named: PlannedNetwork, planned: Iterable[ScheduledCall], network: FusedNetwork, prefix: str = ""
+) -> None:
+    """Raise ModelError where a network is not the one of which these calls were planned, whose
+    names begin with `prefix`."""
+    known = {call.name: call.workload.key for call in network.calls}
+    for call in planned:
+        name = call.name.removeprefix(prefix)
+        wrong = ""
+        if name not in known:
+            wrong = f"{named.model} has no call {name!r}"
+        elif call.task and not call.task.startswith(known[name]):
+            wrong = f"the call {name!r} is another one"
+        if wrong:
+            raise ModelError(f"the plan is of another network: {wrong}", hint="Plan it again.")
+
+
+def require_machine(plan: Plan, name: str, placement: Placement) -> None:
+    """Raise TargetError where a device of a plan is now of another kind than it was planned for."""
+    said = {each.name: each.machine for each in plan.devices}
+    if said.get(name, placement.device.class_key) != placement.device.class_key:
+        raise TargetError(
+            f"the plan is for a machine {said[name]}, and {name!r} is a "
+            f"{placement.device.class_key}",
+            hint="Plan it again.",
+        )

@@ -19,7 +19,13 @@ from tilewright.core.events import EventSink, Stage, discard
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import Binding, threads_alone
-from tilewright.deploy.plan_models import allowed_in, model_of, options_of
+from tilewright.deploy.plan_models import (
+    allowed_in,
+    model_of,
+    options_of,
+    require_machine,
+    require_planned,
+)
 from tilewright.graph.arrange import arrange, copying, same_memory
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import Array, fresh_name
@@ -142,20 +148,8 @@ class PlanParts:
 
     def _require_planned(self, named: PlannedNetwork) -> None:
         """Raise ModelError where a network is not the one that was planned."""
-        calls = {call.name: call.workload.key for call in self.network(named.name).fused.calls}
-        prefix = self._prefix(named.name)
-        for call in (call for call in self._computed() if call.network == named.name):
-            name = call.name.removeprefix(prefix)
-            if name not in calls:
-                raise ModelError(
-                    f"the plan is of another network: {named.model} has no call {name!r}",
-                    hint="Plan it again.",
-                )
-            if call.task and not call.task.startswith(calls[name]):
-                raise ModelError(
-                    f"the plan is of another network: the call {name!r} is another one",
-                    hint="Plan it again.",
-                )
+        own = (call for call in self._computed() if call.network == named.name)
+        require_planned(named, own, self.network(named.name).fused, self._prefix(named.name))
 
     def _counts(self, device: str) -> set[int]:
         """The numbers of cores, but for all, that calls of the plan have on a device."""
@@ -422,12 +416,7 @@ def _placements(plan: Plan, tracker: str | None) -> Iterator[tuple[str, Placemen
             if device.name in used:
                 raise
             continue
-        if known is not None and known.machine != placement.device.class_key:
-            raise TargetError(
-                f"the plan is for a machine {known.machine}, and {device.name!r} is a "
-                f"{placement.device.class_key}",
-                hint="Plan it again.",
-            )
+        require_machine(plan, device.name, placement)
         yield device.name, placement
 
 

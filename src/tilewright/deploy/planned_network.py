@@ -19,7 +19,13 @@ from tilewright.core.records import Placement
 from tilewright.core.schedules import RunMode
 from tilewright.deploy.engines import on_cpu
 from tilewright.deploy.network_calls import CallableNetwork
-from tilewright.deploy.plan_models import allowed_in, model_of, options_of
+from tilewright.deploy.plan_models import (
+    allowed_in,
+    model_of,
+    options_of,
+    require_machine,
+    require_planned,
+)
 from tilewright.deploy.publishing import input_ports, output_ports
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.plan import NetworkPlan
@@ -111,21 +117,18 @@ def planned_network(plan: Plan, store: Store, *, mode: RunMode = "auto") -> Plan
     """Compile the network of a plan for this CPU, with the settings and the allowed error that it
     was planned with.
 
-    Raises TargetError for a plan of other devices, or of more cores than there are here, ModelError
-    for one that has no network or several, or of a network that has changed.
+    Raises TargetError for a plan of other devices, for another kind of machine, or of more cores
+    than there are here, ModelError for one that has no network or several, or of a network that has
+    changed.
     """
     cores = _require_here(plan)
     (named,) = plan.networks
     settings, max_error = checked_settings(named.settings), allowed_in(named)
     placement = local_placement(cores)
+    require_machine(plan, "llvm", placement)
     network = prepare_loaded(model_of(plan, named), options_of(named), placement)
     usual = choose_plan(network, store, placement, settings, max_error)
-    unknown = [call.name for call in plan.problem.calls if call.task and not _has(usual, call.name)]
-    if unknown:
-        raise ModelError(
-            f"the plan is of another network: {named.model} has no call {unknown[0]!r}",
-            hint="Plan it again.",
-        )
+    require_planned(named, [call for call in plan.problem.calls if call.task], network.fused)
     if mode == "sequential":
         return PlannedNetwork(network, placement, {"sequential": usual})
     stages = stages_of(usual, plan.schedule.slots)
@@ -140,10 +143,6 @@ def is_for_one_process(plan: Plan) -> bool:
     """Whether a plan is of one network on this CPU."""
     used = {plan.schedule.mode_of(plan.problem, slot.call).device for slot in plan.schedule.slots}
     return len(plan.networks) == 1 and used == {"llvm"}
-
-
-def _has(plan: NetworkPlan, name: str) -> bool:
-    return any(call.name == name for call in plan.calls)
 
 
 def _require_here(plan: Plan) -> int:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.core.codec import to_builtins
-from tilewright.core.errors import ModelError, close_matches
+from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.output_files import write_text
 from tilewright.core.records import Placement
-from tilewright.core.schedules import PLAN_FILE, ScheduleResult
+from tilewright.core.schedules import MEASURE, PLAN_FILE, ScheduleResult, Second
 from tilewright.hardware.remote import read_remote, remote_place
 from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
@@ -46,13 +46,21 @@ TRACE, PAGE = "trace.json", "plan.html"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """By which planner, for at most how long, for the worst case or the expected one, and where
-    the plan's files go, if anywhere."""
+    """By which planner, for at most how long, for the worst case or the expected one, what is
+    weighed against latency beside it, and where the plan's files go, if anywhere. Raises
+    UsageError for a front that is none."""
 
     planner: str | None = None
     limit_s: float = 10.0
     robust: bool = False
+    front: Second | None = None
     out: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.front is not None and self.front not in MEASURE:
+            raise UsageError(
+                f"no front of {self.front!r} is known.", hint=f"Known: {', '.join(MEASURE)}."
+            )
 
 
 def plan_problem(path: Path, request: PlanRequest) -> ScheduleResult:
@@ -121,7 +129,9 @@ def _planned(
     request: PlanRequest,
     devices: tuple[PlannedDevice, ...] = (),
 ) -> ScheduleResult:
-    found = answer(problem, request.planner, request.limit_s, robust=request.robust)
+    found = answer(
+        problem, request.planner, request.limit_s, robust=request.robust, second=request.front
+    )
     if request.out is not None:
         plan = Plan(
             problem=found.problem, schedule=found.schedule, networks=networks, devices=devices

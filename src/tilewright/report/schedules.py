@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.core.schedules import MEASURES, ScheduleResult
+from tilewright.core.schedules import MEASURE, MEASURES, ScheduleResult
 from tilewright.report import shown
 from tilewright.report.tables import Column, Heading, Table, facts_table
 
@@ -121,11 +121,14 @@ def compromises(result: ScheduleResult) -> str:
     were."""
     if not result.front:
         return ""
+    names = {"latency": MEASURES[0], **MEASURE}
     known = [
         name
-        for field, name in zip(MEASURES, ("latency", "energy", "price", "memory"), strict=True)
+        for name, field in names.items()
         if all(getattr(each, field) is not None for each in result.front)
     ]
+    if result.front_of:
+        known = ["latency", result.front_of]
     words = ", ".join(known[:-1]) + f" and {known[-1]}"
     if len(result.front) == 1:
         return (

@@ -18,7 +18,7 @@ from tilewright.core.arguments import (
     truth_of,
 )
 from tilewright.core.errors import UsageError
-from tilewright.core.schedules import RunMode, ScheduleResult
+from tilewright.core.schedules import RunMode, ScheduleResult, Second
 from tilewright.deploy import planning
 from tilewright.deploy.planned_network import PlannedNetwork
 from tilewright.models import ModelOptions
@@ -36,14 +36,17 @@ class PlanWishes(TypedDict, total=False):
     """The arguments that `plan` takes beside what it plans.
 
     `planner` is a name, and one that searches takes that many `seconds` at most; a `robust` one
-    counts with the upper ends of predicted intervals. `wanted` says what is to be least within
-    which limits. `options`, `settings` and `max_error` are those of `predict`. The plan is written
-    to the folder `out`, with a page and a trace. None is the default of each.
+    counts with the upper ends of predicted intervals. `front` is what is weighed against latency,
+    "energy", "price" or "memory": the answer has that front, for which there are eight searches of
+    so many seconds more. `wanted` says what is to be least within which limits. `options`,
+    `settings` and `max_error` are those of `predict`. The plan is written to the folder `out`, with
+    a page and a trace. None is the default of each.
     """
 
     planner: str | None
     seconds: int | None
     robust: bool | None
+    front: Second | None
     wanted: Wanted | None
     options: ModelOptions | None
     settings: str | None
@@ -66,8 +69,8 @@ class PlanVerbs(Opened):
 
         `what` is one model or several, which run at a time, each once, or the file of a scheduling
         problem (.json, without `devices`). `devices` are targets, by default the session's, which
-        need not be here. The wishes are `planner` and its `seconds`, `robust`, `wanted`, `options`,
-        `settings`, `max_error` and `out`, see `PlanWishes`.
+        need not be here. The wishes are `planner` and its `seconds`, `robust`, `front`, `wanted`,
+        `options`, `settings`, `max_error` and `out`, see `PlanWishes`.
 
         Raises `ModelError` for a file that is no problem or limits that no schedule can keep,
         `NegativeVerdict` where the planner found none that keeps them.
@@ -77,6 +80,7 @@ class PlanVerbs(Opened):
             planner=text_or_none(said.get("planner"), "planner"),
             limit_s=count_of(said.get("seconds", 10), "seconds", 1),
             robust=truth_of(said.get("robust", False), "robust"),
+            front=said.get("front"),
             out=path_or_none(said.get("out"), "out"),
         )
         models, names = several_models(what), texts_of(devices, "devices")

@@ -287,7 +287,7 @@ class FakeSession:
 
     def plan(self, what: Sequence[str], devices: Sequence[str], **wishes: Any) -> ScheduleResult:
         self._answer(what=what, devices=devices, **wishes)
-        names = ("planner", "robust", "out")
+        names = ("planner", "robust", "front", "out")
         asked = {name: wishes[name] for name in names}
         return planning.plan_problem(
             Path(what[0]), planning.PlanRequest(limit_s=wishes["seconds"], **asked)

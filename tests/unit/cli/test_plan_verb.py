@@ -15,7 +15,7 @@ import pytest
 from helpers.scheduling import MICRO, mode, on_cores, plain_problem, random_problem
 from tilewright.core.errors import UsageError
 from tilewright.plan.network_scheduling import Wanted
-from tilewright.plan.scheduling.parts import Limits, ScheduleDevice
+from tilewright.plan.scheduling.parts import Limits, Link, ScheduleDevice
 from tilewright.plan.scheduling.planning import SCHEDULERS
 from tilewright.plan.scheduling.problem_file import write_problem
 from tilewright.session import Session
@@ -80,6 +80,28 @@ def test_what_else_could_be_chosen_is_listed_and_drawn(tilewright: Command, tmp_
     page = (tmp_path / "kept" / "plan.html").read_text()
     assert page.count('<div class="chart front"') == 1
     assert "Memory against latency" in page and "Energy against latency" not in page
+
+
+def test_a_front_is_searched_for(tilewright: Command, tmp_path: Path) -> None:
+    """What no planner comes by for the least latency: of two calls one on the thrifty device."""
+    thrifty = (mode("fast", us=10, energy_j=5e-6), mode("slow", us=30, energy_j=1e-6))
+    devices = tuple(ScheduleDevice(name=name, idle_w=0.0) for name in ("fast", "slow"))
+    links = tuple(
+        Link(origin=a, destination=b, latency_s=MICRO, bytes_per_s=1e9)
+        for a, b in (("fast", "slow"), ("slow", "fast"))
+    )
+    chain = plain_problem({"a": thrifty, "b": thrifty}, "a>b", name="chain", devices=devices)
+    write_problem(replace(chain, links=links), tmp_path / "chain.json")
+    given = ("plan", "chain.json", "--planner", "heft", "--front", "energy", "--seconds", "1")
+    data = json.loads(tilewright(*given, "--format", "json").out)["data"]
+    points = [(each["latency_s"], each["energy_j"]) for each in data["front"]]
+    assert data["front_of"] == "energy"
+    assert points == [
+        pytest.approx((us * MICRO, uj * MICRO)) for us, uj in ((20, 10), (41, 6), (60, 2))
+    ]
+    ran = tilewright(*given, "--out", "plan")
+    assert "those that no other beats in latency and energy alike" in ran.out
+    assert "Energy against latency" in (tmp_path / "plan" / "plan.html").read_text()
 
 
 def test_a_plan_that_is_best_in_everything_says_so(tilewright: Command, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tilewright.core.schedules import MEASURES, Alternative
+from tilewright.core.schedules import MEASURE, MEASURES, Alternative, Second
 from tilewright.plan.scheduling.beside import beside_each_other
 from tilewright.plan.scheduling.choosing import gathered
 from tilewright.plan.scheduling.faults import faults
@@ -23,11 +23,15 @@ from tilewright.plan.scheduling.scheduler import NothingFound
 
 
 def alternatives(
-    problem: SchedulingProblem, chosen: Schedule, considered: Sequence[Schedule] = ()
+    problem: SchedulingProblem,
+    chosen: Schedule,
+    considered: Sequence[Schedule] = (),
+    second: Second | None = None,
 ) -> tuple[list[Alternative], int]:
     """Of the chosen schedule, those that were considered beside it and one call after the other on
-    each device those that no other beats in everything that is known of all of them, and the chosen
-    one in any case; by rising latency. Then how many there were, each keeping all limits.
+    each device those that no other beats in everything that is known of all of them, or in latency
+    and `second` alone, and the chosen one in any case; by rising latency. Then how many there were,
+    each keeping all limits.
 
     Times are those where calls at a time slow each other down; a period counts only where the
     problem asks for throughput.
@@ -38,8 +42,9 @@ def alternatives(
     first, *others = gathered(found)
     every = [_taken(problem, first, chosen=True)]
     every += [_taken(problem, each) for each in others if next(faults(problem, each), None) is None]
-    known = [name for name in MEASURES if all(getattr(each, name) is not None for each in every)]
-    if problem.objective == "throughput":
+    weighed = MEASURES if second is None else ("latency_s", MEASURE[second])
+    known = [name for name in weighed if all(getattr(each, name) is not None for each in every)]
+    if problem.objective == "throughput" and second is None:
         known.append("period_s")
     front = undominated(every, lambda each: tuple(getattr(each, name) for name in known))
     if every[0] not in front:

@@ -11,12 +11,14 @@ from tilewright.core.schedules import (
     ScheduledSlot,
     ScheduledTransfer,
     ScheduleResult,
+    Second,
 )
 from tilewright.plan.scheduling import planning
 from tilewright.plan.scheduling.alternatives import alternatives
 from tilewright.plan.scheduling.bounds import usable_modes
 from tilewright.plan.scheduling.measures import Measures, measures
 from tilewright.plan.scheduling.merging import decided
+from tilewright.plan.scheduling.pareto import front
 from tilewright.plan.scheduling.precedence import waits_of, width, work_over_span
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.robust import at_upper_ends, expected, survival
@@ -34,13 +36,19 @@ class Answer:
 
 
 def answer(
-    problem: SchedulingProblem, planner: str | None, limit_s: float, *, robust: bool = False
+    problem: SchedulingProblem,
+    planner: str | None,
+    limit_s: float,
+    *,
+    robust: bool = False,
+    second: Second | None = None,
 ) -> Answer:
     """What the planner of this name, or the default one, answers; with `robust` it plans with the
     upper ends of the intervals, and what is told are the expected times. Of the problem's merges
     those that gain are carried out (`merging`): the answer's problem has none left. What that
-    search takes, at most about half of `limit_s`, is not left to the planner. Raises as
-    `schedule_with`."""
+    search takes, at most about half of `limit_s`, is not left to the planner. With `second` what is
+    best in something is the front of latency and that, each search for which takes `limit_s` at
+    most. Raises as `schedule_with` and `front`."""
     name = planner or planning.DEFAULT
     planning.SCHEDULERS.named(name)
     if problem.merges:
@@ -48,14 +56,17 @@ def answer(
         problem = decided(problem, at_upper_ends if robust else lambda each: each, limit_s / 2)
         limit_s = max(limit_s / 2, limit_s - (perf_counter() - begin))
     counted = at_upper_ends(problem) if robust else problem
+    points = front(counted, second, limit_s=limit_s) if second is not None else []
     schedule = planning.schedule_with(name, counted, limit_s)
-    considered, schedule = schedule.considered, replace(schedule, considered=())
+    considered = (*(point.schedule for point in points), *schedule.considered)
+    schedule = replace(schedule, considered=())
     if robust:
         schedule = expected(problem, schedule)
         considered = tuple(expected(problem, each) for each in considered)
     found = answered(problem, schedule)
-    front, count = alternatives(problem, schedule, considered)
-    return replace(found, result=replace(found.result, front=tuple(front), considered=count))
+    listed, count = alternatives(problem, schedule, considered, second)
+    told = replace(found.result, front=tuple(listed), considered=count, front_of=second or "")
+    return replace(found, result=told)
 
 
 def answered(problem: SchedulingProblem, schedule: Schedule) -> Answer:

@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from tilewright.core.errors import UsageError
+from tilewright.core.schedules import Second
 from tilewright.plan.scheduling.measures import Measures, measures
 from tilewright.plan.scheduling.planners.cpsat import CpSat
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import Infeasible, NothingFound
-
-Second = Literal["energy", "price", "memory"]
-"""What is weighed against latency: joules or money of an inference, bytes of all devices."""
 
 _LESS = 1 - 1e-6
 

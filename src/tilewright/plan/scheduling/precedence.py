@@ -8,9 +8,7 @@ of those that it waits for. Seconds are given for each call.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Sequence
-from hashlib import blake2b
+from collections.abc import Sequence
 from typing import Any, cast
 
 from tilewright.plan.scheduling.problem import SchedulingProblem
@@ -31,6 +29,15 @@ def all_before(before: Before) -> list[int]:
         for number in direct:
             bits |= found[number] | 1 << number
         found.append(bits)
+    return found
+
+
+def all_after(before: Before) -> list[int]:
+    """For each call the set of all that begin after its end, as the bits of a number."""
+    found = [0] * len(before)
+    for number in range(len(before) - 1, -1, -1):
+        for direct in before[number]:
+            found[direct] |= found[number] | 1 << number
     return found
 
 
@@ -96,13 +103,12 @@ def chains(before: Before) -> list[list[int]]:
 def never_beside_another(before: Before) -> list[int]:
     """The calls through which every way goes: each other one ends before they begin, or begins
     after their end."""
-    earlier = all_before(before)
-    found: list[int] = []
-    for number, bits in enumerate(earlier):
-        later = sum(each >> number & 1 for each in earlier)
-        if bits.bit_count() + later == len(before) - 1:
-            found.append(number)
-    return found
+    pairs = zip(all_before(before), all_after(before), strict=True)
+    return [
+        number
+        for number, (earlier, later) in enumerate(pairs)
+        if earlier.bit_count() + later.bit_count() == len(before) - 1
+    ]
 
 
 def blocks(before: Before) -> list[list[int]]:
@@ -117,47 +123,3 @@ def blocks(before: Before) -> list[list[int]]:
         placed |= part
     rest = [number for number in range(len(before)) if not placed >> number & 1]
     return [*found, *([rest] if rest else [])]
-
-
-def alike(problem: SchedulingProblem, parts: Sequence[Sequence[int]]) -> list[list[list[int]]]:
-    """Parts of a problem that are the same problem: in each group the calls of all parts in an
-    order in which they correspond. What is waited for outside a part counts as one thing."""
-    groups: defaultdict[Hashable, list[list[int]]] = defaultdict(list)
-    for part in parts:
-        ordered = _canonical(problem, part)
-        place = {number: index for index, number in enumerate(ordered)}
-        structure = tuple(
-            (
-                _label(problem, number),
-                tuple(sorted((place.get(b, -1), size) for b, size in problem.before[number])),
-            )
-            for number in ordered
-        )
-        groups[structure].append(ordered)
-    return list(groups.values())
-
-
-def _label(problem: SchedulingProblem, number: int) -> Hashable:
-    call = problem.calls[number]
-    read_outside = problem.sent_bytes[number], call.crossing_s
-    return call.task, call.modes, call.output_bytes, call.answer, read_outside
-
-
-def _canonical(problem: SchedulingProblem, part: Sequence[int]) -> list[int]:
-    """The calls of a part in an order that keeps waits and depends on what they are and wait for,
-    not on their numbers, as far as that tells them apart."""
-    inside = set(part)
-    digests: dict[int, str] = {}
-    depth: dict[int, int] = {}
-    for number in sorted(part):
-        above = sorted((digests.get(b, ""), size) for b, size in problem.before[number])
-        digests[number] = _digest((_label(problem, number), above))
-        depth[number] = 1 + max((depth.get(b, 0) for b, _ in problem.before[number]), default=0)
-    for number in sorted(part, reverse=True):
-        below = sorted(digests[a] for a, _ in problem.after[number] if a in inside)
-        digests[number] = _digest((digests[number], below))
-    return sorted(part, key=lambda number: (depth[number], digests[number], number))
-
-
-def _digest(what: object) -> str:
-    return blake2b(repr(what).encode(), digest_size=8).hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from helpers.scheduling import MICRO, mode, plain_problem, problems, random_problem
 from tilewright.plan.scheduling.decoding import decode
+from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.planners.line_up import LineUp
 from tilewright.plan.scheduling.planners.nash import Nash
 from tilewright.plan.scheduling.planning import schedule_with
@@ -19,16 +21,34 @@ from tilewright.plan.scheduling.problem import SchedulingProblem
 @settings(max_examples=25, deadline=None)
 @given(problem=problems(calls=9, devices=3, cores=3))
 def test_no_schedule_of_nash_breaks_a_limit(problem: SchedulingProblem) -> None:
-    found = schedule_with("nash", problem)
+    found = Nash(most_s=inf).schedule(problem, inf)
+    assert next(faults(problem, found), None) is None
     assert found.objective <= schedule_with("sequential", problem).objective
     assert found.details["converged"] == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(problem=problems(calls=9, devices=3, cores=3))
+def test_without_time_for_a_game_a_known_schedule_is_the_answer(problem: SchedulingProblem) -> None:
+    found = Nash(most_s=0.0).schedule(problem, inf)
+    assert next(faults(problem, found), None) is None
+    assert found.objective <= schedule_with("sequential", problem).objective
+    assert found.details["rounds"] == 0 and found.note.startswith("stopped after 0 rounds")
+
+
+def test_games_begin_with_few_cores_for_calls_beside_each_other() -> None:
+    """Not from all cores for all, 80 µs: nobody has to move."""
+    four = (mode(cores=1, us=40), mode(cores=4, us=20))
+    calls = {name: four for name in ("a", "b", "c", "d")}
+    problem = plain_problem(calls, "", cores=4)
+    assert Nash(most_s=0.0).schedule(problem, inf).objective == pytest.approx(40 * MICRO)
 
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_where_a_game_ends_no_call_gains_alone(seed: int) -> None:
     problem = random_problem(seed, calls=8, devices=2, cores=3, limits=False)
-    (end, *_) = Nash().games(problem, float("inf"))
+    (end, *_) = Nash().games(problem, inf)
     assert end.converged
     now = LineUp(problem).latency_s(end.modes)
     assert now == pytest.approx(end.cost[1])
@@ -45,7 +65,7 @@ def test_a_trial_that_cannot_be_better_is_given_up_and_no_other(seed: int) -> No
     modes = [len(call.modes) - 1 for call in problem.calls]
     whole = LineUp(problem).latency_s(modes)
     assert LineUp(problem).latency_s(modes, whole * 1.001 + 1e-12) == whole
-    assert LineUp(problem).latency_s(modes, whole * 0.999) == float("inf")
+    assert LineUp(problem).latency_s(modes, whole * 0.999) == inf
 
 
 @settings(max_examples=20, deadline=None)
@@ -58,7 +78,7 @@ def test_trials_are_schedules(seed: int) -> None:
     modes, queue = [0] * len(problem.calls), LineUp(problem)
     whole = queue.latency_s(modes)
     order = sorted(range(len(modes)), key=lambda number: queue.begins_s[number])
-    if whole < float("inf"):
+    if whole < inf:
         assert decode(problem, order, modes).latency_s == pytest.approx(whole)
 
 
@@ -66,7 +86,7 @@ def test_branches_agree_on_sharing_the_cores() -> None:
     """Neither of two branches gains by leaving half of the cores alone: together they do."""
     four = (mode(cores=2, us=30), mode(cores=4, us=20))
     problem = plain_problem({"a": four, "b": four, "join": four}, "a>join b>join", cores=4)
-    found = schedule_with("nash", problem)
+    found = Nash(most_s=inf).schedule(problem, inf)
     assert found.objective == pytest.approx(50 * MICRO)
     assert [len(found.slot[name].cores) for name in ("a", "b", "join")] == [2, 2, 4]
     assert found.note.startswith("equilibrium after")

@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.scheduling import mode, plain_problem
 from tilewright.plan.scheduling.precedence import (
-    alike,
+    all_after,
     all_before,
     blocks,
     chains,
     critical_path,
     never_beside_another,
-    waits_of,
     width,
     work_over_span,
 )
@@ -46,7 +44,9 @@ def ordered(before: list[list[int]]) -> set[tuple[int, int]]:
 def test_against_trying_everything(before: list[list[int]]) -> None:
     pairs, count = ordered(before), len(before)
     earlier = all_before(before)
-    assert pairs == {(a, b) for b in range(count) for a in range(count) if earlier[b] >> a & 1}
+    every = [(a, b) for b in range(count) for a in range(count)]
+    assert pairs == {(a, b) for a, b in every if earlier[b] >> a & 1}
+    assert pairs == {(a, b) for a, b in every if all_after(before)[a] >> b & 1}
     antichains = (
         chosen
         for size in range(count, 0, -1)
@@ -104,30 +104,3 @@ def test_a_chain_has_nothing_to_gain() -> None:
     assert (width(before), work_over_span(before, [1.0, 2.0, 3.0])) == (1, 1.0)
     assert blocks(before) == [[0], [1], [2]] and chains(before) == [[0, 1, 2]]
     assert critical_path([], []) == (0.0, []) and work_over_span([[], []], [0.0, 0.0]) == 1.0
-
-
-def test_identical_blocks_are_found_whatever_the_order_of_their_calls() -> None:
-    one, three, five = ((mode(us=us),) for us in (1, 3, 5))
-    calls = {
-        **{"in": one, "x1": three, "y1": five, "join1": one},
-        **{"y2": five, "x2": three, "join2": one},
-        **{"x3": three, "y3": three, "join3": one},
-    }
-    waits = " ".join(
-        f"{before}>x{n} {before}>y{n} x{n}>join{n} y{n}>join{n}"
-        for n, before in ((1, "in"), (2, "join1"), (3, "join2"))
-    )
-    problem = plain_problem(calls, waits)
-    parts = blocks(waits_of(problem))
-    assert [len(part) for part in parts] == [1, 3, 3, 3]
-    groups = [
-        [[problem.calls[number].name for number in part] for part in group]
-        for group in alike(problem, parts)
-    ]
-    same = next(group for group in groups if len(group) > 1)
-    assert len(groups) == 3
-    assert {frozenset(pair) for pair in zip(*same, strict=True)} == {
-        frozenset({"x1", "x2"}),
-        frozenset({"y1", "y2"}),
-        frozenset({"join1", "join2"}),
-    }

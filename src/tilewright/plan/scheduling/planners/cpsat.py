@@ -112,7 +112,7 @@ class CpSat:
             part = cut.section(number, first, bare=False)
             key = likeness(part.problem)
             if key not in answers:
-                by = perf_counter() + _share(cut, number) * (until - perf_counter())
+                by = perf_counter() + cut.share(number) * (until - perf_counter())
                 quick = quick_schedules(part.problem, by - perf_counter())
                 answers[key] = part.problem, self._whole(part.problem, quick, by)
             found.append(part.outside(named_as(part.problem, *answers[key])))
@@ -132,7 +132,7 @@ class CpSat:
                 part = cut.section(number, cut.all_places(cut.ends[number][0]), bare=True)
                 key = likeness(part.problem)
                 if key not in proven:
-                    left = _share(cut, number) * (until - perf_counter())
+                    left = cut.share(number) * (until - perf_counter())
                     proven[key] = self._solved(part.problem, schedule.objective, None, left).bound
                 least = max(least - slack_s, proven[key])
             bounds.append(max(0.0, least))
@@ -166,13 +166,6 @@ class CpSat:
             modes = [each.mode for each in answer.timed]
             attempts.append(partial(decode, problem, order, modes))
         return replace(best(problem, self.name, attempts), bound=answer.bound)
-
-
-def _share(cut: Sections, number: int) -> float:
-    """Which part of the time that is left a section gets: more calls take more than so much
-    more."""
-    sizes = [(end - begin) ** 2 for begin, end in cut.ends[number:]]
-    return sizes[0] / sum(sizes)
 
 
 def _longest_s(problem: SchedulingProblem) -> float:

@@ -53,6 +53,12 @@ class Sections:
         """The modes in which a section may begin."""
         return self.places.get(call, range(len(self.problem.calls[call].modes)))
 
+    def share(self, number: int) -> float:
+        """Which part of the time that is left a section gets: more calls take more than so much
+        more."""
+        sizes = [(end - begin) ** 2 for begin, end in self.ends[number:]]
+        return sizes[0] / sum(sizes)
+
     def slack_s(self, number: int) -> float:
         """What a section that begins in one mode may take longer than one that begins in
         another."""

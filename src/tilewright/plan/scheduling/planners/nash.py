@@ -11,13 +11,15 @@ problem, and of equals the one with less work.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from math import inf
 from time import perf_counter
 
+from tilewright.plan.scheduling.beside import beside_each_other
 from tilewright.plan.scheduling.bounds import usable_modes
 from tilewright.plan.scheduling.choosing import best
 from tilewright.plan.scheduling.decoding import decode
@@ -31,13 +33,27 @@ from tilewright.plan.scheduling.planners.cuts import (
 )
 from tilewright.plan.scheduling.planners.line_up import LineUp
 from tilewright.plan.scheduling.planners.sequential import Sequential
-from tilewright.plan.scheduling.precedence import all_before, blocks, chains, waits_of
+from tilewright.plan.scheduling.precedence import (
+    all_after,
+    all_before,
+    blocks,
+    chains,
+    never_beside_another,
+    waits_of,
+)
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
+from tilewright.plan.scheduling.scheduler import NothingFound
 
 _LESS = 1 - 1e-9
 _DECODED = 2
 """How many ends of games get proper places; the quick ones do not differ by much."""
+_SHARE = 0.25
+"""Of the time that is left a section may take so much, however small it is."""
+_PART = 0.1
+"""Of a round, by which games from poor starts have mostly passed the known schedules."""
+_PLACING = 12
+"""In how many times a trial these have their places and are checked."""
 
 Cost = tuple[float, float, float]
 """By how much limits are broken, the objective, core-seconds."""
@@ -47,26 +63,27 @@ _NEVER: Cost = inf, inf, inf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nash:
-    """The better equilibrium of two games on each device: one begins with calls in their fastest
-    modes, one with shares of the cores by work. What the planner `sequential` finds where that is
-    better. Memory, power and bandwidth are looked at when a game is over."""
+    """The best end of games that begin with known schedules: calls in their fastest modes, with few
+    cores for those that others may run beside, with shares of the cores by work. What the planner
+    `sequential` finds where that is better. Memory, power and bandwidth are looked at when a game
+    is over. After `most_s` the best so far is the answer."""
 
     name: str = "nash"
     most_rounds: int = 20
+    most_s: float = 0.1
 
     def schedule(self, problem: SchedulingProblem, limit_s: float) -> Schedule:
         """The best of them. `details` say after how many rounds and moves of how many games, and
         whether nobody gained by another mode then (`converged`, 1 or 0)."""
-        until = perf_counter() + limit_s
+        until = perf_counter() + min(limit_s, self.most_s)
         cut = sections_of(problem)
         ends: list[_End] = []
         if cut is None:
-            ends = self.games(problem, until)
-            attempts = [partial(decode, problem, end.order, end.modes) for end in ends[:_DECODED]]
+            ends = self.games(problem, until)[:_DECODED]
+            attempts = [partial(decode, problem, end.order, end.modes) for end in ends]
         else:
             attempts = [partial(self._in_sections, cut, ends, until)]
-        sequential = partial(Sequential().schedule, problem, limit_s)
-        found = best(problem, self.name, [*attempts, sequential])
+        found = self._no_worse_than_sequential(problem, attempts)
         details = {
             "games": float(len(ends)),
             "rounds": float(max((end.rounds for end in ends), default=0)),
@@ -76,6 +93,20 @@ class Nash:
         stop = "equilibrium" if details["converged"] else "stopped"
         note = f"{stop} after {details['rounds']:.0f} rounds and {details['moves']:.0f} moves"
         return replace(found, note=note, details=details)
+
+    def _no_worse_than_sequential(
+        self, problem: SchedulingProblem, attempts: Sequence[Callable[[], Schedule]]
+    ) -> Schedule:
+        """The best of them and of `sequential`, which is not asked where it cannot be better."""
+        every = [*attempts, partial(Sequential().schedule, problem, self.most_s)]
+        if problem.objective == "latency":
+            alone_s = sum(min(mode.latency_s for mode in call.modes) for call in problem.calls)
+            with suppress(NothingFound):
+                found = best(problem, self.name, attempts)
+                if beside_each_other(problem, found).objective <= alone_s:
+                    return found
+                every[:-1] = [lambda: found]
+        return best(problem, self.name, every)
 
     def _in_sections(self, cut: Sections, ends: list[_End], until: float) -> Schedule:
         """A game for each section, what two of them have in common being fixed; `ends` gets where
@@ -87,16 +118,28 @@ class Nash:
             part = cut.section(number, first, bare=False)
             key = likeness(part.problem)
             if key not in known:
-                ends.append(self.games(part.problem, until)[0])
+                share = max(_SHARE, cut.share(number))
+                by = perf_counter() + share * (until - perf_counter())
+                ends.append(self.games(part.problem, by)[0])
                 known[key] = part.problem, decode(part.problem, ends[-1].order, ends[-1].modes)
             found.append(part.outside(named_as(part.problem, *known[key])))
             first = [found[-1].slot[cut.problem.calls[end].name].mode]
         return joined(cut, found)
 
     def games(self, problem: SchedulingProblem, until: float) -> list[_End]:
-        """Where games from all starts end, the best first."""
-        trials, players = _Trials(problem), _players(problem)
-        ends = [self._played(trials, players, start, until) for start in _starts(problem)]
+        """Where games end, the best first, and the best start. They begin with shares and with all
+        cores on each device, from where they find most; with the best starts where there is no time
+        for a good part of a round."""
+        begin, trials = perf_counter(), _Trials(problem)
+        starts, players = _starts(problem), _players(problem)
+        known = sorted(starts, key=lambda modes: trials.cost(modes, None))
+        trial_s = (perf_counter() - begin) / len(starts)
+        until -= _PLACING * trial_s
+        hurried = perf_counter() + _PART * trial_s * sum(map(len, players)) > until
+        chosen = (known if hurried else starts)[: 2 * len(problem.devices)]
+        ends = [self._played(trials, players, start, until) for start in chosen]
+        if known[0] not in chosen:
+            ends.append(self._played(trials, (), known[0], until))
         return sorted(ends, key=lambda end: end.cost)
 
     def _played(
@@ -274,27 +317,32 @@ def _fastest(problem: SchedulingProblem, number: int, device: str, most: int) ->
 
 
 def _starts(problem: SchedulingProblem) -> list[list[int]]:
-    """All calls in their fastest modes on one device where they can be there; the same on so many
-    cores that chains of calls which may run at a time have shares by their work."""
-    usable = usable_modes(problem)
-    shares = _shares(problem)
+    """All calls in their fastest modes on each device where they can be there, and on any: on all
+    cores, or, where another may run beside them, on half of these and so on, as in the lists of
+    `heft`; on so many that chains of calls which may run at a time have shares by their work."""
+    usable, waits = usable_modes(problem), waits_of(problem)
+    shares, alone = _shares(problem), set(never_beside_another(waits))
+    most = max(device.cores for device in problem.devices)
+    parts = [1 / (1 << halved) for halved in range(most.bit_length())]
+    capped = [[1.0 if n in alone else part for n in range(len(usable))] for part in parts]
+    devices = {device.name: device.cores for device in problem.devices}
+    if len(devices) > 1:
+        devices[""] = most
     found: dict[tuple[int, ...], None] = {}
-    for device in problem.devices:
-        for shared in (True, False):
-            chosen: list[int] = []
-            for number, (call, places) in enumerate(zip(problem.calls, usable, strict=True)):
-                there = [p for p in places if call.modes[p].device == device.name] or places
-                most = shares[number] * device.cores if shared else device.cores
-                few = [p for p in there if call.modes[p].cores <= most]
-                fewest = min(there, key=lambda place: call.modes[place].cores)
-                fastest = partial(_latency_s, call)
-                chosen.append(min(few or [fewest], key=fastest))
-            found[tuple(chosen)] = None
+    for due in (shares, *capped):
+        for device, cores in devices.items():
+            limits = [part * cores for part in due]
+            found[tuple(map(partial(_on, device), problem.calls, usable, limits))] = None
     return [list(each) for each in found]
 
 
-def _latency_s(call: ScheduledCall, place: int) -> float:
-    return call.modes[place].latency_s
+def _on(device: str, call: ScheduledCall, usable: Sequence[int], most: float) -> int:
+    """The fastest mode of a call on at most so many cores of a device, or on the fewest that it
+    can have; on any device where it cannot be there, or where none is named."""
+    there = [place for place in usable if call.modes[place].device == device] or usable
+    least = min(call.modes[place].cores for place in there)
+    few = [place for place in there if call.modes[place].cores <= max(most, least)]
+    return min(few, key=lambda place: call.modes[place].latency_s)
 
 
 def _shares(problem: SchedulingProblem) -> list[float]:
@@ -302,17 +350,14 @@ def _shares(problem: SchedulingProblem) -> list[float]:
     that of the chains that may run beside it."""
     waits = waits_of(problem)
     work = [min(m.cores * m.latency_s for m in call.modes) for call in problem.calls]
-    earlier = all_before(waits)
     found = [1.0] * len(work)
     rows = chains(waits)
-    for row in rows:
-        own = sum(work[number] for number in row)
-        beside = sum(
-            sum(work[number] for number in other)
-            for other in rows
-            if not any((earlier[a] >> b | earlier[b] >> a) & 1 for a in (row[0],) for b in other)
-            and other != row
-        )
+    sums = [sum(work[number] for number in row) for row in rows]
+    bits = [sum(1 << number for number in row) for row in rows]
+    earlier, later = all_before(waits), all_after(waits)
+    for row, own, mine in zip(rows, sums, bits, strict=True):
+        apart = earlier[row[0]] | later[row[0]] | mine
+        beside = sum(each for each, other in zip(sums, bits, strict=True) if not other & apart)
         for number in row:
             found[number] = 1.4 * own / (own + beside) if beside else 1.0
     return found

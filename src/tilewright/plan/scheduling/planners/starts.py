@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from math import inf
 
 from tilewright.plan.scheduling.planners.heft import Heft
 from tilewright.plan.scheduling.planners.ios import Ios
@@ -13,7 +14,7 @@ from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import NothingFound, Scheduler
 
-QUICK: tuple[Scheduler, ...] = (Sequential(), Heft(), Threads(), Ios(), Nash())
+QUICK: tuple[Scheduler, ...] = (Sequential(), Heft(), Threads(), Ios(), Nash(most_s=inf))
 _SHARE = 0.1
 """Of the time that a search has."""
 
