@@ -21,7 +21,8 @@ from tilewright.kernels.base import OtherBuilder
 from tilewright.kernels.registry import implementation
 from tilewright.plan.scheduling.parts import Wait
 from tilewright.plan.scheduling.problem import SchedulingProblem
-from tilewright.plan.scheduling.schedule import Slot
+from tilewright.plan.scheduling.schedule import Schedule, Slot
+from tilewright.plan.scheduling.simulator import simulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,29 @@ def with_barriers(problem: SchedulingProblem, stages: Iterable[Stage]) -> Schedu
     place = {name: number for number, name in enumerate(chain.from_iterable(inside))}
     calls = sorted(problem.calls, key=lambda call: place.get(call.name, -1))
     return replace(problem, calls=tuple(calls), waits=(*problem.waits, *barriers))
+
+
+def as_run(problem: SchedulingProblem, schedule: Schedule, stages: Sequence[Stage]) -> Schedule:
+    """The schedule that a plan in these stages carries out: each call in the mode of the most cores
+    that its lane has, stage after stage. The problem's calls are on one device."""
+    slots: list[Slot] = []
+    for stage in stages:
+        cores = max(device.cores for device in problem.devices)
+        lanes = [LaneCalls([stage], cores)] if isinstance(stage, str) else stage
+        first = 0
+        for lane in lanes:
+            for name in filter(problem.numbers.__contains__, lane.calls):
+                modes = problem.calls[problem.numbers[name]].modes
+                mode = max(
+                    (n for n, each in enumerate(modes) if each.cores <= lane.cores),
+                    key=lambda number: modes[number].cores,
+                )
+                used = tuple(range(first, first + modes[mode].cores))
+                place = float(len(slots))
+                slots.append(Slot(call=name, mode=mode, begin_s=place, end_s=place, cores=used))
+            first += lane.cores
+    laid_out = replace(schedule, slots=tuple(slots), transfers=())
+    return replace(simulate(with_barriers(problem, stages), laid_out), note=schedule.note)
 
 
 def producers(plan: NetworkPlan) -> dict[str, set[str]]:
