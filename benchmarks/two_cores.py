@@ -25,10 +25,9 @@ import argparse
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import prod
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -50,10 +49,11 @@ from tilewright.kernels.spaces import MAX_ERROR
 from tilewright.measure.network_timing import time_places
 from tilewright.models import ModelOptions, zoo
 from tilewright.models.loaded import PreparedNetwork
-from tilewright.plan.lanes import in_stages, stages_of
+from tilewright.plan.lanes import as_run, in_its_stages, in_stages, stages_of
 from tilewright.plan.network_scheduling import Wanted, scheduling_problem
 from tilewright.plan.planning_data import PlanningRequest, planning_data
 from tilewright.plan.preparation import prepare
+from tilewright.plan.scheduling.answering import answer
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.precedence import critical_path, waits_of
 from tilewright.plan.scheduling.problem import SchedulingProblem
@@ -63,7 +63,7 @@ from tilewright.store.known_candidates import choose_plan
 PAIRS = {"towers": ("squeezenet1_1", "resnet18"), "pair": ("mobilenet_v2", "resnet18")}
 NETWORKS = ("googlenet", "inception_v3", "nasnet_mobile", "squeezenet1_1", *PAIRS)
 PLANNERS = ("auto", "stages", "ios", "cpsat")
-BAR = 1.25
+BAR, SEARCH_S = 1.25, 8.0
 
 
 def main() -> None:
@@ -132,7 +132,7 @@ def to_gain(networks: Sequence[str]) -> str:
             one, two = (on_cores(problem, cores) for cores in (1, 2))
             ratio = work_over_span(problem)
             most, counts = 2 * sum(two) / sum(one), "yes" if ratio >= BAR else "no"
-            planned = schedule_with("auto", problem)
+            planned = answer(problem, "auto", SEARCH_S, as_run=in_its_stages).schedule
             gain = sum(two) / planned.objective
             rows.append([name, *map(_ms, (sum(one), sum(two))), f"{ratio:.2f}", counts])
             rows[-1] += [f"{most:.2f}", f"{gain:.2f}"]
@@ -195,7 +195,7 @@ class Run:
         self.problem = problem_of(model)
         self.inputs = self.network.sample_inputs(0)
         self.compile("sequential", usual)
-        self.plan("predicted", self.problem)
+        self.plan("predicted", self.problem, PLANNERS)
         for part in (1, 2):
             print(self.name, "ready", part, flush=True)
             place = after and after.with_name(after.name + (".2" if part == 2 else ""))
@@ -203,7 +203,8 @@ class Run:
                 time.sleep(0.2)
             self.measure(part, rounds)
             if part == 1:
-                self.plan("measured", as_measured(self.problem, self.times()))
+                real = as_measured(self.problem, self.times())
+                self.plan("measured", real, PLANNERS[:2])
 
     def compile(self, way: str, plan: NetworkPlan) -> None:
         """Compile a plan, unless it is one that there is."""
@@ -215,12 +216,12 @@ class Run:
         else:
             print(self.name, way, "is", same, flush=True)
 
-    def plan(self, kind: str, problem: SchedulingProblem) -> None:
-        """Plan by all planners with these times; write down what each promises."""
+    def plan(self, kind: str, problem: SchedulingProblem, planners: Sequence[str]) -> None:
+        """Plan by some planners with these times; write down what each promises."""
         usual = self.plans["sequential"]
         sequence = schedule_with("sequential", problem)
-        for planner in PLANNERS:
-            found = schedule_with(planner, problem)
+        for planner in planners:
+            found = answer(problem, planner, SEARCH_S, as_run=in_its_stages).schedule
             stages = stages_of(usual, found.slots)
             staged = as_run(problem, found, stages)
             way = f"{planner}, {kind}"
@@ -310,8 +311,42 @@ class Run:
 
 
 def report(found: Sequence[Line]) -> str:
-    """Tables of what was run."""
-    return ""
+    """Tables of what was run: plans beside one call after the other, and beside the simulator."""
+    planned = {(each["network"], each["way"]): each for each in found if each["part"] == "plan"}
+    ran = {(e["network"], e["turn"], e["way"]): e for e in found if e["part"] == "run"}
+    rows: list[list[str]] = []
+    thought: list[list[str]] = []
+    for (network, turn, way), line in ran.items():
+        in_turn = ran[network, turn, "sequential"]
+        took_s, usual_s = map(_run_s, (line, in_turn))
+        ratio = [f"{1e3 * line['thought_s']:.2f}", _ms(took_s), f"{line['thought_s'] / took_s:.2f}"]
+        thought.append([network, way, str(turn), *ratio])
+        told = planned.get((network, way))
+        if told is None:
+            most = f"{2 * line['two_cores_s'] / line['one_core_s']:.2f}"
+            rows.append([network, way, str(turn), _ms(took_s), "1.00", "", most, ""])
+            continue
+        gains = [
+            median(_median(b) / _median(a) for a, b in zip(*pair, strict=True))
+            for pair in ((line["samples_s"], in_turn["samples_s"]),)
+        ]
+        promised = told["sequence_s"] / told["planned_s"]
+        bits = "same" if line["same"] else "NOT the same"
+        rows.append([
+            network, way, str(turn), _ms(took_s), f"{gains[0]:.2f}", f"{promised:.2f}",
+            f"{told['stages']} of {told['beside']} calls", bits,
+        ])  # fmt: skip
+    lanes = table(["network", "plan", "turn", "ms", "gain", "promised", "stages", "bits"], rows)
+    header = ["network", "plan", "turn", "in thought, ms", "run, ms", "ratio"]
+    return f"{lanes}\n\n{table(header, thought)}"
+
+
+def _run_s(line: Line) -> float:
+    return median(map(_median, line["samples_s"]))
+
+
+def _median(samples: Iterable[float]) -> float:
+    return median(samples)
 
 
 if __name__ == "__main__":

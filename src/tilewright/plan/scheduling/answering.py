@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -15,6 +16,8 @@ from tilewright.core.schedules import (
 from tilewright.plan.scheduling import planning
 from tilewright.plan.scheduling.alternatives import alternatives
 from tilewright.plan.scheduling.bounds import usable_modes
+from tilewright.plan.scheduling.choosing import gathered, least
+from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import Measures, measures
 from tilewright.plan.scheduling.merging import decided
 from tilewright.plan.scheduling.precedence import waits_of, width, work_over_span
@@ -33,14 +36,24 @@ class Answer:
     result: ScheduleResult
 
 
+AsRun = Callable[[SchedulingProblem, Schedule], Schedule]
+"""What becomes of a schedule when it is run."""
+
+
 def answer(
-    problem: SchedulingProblem, planner: str | None, limit_s: float, *, robust: bool = False
+    problem: SchedulingProblem,
+    planner: str | None,
+    limit_s: float,
+    *,
+    robust: bool = False,
+    as_run: AsRun | None = None,
 ) -> Answer:
     """What the planner of this name, or the default one, answers; with `robust` it plans with the
     upper ends of the intervals, and what is told are the expected times. Of the problem's merges
     those that gain are carried out (`merging`): the answer's problem has none left. What that
-    search takes, at most about half of `limit_s`, is not left to the planner. Raises as
-    `schedule_with`."""
+    search takes, at most about half of `limit_s`, is not left to the planner. With `as_run` the
+    schedule is told as it is run, and by the default planner it is the one that takes least then,
+    of those that were considered and that of `stages`. Raises as `schedule_with`."""
     name = planner or planning.DEFAULT
     planning.SCHEDULERS.named(name)
     if problem.merges:
@@ -49,6 +62,11 @@ def answer(
         limit_s = max(limit_s / 2, limit_s - (perf_counter() - begin))
     counted = at_upper_ends(problem) if robust else problem
     schedule = planning.schedule_with(name, counted, limit_s)
+    if as_run is not None:
+        others = list[Schedule]()
+        if name == planning.DEFAULT:
+            others = [*schedule.considered, planning.schedule_with("stages", counted, limit_s)]
+        schedule = _as_run(counted, schedule, others, as_run)
     considered, schedule = schedule.considered, replace(schedule, considered=())
     if robust:
         schedule = expected(problem, schedule)
@@ -56,6 +74,29 @@ def answer(
     found = answered(problem, schedule)
     front, count = alternatives(problem, schedule, considered)
     return replace(found, result=replace(found.result, front=tuple(front), considered=count))
+
+
+def _as_run(
+    problem: SchedulingProblem, schedule: Schedule, others: Sequence[Schedule], as_run: AsRun
+) -> Schedule:
+    """A schedule as it is run, or the one of the others that takes less then; none that breaks a
+    limit then, and the schedule itself where all do."""
+    known = gathered([replace(schedule, considered=()), *others])
+    run = [as_run(problem, each) for each in known]
+    kept = [each for each in run if next(faults(problem, each), None) is None]
+    if not kept:
+        return schedule
+    found = least(problem, kept)
+    chosen = f"; of {len(known)} schedules this one of {found.planner} takes least as it is run"
+    return replace(
+        found,
+        planner=schedule.planner,
+        bound=min(schedule.bound, found.objective),
+        solve_s=schedule.solve_s,
+        note=schedule.note + chosen * (found is not run[0]),
+        details=schedule.details,
+        considered=gathered(kept),
+    )
 
 
 def answered(problem: SchedulingProblem, schedule: Schedule) -> Answer:
