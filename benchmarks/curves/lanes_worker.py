@@ -130,7 +130,9 @@ def _on(cores: int, cpus: tuple[int, ...]) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, initializer=set_threads, initargs=(cores, cpus))
 
 
-def _called(cores: int, cpus: Sequence[int], function: Any) -> Any:
+def called(cores: int, cpus: Sequence[int], function: Any) -> Any:
+    """What a function answers in a thread whose pool has so many threads, none of which spins
+    afterwards."""
     found = _on(cores, tuple(cpus)).submit(function).result()
     wait_until_asleep(_REST_S)
     return found
@@ -140,7 +142,7 @@ def outputs(cores: int, cpus: Sequence[int]) -> list[list[float]]:
     """What the network gives on drawn inputs."""
     each = _held[0]
     inputs = each.network.sample_inputs(0)
-    found = _called(cores, cpus, lambda: each.loaded(inputs))
+    found = called(cores, cpus, lambda: each.loaded(inputs))
     return [array.reshape(-1).tolist() for array in found]
 
 
@@ -153,7 +155,7 @@ def time(cores: int, cpus: Sequence[int], round_s: float) -> list[float]:
         once_s = each.loaded.time(inputs, 1, 1)[0]
         return each.loaded.time(inputs, max(_LEAST_RUNS, int(round_s / once_s)), 0)
 
-    return _called(cores, cpus, timed)
+    return called(cores, cpus, timed)
 
 
 def calls(cores: int, cpus: Sequence[int], repeats: int) -> dict[str, float]:
@@ -167,7 +169,7 @@ def calls(cores: int, cpus: Sequence[int], repeats: int) -> dict[str, float]:
             return each.loaded.time_calls(inputs, repeats)
 
     here: Any = Here()
-    places_s = _called(cores, cpus, lambda: time_places(here, "", each.usual, inputs))
+    places_s = called(cores, cpus, lambda: time_places(here, "", each.usual, inputs))
     return with_readers(each.usual, places_s, {call.name for call in each.network.fused.calls})
 
 

@@ -18,8 +18,10 @@ from tilewright.core.output_files import write_text
 from tilewright.core.records import Placement
 from tilewright.core.schedules import MEASURE, PLAN_FILE, ScheduleResult, Second
 from tilewright.hardware.remote import read_remote, remote_place
+from tilewright.kernels.base import CPU
 from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
+from tilewright.plan.lanes import in_its_stages
 from tilewright.plan.network_scheduling import Wanted, scheduling_problem, titles
 from tilewright.plan.planning_data import PlanningRequest, planning_data
 from tilewright.plan.scheduling import problem_file
@@ -130,7 +132,12 @@ def _planned(
     devices: tuple[PlannedDevice, ...] = (),
 ) -> ScheduleResult:
     found = answer(
-        problem, request.planner, request.limit_s, robust=request.robust, second=request.front
+        problem,
+        request.planner,
+        request.limit_s,
+        robust=request.robust,
+        second=request.front,
+        as_run=in_its_stages if networks and _in_one_process(problem) else None,
     )
     if request.out is not None:
         plan = Plan(
@@ -139,6 +146,13 @@ def _planned(
         write_plan(plan, request.out / PLAN_FILE)
         _write_pictures(request.out, found, {"plan": found.result})
     return found.result
+
+
+def _in_one_process(problem: SchedulingProblem) -> bool:
+    """Whether it is one network's, on a CPU of several cores, whose calls run in stages there."""
+    (device, *others), networks = problem.devices, {call.network for call in problem.calls}
+    alone = not others and len(networks) == 1
+    return alone and device.kind in CPU and device.cores > 1 and problem.objective == "latency"
 
 
 def _write_pictures(folder: Path, found: Answer, traced: Mapping[str, ScheduleResult]) -> None:

@@ -21,7 +21,8 @@ from tilewright.kernels.base import OtherBuilder
 from tilewright.kernels.registry import implementation
 from tilewright.plan.scheduling.parts import Wait
 from tilewright.plan.scheduling.problem import SchedulingProblem
-from tilewright.plan.scheduling.schedule import Slot
+from tilewright.plan.scheduling.schedule import Schedule, Slot
+from tilewright.plan.scheduling.simulator import simulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +82,20 @@ def stages_of(plan: NetworkPlan, slots: Iterable[Slot]) -> list[Stage]:
     out, such as changes of form, run on all cores before the first one that reads what they
     write."""
     cores = plan.only_lane.resources.threads
-    calls = {call.name: call for call in plan.calls}
-    making = _Stages(waits=producers(plan), calls=calls, cores=cores)
-    for slot in sorted(slots, key=lambda slot: (slot.begin_s, slot.end_s)):
-        making.place(slot.call, slot)
-    for call in plan.calls:
-        making.place(call.name, None)
-    making.close()
-    return making.found
+    beside = {call.name: may_run_beside(call) for call in plan.calls}
+    return _Stages(waits=producers(plan), beside=beside, cores=cores).of(slots)
+
+
+def foreseen_stages(problem: SchedulingProblem, slots: Iterable[Slot]) -> list[Stage]:
+    """The same as far as the problem of a network on a CPU tells it, before the network has a plan:
+    it knows no changes of form, and takes what may have fewer cores to run beside others."""
+    names = [call.name for call in problem.calls]
+    waits = {
+        name: {names[number] for number, _ in before}
+        for name, before in zip(names, problem.before, strict=True)
+    }
+    beside = {call.name: len({mode.cores for mode in call.modes}) > 1 for call in problem.calls}
+    return _Stages(waits=waits, beside=beside, cores=problem.devices[0].cores).of(slots)
 
 
 def with_barriers(problem: SchedulingProblem, stages: Iterable[Stage]) -> SchedulingProblem:
@@ -105,6 +112,33 @@ def with_barriers(problem: SchedulingProblem, stages: Iterable[Stage]) -> Schedu
     place = {name: number for number, name in enumerate(chain.from_iterable(inside))}
     calls = sorted(problem.calls, key=lambda call: place.get(call.name, -1))
     return replace(problem, calls=tuple(calls), waits=(*problem.waits, *barriers))
+
+
+def as_run(problem: SchedulingProblem, schedule: Schedule, stages: Sequence[Stage]) -> Schedule:
+    """The schedule that a plan in these stages carries out: each call in the mode of the most cores
+    that its lane has, stage after stage. The problem's calls are on one device."""
+    slots: list[Slot] = []
+    for stage in stages:
+        cores = max(device.cores for device in problem.devices)
+        lanes = [LaneCalls([stage], cores)] if isinstance(stage, str) else stage
+        first = 0
+        for lane in lanes:
+            for name in filter(problem.numbers.__contains__, lane.calls):
+                modes = problem.calls[problem.numbers[name]].modes
+                mode = max(
+                    (n for n, each in enumerate(modes) if each.cores <= lane.cores),
+                    key=lambda number: modes[number].cores,
+                )
+                used = tuple(range(first, first + modes[mode].cores))
+                slots.append(Slot(call=name, mode=mode, begin_s=0.0, end_s=0.0, cores=used))
+            first += lane.cores
+    laid_out = replace(schedule, slots=tuple(slots), transfers=())
+    return replace(simulate(with_barriers(problem, stages), laid_out), note=schedule.note)
+
+
+def in_its_stages(problem: SchedulingProblem, schedule: Schedule) -> Schedule:
+    """The same with the stages that are foreseen of a schedule."""
+    return as_run(problem, schedule, foreseen_stages(problem, schedule.slots))
 
 
 def producers(plan: NetworkPlan) -> dict[str, set[str]]:
@@ -125,25 +159,34 @@ def producers(plan: NetworkPlan) -> dict[str, set[str]]:
 
 @dataclass(slots=True, kw_only=True)
 class _Stages:
-    """Stages that are made call by call; `open` are the calls of the last one with their slots, by
-    rising begin."""
+    """Stages that are made call by call; `beside` says which calls may run beside others, `open`
+    are the calls of the last one with their slots, by rising begin."""
 
     waits: Mapping[str, set[str]]
-    calls: Mapping[str, PlannedCall]
+    beside: Mapping[str, bool]
     cores: int
     found: list[Stage] = field(default_factory=list[Stage])
     open: dict[str, Slot] = field(default_factory=dict[str, Slot])
     placed: set[str] = field(default_factory=set[str])
 
+    def of(self, slots: Iterable[Slot]) -> list[Stage]:
+        """The stages of all calls, those with slots by rising begin."""
+        for slot in sorted(slots, key=lambda slot: (slot.begin_s, slot.end_s)):
+            self.place(slot.call, slot)
+        for name in self.beside:
+            self.place(name, None)
+        self.close()
+        return self.found
+
     def place(self, name: str, slot: Slot | None) -> None:
         """Put a call behind what it waits for, beside others where its slot leaves cores to them.
         A lane keeps its cores for a stage."""
-        if name not in self.calls or name in self.placed:
+        if name not in self.beside or name in self.placed:
             return
         for before in sorted(self.waits[name] - self.placed):
             self.place(before, None)
         self.placed.add(name)
-        if slot is None or len(slot.cores) >= self.cores or not may_run_beside(self.calls[name]):
+        if slot is None or len(slot.cores) >= self.cores or not self.beside[name]:
             self.close()
             self.found.append(name)
             return

@@ -21,11 +21,13 @@ from tilewright.core.errors import UsageError
 from tilewright.core.planning import PlanningData
 from tilewright.graph.plan import NetworkPlan
 from tilewright.models import ModelOptions
-from tilewright.plan.lanes import in_stages, names_in, stages_of, with_barriers
+from tilewright.plan.lanes import LaneCalls, as_run, in_stages, names_in, stages_of, with_barriers
 from tilewright.plan.network_scheduling import DeviceTerms, Wanted, scheduling_problem
 from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
 from tilewright.plan.preparation import prepare
+from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.parts import Limits, ScheduledCall
+from tilewright.plan.scheduling.plan_file import read_plan
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.simulator import simulate
@@ -164,6 +166,37 @@ def test_any_schedule_becomes_stages(seed: int, planner: str, cores: int) -> Non
         slots = [in_thought[n] for n in names_in(stage) if n in in_thought]
         assert all(slot.begin_s >= ended_s for slot in slots)
         ended_s = max([ended_s, *(slot.end_s for slot in slots)])
+    run = as_run(times, schedule, stages)
+    assert list(faults(times, run)) == []
+    least_s = 0.0
+    for stage in stages:
+        every = times.devices[0].cores
+        lanes = [LaneCalls([stage], every)] if isinstance(stage, str) else stage
+        taken = [[n for n in lane.calls if n in times.numbers] for lane in lanes]
+        least_s += max(
+            sum(run.slot[name].end_s - run.slot[name].begin_s for name in names) for names in taken
+        )
+        for lane, names in zip(lanes, taken, strict=True):
+            modes = [times.calls[times.numbers[name]].modes for name in names]
+            most = [max(m.cores for m in each if m.cores <= lane.cores) for each in modes]
+            assert [len(run.slot[name].cores) for name in names] == most
+    assert least_s <= run.latency_s + 1e-12
+    assert run.latency_s <= least_s + 2 * len(run.slots) * times.handoff_s
+
+
+def test_a_plan_says_what_its_stages_take(tmp_path: Path) -> None:
+    with tilewright.open(db="memory:", threads=2) as session:
+        told = {
+            planner: session.plan(SMALL, ["llvm"], planner=planner, out=tmp_path / planner)
+            for planner in ("auto", "ios", "stages", "sequential")
+        }
+    for planner, result in told.items():
+        plan = read_plan(tmp_path / planner)
+        assert plan.schedule.objective == result.value
+        staged = as_run(plan.problem, plan.schedule, stages_of(network(2), plan.schedule.slots))
+        assert staged.objective == pytest.approx(result.value)
+    assert told["auto"].value == min(result.value for result in told.values())
+    assert told["auto"].bound <= told["auto"].value
 
 
 @pytest.fixture

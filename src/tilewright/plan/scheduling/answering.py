@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -16,6 +17,8 @@ from tilewright.core.schedules import (
 from tilewright.plan.scheduling import planning
 from tilewright.plan.scheduling.alternatives import alternatives
 from tilewright.plan.scheduling.bounds import usable_modes
+from tilewright.plan.scheduling.choosing import gathered, least
+from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import Measures, measures
 from tilewright.plan.scheduling.merging import decided
 from tilewright.plan.scheduling.pareto import front
@@ -35,6 +38,10 @@ class Answer:
     result: ScheduleResult
 
 
+AsRun = Callable[[SchedulingProblem, Schedule], Schedule]
+"""What becomes of a schedule when it is run."""
+
+
 def answer(
     problem: SchedulingProblem,
     planner: str | None,
@@ -42,13 +49,16 @@ def answer(
     *,
     robust: bool = False,
     second: Second | None = None,
+    as_run: AsRun | None = None,
 ) -> Answer:
     """What the planner of this name, or the default one, answers; with `robust` it plans with the
     upper ends of the intervals, and what is told are the expected times. Of the problem's merges
     those that gain are carried out (`merging`): the answer's problem has none left. What that
     search takes, at most about half of `limit_s`, is not left to the planner. With `second` what is
     best in something is the front of latency and that, each search for which takes `limit_s` at
-    most. Raises as `schedule_with` and `front`."""
+    most. With `as_run` schedules are told as they are run, and by the default planner the one that
+    takes least then is chosen, of those that were considered and that of `stages`. Raises as
+    `schedule_with` and `front`."""
     name = planner or planning.DEFAULT
     planning.SCHEDULERS.named(name)
     if problem.merges:
@@ -58,7 +68,14 @@ def answer(
     counted = at_upper_ends(problem) if robust else problem
     points = front(counted, second, limit_s=limit_s) if second is not None else []
     schedule = planning.schedule_with(name, counted, limit_s)
-    considered = (*(point.schedule for point in points), *schedule.considered)
+    others = [point.schedule for point in points]
+    if as_run is not None:
+        others = _that_keep_limits(counted, others, as_run)
+        rivals = list[Schedule]()
+        if name == planning.DEFAULT:
+            rivals = [*schedule.considered, planning.schedule_with("stages", counted, limit_s)]
+        schedule = _as_run(counted, schedule, rivals, as_run)
+    considered = (*others, *schedule.considered)
     schedule = replace(schedule, considered=())
     if robust:
         schedule = expected(problem, schedule)
@@ -67,6 +84,36 @@ def answer(
     listed, count = alternatives(problem, schedule, considered, second)
     told = replace(found.result, front=tuple(listed), considered=count, front_of=second or "")
     return replace(found, result=told)
+
+
+def _as_run(
+    problem: SchedulingProblem, schedule: Schedule, others: Sequence[Schedule], as_run: AsRun
+) -> Schedule:
+    """A schedule as it is run, or the one of the others that takes less then; none that breaks a
+    limit then, and the schedule itself where all do."""
+    known = gathered([replace(schedule, considered=()), *others])
+    kept = _that_keep_limits(problem, known, as_run)
+    if not kept:
+        return schedule
+    found = least(problem, kept)
+    chosen = f"; of {len(known)} schedules this one of {found.planner} takes least as it is run"
+    return replace(
+        found,
+        planner=schedule.planner,
+        bound=min(schedule.bound, found.objective),
+        solve_s=schedule.solve_s,
+        note=schedule.note + chosen * (found != as_run(problem, known[0])),
+        details=schedule.details,
+        considered=gathered(kept),
+    )
+
+
+def _that_keep_limits(
+    problem: SchedulingProblem, schedules: Sequence[Schedule], as_run: AsRun
+) -> list[Schedule]:
+    """Schedules as they are run, without those that break a limit then."""
+    run = (as_run(problem, each) for each in schedules)
+    return [each for each in run if next(faults(problem, each), None) is None]
 
 
 def answered(problem: SchedulingProblem, schedule: Schedule) -> Answer:
