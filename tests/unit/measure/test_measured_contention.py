@@ -21,7 +21,7 @@ from tilewright.store import open_store
 
 LEVELS = tuple(MemoryLevel(name=f"L{n}", bytes=1 << 10 * n) for n in (1, 2, 3))
 FOUR = altered(PLACEMENT, access="here", cpus=(3, 5, 6, 7), threads=4, memory=LEVELS)
-WEIGHT_BYTES = 32 << 20, 64 << 20
+ALONE_S = (32 << 20) / 32e9, (64 << 20) / 16e9
 
 
 class Pairs:
