@@ -40,7 +40,7 @@ class Pairs:
 
     def times(self, pair: object) -> PairTimes:
         if self.fails:
-            raise ChildCrash("a worker died")
+            raise ChildCrash(-11, "")
         first, second = ALONE_S
         return PairTimes(alone_s=((first,), (second,)), beside_s=((1.5 * first,), (1.5 * second,)))
 
