@@ -2,7 +2,7 @@
 
     python benchmarks/neighbours.py prepare kernels.jsonl
     python benchmarks/neighbours.py collect kernels.jsonl --out pairs.jsonl --seconds 220
-    python benchmarks/neighbours.py judge pairs.jsonl
+    python benchmarks/neighbours.py judge pairs.jsonl…
     python benchmarks/neighbours.py tune kernels.jsonl --out versions.jsonl --seconds 220
     python benchmarks/neighbours.py versions versions.jsonl
 
@@ -35,9 +35,11 @@ from tilewright.core.codec import convert, to_builtins
 from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import threads_alone
+from tilewright.cost.contention import CONTENTION
 from tilewright.graph.workload import parse_workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.spaces import search_space
+from tilewright.measure.contention import measured_contention
 from tilewright.measure.kernels import beside
 from tilewright.measure.pairs import KernelPairs
 from tilewright.models import ModelOptions
@@ -93,15 +95,16 @@ def main(arguments: Sequence[str]) -> None:
     tuning.add_argument("--out", type=Path, required=True)
     tuning.add_argument("--seconds", type=float, default=220.0)
     tuning.add_argument("--candidates", type=int, default=12, help="of each kernel")
-    for name in ("judge", "versions"):
-        commands.add_parser(name).add_argument("file", type=Path)
+    commands.add_parser("versions").add_argument("file", type=Path)
+    judging = commands.add_parser("judge")
+    judging.add_argument("files", type=Path, nargs="+", help="turns of one machine")
     given = parser.parse_args(arguments)
     if given.command == "prepare":
         prepare(given.file)
     elif given.command == "tune":
         tune(given)
     elif given.command == "judge":
-        print(judged(given.file))
+        print(judged(given.files))
     elif given.command == "versions":
         print(versions(given.file))
     else:
@@ -156,13 +159,17 @@ def collect(given: argparse.Namespace) -> None:
     deadline_s = time.monotonic() + given.seconds - _RESERVE_S
     known = [read(line) for line in lines(given.file)]
     before = lines(given.out) if given.out.exists() else ()
-    done: set[Pair] = {(line["pair"][0], line["pair"][1]) for line in before}
+    done: set[Pair] = {(p["pair"][0], p["pair"][1]) for p in before if "pair" in p}
     least, most = given.bytes
     chosen = [n for n, (workload, _) in enumerate(known) if least <= workload.bytes <= most]
     pairs: list[Pair] = list(combinations_with_replacement(chosen, 2))
     order = np.random.default_rng(given.seed).permutation(len(pairs))[: given.pairs]
     asked = [pairs[int(number)] for number in order]
     one = replace(local_placement(), resources=threads_alone(1))
+    machine = {"memory": to_builtins(one.target.memory)}
+    with given.out.open("a", encoding="utf-8") as file:
+        scale = measured_contention(local_placement())
+        file.write(json.dumps({**machine, CONTENTION: scale}) + "\n")
     with KernelPairs(beside(one, 1)) as measuring, given.out.open("a", encoding="utf-8") as file:
         for pair in (pair for pair in asked if pair not in done):
             if time.monotonic() > deadline_s:
@@ -281,11 +288,11 @@ def versions(file: Path) -> str:
 # --------------------------------------------------------------------------------- the predictor
 
 
-def judged(file: Path) -> str:
+def judged(files: Sequence[Path]) -> str:
     """Errors of predicted slowdowns, by what of a pair was not learnt from."""
     from neighbours_judged import judged as tables
 
-    return tables(list(lines(file)))
+    return tables([line for file in files for line in lines(file)])
 
 
 if __name__ == "__main__":

@@ -18,10 +18,11 @@ from tilewright.core.records import Placement
 from tilewright.core.schedules import PLAN_FILE
 from tilewright.cost.enough_cores import OnCores, enough_cores
 from tilewright.hardware.device import local_placement
+from tilewright.kernels.estimates import kernel_stream
 from tilewright.plan.scheduling.plan_file import read_plan
 from tilewright.plan.scheduling.planners.threads import GAINS
 from tilewright.predict.core_counts import core_forecaster
-from tilewright.predict.enough_cores_told import kernel_stream, told_on_cores
+from tilewright.predict.enough_cores_told import told_on_cores
 from tilewright.predict.modelling import Predictors
 from tilewright.store import open_store
 
@@ -209,7 +210,7 @@ def _streamed_by_neighbours(lines: Iterable[Line], placement: Placement) -> dict
     for line in _of("neighbours", lines):
         rates[line["beside"]].append(sum(line["calls_per_s"]))
     wish = wish_of(NEIGHBOUR, placement, (1,))
-    each = kernel_stream((wish.workload, wish.candidates[1]), placement.target, 1)
+    each = kernel_stream(wish.workload, wish.candidates[1], placement.target, 1)
     return {beside: each * median(found) for beside, found in rates.items()}
 
 

@@ -31,6 +31,7 @@ from tilewright.hardware.meters import Meter, meter_of
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
 from tilewright.measure.circumstances import PROBE, Circumstances
+from tilewright.measure.contention import keep_contention
 from tilewright.measure.targeting import measured_peaks, open_measurer_under
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
@@ -210,6 +211,8 @@ class _Visit:
         measurer = stack.enter_context(self.collector.measurers(self.place, self.request.seed))
         measurer.start()
         measured_peaks(store, placement, measurer)
+        if self.place.neighbours:
+            keep_contention(store, self.place.usual)
         usual = ModelOptions()
         placement = replace(placement, precision=usual.precision)
         network = prepare(PROBE, usual, placement)

@@ -21,7 +21,8 @@ class PlanningDevice:
     """A device that calls may run on. `name` is the target as it was asked for, `threads` are those
     of a CPU or the multiprocessors of a GPU. `network` is what the whole network takes there, None
     where `refused` says why it cannot run there as a whole; `energy_reason` says why energies are
-    unknown."""
+    unknown. Calls that run at a time on cores of it and stream `contention_bytes_per_s` each take
+    twice as long as alone; None where nothing is known of that."""
 
     name: str
     kind: str
@@ -30,6 +31,7 @@ class PlanningDevice:
     network: NetworkForecast | None
     refused: str = ""
     energy_reason: str = ""
+    contention_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class PlanningMode:
     implementation in its settings, which reads and writes these forms (arguments, then the
     result). Seconds of the call alone with the interval that contains 90 % of such, their source,
     joules; bytes of the packed weights and of the memory that the kernel needs beside its operands,
-    and those that come from beyond the second-level caches of its cores.
+    and those that come from memory where others run beside it.
 
     The implementation `in place` is nothing to do: the result lies in its operands' memory, if they
     are on the same device."""

@@ -139,9 +139,24 @@ def least_read_bytes(workload: Workload) -> tuple[int, int]:
     as many as come out."""
     read = [0, 0]
     for index, argument in enumerate(workload.arguments):
-        readers = [n for n, step in enumerate(workload.steps) if index in step.inputs]
-        least = argument.type.bytes
-        if readers and all(workload.steps[n].operator in _PARTIAL for n in readers):
-            least = min(least, sum(workload.step_types(n)[1].bytes for n in readers))
+        taken = _taken_bytes(workload, index)
+        least = argument.type.bytes if taken is None else min(argument.type.bytes, taken)
         read[argument.role == "data"] += least
     return read[0], read[1]
+
+
+def looked_up_bytes(workload: Workload) -> int:
+    """Bytes of constants that are only gathered or cut from, as many as come out."""
+    return sum(
+        min(argument.type.bytes, _taken_bytes(workload, index) or 0)
+        for index, argument in enumerate(workload.arguments)
+        if argument.role == "constant"
+    )
+
+
+def _taken_bytes(workload: Workload, index: int) -> int | None:
+    """Bytes that come out of an argument which is only gathered or cut from; None for others."""
+    readers = [n for n, step in enumerate(workload.steps) if index in step.inputs]
+    if readers and all(workload.steps[n].operator in _PARTIAL for n in readers):
+        return sum(workload.step_types(n)[1].bytes for n in readers)
+    return None

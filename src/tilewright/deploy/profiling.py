@@ -19,6 +19,7 @@ from tilewright.core.records import (
 )
 from tilewright.core.results import MemoryUse, ProfileResult
 from tilewright.core.scratch import scratch_folder
+from tilewright.core.targets import Binding
 from tilewright.deploy import opening, partnering, racing, shipment
 from tilewright.deploy.partnering import Partner
 from tilewright.graph.network import Array
@@ -31,6 +32,7 @@ from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory
 from tilewright.kernels.spaces import MAX_ERROR
 from tilewright.measure import circumstances, network_timing, targeting
 from tilewright.measure.base import Measurer
+from tilewright.measure.contention import keep_contention
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.targeting import measured_peaks
 from tilewright.models import ModelOptions
@@ -125,6 +127,7 @@ class Profiler:
             self.store.add_device(there.device)
             apart = replace(kept, device_class=there.device.class_key, energy=None)
             self.store.add_network(replace(apart, latency_s=found.beside_s))
+            keep_contention(self.store, self._both())
         return ProfileResult(
             **shipment.times_of_tasks(network, result, self.placement, peaks),
             network_latency_s=network_s,
@@ -132,6 +135,12 @@ class Profiler:
             memory=memory,
             beside=beside and beside[1],
         )
+
+    def _both(self) -> Placement:
+        """The placement on its own CPUs and the partner's."""
+        own, partner = self.placement.binding.cpus, self.partner
+        theirs = () if partner is None else partner.placement.binding.cpus
+        return replace(self.placement, binding=Binding(cpus=(*own, *theirs)))
 
     def _time_tasks(
         self, model: str, plan: NetworkPlan, measurer: Measurer, placement: Placement

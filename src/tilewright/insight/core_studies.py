@@ -30,6 +30,7 @@ from tilewright.graph.tasks import Task
 from tilewright.hardware.holding import Held, checked, holding
 from tilewright.insight.core_design import CoresDesign, neighbour_of
 from tilewright.insight.single_operators import default_kernel, main_task
+from tilewright.kernels.estimates import kernel_stream
 from tilewright.kernels.plans import default_settings
 from tilewright.measure.core_grid import ALONE, CoreGrid, Neighbour, Point
 from tilewright.measure.targeting import in_this_process
@@ -38,7 +39,7 @@ from tilewright.plan.preparation import prepare_outline
 from tilewright.predict.collected import Estimate
 from tilewright.predict.core_counts import CoreForecaster, core_forecaster
 from tilewright.predict.core_curves import MOST_CORES
-from tilewright.predict.enough_cores_told import kernel_stream, told_on_cores
+from tilewright.predict.enough_cores_told import told_on_cores
 from tilewright.predict.kernel_features import Kernel
 from tilewright.store.base import Store
 
@@ -287,7 +288,7 @@ class _Teller:
         """Bytes per second of a neighbour."""
         target = self.forecaster.forecaster.predictors.placement.target
         time_s = self.found.neighbours_s.get(neighbour.name, self.neighbours[neighbour])
-        return kernel_stream(neighbour.kernel, target, neighbour.cores) / time_s
+        return kernel_stream(*neighbour.kernel, target, neighbour.cores) / time_s
 
     def _times(
         self, known: OnCores, others: float, measured: Mapping[int, float], start: Estimate

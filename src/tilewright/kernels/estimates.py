@@ -15,8 +15,9 @@ from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost import blocks
 from tilewright.cost import demand as demands
+from tilewright.cost.contention import streamed_bytes
 from tilewright.cost.demand import Column, Demand
-from tilewright.cost.floors import Peaks, Work, floor_s, least_work
+from tilewright.cost.floors import Peaks, Work, floor_s, least_work, looked_up_bytes
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FLOAT16, DemandsOfMany, Implementation, OtherAlgorithm
 from tilewright.kernels.registry import applicable, implementation, implementations
@@ -106,6 +107,17 @@ def work_of(workload: Workload, implementation_name: str, target: Target) -> Wor
     if isinstance(spec, OtherAlgorithm):
         return spec.least_work(workload, target)
     return least_work(workload, target)
+
+
+def kernel_stream(workload: Workload, candidate: Candidate, target: Target, cores: int) -> float:
+    """Bytes of a call that come from memory where other kernels run beside it (see
+    `cost.contention`). Rows that are looked up in a table count as data: there are few of them,
+    and what reads the same ones again finds them in a cache."""
+    work, rows = work_of(workload, candidate.implementation, target), looked_up_bytes(workload)
+    moved = replace(
+        work, memory_bytes=work.memory_bytes - rows, cache_bytes=work.cache_bytes + rows
+    )
+    return streamed_bytes(moved, target, cores)
 
 
 def task_floor_s(

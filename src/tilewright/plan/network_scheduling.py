@@ -21,7 +21,6 @@ from typing import get_args
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.forms import PLAIN
 from tilewright.core.planning import PlanningCall, PlanningData, PlanningDevice, PlanningMode
-from tilewright.cost.contention import CONTENTION_BYTES_PER_S
 from tilewright.kernels.base import CPU
 from tilewright.plan.planning_data import IN_PLACE
 from tilewright.plan.scheduling.parts import (
@@ -121,7 +120,7 @@ def _device(device: PlanningDevice, terms: DeviceTerms) -> ScheduleDevice:
         power_w=terms.power_w,
         idle_w=terms.idle_w,
         price_per_hour=terms.price_per_hour,
-        contention_bytes_per_s=CONTENTION_BYTES_PER_S if device.kind in CPU else None,
+        contention_bytes_per_s=device.contention_bytes_per_s,
     )
 
 

@@ -32,7 +32,6 @@ from tilewright.core.planning import (
 from tilewright.core.records import Placement
 from tilewright.core.targets import threads_alone
 from tilewright.cost.blocks import LAUNCH_S
-from tilewright.cost.contention import streamed_bytes
 from tilewright.graph.arrange import copying, same_memory
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
@@ -40,7 +39,7 @@ from tilewright.hardware.gpus import is_cuda
 from tilewright.hardware.links import host_link
 from tilewright.hardware.remote import read_remote
 from tilewright.kernels.base import CPU
-from tilewright.kernels.estimates import work_of
+from tilewright.kernels.estimates import kernel_stream
 from tilewright.kernels.planned_memory import workspaces_of
 from tilewright.kernels.plans import with_candidates
 from tilewright.kernels.registry import applicable, implementation
@@ -204,6 +203,13 @@ class _Device:
         return forecaster_on_cores(usual, self.placement, self.store, self._tell, allowed)
 
     @property
+    def _contention_bytes_per_s(self) -> float | None:
+        """None of what is no CPU."""
+        if self.placement.target.kind not in CPU:
+            return None
+        return self._forecaster.predictors.contention_bytes_per_s
+
+    @property
     def _cores(self) -> int:
         """Those of a CPU; a GPU computes one thing after the other."""
         there = self.placement
@@ -238,6 +244,7 @@ class _Device:
             network=whole,
             refused=prepared.message if isinstance(prepared, ModelError) else "",
             energy_reason=why_none(used, self._powers(used)),
+            contention_bytes_per_s=self._contention_bytes_per_s,
         )
 
     def kernels(self, calls: Sequence[TaskCall]) -> dict[str, Kernel]:
@@ -288,7 +295,6 @@ class _Device:
             for n, argument in enumerate(workload.arguments)
             if argument.role == "constant"
         ]
-        work = work_of(workload, candidate.implementation, target)
         beside = workspaces_of(workload, candidate, target, self.placement.resources)
         return PlanningMode(
             device=self.name,
@@ -302,7 +308,7 @@ class _Device:
             source=estimate.source,
             energy_j=energy_j,
             weight_bytes=sum(weights),
-            moved_bytes=round(streamed_bytes(work, target, self._cores)),
+            moved_bytes=round(kernel_stream(workload, candidate, target, self._cores)),
             workspace_bytes=sum(beside.shared) + self.placement.resources.threads * sum(beside.own),
         )
 

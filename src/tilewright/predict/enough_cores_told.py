@@ -14,10 +14,8 @@ from math import exp
 
 import numpy as np
 
-from tilewright.core.targets import Target
-from tilewright.cost.contention import CONTENTION_BYTES_PER_S, streamed_bytes
 from tilewright.cost.enough_cores import OnCores
-from tilewright.kernels.estimates import work_of
+from tilewright.kernels.estimates import kernel_stream
 from tilewright.predict.core_curves import CoreCurves, CurveTable
 from tilewright.predict.kernel_features import Kernel
 from tilewright.predict.modelling import Predictors
@@ -41,15 +39,9 @@ def told_on_cores(
     return [
         OnCores(
             seconds={cores: float(carried[cores][number]) for cores in counts},
-            streamed_bytes={cores: kernel_stream(kernel, target, cores) for cores in counts},
-            scale=CONTENTION_BYTES_PER_S,
+            streamed_bytes={cores: kernel_stream(*kernel, target, cores) for cores in counts},
+            scale=predictors.contention_bytes_per_s,
             reach=reach,
         )
         for number, kernel in enumerate(kernels)
     ]
-
-
-def kernel_stream(kernel: Kernel, target: Target, cores: int) -> float:
-    """Bytes that a call on so many cores streams from beyond their second-level caches."""
-    workload, candidate = kernel
-    return streamed_bytes(work_of(workload, candidate.implementation, target), target, cores)

@@ -19,6 +19,7 @@ import tilewright
 from tilewright.cli.main import main
 from tilewright.core.errors import UsageError
 from tilewright.core.planning import PlanningData
+from tilewright.cost.contention import USUAL_CONTENTION_BYTES_PER_S
 from tilewright.graph.plan import NetworkPlan
 from tilewright.models import ModelOptions
 from tilewright.plan.lanes import LaneCalls, as_run, in_stages, names_in, stages_of, with_barriers
@@ -58,6 +59,11 @@ def test_a_cpu_alone() -> None:
     found = problem("llvm")
     (device,) = found.devices
     assert (device.cores, device.kind, found.links) == (2, "cpu", ())
+    assert device.contention_bytes_per_s == USUAL_CONTENTION_BYTES_PER_S
+    (told,) = data("llvm").devices
+    measured = replace(data("llvm"), devices=(replace(told, contention_bytes_per_s=4e10),))
+    (device,) = scheduling_problem([measured], Wanted()).devices
+    assert device.contention_bytes_per_s == 4e10
     for call in found.calls:
         assert [(mode.device, mode.cores) for mode in call.modes] == [("llvm", 1), ("llvm", 2)]
         assert all(0 < m.low_s <= m.latency_s <= m.high_s for m in call.modes)
