@@ -295,12 +295,12 @@ def _own_precision(network: PreparedNetwork, plan: NetworkPlan | PlanOfBefore) -
         return _CODES
     if network.precision != MIXED:
         return _IN_ROWS[network.precision]
-    found = {"bfloat16"}
+    found: set[str] = {"bfloat16"}
     if isinstance(plan, NetworkPlan):
         named = [(call.workload, call.candidate) for call in plan.calls]
         found = {multiplied_type(workload, each.implementation) for workload, each in named}
         found |= {form.dtype or "" for _, each in named for form in each.forms}
-    coarsest = next((name for name in _COARSEST if name in found), _COARSEST[-1])
+    coarsest = next((each for each in _COARSEST if not found.isdisjoint([each])), _COARSEST[-1])
     return f"{MIXED} ({_IN_ROWS[coarsest]})"
 
 

@@ -117,5 +117,5 @@ def _denormal(outputs: Outputs) -> bool:
     if values is None:
         return False
     sizes = np.abs(values[values != 0.0])
-    few = np.count_nonzero(sizes < np.finfo(np.float32).tiny)
-    return bool(few) and few >= _LITTLE * sizes.size
+    few = int(np.count_nonzero(sizes < np.finfo(np.float32).tiny))
+    return few > 0 and few >= _LITTLE * sizes.size
