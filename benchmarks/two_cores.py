@@ -3,6 +3,7 @@
     python benchmarks/two_cores.py told [NETWORK]…
     python benchmarks/two_cores.py run NETWORK --out two_cores.jsonl [--after FILE] [--rounds 7]
     python benchmarks/two_cores.py report two_cores.jsonl
+    python benchmarks/two_cores.py bounds two_cores.jsonl
 
 `told` says from predicted times, before anything is measured, what there is to gain: the work on
 one core over the longest way (`work/span`, with a hand-off for each wait on the way), and two
@@ -14,6 +15,9 @@ in one process. In the same rounds all calls are timed in their places, on one c
 each plan is carried out in thought with these times. Measuring waits until `--after` exists, so
 that nothing is compiled meanwhile; a second part, with the plans from measured times, waits for a
 file of that name with `.2` behind it. Every result is a line that is written at once.
+
+`bounds` searches the best schedule by the measured times of the turn whose sum on two cores
+is the least, and proves what no schedule can be faster than.
 
 `towers` are squeezenet1_1 and resnet18 with an image each, whose logits' inner product is the
 answer, and `pair` are mobilenet_v2 and resnet18 in one file, whose answers nothing joins.
@@ -63,7 +67,7 @@ from tilewright.store.known_candidates import choose_plan
 PAIRS = {"towers": ("squeezenet1_1", "resnet18"), "pair": ("mobilenet_v2", "resnet18")}
 NETWORKS = ("googlenet", "inception_v3", "nasnet_mobile", "squeezenet1_1", *PAIRS)
 PLANNERS = ("auto", "stages", "ios", "cpsat")
-BAR, SEARCH_S = 1.25, 8.0
+BAR, SEARCH_S, PROVING_S = 1.25, 8.0, 20.0
 
 
 def main() -> None:
@@ -77,6 +81,8 @@ def main() -> None:
     ran.add_argument("--out", type=Path, required=True)
     ran.add_argument("--after", type=Path)
     ran.add_argument("--rounds", type=int, default=7)
+    bounded = commands.add_parser("bounds")
+    bounded.add_argument("results", type=Path)
     reported = commands.add_parser("report")
     reported.add_argument("results", type=Path)
     given = parser.parse_args()
@@ -87,6 +93,8 @@ def main() -> None:
             Run(name=given.network, folder=Path(folder), out=given.out).all(
                 given.rounds, given.after
             )
+    elif given.command == "bounds":
+        print(bounds(list(lines(given.results))))
     else:
         print(report(list(lines(given.results))))
 
@@ -231,6 +239,7 @@ class Run:
             self.write({
                 "part": "plan", "way": way, "sequence_s": sequence.objective,
                 "planned_s": found.objective, "staged_s": staged.objective, "stages": len(wide),
+                "bound_s": found.bound,
                 "beside": sum(len(lane.calls) for s in wide for lane in s),
                 "calls": len(usual.calls), "solve_s": found.solve_s,
             })  # fmt: skip
@@ -310,43 +319,58 @@ class Run:
 # ---------------------------------------------------------------------------------------- telling
 
 
+def bounds(found: Sequence[Line]) -> str:
+    """A row for each network: what `cpsat` finds and proves by measured times."""
+    calmest: dict[str, tuple[float, dict[int, dict[str, float]]]] = {}
+    for line in (each for each in found if each["part"] == "places"):
+        times = {int(cores): known for cores, known in line["places"].items()}
+        seen = sum(times[2].values()), times
+        calmest[line["network"]] = min(calmest.get(line["network"], seen), seen, key=lambda e: e[0])
+    rows: list[list[str]] = []
+    with TemporaryDirectory() as folder:
+        for network, (usual_s, times) in calmest.items():
+            real = as_measured(problem_of(model_of(network, Path(folder))), times)
+            best = schedule_with("cpsat", real, PROVING_S)
+            staged = answer(real, "auto", SEARCH_S, as_run=in_its_stages).schedule
+            most = 2 * usual_s / sum(times[1].values())
+            gains = [most, *(usual_s / s for s in (best.bound, best.objective, staged.objective))]
+            rows.append([network, _ms(usual_s), *(f"{gain:.3f}" for gain in gains)])
+            print(rows[-1], flush=True)
+    header = ["network", "in turn, ms", "never idle", "proven most", "found", "in stages"]
+    return table(header, rows)
+
+
 def report(found: Sequence[Line]) -> str:
-    """Tables of what was run: plans beside one call after the other, and beside the simulator."""
+    """Tables of what was run: plans beside one call after the other, in the calmest round of each
+    and in the median of all rounds, and beside the simulator."""
     planned = {(each["network"], each["way"]): each for each in found if each["part"] == "plan"}
     ran = {(e["network"], e["turn"], e["way"]): e for e in found if e["part"] == "run"}
     rows: list[list[str]] = []
     thought: list[list[str]] = []
     for (network, turn, way), line in ran.items():
-        in_turn = ran[network, turn, "sequential"]
-        took_s, usual_s = map(_run_s, (line, in_turn))
-        ratio = [f"{1e3 * line['thought_s']:.2f}", _ms(took_s), f"{line['thought_s'] / took_s:.2f}"]
-        thought.append([network, way, str(turn), *ratio])
+        usual, own = (rounds_s(ran[network, turn, each]) for each in ("sequential", way))
         told = planned.get((network, way))
-        if told is None:
-            most = f"{2 * line['two_cores_s'] / line['one_core_s']:.2f}"
-            rows.append([network, way, str(turn), _ms(took_s), "1.00", "", most, ""])
-            continue
-        gains = [
-            median(_median(b) / _median(a) for a, b in zip(*pair, strict=True))
-            for pair in ((line["samples_s"], in_turn["samples_s"]),)
-        ]
-        promised = told["sequence_s"] / told["planned_s"]
-        bits = "same" if line["same"] else "NOT the same"
-        rows.append([
-            network, way, str(turn), _ms(took_s), f"{gains[0]:.2f}", f"{promised:.2f}",
-            f"{told['stages']} of {told['beside']} calls", bits,
-        ])  # fmt: skip
-    lanes = table(["network", "plan", "turn", "ms", "gain", "promised", "stages", "bits"], rows)
-    header = ["network", "plan", "turn", "in thought, ms", "run, ms", "ratio"]
-    return f"{lanes}\n\n{table(header, thought)}"
+        calm_s, thought_s = min(own), line["thought_s"]
+        ratios = [f"{thought_s / took_s:.2f}" for took_s in (calm_s, median(own))]
+        thought.append([network, way, str(turn), _ms(thought_s), *map(_ms, (calm_s, median(own)))])
+        thought[-1] += ratios
+        if told is not None:
+            every = median(a / b for a, b in zip(usual, own, strict=True))
+            promised = told["sequence_s"] / told["planned_s"]
+            gains = (f"{gain:.2f}" for gain in (promised, min(usual) / calm_s, every))
+            where = f"{told['stages']}, {told['beside']} of {told['calls']} calls"
+            bits = "the same" if line["same"] else "OTHERS"
+            rows.append([network, way, str(turn), *map(_ms, (min(usual), calm_s)), *gains])
+            rows[-1] += [where, bits]
+    header = ["network", "plan", "turn", "in turn, ms", "plan, ms", "promised", "gain, calmest"]
+    lanes = table([*header, "gain, median", "stages of lanes", "bits"], rows)
+    header = ["network", "plan", "turn", "in thought, ms", "calmest round", "median", "ratio"]
+    return f"{lanes}\n\n{table([*header, 'ratio to median'], thought)}"
 
 
-def _run_s(line: Line) -> float:
-    return median(map(_median, line["samples_s"]))
-
-
-def _median(samples: Iterable[float]) -> float:
-    return median(samples)
+def rounds_s(line: Line) -> list[float]:
+    """The median of each round."""
+    return [median(samples) for samples in line["samples_s"]]
 
 
 if __name__ == "__main__":
