@@ -64,15 +64,13 @@ class _Started:
 
 
 _IN_ROWS: Mapping[Precision, str] = {
-    "float32": OUR_PRECISION,
+    "int8": "int8",
     "bfloat16": "bf16",
     "float16": "fp16",
-    "int8": "int8",
     "int8-weights": "int8 weights",
+    "float32": OUR_PRECISION,
 }
-"""How rows name our precisions."""
-_COARSEST: tuple[Precision, ...] = ("int8", "bfloat16", "float16", "int8-weights", "float32")
-"""Types that are chosen among, the one that makes most noise first."""
+"""How rows name our precisions, the one that makes most noise first."""
 _CODES, _FP16 = _IN_ROWS[ON_CODES], _IN_ROWS[FLOAT16]
 _ASKED: Mapping[str, PrecisionRequest] = {"fp32": "fp32", "fp16": "fp16"}
 """What peers are asked for where that is not left to them."""
@@ -297,11 +295,11 @@ def _own_precision(network: PreparedNetwork, plan: NetworkPlan | PlanOfBefore) -
         return _IN_ROWS[network.precision]
     found: set[str] = {"bfloat16"}
     if isinstance(plan, NetworkPlan):
-        named = [(call.workload, call.candidate) for call in plan.calls]
-        found = {multiplied_type(workload, each.implementation) for workload, each in named}
-        found |= {form.dtype or "" for _, each in named for form in each.forms}
-    coarsest = next((each for each in _COARSEST if not found.isdisjoint([each])), _COARSEST[-1])
-    return f"{MIXED} ({_IN_ROWS[coarsest]})"
+        calls = [(call.workload, call.candidate) for call in plan.calls]
+        found = {multiplied_type(workload, each.implementation) for workload, each in calls}
+        found |= {form.dtype or "" for _, each in calls for form in each.forms}
+    named = (name for precision, name in _IN_ROWS.items() if precision in found)
+    return f"{MIXED} ({next(named, OUR_PRECISION)})"
 
 
 def _came_on_codes(network: PreparedNetwork) -> bool:

@@ -65,10 +65,16 @@ class PlanRequest:
             )
 
 
-def plan_problem(path: Path, request: PlanRequest) -> ScheduleResult:
-    """Plan the scheduling problem in a file. Raises as `schedule_with`, ModelError for a file that
-    is missing, broken, or holds what cannot be planned, OutputError where files of the plan cannot
-    be written."""
+def plan_problem(path: Path, request: PlanRequest, wanted: Wanted | None = None) -> ScheduleResult:
+    """Plan the scheduling problem in a file, which says itself what is wanted. Raises as
+    `schedule_with`, UsageError where more than that is wanted, ModelError for a file that is
+    missing, broken, or holds what cannot be planned, OutputError where files of the plan cannot be
+    written."""
+    if wanted not in (None, Wanted()):
+        raise UsageError(
+            "objective, limits and terms of a problem are in its file",
+            hint="Change the file, or leave the flags out.",
+        )
     problem = problem_file.read_problem(path)
     named = replace(problem, name=problem.name or path.stem)
     return _planned(named, (), request)

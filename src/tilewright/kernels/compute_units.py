@@ -6,7 +6,7 @@ from tilewright.core.element_types import element_type
 from tilewright.core.targets import Target
 from tilewright.graph.workload import Workload
 from tilewright.kernels.attention_amx import AmxAttention
-from tilewright.kernels.base import CODED_WEIGHTS, Coarse, TakesCodes
+from tilewright.kernels.base import CODED_WEIGHTS, SINGLE, Coarse, TakesCodes
 from tilewright.kernels.batch_matmul_amx import AmxBatchMatmul
 from tilewright.kernels.codes import CODES
 from tilewright.kernels.conv2d_amx import AmxConvolution
@@ -15,7 +15,8 @@ from tilewright.kernels.dense_amx import AmxDense
 from tilewright.kernels.dense_int8 import Int8Dense
 from tilewright.kernels.registry import implementation
 
-ON_CODES, SINGLE = "int8", "float32"
+ON_CODES = "int8"
+(_SINGLES,) = SINGLE
 _MATRICES = (AmxConvolution, AmxDense, AmxBatchMatmul, AmxAttention)
 """What multiplies matrices, if the target has units for that."""
 _DOTS = (Int8Convolution, Int8Dense)
@@ -30,7 +31,7 @@ def multiplied_type(workload: Workload, name: str) -> str:
         return ON_CODES
     if isinstance(spec, TakesCodes):
         return CODED_WEIGHTS
-    return spec.multiplies_in if isinstance(spec, Coarse) else SINGLE
+    return spec.multiplies_in if isinstance(spec, Coarse) else _SINGLES
 
 
 def multiplying_unit(workload: Workload, name: str, target: Target) -> str:
@@ -38,7 +39,7 @@ def multiplying_unit(workload: Workload, name: str, target: Target) -> str:
     types that are widened to them; empty where the target does not tell its units."""
     dtype, spec = multiplied_type(workload, name), implementation(name)
     widened = dtype == CODED_WEIGHTS or (dtype == ON_CODES and not isinstance(spec, _DOTS))
-    dtype = SINGLE if widened else dtype
+    dtype = _SINGLES if widened else dtype
     unit = target.unit(dtype, tiles=isinstance(spec, _MATRICES))
     if unit is None:
         computed_in = element_type(dtype).computed_in

@@ -42,7 +42,7 @@ def keep_contention(store: Store, placement: Placement) -> None:
 def measured_contention(placement: Placement) -> float | None:
     """The scale of a machine in bytes per second, measured on the first two cores of a placement;
     None where it has fewer or is no CPU of this machine, and where the kernels did not run."""
-    one = replace(placement, resources=threads_alone(1), precision="float32")
+    one = Placement(device=placement.device, resources=threads_alone(1), binding=placement.binding)
     if len(one.binding.cpus) < 2 or not in_this_process(one):
         return None
     kernels = [_product(rows, columns, one) for rows, columns in _ROWS]

@@ -17,7 +17,6 @@ from tilewright.core.arguments import (
     texts_of,
     truth_of,
 )
-from tilewright.core.errors import UsageError
 from tilewright.core.schedules import RunMode, ScheduleResult, Second
 from tilewright.deploy import planning
 from tilewright.deploy.planned_network import PlannedNetwork
@@ -85,12 +84,8 @@ class PlanVerbs(Opened):
         )
         models, names = several_models(what), texts_of(devices, "devices")
         if not names and len(models) == 1 and str(models[0]).endswith(".json"):
-            if wishes.get("wanted") not in (None, Wanted()):
-                raise UsageError(
-                    "objective, limits and terms of a problem are in its file",
-                    hint="Change the file, or leave the flags out.",
-                )
-            return planning.plan_problem(path_of(models[0], "what"), request)
+            wanted = wishes.get("wanted")
+            return planning.plan_problem(path_of(models[0], "what"), request, wanted)
         options = in_single_precision(self._said(wishes.get("options")))
         networks = planning.Networks(
             models=tuple(self._given(model, options).argument for model in models),
