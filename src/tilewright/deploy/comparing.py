@@ -23,7 +23,7 @@ from tilewright.deploy.quantizing import rounds_to_codes
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
-from tilewright.kernels.base import FLOAT16, MIXED
+from tilewright.kernels.base import CODED_WEIGHTS, FLOAT16, HALF, MIXED
 from tilewright.kernels.compute_units import multiplied_type
 from tilewright.kernels.cuda.base import CUDA
 from tilewright.kernels.spaces import MAX_ERROR
@@ -71,7 +71,7 @@ _IN_ROWS: Mapping[Precision, str] = {
     "int8-weights": "int8 weights",
 }
 """How rows name our precisions."""
-_COARSEST: tuple[Precision, ...] = ("int8", "bfloat16", "float16", "int8-weights", "float32")
+_COARSEST = (ON_CODES, HALF, FLOAT16, CODED_WEIGHTS)
 """Types that are chosen among, the one that makes most noise first."""
 _CODES, _FP16 = _IN_ROWS[ON_CODES], _IN_ROWS[FLOAT16]
 _ASKED: Mapping[str, PrecisionRequest] = {"fp32": "fp32", "fp16": "fp16"}
@@ -295,13 +295,13 @@ def _own_precision(network: PreparedNetwork, plan: NetworkPlan | PlanOfBefore) -
         return _CODES
     if network.precision != MIXED:
         return _IN_ROWS[network.precision]
-    found: set[str] = {"bfloat16"}
+    found: set[str] = {HALF}
     if isinstance(plan, NetworkPlan):
         named = [(call.workload, call.candidate) for call in plan.calls]
         found = {multiplied_type(workload, each.implementation) for workload, each in named}
         found |= {form.dtype or "" for _, each in named for form in each.forms}
-    coarsest = next((each for each in _COARSEST if not found.isdisjoint([each])), _COARSEST[-1])
-    return f"{MIXED} ({_IN_ROWS[coarsest]})"
+    coarsest = (_IN_ROWS[each] for each in _COARSEST if not found.isdisjoint([each]))
+    return f"{MIXED} ({next(coarsest, OUR_PRECISION)})"
 
 
 def _came_on_codes(network: PreparedNetwork) -> bool:

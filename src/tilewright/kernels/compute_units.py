@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.core.element_types import element_type
 from tilewright.core.targets import Target
+from tilewright.cost.floors import MEASURED
 from tilewright.graph.workload import Workload
 from tilewright.kernels.attention_amx import AmxAttention
 from tilewright.kernels.base import CODED_WEIGHTS, Coarse, TakesCodes
@@ -15,7 +16,7 @@ from tilewright.kernels.dense_amx import AmxDense
 from tilewright.kernels.dense_int8 import Int8Dense
 from tilewright.kernels.registry import implementation
 
-ON_CODES, SINGLE = "int8", "float32"
+ON_CODES, SINGLE = "int8", MEASURED
 _MATRICES = (AmxConvolution, AmxDense, AmxBatchMatmul, AmxAttention)
 """What multiplies matrices, if the target has units for that."""
 _DOTS = (Int8Convolution, Int8Dense)
