@@ -343,7 +343,11 @@ def test_an_artifact_runs_as_it_is(
     plan = comparing.choose_plan(network, session.records, session.placement, "default")
     with comparing.targeting.open_networks(session.placement) as worker:
         worker.compile(plan, network.graph.constants, tmp_path / "out")
-    manifest = type("Manifest", (), {"machine": "that one", "constants": plan.constant_names})
+    manifest = type(
+        "Manifest",
+        (),
+        {"machine": "that one", "constants": plan.constant_names, "shipped_plan": plan},
+    )
     artifact = type(
         "Opened", (), {"folder": tmp_path / "out", "manifest": manifest, "islands": ("An island.",)}
     )
