@@ -47,8 +47,7 @@ TRACE, PAGE = "trace.json", "plan.html"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """By which planner, for at most how long, for the worst case or the expected one, what is
-    weighed against latency beside it, and where the plan's files go, if anywhere. Raises
-    UsageError for a front that is none."""
+    weighed against latency beside it, and where the plan's files go, if anywhere."""
 
     planner: str | None = None
     limit_s: float = 10.0
@@ -56,17 +55,24 @@ class PlanRequest:
     front: Second | None = None
     out: Path | None = None
 
-    def __post_init__(self) -> None:
-        if self.front is not None and self.front not in MEASURE:
-            raise UsageError(
-                f"no front of {self.front!r} is known.", hint=f"Known: {', '.join(MEASURE)}."
-            )
+
+def known_front(given: object) -> Second | None:
+    """What is weighed against latency, if anything. Raises UsageError for what is not known."""
+    found = next((each for each in MEASURE if each == given), None)
+    if found != given:
+        raise UsageError(f"no front of {given!r} is known.", hint=f"Known: {', '.join(MEASURE)}.")
+    return found
 
 
-def plan_problem(path: Path, request: PlanRequest) -> ScheduleResult:
+def plan_problem(path: Path, request: PlanRequest, wanted: Wanted | None = None) -> ScheduleResult:
     """Plan the scheduling problem in a file. Raises as `schedule_with`, ModelError for a file that
     is missing, broken, or holds what cannot be planned, OutputError where files of the plan cannot
-    be written."""
+    be written, UsageError where something is `wanted`, which the file says."""
+    if wanted not in (None, Wanted()):
+        raise UsageError(
+            "objective, limits and terms of a problem are in its file",
+            hint="Change the file, or leave the flags out.",
+        )
     problem = problem_file.read_problem(path)
     named = replace(problem, name=problem.name or path.stem)
     return _planned(named, (), request)
