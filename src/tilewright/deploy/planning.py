@@ -49,8 +49,7 @@ TRACE, PAGE = "trace.json", "plan.html"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """By which planner, for at most how long, for the worst case or the expected one, what is
-    weighed against latency beside it, and where the plan's files go, if anywhere. Raises
-    UsageError for a front that is none."""
+    weighed against latency beside it, and where the plan's files go, if anywhere."""
 
     planner: str | None = None
     limit_s: float = 10.0
@@ -58,11 +57,13 @@ class PlanRequest:
     front: Second | None = None
     out: Path | None = None
 
-    def __post_init__(self) -> None:
-        if self.front is not None and self.front not in MEASURE:
-            raise UsageError(
-                f"no front of {self.front!r} is known.", hint=f"Known: {', '.join(MEASURE)}."
-            )
+
+def known_front(given: object) -> Second | None:
+    """What is weighed against latency, if anything. Raises UsageError for what is not known."""
+    found = next((each for each in MEASURE if each == given), None)
+    if found != given:
+        raise UsageError(f"no front of {given!r} is known.", hint=f"Known: {', '.join(MEASURE)}.")
+    return found
 
 
 def plan_problem(path: Path, request: PlanRequest, wanted: Wanted | None = None) -> ScheduleResult:

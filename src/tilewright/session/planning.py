@@ -79,12 +79,12 @@ class PlanVerbs(Opened):
             planner=text_or_none(said.get("planner"), "planner"),
             limit_s=count_of(said.get("seconds", 10), "seconds", 1),
             robust=truth_of(said.get("robust", False), "robust"),
-            front=said.get("front"),
+            front=planning.known_front(said.get("front")),
             out=path_or_none(said.get("out"), "out"),
         )
         models, names = several_models(what), texts_of(devices, "devices")
+        wanted = one_of(said.get("wanted", Wanted()), "wanted", Wanted, "a Wanted(…)")
         if not names and len(models) == 1 and str(models[0]).endswith(".json"):
-            wanted = wishes.get("wanted")
             return planning.plan_problem(path_of(models[0], "what"), request, wanted)
         options = in_single_precision(self._said(wishes.get("options")))
         networks = planning.Networks(
@@ -96,7 +96,7 @@ class PlanVerbs(Opened):
                 max_error=allowed_error(wishes.get("max_error")),
                 fewer_cores=True,
             ),
-            wanted=one_of(said.get("wanted", Wanted()), "wanted", Wanted, "a Wanted(…)"),
+            wanted=wanted,
         )
         return planning.plan_networks(networks, request, self.records, self.events)
 

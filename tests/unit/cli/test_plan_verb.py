@@ -161,6 +161,8 @@ def test_in_python(saved: str, tmp_path: Path) -> None:
         assert "One call after the other takes 1.55×" in str(found)
         with pytest.raises(UsageError, match="seconds"):
             session.plan(tmp_path / saved, seconds=0)
+        with pytest.raises(UsageError, match="no front of 'time' is known"):
+            session.plan(tmp_path / saved, front="time")  # type: ignore[typeddict-item]
         with pytest.raises(UsageError, match="in its file"):
             session.plan(tmp_path / saved, wanted=Wanted(deadline_s=1.0))
 
