@@ -107,10 +107,11 @@ def _together(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _spread(line: Mapping[str, Any]) -> float:
-    times = PairTimes(
-        alone_s=tuple(map(tuple, line["alone_s"])), beside_s=tuple(map(tuple, line["beside_s"]))
-    )
-    return times.spread
+    first, second = line["alone_s"]
+    one, other = line["beside_s"]
+    return PairTimes(
+        alone_s=(tuple(first), tuple(second)), beside_s=(tuple(one), tuple(other))
+    ).spread
 
 
 def _told(kernel: Mapping[str, Any], alone_s: Sequence[float], target: Target) -> tuple[float, ...]:

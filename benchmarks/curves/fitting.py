@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,11 +33,11 @@ def timed(path: Path) -> tuple[list[TimedOnCores], list[str]]:
     """The kernels that were timed on as many cores as they are made for, and the networks that they
     are from; operators drawn at random count as one network."""
     tasks: dict[int, CurveTask] = {}
-    machine, rows, sources = 0, list[TimedOnCores](), list[str]()
+    machine, l2_bytes, rows, sources = 0, 0, list[TimedOnCores](), list[str]()
     samples_s: dict[tuple[int, str, int], list[float]] = defaultdict(list)
     for line in lines(path):
         if line["part"] == "machine":
-            machine = len(line["cpus"])
+            machine, l2_bytes = len(line["cpus"]), line["cache_bytes"][1]
         elif line["part"] == "task":
             tasks[line["task"]] = convert(line, CurveTask)
         elif line["part"] == "time" and "samples_s" in line:
@@ -54,7 +53,15 @@ def timed(path: Path) -> tuple[list[TimedOnCores], list[str]]:
         if cores == 1 or number not in alone_s:
             continue
         row = Row(workload=task.workload, candidate=task.kernel(key).candidate, latency_s=time_s)
-        rows.append(TimedOnCores(row=row, cores=cores, machine=machine, alone_s=alone_s[number]))
+        rows.append(
+            TimedOnCores(
+                row=row,
+                cores=cores,
+                machine=machine,
+                l2_bytes=l2_bytes,
+                alone_s=alone_s[number],
+            )
+        )
         sources.append(task.source if task.source.startswith("zoo:") else "op")
     return rows, sources
 
@@ -73,9 +80,10 @@ def judged(paths: Sequence[Path]) -> Iterator[str]:
         inner = np.unique(keys, return_inverse=True)[1].ravel().astype(np.int64)
         folds = folds_of(inner, _FOLDS, seed=0)
         for title, groups in (("operators", folds), ("networks", np.array(sources))):
-            said = _left_out([row for part, _ in every for row in part], rows, groups, target)
+            told = [row for part, _ in every for row in part]
+            said, reach = _left_out(told, rows, groups, target)
             yield f"\n### {path.name}, {title} left out\n"
-            yield from _errors(rows, said)
+            yield from _errors(rows, said, reach)
             yield from _turning_points(rows, said)
 
 
@@ -84,41 +92,47 @@ def _left_out(
     rows: Sequence[TimedOnCores],
     groups: npt.NDArray[Any],
     target: Target,
-) -> Floats:
+) -> tuple[Floats, Floats]:
     """Seconds of each row by a model that has seen none of the operators of its group, on whatever
-    machine."""
-    said = np.zeros(len(rows))
+    machine, and how far it says that 90 % of such lie from the truth at most, in the logarithm."""
+    said, reach = np.zeros(len(rows)), np.zeros(len(rows))
     for group in np.unique(groups):
         hidden = np.flatnonzero(groups == group)
         keys = {rows[n].row.workload.key for n in hidden.tolist()}
         model = learnt([one for one in every if one.row.workload.key not in keys], target)
-        said[hidden] = _carried_s([rows[n] for n in hidden.tolist()], model, target)
-    return said
+        said[hidden], reach[hidden] = _carried([rows[n] for n in hidden.tolist()], model, target)
+    return said, reach
 
 
-def _carried_s(rows: Sequence[TimedOnCores], model: FamilyModel, target: Target) -> Floats:
-    said, counts = np.zeros(len(rows)), np.array([one.cores for one in rows])
+def _carried(
+    rows: Sequence[TimedOnCores], model: FamilyModel, target: Target
+) -> tuple[Floats, Floats]:
+    said, reach = np.zeros(len(rows)), np.zeros(len(rows))
+    counts = np.array([one.cores for one in rows])
     for cores in np.unique(counts).tolist():
         mine = np.flatnonzero(counts == cores)
         asked = [rows[n] for n in mine.tolist()]
-        here = replace(target, cores=asked[0].machine)
+        here = asked[0].on(target)
         facts = CurveTable(kernels=kernels_of([one.row for one in asked]), target=here)
         alone_s = np.array([one.alone_s for one in asked])
         curves = CoreCurves(table=facts, model=model)
         said[mine] = curves.carried_s(alone_s, 1, (cores,))[cores]
-    return said
+        reach[mine] = curves.reach(1, cores)
+    return said, reach
 
 
-def _errors(rows: Sequence[TimedOnCores], said: Floats) -> Iterator[str]:
+def _errors(rows: Sequence[TimedOnCores], said: Floats, reach: Floats) -> Iterator[str]:
     cores = np.array([one.cores for one in rows])
     logs = np.log(said / np.array([one.row.latency_s for one in rows]))
     parts = [*((str(n), cores == n) for n in np.unique(cores)), ("all", cores > 0)]
     told = [
         [name, str(int(which.sum())), _share(logs[which], np.mean), _share(logs[which], np.median)]
-        + [f"{np.quantile(np.abs(logs[which]), 0.9):.2f}"]
+        + [f"{np.quantile(np.abs(logs[which]), 0.9):.2f}", f"{reach[which].mean():.2f}"]
+        + [f"{100 * np.mean(np.abs(logs[which]) <= reach[which]):.0f} %"]
         for name, which in parts
     ]
-    yield table(["cores", "kernels", "mean error", "median", "90 % within (log)"], told)
+    header = ["cores", "kernels", "mean error", "median", "90 % within (log)", "told", "held"]
+    yield table(header, told)
 
 
 def _turning_points(rows: Sequence[TimedOnCores], said: Floats) -> Iterator[str]:

@@ -28,12 +28,22 @@ TREES = Trees(rounds=300, rate=0.05, depth=5, least_weight=0.5, column_share=0.8
 @dataclass(frozen=True, kw_only=True)
 class TimedOnCores:
     """A kernel that is made for `cores` of them and was timed on as many, on a machine that has
-    `machine` cores. `alone_s` is what the kernel that is made for one core takes there."""
+    `machine` cores, with second-level caches of `l2_bytes` each. `alone_s` is what the kernel that
+    is made for one core takes there."""
 
     row: Row
     cores: int
     machine: int
+    l2_bytes: int
     alone_s: float
+
+    def on(self, target: Target) -> Target:
+        """The target with the cores and the second-level caches of the machine."""
+        levels = [
+            replace(level, bytes=self.l2_bytes) if number == 1 else level
+            for number, level in enumerate(target.memory)
+        ]
+        return replace(target, cores=self.machine, memory=tuple(levels))
 
 
 def write_timed(path: Path, rows: Sequence[TimedOnCores]) -> None:
@@ -46,6 +56,7 @@ def write_timed(path: Path, rows: Sequence[TimedOnCores]) -> None:
                 **row_fields(one.row),
                 "cores": one.cores,
                 "machine": one.machine,
+                "l2_bytes": one.l2_bytes,
                 "alone_s": one.alone_s,
             }
             for one in rows
@@ -59,7 +70,7 @@ def read_timed(path: Path) -> list[TimedOnCores]:
     import polars
 
     rows = read_rows(path)
-    beside = polars.read_parquet(path, columns=["cores", "machine", "alone_s"])
+    beside = polars.read_parquet(path, columns=["cores", "machine", "l2_bytes", "alone_s"])
     return [
         TimedOnCores(row=row, **told)
         for row, told in zip(rows, beside.iter_rows(named=True), strict=True)
@@ -67,17 +78,17 @@ def read_timed(path: Path) -> list[TimedOnCores]:
 
 
 def curve_set(rows: Sequence[TimedOnCores], target: Target) -> TrainingSet:
-    """What a model of curves learns from: the target, of which caches and vectors count, is that of
-    any of the machines."""
-    groups = np.array([(one.machine, one.cores) for one in rows])
+    """What a model of curves learns from: the target, of which vectors count, is that of any of the
+    machines."""
+    groups = np.array([(one.machine, one.l2_bytes, one.cores) for one in rows])
     alone_s = np.array([one.alone_s for one in rows])
     distinct, inner = np.unique(groups, axis=0, return_inverse=True)
     inner = inner.ravel()
     parts: list[Features] = []
-    for number, (machine, cores) in enumerate(distinct.tolist()):
+    for number, (_, _, cores) in enumerate(distinct.tolist()):
         mine = np.flatnonzero(inner == number)
         kernels = kernels_of([rows[n].row for n in mine.tolist()])
-        table = CurveTable(kernels=kernels, target=replace(target, cores=machine))
+        table = CurveTable(kernels=kernels, target=rows[int(mine[0])].on(target))
         parts.append(table.features(alone_s[mine], cores))
     keys = [one.row.workload.key for one in rows]
     return TrainingSet(
@@ -85,7 +96,7 @@ def curve_set(rows: Sequence[TimedOnCores], target: Target) -> TrainingSet:
         features=_together(parts, np.argsort(inner, kind="stable")),
         target=np.array([one.row.latency_s for one in rows]),
         configurations=np.unique(keys, return_inverse=True)[1].ravel().astype(np.int64),
-        groups=np.array([str(one.machine) for one in rows], dtype=object),
+        groups=np.array([f"{one.machine} {one.l2_bytes}" for one in rows], dtype=object),
         device_class=FAMILY,
         data_hash=digest("\n".join(keys)),
     )
