@@ -15,8 +15,7 @@ from statistics import median
 from tilewright.core.forms import PLAIN
 from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import Candidate, Placement
-from tilewright.core.targets import threads_alone
-from tilewright.cost.contention import CONTENTION, measured_scale
+from tilewright.cost.contention import CONTENTION, EACH, measured_scale
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.estimates import kernel_stream
@@ -36,13 +35,13 @@ def keep_contention(store: Store, placement: Placement) -> None:
     found = measured_contention(placement)
     if found is not None:
         store.add_device(placement.device)
-        store.add_peak(replace(placement, resources=threads_alone(1)).key, CONTENTION, found)
+        store.add_peak(replace(placement, resources=EACH).key, CONTENTION, found)
 
 
 def measured_contention(placement: Placement) -> float | None:
     """The scale of a machine in bytes per second, measured on the first two cores of a placement;
     None where it has fewer or is no CPU of this machine, and where the kernels did not run."""
-    one = Placement(device=placement.device, resources=threads_alone(1), binding=placement.binding)
+    one = Placement(device=placement.device, resources=EACH, binding=placement.binding)
     if len(one.binding.cpus) < 2 or not in_this_process(one):
         return None
     kernels = [_product(rows, columns, one) for rows, columns in _ROWS]
