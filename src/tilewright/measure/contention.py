@@ -24,6 +24,7 @@ from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.kernels import beside
 from tilewright.measure.pairs import KernelPairs, PairTimes
 from tilewright.measure.targeting import in_this_process
+from tilewright.models import ModelOptions
 from tilewright.store.base import Store
 
 _ROWS = (4096, 2048), (4096, 4096)
@@ -42,7 +43,7 @@ def keep_contention(store: Store, placement: Placement) -> None:
 def measured_contention(placement: Placement) -> float | None:
     """The scale of a machine in bytes per second, measured on the first two cores of a placement;
     None where it has fewer or is no CPU of this machine, and where the kernels did not run."""
-    one = replace(placement, resources=threads_alone(1), precision="float32")
+    one = replace(placement, resources=threads_alone(1), precision=ModelOptions().precision)
     if len(one.binding.cpus) < 2 or not in_this_process(one):
         return None
     kernels = [_product(rows, columns, one) for rows, columns in _ROWS]
