@@ -19,6 +19,8 @@ from tilewright.cost.floors import Work
 
 CONTENTION = "contention_bytes_per_s"
 """What databases call the scale of a machine."""
+CONTENTION_CORES = 1
+"""On how many cores each kernel runs by which it is measured, and under which it is kept."""
 USUAL_CONTENTION_BYTES_PER_S = 1e11
 """The scale of machines on which nobody measured it: between the 36 GB/s of two cores of an EPYC
 and the 300 GB/s of two cores of a Xeon (docs/concepts/neighbours.md)."""

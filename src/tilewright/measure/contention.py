@@ -16,7 +16,7 @@ from tilewright.core.forms import PLAIN
 from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import threads_alone
-from tilewright.cost.contention import CONTENTION, measured_scale
+from tilewright.cost.contention import CONTENTION, CONTENTION_CORES, measured_scale
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.estimates import kernel_stream
@@ -37,18 +37,22 @@ def keep_contention(store: Store, placement: Placement) -> None:
     found = measured_contention(placement)
     if found is not None:
         store.add_device(placement.device)
-        store.add_peak(replace(placement, resources=threads_alone(1)).key, CONTENTION, found)
+        store.add_peak(
+            replace(placement, resources=threads_alone(CONTENTION_CORES)).key, CONTENTION, found
+        )
 
 
 def measured_contention(placement: Placement) -> float | None:
     """The scale of a machine in bytes per second, measured on the first two cores of a placement;
     None where it has fewer or is no CPU of this machine, and where the kernels did not run."""
-    one = replace(placement, resources=threads_alone(1), precision=ModelOptions().precision)
+    one = replace(
+        placement, resources=threads_alone(CONTENTION_CORES), precision=ModelOptions().precision
+    )
     if len(one.binding.cpus) < 2 or not in_this_process(one):
         return None
     kernels = [_product(rows, columns, one) for rows, columns in _ROWS]
     try:
-        with KernelPairs(beside(one, 1)) as measuring:
+        with KernelPairs(beside(one, CONTENTION_CORES)) as measuring:
             return scale_of(kernels, measuring.times(kernels), one)
     except (ChildError, RemoteError):
         return None
@@ -59,7 +63,7 @@ def scale_of(
 ) -> float:
     """The scale by what two kernels took beside each other, on a core each."""
     own, other = (
-        kernel_stream(*kernel, one.target, 1) / median(alone_s)
+        kernel_stream(*kernel, one.target, CONTENTION_CORES) / median(alone_s)
         for kernel, alone_s in zip(kernels, times.alone_s, strict=True)
     )
     return measured_scale((own, other, slower) for slower in times.slowdowns)
