@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from math import exp, inf, log, sqrt
 from statistics import fmean
 
-from tilewright.core.targets import Target, parse_resources
+from tilewright.core.targets import Target
 from tilewright.cost.demand import Column, Numbers
 from tilewright.cost.floors import Work
 
 CONTENTION = "contention_bytes_per_s"
 """What databases call the scale of a machine."""
-EACH = parse_resources("1t")
-"""What each of two kernels has while the scale is measured; databases keep it with that."""
+CONTENTION_CORES = 1
+"""On how many cores each kernel runs by which it is measured, and under which it is kept."""
 USUAL_CONTENTION_BYTES_PER_S = 1e11
 """The scale of machines on which nobody measured it: between the 36 GB/s of two cores of an EPYC
 and the 300 GB/s of two cores of a Xeon (docs/concepts/neighbours.md)."""

@@ -60,10 +60,10 @@ class PlanRequest:
 
 def known_front(given: object) -> Second | None:
     """What is weighed against latency, if anything. Raises UsageError for what is not known."""
-    found = next((each for each in MEASURE if each == given), None)
-    if found != given:
+    found: tuple[Second, ...] = tuple(each for each in MEASURE if each == given)
+    if given is not None and not found:
         raise UsageError(f"no front of {given!r} is known.", hint=f"Known: {', '.join(MEASURE)}.")
-    return found
+    return found[0] if found else None
 
 
 def plan_problem(path: Path, request: PlanRequest, wanted: Wanted | None = None) -> ScheduleResult:

@@ -15,7 +15,8 @@ from statistics import median
 from tilewright.core.forms import PLAIN
 from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import Candidate, Placement
-from tilewright.cost.contention import CONTENTION, EACH, measured_scale
+from tilewright.core.targets import threads_alone
+from tilewright.cost.contention import CONTENTION, CONTENTION_CORES, measured_scale
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.estimates import kernel_stream
@@ -23,6 +24,7 @@ from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.kernels import beside
 from tilewright.measure.pairs import KernelPairs, PairTimes
 from tilewright.measure.targeting import in_this_process
+from tilewright.models import ModelOptions
 from tilewright.store.base import Store
 
 _ROWS = (4096, 2048), (4096, 4096)
@@ -35,18 +37,22 @@ def keep_contention(store: Store, placement: Placement) -> None:
     found = measured_contention(placement)
     if found is not None:
         store.add_device(placement.device)
-        store.add_peak(replace(placement, resources=EACH).key, CONTENTION, found)
+        store.add_peak(
+            replace(placement, resources=threads_alone(CONTENTION_CORES)).key, CONTENTION, found
+        )
 
 
 def measured_contention(placement: Placement) -> float | None:
     """The scale of a machine in bytes per second, measured on the first two cores of a placement;
     None where it has fewer or is no CPU of this machine, and where the kernels did not run."""
-    one = Placement(device=placement.device, resources=EACH, binding=placement.binding)
+    one = replace(
+        placement, resources=threads_alone(CONTENTION_CORES), precision=ModelOptions().precision
+    )
     if len(one.binding.cpus) < 2 or not in_this_process(one):
         return None
     kernels = [_product(rows, columns, one) for rows, columns in _ROWS]
     try:
-        with KernelPairs(beside(one, 1)) as measuring:
+        with KernelPairs(beside(one, CONTENTION_CORES)) as measuring:
             return scale_of(kernels, measuring.times(kernels), one)
     except (ChildError, RemoteError):
         return None
@@ -57,7 +63,7 @@ def scale_of(
 ) -> float:
     """The scale by what two kernels took beside each other, on a core each."""
     own, other = (
-        kernel_stream(*kernel, one.target, 1) / median(alone_s)
+        kernel_stream(*kernel, one.target, CONTENTION_CORES) / median(alone_s)
         for kernel, alone_s in zip(kernels, times.alone_s, strict=True)
     )
     return measured_scale((own, other, slower) for slower in times.slowdowns)

@@ -16,7 +16,8 @@ from tilewright.core.input_files import readable
 from tilewright.core.output_files import write_text
 from tilewright.core.records import Placement
 from tilewright.core.settings import read_settings
-from tilewright.cost.contention import CONTENTION, EACH, USUAL_CONTENTION_BYTES_PER_S
+from tilewright.core.targets import threads_alone
+from tilewright.cost.contention import CONTENTION, CONTENTION_CORES, USUAL_CONTENTION_BYTES_PER_S
 from tilewright.cost.floors import Peaks, datasheet_peaks
 from tilewright.hardware.environment import own_version
 from tilewright.hardware.legacy import folder_of, name_of_before
@@ -134,7 +135,7 @@ class Predictors:
     def contention_bytes_per_s(self) -> float:
         """The scale by which kernels beside each other slow down (see `cost.contention`): the one
         measured on this class, else the usual one."""
-        one = replace(self.placement, resources=EACH)
+        one = replace(self.placement, resources=threads_alone(CONTENTION_CORES))
         return self.store.peak(one.key, CONTENTION) or USUAL_CONTENTION_BYTES_PER_S
 
     def features(self, kernels: Sequence[Kernel], model: FamilyModel) -> Features:

@@ -138,7 +138,7 @@ def test_measured_and_told_turning_points_stand_beside_each_other(study: CoresSt
         assert point.predicted == enough_cores(told, gain)
         assert point.low <= point.predicted <= point.high and point.extrapolated
     widths = [each.high_s / each.low_s for each in alone.times]
-    assert widths[0] == 1.0 and widths == sorted(widths)
+    assert widths[0] == 1.0 and widths == pytest.approx(sorted(widths))
 
 
 def test_what_a_neighbour_costs_on_one_core_goes_along_to_others(study: CoresStudy) -> None:
