@@ -7,7 +7,7 @@
 
 `told` says from predicted times, before anything is measured, what there is to gain: the work on
 one core over the longest way (`work/span`, with a hand-off for each wait on the way), and two
-times the time on two cores over the work, which two lanes cannot exceed (`most`).
+times the time on two cores over the work, which two lanes of one core each cannot exceed (`most`).
 
 `run` plans the network by several planners, from predicted times and then from those of its calls
 in their places, compiles each plan that differs and one call after the other, and runs all in turn

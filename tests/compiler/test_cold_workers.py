@@ -16,8 +16,7 @@ ROOM = Path(tilewright.__file__).parent
 MODULES = [
     "tilewright." + ".".join(path.relative_to(ROOM).with_suffix("").parts)
     for path in sorted(ROOM.rglob("*.py"))
-    if re.search(r"^ +(child\.)?serve\(", path.read_text(), re.MULTILINE)
-    and "peers" not in path.parts
+    if SERVES.search(path.read_text()) and "peers" not in path.parts
 ]
 
 

@@ -115,8 +115,8 @@ class PlannerFlags:
     front: Annotated[
         Second | None,
         Parameter(
-            help="List what more latency buys: energy, price or memory, by eight more searches of "
-            "so many seconds each."
+            help="List what more latency buys: energy, price or memory, by up to eight more "
+            "searches of so many seconds each."
         ),
     ] = None
 

@@ -211,7 +211,7 @@ class _Visit:
         measurer = stack.enter_context(self.collector.measurers(self.place, self.request.seed))
         measurer.start()
         measured_peaks(store, placement, measurer)
-        if self.place.neighbours:
+        if self.place.neighbours and not self.place.held:
             keep_contention(store, self.place.usual)
         usual = ModelOptions()
         placement = replace(placement, precision=usual.precision)

@@ -22,14 +22,14 @@ CONTENTION = "contention_bytes_per_s"
 CONTENTION_CORES = 1
 """On how many cores each kernel runs by which it is measured, and under which it is kept."""
 USUAL_CONTENTION_BYTES_PER_S = 1e11
-"""The scale of machines on which nobody measured it: between the 36 GB/s of two cores of an EPYC
+"""The scale of machines on which nobody measured it: between the 37 GB/s of two cores of an EPYC
 and the 300 GB/s of two cores of a Xeon (docs/concepts/neighbours.md)."""
 _LEAST_SLOWDOWN = 1.01
 """What is slowed down by less is told from nothing at all by no clock."""
 _LAST_LEVEL = 3
 _KEPT = 0.5
-"""The part of its share of the last-level cache that a kernel keeps beside others: fitted to 193
-pairs on an EPYC, whose cores have 16 MiB of it each and keep 8 to 10."""
+"""The part of its share of the last-level cache that a kernel keeps beside others: chosen by
+pairs on an EPYC (docs/concepts/neighbours.md), whose cores have 16 MiB of it each, keep 8 to 10."""
 
 
 def kept_bytes(target: Target, cores: int) -> float:

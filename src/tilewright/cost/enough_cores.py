@@ -21,7 +21,7 @@ from tilewright.cost.contention import bearable, slowdown
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnCores:
     """A kernel by its number of cores: seconds alone, above zero, and the bytes that it streams
-    from beyond the second-level caches. `scale` is the device's `contention_bytes_per_s`, None
+    from memory where others run beside it. `scale` is the device's `contention_bytes_per_s`, None
     where nothing is known of that. `reach` says how many times as long, or as short, a time may be
     beside that on one core; empty where times were measured."""
 

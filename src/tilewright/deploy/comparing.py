@@ -42,7 +42,7 @@ from tilewright.store.known_candidates import PlanOfBefore, SettingsName, choose
 _OURS = "tilewright"
 _USUAL = {CUDA: ("onnxruntime", "torch", "torch_compiled", "jax", "tensorrt")}
 _OTHERWISE = ("onnxruntime", "openvino", "torch")
-_JUDGED_ON = 8
+_JUDGED_ON, _JUDGED_ON_IN_SINGLE = 8, 2
 """Drawn inputs on which noise is compared: on single ones it is up to a decibel more or less."""
 
 
@@ -152,7 +152,9 @@ class Comparer:
         drawn ones; the first one is also timed."""
         graph = network.model.graph
         if network.precision == ModelOptions().precision:
-            return [random_inputs(graph, self.seed)]
+            return [
+                random_inputs(graph, self.seed + number) for number in range(_JUDGED_ON_IN_SINGLE)
+            ]
         inputs = noise_inputs(graph, options.calibration, self.seed, judged=_JUDGED_ON)
         return [dict(each) for each in inputs.judged]
 

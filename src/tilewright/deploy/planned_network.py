@@ -41,6 +41,8 @@ from tilewright.store.known_candidates import checked_settings, choose_plan
 if TYPE_CHECKING:
     from tilewright.compiler.execute import LoadedNetwork
 
+HERE = "llvm"
+"""What plans call this CPU."""
 _ROUNDS, _ROUND_S, _MOST_REPEATS = 7, 0.05, 10
 
 
@@ -125,7 +127,7 @@ def planned_network(plan: Plan, store: Store, *, mode: RunMode = "auto") -> Plan
     (named,) = plan.networks
     settings, max_error = checked_settings(named.settings), allowed_in(named)
     placement = local_placement(cores)
-    require_machine(plan, "llvm", placement)
+    require_machine(plan, HERE, placement)
     network = prepare_loaded(model_of(plan, named), options_of(named), placement)
     usual = choose_plan(network, store, placement, settings, max_error)
     require_planned(named, [call for call in plan.problem.calls if call.task], network.fused)
@@ -142,7 +144,7 @@ def planned_network(plan: Plan, store: Store, *, mode: RunMode = "auto") -> Plan
 def is_for_one_process(plan: Plan) -> bool:
     """Whether a plan is of one network on this CPU."""
     used = {plan.schedule.mode_of(plan.problem, slot.call).device for slot in plan.schedule.slots}
-    return len(plan.networks) == 1 and used == {"llvm"}
+    return len(plan.networks) == 1 and used == {HERE}
 
 
 def _require_here(plan: Plan) -> int:
@@ -151,13 +153,13 @@ def _require_here(plan: Plan) -> int:
         many = "several networks" if plan.networks else "a problem written by hand"
         raise ModelError(f"the plan is of {many}, and one network is run", hint="Plan one MODEL.")
     used = {plan.schedule.mode_of(plan.problem, slot.call).device for slot in plan.schedule.slots}
-    elsewhere = [name for name in sorted(used) if name != "llvm"]
+    elsewhere = [name for name in sorted(used) if name != HERE]
     if elsewhere:
         raise TargetError(
             f"calls of the plan run on {elsewhere[0]!r}; plans are run on this CPU alone",
             hint="tilewright plan MODEL --devices llvm --out FOLDER",
         )
-    device = plan.problem.device["llvm"]
+    device = plan.problem.device[HERE]
     here = local_placement(None).resources.threads
     if device.cores > here:
         raise TargetError(

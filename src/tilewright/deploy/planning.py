@@ -17,8 +17,8 @@ from tilewright.core.events import EventSink, Stage
 from tilewright.core.output_files import write_text
 from tilewright.core.records import Placement
 from tilewright.core.schedules import MEASURE, PLAN_FILE, ScheduleResult, Second
+from tilewright.deploy.planned_network import HERE
 from tilewright.hardware.remote import read_remote, remote_place
-from tilewright.kernels.base import CPU
 from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
 from tilewright.plan.lanes import in_its_stages
@@ -156,10 +156,10 @@ def _planned(
 
 
 def _in_one_process(problem: SchedulingProblem) -> bool:
-    """Whether it is one network's, on a CPU of several cores, whose calls run in stages there."""
+    """Whether it is one network's, on several cores of this CPU, whose calls run in stages."""
     (device, *others), networks = problem.devices, {call.network for call in problem.calls}
     alone = not others and len(networks) == 1
-    return alone and device.kind in CPU and device.cores > 1 and problem.objective == "latency"
+    return alone and device.name == HERE and device.cores > 1 and problem.objective == "latency"
 
 
 def _write_pictures(folder: Path, found: Answer, traced: Mapping[str, ScheduleResult]) -> None:

@@ -127,6 +127,7 @@ class Profiler:
             self.store.add_device(there.device)
             apart = replace(kept, device_class=there.device.class_key, energy=None)
             self.store.add_network(replace(apart, latency_s=found.beside_s))
+            self.events(Stage(name="time", detail="how much kernels slow each other down"))
             keep_contention(self.store, self._both())
         return ProfileResult(
             **shipment.times_of_tasks(network, result, self.placement, peaks),

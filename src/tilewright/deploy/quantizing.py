@@ -13,7 +13,6 @@ from tilewright.core.mixtures import FrontPoint
 from tilewright.core.noise import largest_share
 from tilewright.core.records import NetworkCheck, Placement
 from tilewright.deploy.mixing import Mixing, measured_mixing
-from tilewright.deploy.racing import mixed_hint
 from tilewright.graph.network import Graph
 from tilewright.kernels.base import HALF, MIXED
 from tilewright.kernels.codes import CODES
@@ -244,9 +243,7 @@ class OnCodes:
         return NegativeVerdict(
             f"on codes of eight bits the network is off by {_told(check)}, {self.request.limit}, "
             "and no choice of operators on codes was found that is within it. Nothing was shipped.",
-            hint=mixed_hint(self.request)
-            if half_lanes(self.placement.target)
-            else "Raise --max-error, or leave --precision out.",
+            hint="Raise --max-error, or leave --precision out.",
         )
 
     def _tell(self, found: _Found, whole: NetworkCheck) -> None:

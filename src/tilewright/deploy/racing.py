@@ -315,8 +315,9 @@ def fastest_of(races: Sequence[Race]) -> Race:
 def mixed_hint(request: OptimizeRequest) -> str:
     """What to do where one type for everything has a larger error than a request allows."""
     return (
-        f"`--precision auto --max-error {request.asked}` computes what makes most of the noise in "
-        "single precision and is the fastest mixture within that error; or raise --max-error."
+        f"`--precision auto --max-error {request.asked}` looks for the fastest mixture within that "
+        "error: what makes most of the noise stays in single precision. Or raise --max-error, or "
+        "leave --precision out."
     )
 
 

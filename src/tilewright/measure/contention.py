@@ -1,9 +1,9 @@
 """How much kernels on two cores of this machine slow each other down, measured and kept.
 
-    measured_contention(placement)     3.6e10, say: 36 GB/s (see `cost.contention`)
+    measured_contention(placement)     3.7e10, say: 37 GB/s (see `cost.contention`)
 
 Products of a matrix and a vector are timed beside each other: they do little but read weights,
-which are more than the caches hold.
+from memory or, where the last-level cache holds all of them, from that.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ def top1(ours: Outputs, theirs: Outputs) -> tuple[int, int]:
         found, known = _rows(left), _rows(right)
         chosen = np.take_along_axis(known, found.argmax(axis=-1)[:, None], axis=-1)[:, 0]
         counted = ~np.isnan(known).any(axis=-1)
-        agreeing += int(np.sum((chosen == known.max(axis=-1)) & counted))
+        right = (chosen == known.max(axis=-1)) & ~np.isnan(found).any(axis=-1)
+        agreeing += int(np.sum(right & counted))
         rows += int(np.sum(counted))
     return agreeing, rows
 
@@ -63,8 +64,9 @@ def untold(theirs: Sequence[Outputs], names: Sequence[str]) -> tuple[str, ...]:
     always: tuple[tuple[Callable[[Outputs], bool], str], ...] = (
         (
             _denormal,
-            f"has numbers below {np.finfo(np.float32).tiny:.2g}, which are not normal in float32 "
-            "and which processors may take for 0: errors relative to them say little.",
+            f"has numbers of less than {np.finfo(np.float32).tiny:.2g} in size, which are not "
+            "normal in float32 and which processors may take for 0: errors relative to them say "
+            "little.",
         ),
     )
     found: list[str] = []

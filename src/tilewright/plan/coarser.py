@@ -65,9 +65,9 @@ def coarser_estimate(
         if any(able):
             found_s = counted[key] * default_candidate(workload, coarse, halves)[1]
             after_s -= max(0.0, times[key] - found_s)
-    speedup = before_s / after_s
-    if speedup < _WORTH_TELLING:
+    if before_s < _WORTH_TELLING * after_s or after_s <= 0.0:
         return None
+    speedup = before_s / after_s
     return CoarserEstimate(
         precision=MIXED, types=(HALF,), speedup=speedup, latency_s=latency_s / speedup
     )

@@ -42,7 +42,7 @@ _LAUNCH_S = {1: 0.4e-6, 2: 1.9e-6, MOST_CORES: 4.7e-6}
 
 _FIRST, _WIDEST = 0.85, 1.1
 """How wide intervals are from one core to two, and at most, as parts of what held 90 % of all rows
-when the model was fitted: so they held 90 % of the operators that it had not seen, on each number
+when the model was fitted: so they held 89 to 96 % of the operators that it had not seen, by number
 of cores (docs/benchmarks-cores.md)."""
 
 _ROUNDS = 3

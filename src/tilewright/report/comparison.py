@@ -39,11 +39,14 @@ class AgainstBaseline:
         return now.low / then.high, now.high / then.low
 
 
+def coarsest(row: CompareRow) -> str:
+    """The precision of our network, of a mixture `auto (bf16)` the coarsest one in it."""
+    return row.own_precision.removeprefix("auto (").removesuffix(")")
+
+
 def counts(row: CompareRow) -> bool:
-    """Whether a peer ran in our network's precision, of a mixture `auto (bf16)` its coarsest one,
-    and was timed."""
-    own = row.own_precision.removeprefix("auto (").removesuffix(")")
-    return row.precision == own and _positive(row.speedup)
+    """Whether a peer ran in the coarsest precision of our network, and was timed."""
+    return row.precision == coarsest(row) and _positive(row.speedup)
 
 
 def no_more_error(row: CompareRow) -> bool:
@@ -110,7 +113,7 @@ def _pairs(rows: Iterable[CompareRow]) -> set[tuple[str, str, str]]:
 
 
 def _identity(row: CompareRow) -> tuple[str, str, str]:
-    return row.model, row.peer, row.own_precision
+    return row.model, row.peer, coarsest(row)
 
 
 def _positive(value: float) -> bool:

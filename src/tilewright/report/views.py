@@ -19,7 +19,7 @@ from tilewright.core.results import (
     TunerStudyRow,
 )
 from tilewright.report import mixtures, shown
-from tilewright.report.comparison import counts
+from tilewright.report.comparison import coarsest, counts
 from tilewright.report.tables import Column, Heading, Table, facts_table, record_of, records_of
 
 
@@ -277,7 +277,7 @@ COMPARED = Heading(
 def _precisions(result: CompareResult) -> str:
     """What our networks are in, of those that have a peer in it if any has."""
     judged = [row for row in result.rows if counts(row)] or result.rows
-    return " or ".join(dict.fromkeys(row.own_precision for row in judged))
+    return " or ".join(dict.fromkeys(map(coarsest, judged)))
 
 
 def compare_verdict(result: CompareResult) -> str:

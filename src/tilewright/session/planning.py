@@ -36,10 +36,10 @@ class PlanWishes(TypedDict, total=False):
 
     `planner` is a name, and one that searches takes that many `seconds` at most; a `robust` one
     counts with the upper ends of predicted intervals. `front` is what is weighed against latency,
-    "energy", "price" or "memory": the answer has that front, for which there are eight searches of
-    so many seconds more. `wanted` says what is to be least within which limits. `options`,
-    `settings` and `max_error` are those of `predict`. The plan is written to the folder `out`, with
-    a page and a trace. None is the default of each.
+    "energy", "price" or "memory": the answer has that front, for which there are up to eight
+    searches of so many seconds more. `wanted` says what is to be least within which limits.
+    `options`, `settings` and `max_error` are those of `predict`. The plan is written to the folder
+    `out`, with a page and a trace. None is the default of each.
     """
 
     planner: str | None

@@ -12,7 +12,7 @@ from helpers.fakes.prepared_network import prepared, two_convolutions
 from helpers.fakes.session import compare_row
 from tilewright.core.forms import stored_in
 from tilewright.deploy.comparing import _own_precision  # pyright: ignore[reportPrivateUsage]
-from tilewright.report.comparison import counts
+from tilewright.report.comparison import against_baseline, counts
 
 NETWORK = prepared(two_convolutions())
 
@@ -48,3 +48,9 @@ def test_a_mixture_is_named_by_its_coarsest_type(
 def test_peers_in_the_coarsest_type_of_a_mixture_count() -> None:
     row = replace(compare_row("a", "openvino", 1.2, precision="bf16"), own_precision="auto (bf16)")
     assert counts(row) and not counts(replace(row, precision="fp32"))
+
+
+def test_a_mixture_is_compared_with_what_an_earlier_version_called_by_its_type() -> None:
+    row = replace(compare_row("a", "openvino", 1.2, precision="bf16"), own_precision="auto (bf16)")
+    found = against_baseline([row], [replace(row, own_precision="bf16")])
+    assert found is not None and found.ratio == pytest.approx(1.0)

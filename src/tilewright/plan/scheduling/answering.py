@@ -73,28 +73,39 @@ def answer(
         others = _that_keep_limits(counted, others, as_run)
         rivals = list[Schedule]()
         if name == planning.DEFAULT:
-            rivals = [*schedule.considered, planning.schedule_with("stages", counted, limit_s)]
+            rivals = [*schedule.considered]
+            with suppress(NothingFound):
+                rivals.append(planning.schedule_with("stages", counted, limit_s))
         schedule = _as_run(counted, schedule, rivals, as_run)
     considered = (*others, *schedule.considered)
     schedule = replace(schedule, considered=())
     if robust:
-        schedule = expected(problem, schedule)
-        considered = tuple(expected(problem, each) for each in considered)
+        schedule = _expected(problem, schedule, as_run)
+        considered = tuple(_expected(problem, each, as_run) for each in considered)
     found = answered(problem, schedule)
     listed, count = alternatives(problem, schedule, considered, second)
     told = replace(found.result, front=tuple(listed), considered=count, front_of=second or "")
     return replace(found, result=told)
 
 
+def _expected(problem: SchedulingProblem, schedule: Schedule, as_run: AsRun | None) -> Schedule:
+    """The schedule with the expected times, as it is run."""
+    found = expected(problem, schedule)
+    return found if as_run is None else replace(as_run(problem, found), planner=found.planner)
+
+
 def _as_run(
     problem: SchedulingProblem, schedule: Schedule, others: Sequence[Schedule], as_run: AsRun
 ) -> Schedule:
     """A schedule as it is run, or the one of the others that takes less then; none that breaks a
-    limit then, and the schedule itself where all do."""
+    limit then. Raises NothingFound where all do."""
     known = gathered([replace(schedule, considered=()), *others])
     kept = _that_keep_limits(problem, known, as_run)
     if not kept:
-        return schedule
+        raise NothingFound(
+            f"{schedule.planner} found no schedule that keeps all limits as it is run, in stages; "
+            "there may be one"
+        )
     found = least(problem, kept)
     chosen = f"; of {len(known)} schedules this one of {found.planner} takes least as it is run"
     return replace(

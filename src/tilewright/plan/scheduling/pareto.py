@@ -46,11 +46,9 @@ def front(
     if points < 2:
         raise UsageError(f"a front of {points} points is none; it has two ends")
     fastest = replace(problem, objective="latency")
+    least = fastest if second == "memory" else replace(problem, objective=second)
     found = [CpSat().schedule(fastest, limit_s)]
-    if second == "memory":
-        _shrink(fastest, found, points, limit_s)
-    else:
-        _slow_down(replace(problem, objective=second), found, points, limit_s)
+    (_shrink if second == "memory" else _slow_down)(least, found, points, limit_s)
     value = _SECOND[second]
     every = [
         Compromise(

@@ -12,7 +12,6 @@ problem, and of equals the one with less work.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -98,15 +97,16 @@ class Nash:
         self, problem: SchedulingProblem, attempts: Sequence[Callable[[], Schedule]]
     ) -> Schedule:
         """The best of them and of `sequential`, which is not asked where it cannot be better."""
-        every = [*attempts, partial(Sequential().schedule, problem, self.most_s)]
+        sequential = partial(Sequential().schedule, problem, self.most_s)
+        try:
+            found = best(problem, self.name, attempts)
+        except NothingFound:
+            return best(problem, self.name, [sequential])
         if problem.objective == "latency":
             alone_s = sum(min(mode.latency_s for mode in call.modes) for call in problem.calls)
-            with suppress(NothingFound):
-                found = best(problem, self.name, attempts)
-                if beside_each_other(problem, found).objective <= alone_s:
-                    return found
-                every[:-1] = [lambda: found]
-        return best(problem, self.name, every)
+            if beside_each_other(problem, found).objective <= alone_s:
+                return found
+        return best(problem, self.name, [lambda: found, sequential])
 
     def _in_sections(self, cut: Sections, ends: list[_End], until: float) -> Schedule:
         """A game for each section, what two of them have in common being fixed; `ends` gets where
@@ -127,19 +127,19 @@ class Nash:
         return joined(cut, found)
 
     def games(self, problem: SchedulingProblem, until: float) -> list[_End]:
-        """Where games end, the best first, and the best start. They begin with shares and with all
-        cores on each device, from where they find most; with the best starts where there is no time
-        for a good part of a round."""
+        """Where games end, the best first. They begin with shares and with all cores on each
+        device, from where they find most; with the best starts where there is no time for a good
+        part of a round, and with the best one where no game ended as well."""
         begin, trials = perf_counter(), _Trials(problem)
-        starts, players = _starts(problem), _players(problem)
-        known = sorted(starts, key=lambda modes: trials.cost(modes, None))
-        trial_s = (perf_counter() - begin) / len(starts)
+        (starts, others), players = _starts(problem), _players(problem)
+        known = sorted([*starts, *others], key=lambda modes: trials.cost(modes, None))
+        trial_s = (perf_counter() - begin) / len(known)
         until -= _PLACING * trial_s
         hurried = perf_counter() + _PART * trial_s * sum(map(len, players)) > until
-        chosen = (known if hurried else starts)[: 2 * len(problem.devices)]
+        chosen = known[: len(starts)] if hurried else starts
         ends = [self._played(trials, players, start, until) for start in chosen]
-        if known[0] not in chosen:
-            ends.append(self._played(trials, (), known[0], until))
+        if _less(trials.cost(known[0], None), min(end.cost for end in ends)):
+            ends.append(self._played(trials, players, known[0], until))
         return sorted(ends, key=lambda end: end.cost)
 
     def _played(
@@ -316,24 +316,28 @@ def _fastest(problem: SchedulingProblem, number: int, device: str, most: int) ->
     return min(there, key=lambda place: modes[place].latency_s, default=None)
 
 
-def _starts(problem: SchedulingProblem) -> list[list[int]]:
-    """All calls in their fastest modes on each device where they can be there, and on any: on all
-    cores, or, where another may run beside them, on half of these and so on, as in the lists of
-    `heft`; on so many that chains of calls which may run at a time have shares by their work."""
+def _starts(problem: SchedulingProblem) -> tuple[list[list[int]], list[list[int]]]:
+    """Starts of games, and others. All calls are in their fastest modes on each device where they
+    can be there: on all cores, and on so many that chains of calls which may run at a time have
+    shares by their work. The others are on any device, or on half of the cores and so on where
+    another call may run beside them, as in the lists of `heft`."""
     usable, waits = usable_modes(problem), waits_of(problem)
     shares, alone = _shares(problem), set(never_beside_another(waits))
     most = max(device.cores for device in problem.devices)
     parts = [1 / (1 << halved) for halved in range(most.bit_length())]
     capped = [[1.0 if n in alone else part for n in range(len(usable))] for part in parts]
-    devices = {device.name: device.cores for device in problem.devices}
-    if len(devices) > 1:
-        devices[""] = most
-    found: dict[tuple[int, ...], None] = {}
-    for due in (shares, *capped):
-        for device, cores in devices.items():
-            limits = [part * cores for part in due]
-            found[tuple(map(partial(_on, device), problem.calls, usable, limits))] = None
-    return [list(each) for each in found]
+    devices = [(device.name, device.cores) for device in problem.devices]
+    anywhere = [("", most)] if len(devices) > 1 else []
+
+    def with_all(due: Sequence[float], device: str, cores: int) -> tuple[int, ...]:
+        limits = [part * cores for part in due]
+        return tuple(map(partial(_on, device), problem.calls, usable, limits))
+
+    first = {with_all(due, *each): None for due in (shares, capped[0]) for each in devices}
+    every = {
+        with_all(due, *each): None for due in (shares, *capped) for each in (*devices, *anywhere)
+    }
+    return list(map(list, first)), [list(each) for each in every if each not in first]
 
 
 def _on(device: str, call: ScheduledCall, usable: Sequence[int], most: float) -> int:
