@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +14,7 @@ import pytest
 from helpers.fakes.measuring import PLACEMENT
 from helpers.fakes.opened_measurer import Opened
 from helpers.fakes.placements import altered
+from tilewright.collect import collector as collecting
 from tilewright.collect.collector import Collector, collector_of
 from tilewright.collect.design import CollectRequest, Design, collect_request
 from tilewright.core.budget import Limit, parse_budget
@@ -20,6 +22,7 @@ from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Note, discard
 from tilewright.core.records import Candidate, EnergyUse, Measurement, Outcome
 from tilewright.graph.workload import Workload
+from tilewright.hardware.holding import Held
 from tilewright.hardware.meters import Meter, MeterLost
 from tilewright.hardware.remote import remote_place
 from tilewright.measure.circumstances import Circumstances
@@ -207,6 +210,32 @@ def test_a_meter_would_read_neighbours_as_well(store: SqliteStore) -> None:
     crowded = (Circumstances(usual=PLACEMENT, neighbours=1),)
     with pytest.raises(UsageError, match="including the copies"):
         collector_of(crowded, store, discard, "none")
+
+
+@pytest.mark.parametrize(
+    ("place", "measured"),
+    [
+        (Circumstances(usual=PLACEMENT), []),
+        (Circumstances(usual=PLACEMENT, neighbours=1), [PLACEMENT]),
+        (
+            Circumstances(usual=PLACEMENT, neighbours=1, held=(Held(control="clock", value=2e9),)),
+            [],
+        ),
+    ],
+    ids=("alone", "beside a copy", "beside a copy, at a clock of its own"),
+)
+def test_how_much_kernels_slow_each_other_down_is_measured_under_usual_controls(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, place: Circumstances, measured: list[Any]
+) -> None:
+    kept: list[Any] = []
+    monkeypatch.setattr(collecting, "keep_contention", lambda _store, where: kept.append(where))
+    here = replace(collector(store, Opened(seconds)), places=(place,), holds=holds_nothing)
+    here.run(request("relu", samples=1))
+    assert kept == measured
+
+
+def holds_nothing(*_asked: object) -> Any:
+    return nullcontext()
 
 
 def test_families_that_are_not_known_and_numbers_that_make_no_sense() -> None:
