@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tilewright.core.accounts import CallReport
 from tilewright.core.results import TaskReport
@@ -36,8 +36,8 @@ def chart(calls: Sequence[CallReport], tasks: Sequence[TaskReport]) -> Chart | N
     bounds = {(task.key, task.layouts): task.bound for task in tasks}
     slowest_s = max((_time_s(call) or 0.0 for call in calls), default=0.0) or 1.0
     rows = 1 + max(layer for _, layer in found.places)
-    types = {call.dtype for call in calls}
-    typed = {call.name: f"var(--{_hue(call.dtype, types)})" for call in calls}
+    hues = type_hues(calls)
+    typed = {call.name: f"var(--{hues.get(call.dtype, _OTHERS)})" for call in calls}
     return Chart(
         name="network",
         label=f"The network as a graph of {len(calls)} calls",
@@ -51,7 +51,7 @@ def chart(calls: Sequence[CallReport], tasks: Sequence[TaskReport]) -> Chart | N
                     **_corners(found, call.name),
                     **_told(call),
                     "typed": typed[call.name],
-                    "stripe": _corners(found, call.name)["left"] + _STRIPE * (len(types) > 1),
+                    "stripe": _corners(found, call.name)["left"] + _STRIPE * bool(hues),
                     "colour": colour_of(bounds.get((call.task, call.layouts), "")),
                     "heat": (_time_s(call) or 0.0) / slowest_s,
                 }
@@ -65,13 +65,9 @@ def chart(calls: Sequence[CallReport], tasks: Sequence[TaskReport]) -> Chart | N
 
 def type_hues(calls: Sequence[CallReport]) -> dict[str, str]:
     """The colour of each type that results are stored in, by its name in the style sheet; none
-    where all are of one type."""
-    types = dict.fromkeys(call.dtype for call in calls)
-    return {name: _hue(name, types) for name in types} if len(types) > 1 else {}
-
-
-def _hue(dtype: str, types: Collection[str]) -> str:
-    return _HUES.get(dtype, _OTHERS) if len(types) > 1 else _OTHERS
+    where all have one colour."""
+    hues = {call.dtype: _HUES.get(call.dtype, _OTHERS) for call in calls}
+    return hues if len({*hues.values()}) > 1 else {}
 
 
 def memory_chart(calls: Sequence[CallReport], weight_bytes: int) -> Chart | None:

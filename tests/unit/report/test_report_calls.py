@@ -90,6 +90,7 @@ def test_boxes_tell_operator_time_layouts_and_type() -> None:
     assert calls.type_hues((CALL, copied, last)) == {"float32": "faded", "bfloat16": "s3"}
     alike = calls.chart((CALL, last), (CONV,))
     assert alike is not None and not calls.type_hues((CALL, last))
+    assert not calls.type_hues((CALL, replace(last, dtype="int64"))), "both in grey"
     assert all(row["stripe"] == row["left"] for row in alike.rows["calls"])
     assert calls.chart((), ()) is None
 
