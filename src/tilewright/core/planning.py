@@ -64,7 +64,8 @@ class PlanningMode:
 class PlanningCall:
     """A call of the network, in an order in which calls may run: the key of its task, the tensors
     that it reads (constants left out) and the one that it writes, and modes of the devices that can
-    compute it, those of a device by rising numbers of cores. `ports` says for each of the inputs
+    compute it, those of a device by rising numbers of cores; where there are several kernels on as
+    many cores, the fastest first, and others that move less. `ports` says for each of the inputs
     which of a mode's forms is its own."""
 
     name: str

@@ -15,12 +15,14 @@ from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.output_files import write_text
+from tilewright.core.planning import PlanningData
 from tilewright.core.records import Placement
 from tilewright.core.schedules import MEASURE, PLAN_FILE, ScheduleResult, Second
 from tilewright.deploy.planned_network import HERE
 from tilewright.hardware.remote import read_remote, remote_place
 from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
+from tilewright.plan.kernel_versions import chosen_kernels
 from tilewright.plan.lanes import in_its_stages
 from tilewright.plan.network_scheduling import Wanted, scheduling_problem, titles
 from tilewright.plan.planning_data import PlanningRequest, planning_data
@@ -112,7 +114,9 @@ def plan_networks(
     )
     events(Stage(name="plan", detail=" and ".join(models)))
     devices = tuple(_device(*each) for each in networks.placements.items())
-    return _planned(scheduling_problem(data, networks.wanted), named, request, devices)
+    chosen_from = data if asked.versions else ()
+    problem = scheduling_problem(data, networks.wanted)
+    return _planned(problem, named, request, devices, chosen_from)
 
 
 def _device(name: str, placement: Placement) -> PlannedDevice:
@@ -137,7 +141,10 @@ def _planned(
     networks: tuple[PlannedNetwork, ...],
     request: PlanRequest,
     devices: tuple[PlannedDevice, ...] = (),
+    chosen_from: Sequence[PlanningData] = (),
 ) -> ScheduleResult:
+    """Plan, and write the plan where it is to be kept, with the kernels that it chose from what is
+    known of its networks."""
     found = answer(
         problem,
         request.planner,
@@ -147,12 +154,23 @@ def _planned(
         as_run=in_its_stages if networks and _in_one_process(problem) else None,
     )
     if request.out is not None:
+        if chosen_from:
+            networks = tuple(_with_kernels(networks, chosen_from, found))
         plan = Plan(
             problem=found.problem, schedule=found.schedule, networks=networks, devices=devices
         )
         write_plan(plan, request.out / PLAN_FILE)
         _write_pictures(request.out, found, {"plan": found.result})
     return found.result
+
+
+def _with_kernels(
+    networks: Sequence[PlannedNetwork], chosen_from: Sequence[PlanningData], found: Answer
+) -> Iterator[PlannedNetwork]:
+    for named, data in zip(networks, chosen_from, strict=True):
+        prefix = f"{named.name}/" if len(networks) > 1 else ""
+        kernels = chosen_kernels(data, prefix, found.problem, found.schedule)
+        yield replace(named, kernels=kernels)
 
 
 def _in_one_process(problem: SchedulingProblem) -> bool:
