@@ -243,6 +243,9 @@ class _Network:
             weight_bytes=mode.weight_bytes,
             workspace_bytes=mode.workspace_bytes,
             moved_bytes=mode.moved_bytes,
+            energy_is=mode.energy_is,
+            memory_is=mode.memory_is,
+            moved_is=mode.moved_is,
         )
 
     def _changes_s(self, call: PlanningCall, mode: PlanningMode) -> float:

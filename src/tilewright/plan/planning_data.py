@@ -29,6 +29,7 @@ from tilewright.core.planning import (
     PlanningTensor,
     Transfer,
 )
+from tilewright.core.predictions import Mark, mark_of
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import threads_alone
 from tilewright.cost.blocks import LAUNCH_S
@@ -77,12 +78,14 @@ IN_PLACE = "in place"
 class PlanningRequest:
     """How a model is read, and which settings its kernels have on every device; with
     `fewer_cores` there are modes on 1, 2, 4 … cores of a CPU, too, in the same forms, and with the
-    best settings several versions of a kernel on each number of them."""
+    best settings several versions of a kernel on each number of them. There are several devices of
+    those named in `copied`, so that there are ways between them."""
 
     options: ModelOptions
     settings: SettingsName
     max_error: float
     fewer_cores: bool = False
+    copied: tuple[str, ...] = ()
 
     @property
     def versions(self) -> bool:
@@ -158,7 +161,13 @@ def planning_data(
         calls=tuple(_call(call, fused, modes) for call in fused.calls),
         tensors=tuple(_tensors(fused)),
         conversions=tuple(c for device, found in each for c in device.conversions(fused, found)),
-        transfers=tuple(_transfer(*pair) for pair in permutations(devices, 2)),
+        transfers=tuple(
+            _transfer(*pair)
+            for pair in (
+                *permutations(devices, 2),
+                *((each, each) for each in devices if each.name in request.copied),
+            )
+        ),
     )
 
 
@@ -290,10 +299,15 @@ class _Device:
         versions = {kernel: self._versions(kernel) for kernel in dict.fromkeys(kernels.values())}
         used = list(dict.fromkeys(one for several in versions.values() for one in several))
         estimates = self._forecaster.kernels(used)
-        joules = energies_j(estimates, self._powers(used))
+        powers = self._powers(used)
+        joules = energies_j(estimates, powers)
         each = {
-            kernel: self._mode(kernel, estimate, energy_j)
-            for kernel, estimate, energy_j in zip(used, estimates, joules, strict=True)
+            kernel: replace(
+                self._mode(kernel, estimate, energy_j), energy_is=_mark(estimate, power)
+            )
+            for kernel, estimate, power, energy_j in zip(
+                used, estimates, powers, joules, strict=True
+            )
         }
         chosen = {
             kernel: worth_choosing([each[one] for one in several])
@@ -359,6 +373,8 @@ class _Device:
             energy_j=energy_j,
             weight_bytes=sum(weights),
             moved_bytes=self._moved_bytes(workload, candidate),
+            memory_is="predicted",
+            moved_is="predicted",
             workspace_bytes=sum(beside.shared) + self.placement.resources.threads * sum(beside.own),
         )
 
@@ -400,6 +416,14 @@ class _Device:
     def _copy(self, kind: TensorType, before: Form, after: Form) -> Kernel:
         workload = copying(kind)
         return workload, default_candidate(workload, (before, after), self.placement)[0]
+
+
+def _mark(estimate: Estimate, power: Power | None) -> Mark | None:
+    """What a power times a time is."""
+    time = mark_of(estimate.source)
+    if power is None:
+        return None
+    return time if power.metered or time == "bound" else "predicted"
 
 
 def _transfer(origin: _Device, destination: _Device) -> Transfer:

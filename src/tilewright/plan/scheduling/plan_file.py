@@ -54,11 +54,12 @@ class PlannedNetwork:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDevice:
     """A device of a plan: its name, the class of machines that it was, and the HOST:PORT of the
-    tracker where one knows it."""
+    tracker where one knows it; where nobody can run on it, `imagined` says what it is instead."""
 
     name: str
     machine: str
     tracker: str = ""
+    imagined: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
