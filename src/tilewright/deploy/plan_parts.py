@@ -422,6 +422,15 @@ def _placements(plan: Plan, tracker: str | None) -> Iterator[tuple[str, Placemen
     }
     for device in plan.problem.devices:
         known = said.get(device.name)
+        if known is not None and known.imagined:
+            if device.name in used:
+                raise TargetError(
+                    f"calls of the plan run on {device.name!r}, which is {known.imagined}: nothing "
+                    "runs there",
+                    hint="simulate tells what becomes of the plan; plan without that device to run "
+                    "it.",
+                )
+            continue
         asked = (tracker or (known and known.tracker)) if read_remote(device.name) else None
         try:
             placement = _placement(device.name, device.cores, asked or None)

@@ -22,6 +22,7 @@ from tilewright.deploy.planned_network import HERE
 from tilewright.hardware.remote import read_remote, remote_place
 from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
+from tilewright.plan.imagined_devices import DeviceTable, multiplied, names_of, with_tables
 from tilewright.plan.kernel_versions import chosen_kernels
 from tilewright.plan.lanes import in_its_stages
 from tilewright.plan.network_scheduling import Wanted, scheduling_problem, titles
@@ -85,13 +86,16 @@ def plan_problem(path: Path, request: PlanRequest, wanted: Wanted | None = None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Networks:
-    """Models that run at a time, each once, the devices by name, how times are predicted, and what
-    is wanted."""
+    """Models that run at a time, each once, the devices by name, how many there are of each (one,
+    where it is not said), those that tables alone tell of, how times are predicted, and what is
+    wanted."""
 
     models: Sequence[str]
     placements: Mapping[str, Placement]
     predicted: PlanningRequest
     wanted: Wanted
+    copies: Mapping[str, int] = field(default_factory=dict[str, int])
+    tables: Mapping[str, DeviceTable] = field(default_factory=dict[str, DeviceTable])
 
 
 def plan_networks(
@@ -101,7 +105,9 @@ def plan_networks(
     `scheduling_problem` and `schedule_with`; for a planner that nobody knows at once."""
     SCHEDULERS.named(request.planner or DEFAULT)
     models, asked = networks.models, networks.predicted
-    data = [planning_data(model, networks.placements, asked, store, events) for model in models]
+    asked = replace(asked, copied=tuple(name for name, n in networks.copies.items() if n > 1))
+    known = [planning_data(model, networks.placements, asked, store, events) for model in models]
+    data = with_tables([multiplied(each, networks.copies) for each in known], networks.tables)
     named = tuple(
         PlannedNetwork(
             name=title,
@@ -113,10 +119,31 @@ def plan_networks(
         for title, model in zip(titles(data), models, strict=True)
     )
     events(Stage(name="plan", detail=" and ".join(models)))
-    devices = tuple(_device(*each) for each in networks.placements.items())
+    devices = tuple(_devices(networks))
     chosen_from = data if asked.versions else ()
-    problem = scheduling_problem(data, networks.wanted)
+    problem = scheduling_problem(data, _of_all_copies(networks.wanted, networks.copies))
     return _planned(problem, named, request, devices, chosen_from)
+
+
+def _of_all_copies(wanted: Wanted, copies: Mapping[str, int]) -> Wanted:
+    """What is said of a device is said of each of them, if there are several."""
+    terms = {
+        own: given
+        for name, given in wanted.terms.items()
+        for own in names_of(name, copies.get(name, 1))
+    }
+    return replace(wanted, terms=terms)
+
+
+def _devices(networks: Networks) -> Iterator[PlannedDevice]:
+    for name, placement in networks.placements.items():
+        count = networks.copies.get(name, 1)
+        device = _device(name, placement)
+        for own in names_of(name, count):
+            why = f"one of {count} that were planned with as {name!r}" if count > 1 else ""
+            yield replace(device, name=own, imagined=why)
+    for name in networks.tables:
+        yield PlannedDevice(name=name, machine="", imagined="known by a table of times alone")
 
 
 def _device(name: str, placement: Placement) -> PlannedDevice:
