@@ -14,6 +14,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import tilewright
+from helpers.fakes.measuring import measured
 from tilewright.cli.main import main
 from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.core.schedules import PLAN_FILE
@@ -23,8 +24,11 @@ from tilewright.deploy.plan_models import loaded_plan
 from tilewright.deploy.planned_network import planned_network
 from tilewright.deploy.planning import PlanRequest, plan_problem
 from tilewright.graph.network import Array
-from tilewright.models import loading
-from tilewright.plan.scheduling.plan_file import Plan, read_plan, write_plan
+from tilewright.hardware.device import local_placement
+from tilewright.kernels.spaces import ranked_defaults
+from tilewright.models import ModelOptions, loading
+from tilewright.plan.preparation import prepare
+from tilewright.plan.scheduling.plan_file import Plan, PlannedKernel, read_plan, write_plan
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.problem_file import write_problem
@@ -109,6 +113,41 @@ def test_beside_each_other_they_give_what_they_give_in_turn(tmp_path: Path) -> N
         (found,), (wanted,) = (each.run(image(seed)).values() for each in (faster, other))
         assert np.abs(wanted).max() > 0
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.usefixtures("all_cores")
+def test_kernels_that_a_plan_chose_are_those_that_run(tmp_path: Path) -> None:
+    """The database knows two kernels of the convolutions beside each other: one that is faster on
+    both cores, and another one that is faster on one."""
+    onnx.save(branches(), tmp_path / "branches.onnx")
+    model = str(tmp_path / "branches.onnx")
+    both, one = local_placement(2), local_placement(1)
+    network = prepare(model, ModelOptions(), both)
+    (left,) = (call for call in network.plan.calls if call.name == "left")
+    key, forms = left.workload, left.candidate.forms
+    every = [candidate for candidate, _ in ranked_defaults(key, forms, both)]
+    wide, narrow = every[:2]
+    with tilewright.open(db=tmp_path / "t.db", threads=2) as session:
+        session.store.add_workloads([key])
+        for place, times in ((both, (50e-6, 90e-6)), (one, (99e-6, 55e-6))):
+            where = {"device_class": place.device.class_key, "resources": place.resources}
+            for candidate, seconds in zip((wide, narrow), times, strict=True):
+                session.store.add([measured(key, candidate, seconds, **where)])
+        session.plan(model, settings="best", planner="heft", out=tmp_path / "plan")
+        plan = read_plan(tmp_path / "plan")
+        slots = {slot.call: slot for slot in plan.schedule.slots}
+        (named,) = plan.networks
+        for name in ("left", "right"):
+            assert len(slots[name].cores) == 1
+            assert named.kernels[name].implementation == narrow.implementation
+        lanes = session.open_plan(plan, mode="parallel")
+        usual = session.open_plan(plan, mode="sequential")
+        (found,), (wanted,) = (each.run(image()).values() for each in (lanes, usual))
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+        assert (found != wanted).any(), "other kernels round otherwise"
+        gone = replace(named, kernels={"left": PlannedKernel("gone", {})})
+        with pytest.raises(ModelError, match="kernel of 'left' cannot be compiled here"):
+            session.open_plan(replace(plan, networks=(gone,)))
 
 
 def test_a_plan_of_another_network(tmp_path: Path) -> None:

@@ -78,6 +78,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tilewright plan zoo:resnet18 zoo:mobilenet_v2 --objective throughput",
         "tilewright plan problem.json --planner heft --format json",
         "tilewright plan towers.json --front energy",
+        "tilewright plan zoo:squeezenet1_1 --devices '8*cuda -model=H100' --objective throughput",
+        "tilewright plan zoo:squeezenet1_1 --devices llvm --table npu=npu.json",
     ),
     "simulate": (
         "tilewright simulate plan --upper",

@@ -41,7 +41,14 @@ class WantedFlags:
         tuple[str, ...],
         _said(
             "Targets that calls may run on, instead of --target (repeat the flag). They need not "
-            "be here."
+            "be here; '8*cuda -model=H100' are eight."
+        ),
+    ] = ()
+    table: Annotated[
+        tuple[str, ...],
+        _said(
+            "NAME=FILE: a device of which a table (.json, .csv) is all that is known; repeat for "
+            "several."
         ),
     ] = ()
     objective: Annotated[
@@ -177,6 +184,7 @@ def plan(
             robust=search.robust,
             front=search.front,
             wanted=wanted.wanted(),
+            tables=_named("table", wanted.table, Path) or None,
             options=model_flags.options(flags.seed),
             settings=choice.settings,
             max_error=choice.max_error,

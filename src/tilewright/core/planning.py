@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.core.display import Displayed
-from tilewright.core.predictions import NetworkForecast, Source
+from tilewright.core.predictions import Mark, NetworkForecast, Source
 from tilewright.core.records import KnobValue
 
 
@@ -40,7 +40,8 @@ class PlanningMode:
     implementation in its settings, which reads and writes these forms (arguments, then the
     result). Seconds of the call alone with the interval that contains 90 % of such, their source,
     joules; bytes of the packed weights and of the memory that the kernel needs beside its operands,
-    and those that come from memory where others run beside it.
+    and those that come from memory where others run beside it. `energy_is`, `memory_is` and
+    `moved_is` say what these are, None where nobody does; `source` says it of the time.
 
     The implementation `in place` is nothing to do: the result lies in its operands' memory, if they
     are on the same device."""
@@ -58,13 +59,17 @@ class PlanningMode:
     weight_bytes: int = 0
     workspace_bytes: int = 0
     moved_bytes: int = 0
+    energy_is: Mark | None = None
+    memory_is: Mark | None = None
+    moved_is: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningCall:
     """A call of the network, in an order in which calls may run: the key of its task, the tensors
     that it reads (constants left out) and the one that it writes, and modes of the devices that can
-    compute it, those of a device by rising numbers of cores. `ports` says for each of the inputs
+    compute it, those of a device by rising numbers of cores; where there are several kernels on as
+    many cores, the fastest first, and others that move less. `ports` says for each of the inputs
     which of a mode's forms is its own."""
 
     name: str

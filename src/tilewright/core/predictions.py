@@ -17,6 +17,17 @@ Source = Literal["exact", "interpolated", "model", "facts", "roofline"]
 """Where a prediction comes from: this very kernel was measured; its neighbours in size were; a
 model of its family; the kernel's facts and the processor's datasheet; the roofline alone."""
 
+Mark = Literal["measured", "predicted", "bound"]
+"""What a number is: of this very thing or between measured ones; told by a model; the least or the
+most that it can be."""
+
+
+def mark_of(source: Source) -> Mark:
+    """What a time from this source is."""
+    if source in ("exact", "interpolated"):
+        return "measured"
+    return "bound" if source == "roofline" else "predicted"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectRound:

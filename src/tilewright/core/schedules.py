@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from tilewright.core.display import Displayed
-from tilewright.core.predictions import Source
+from tilewright.core.predictions import Mark, Source
 
 PLAN_FILE = "schedule.json"
 """What a plan is called in the folder that `plan` writes."""
@@ -32,7 +32,8 @@ RunMode = Literal["auto", "sequential", "parallel"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledSlot:
     """A call of a network by a kernel on these cores of a device, from its begin to its end;
-    `source` says where its time is from."""
+    `source` says where its time is from, and `marks` what its latency, energy, memory and bandwidth
+    are: measured, predicted, a bound, or None where nobody says so or knows the number."""
 
     call: str
     network: str
@@ -42,6 +43,7 @@ class ScheduledSlot:
     end_s: float
     kernel: str = ""
     source: Source = "exact"
+    marks: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,15 +9,18 @@ from pathlib import Path
 from msgspec import structs
 
 from tilewright.core.errors import ModelError, TargetError, UsageError
-from tilewright.core.records import Placement
+from tilewright.core.records import Candidate, Placement
 from tilewright.deploy.manifest import Port
 from tilewright.deploy.publishing import graph_inputs
 from tilewright.graph.fuse import FusedNetwork
+from tilewright.graph.plan import NetworkPlan
+from tilewright.kernels.plans import with_each
+from tilewright.kernels.stored_settings import refusals
 from tilewright.models import ModelOptions, loading
 from tilewright.models.loaded import LoadedModel
 from tilewright.plan.planning_data import in_single_precision
 from tilewright.plan.scheduling.parts import ScheduledCall
-from tilewright.plan.scheduling.plan_file import Plan, PlannedNetwork, read_plan
+from tilewright.plan.scheduling.plan_file import Plan, PlannedKernel, PlannedNetwork, read_plan
 from tilewright.store.known_candidates import allowed_error
 
 
@@ -86,6 +89,31 @@ def require_planned(
             wrong = f"the call {name!r} is another one"
         if wrong:
             raise ModelError(f"the plan is of another network: {wrong}", hint="Plan it again.")
+
+
+def with_planned_kernels(
+    plan: NetworkPlan, kernels: Mapping[str, PlannedKernel], placement: Placement
+) -> NetworkPlan:
+    """A network's plan with the kernels that a plan chose for some of its calls, by name. Raises
+    ModelError where an implementation does not take these settings any more, or not in the forms
+    that the call has now."""
+    calls = {call.name: call for call in plan.calls}
+    chosen: dict[str, Candidate] = {}
+    for name, kernel in kernels.items():
+        if name in calls:
+            own, settings = calls[name], tuple(kernel.settings.items())
+            forms = own.candidate.forms
+            candidate = Candidate(
+                implementation=kernel.implementation, settings=settings, forms=forms
+            )
+            (why,) = refusals(own.workload, [candidate], placement.target, placement.resources)
+            if why:
+                raise ModelError(
+                    f"the plan's kernel of {name!r} cannot be compiled here: {why}",
+                    hint="Plan it again.",
+                )
+            chosen[name] = candidate
+    return with_each(plan, chosen)
 
 
 def require_machine(plan: Plan, name: str, placement: Placement) -> None:

@@ -25,6 +25,7 @@ from tilewright.deploy.plan_models import (
     options_of,
     require_machine,
     require_planned,
+    with_planned_kernels,
 )
 from tilewright.graph.arrange import arrange, copying, same_memory
 from tilewright.graph.fuse import FusedNetwork, TaskCall
@@ -45,7 +46,7 @@ from tilewright.measure.targeting import (
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.preparation import prepare_loaded
 from tilewright.plan.scheduling.parts import NO_LIMITS, Mode, ScheduledCall
-from tilewright.plan.scheduling.plan_file import Plan, PlannedNetwork
+from tilewright.plan.scheduling.plan_file import Plan, PlannedKernel, PlannedNetwork
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
@@ -326,12 +327,24 @@ class PlanParts:
             if key not in chosen:
                 chosen[key] = usual(task.workload, task.forms)
         plan = in_sequence(arranged, lane_of(placement), chosen)
-        own = {
-            call.name: known[call.name]
+        alike = {
+            call.name
             for call in plan.calls
-            if full and call.name in known and known[call.name].forms == call.candidate.forms
+            if call.name in known and known[call.name].forms == call.candidate.forms
         }
-        return with_each(plan, own)
+        versions = dict(self._chosen_kernels(name, part.place))
+        own = {call: known[call] for call in alike if full}
+        planned = {call: versions[call] for call in alike & versions.keys()}
+        return with_planned_kernels(with_each(plan, own), planned, placement)
+
+    def _chosen_kernels(self, name: str, place: Place) -> Iterator[tuple[str, PlannedKernel]]:
+        """The kernels that the plan chose for calls of a network on as many cores of a device."""
+        device, cores = place
+        (named,) = (each for each in self.plan.networks if each.name == name)
+        for call, kernel in named.kernels.items():
+            mode = self.plan.schedule.mode_of(self.plan.problem, self._prefix(name) + call)
+            if (mode.device, mode.cores) == (device, len(cores)):
+                yield call, kernel
 
 
 def _times_as_long(mode: Mode, factor: float) -> Mode:
@@ -409,6 +422,15 @@ def _placements(plan: Plan, tracker: str | None) -> Iterator[tuple[str, Placemen
     }
     for device in plan.problem.devices:
         known = said.get(device.name)
+        if known is not None and known.imagined:
+            if device.name in used:
+                raise TargetError(
+                    f"calls of the plan run on {device.name!r}, which is {known.imagined}: nothing "
+                    "runs there",
+                    hint="simulate tells what becomes of the plan; plan without that device to run "
+                    "it.",
+                )
+            continue
         asked = (tracker or (known and known.tracker)) if read_remote(device.name) else None
         try:
             placement = _placement(device.name, device.cores, asked or None)

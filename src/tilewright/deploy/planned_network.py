@@ -25,6 +25,7 @@ from tilewright.deploy.plan_models import (
     options_of,
     require_machine,
     require_planned,
+    with_planned_kernels,
 )
 from tilewright.deploy.publishing import input_ports, output_ports
 from tilewright.graph.inputs import random_inputs
@@ -134,7 +135,8 @@ def planned_network(plan: Plan, store: Store, *, mode: RunMode = "auto") -> Plan
     if mode == "sequential":
         return PlannedNetwork(network, placement, {"sequential": usual})
     stages = stages_of(usual, plan.schedule.slots)
-    plans = {"sequential": usual, "parallel": in_stages(usual, stages)}
+    chosen = with_planned_kernels(usual, named.kernels, placement)
+    plans = {"sequential": usual, "parallel": in_stages(chosen, stages)}
     beside = any(not isinstance(stage, str) for stage in stages)
     if not beside or mode == "parallel":
         del plans["sequential" if beside else "parallel"]

@@ -15,12 +15,15 @@ from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.output_files import write_text
+from tilewright.core.planning import PlanningData
 from tilewright.core.records import Placement
 from tilewright.core.schedules import MEASURE, PLAN_FILE, ScheduleResult, Second
 from tilewright.deploy.planned_network import HERE
 from tilewright.hardware.remote import read_remote, remote_place
 from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
+from tilewright.plan.imagined_devices import DeviceTable, multiplied, names_of, with_tables
+from tilewright.plan.kernel_versions import chosen_kernels
 from tilewright.plan.lanes import in_its_stages
 from tilewright.plan.network_scheduling import Wanted, scheduling_problem, titles
 from tilewright.plan.planning_data import PlanningRequest, planning_data
@@ -83,13 +86,16 @@ def plan_problem(path: Path, request: PlanRequest, wanted: Wanted | None = None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Networks:
-    """Models that run at a time, each once, the devices by name, how times are predicted, and what
-    is wanted."""
+    """Models that run at a time, each once, the devices by name, how many there are of each (one,
+    where it is not said), those that tables alone tell of, how times are predicted, and what is
+    wanted."""
 
     models: Sequence[str]
     placements: Mapping[str, Placement]
     predicted: PlanningRequest
     wanted: Wanted
+    copies: Mapping[str, int] = field(default_factory=dict[str, int])
+    tables: Mapping[str, DeviceTable] = field(default_factory=dict[str, DeviceTable])
 
 
 def plan_networks(
@@ -99,7 +105,9 @@ def plan_networks(
     `scheduling_problem` and `schedule_with`; for a planner that nobody knows at once."""
     SCHEDULERS.named(request.planner or DEFAULT)
     models, asked = networks.models, networks.predicted
-    data = [planning_data(model, networks.placements, asked, store, events) for model in models]
+    asked = replace(asked, copied=tuple(name for name, n in networks.copies.items() if n > 1))
+    known = [planning_data(model, networks.placements, asked, store, events) for model in models]
+    data = with_tables([multiplied(each, networks.copies) for each in known], networks.tables)
     named = tuple(
         PlannedNetwork(
             name=title,
@@ -111,8 +119,31 @@ def plan_networks(
         for title, model in zip(titles(data), models, strict=True)
     )
     events(Stage(name="plan", detail=" and ".join(models)))
-    devices = tuple(_device(*each) for each in networks.placements.items())
-    return _planned(scheduling_problem(data, networks.wanted), named, request, devices)
+    devices = tuple(_devices(networks))
+    chosen_from = data if asked.versions else ()
+    problem = scheduling_problem(data, _of_all_copies(networks.wanted, networks.copies))
+    return _planned(problem, named, request, devices, chosen_from)
+
+
+def _of_all_copies(wanted: Wanted, copies: Mapping[str, int]) -> Wanted:
+    """What is said of a device is said of each of them, if there are several."""
+    terms = {
+        own: given
+        for name, given in wanted.terms.items()
+        for own in names_of(name, copies.get(name, 1))
+    }
+    return replace(wanted, terms=terms)
+
+
+def _devices(networks: Networks) -> Iterator[PlannedDevice]:
+    for name, placement in networks.placements.items():
+        count = networks.copies.get(name, 1)
+        device = _device(name, placement)
+        for own in names_of(name, count):
+            why = f"one of {count} that were planned with as {name!r}" if count > 1 else ""
+            yield replace(device, name=own, imagined=why)
+    for name in networks.tables:
+        yield PlannedDevice(name=name, machine="", imagined="known by a table of times alone")
 
 
 def _device(name: str, placement: Placement) -> PlannedDevice:
@@ -137,7 +168,10 @@ def _planned(
     networks: tuple[PlannedNetwork, ...],
     request: PlanRequest,
     devices: tuple[PlannedDevice, ...] = (),
+    chosen_from: Sequence[PlanningData] = (),
 ) -> ScheduleResult:
+    """Plan, and write the plan where it is to be kept, with the kernels that it chose from what is
+    known of its networks."""
     found = answer(
         problem,
         request.planner,
@@ -147,12 +181,23 @@ def _planned(
         as_run=in_its_stages if networks and _in_one_process(problem) else None,
     )
     if request.out is not None:
+        if chosen_from:
+            networks = tuple(_with_kernels(networks, chosen_from, found))
         plan = Plan(
             problem=found.problem, schedule=found.schedule, networks=networks, devices=devices
         )
         write_plan(plan, request.out / PLAN_FILE)
         _write_pictures(request.out, found, {"plan": found.result})
     return found.result
+
+
+def _with_kernels(
+    networks: Sequence[PlannedNetwork], chosen_from: Sequence[PlanningData], found: Answer
+) -> Iterator[PlannedNetwork]:
+    for named, data in zip(networks, chosen_from, strict=True):
+        prefix = f"{named.name}/" if len(networks) > 1 else ""
+        kernels = chosen_kernels(data, prefix, found.problem, found.schedule)
+        yield replace(named, kernels=kernels)
 
 
 def _in_one_process(problem: SchedulingProblem) -> bool:

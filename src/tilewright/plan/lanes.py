@@ -116,7 +116,8 @@ def with_barriers(problem: SchedulingProblem, stages: Iterable[Stage]) -> Schedu
 
 def as_run(problem: SchedulingProblem, schedule: Schedule, stages: Sequence[Stage]) -> Schedule:
     """The schedule that a plan in these stages carries out: each call in the mode of the most cores
-    that its lane has, stage after stage. The problem's calls are on one device."""
+    that its lane has, by the kernel that the schedule chose if that is one of them, stage after
+    stage. The problem's calls are on one device."""
     slots: list[Slot] = []
     for stage in stages:
         cores = max(device.cores for device in problem.devices)
@@ -125,9 +126,10 @@ def as_run(problem: SchedulingProblem, schedule: Schedule, stages: Sequence[Stag
         for lane in lanes:
             for name in filter(problem.numbers.__contains__, lane.calls):
                 modes = problem.calls[problem.numbers[name]].modes
+                kernel = modes[schedule.slot[name].mode].kernel
                 mode = max(
                     (n for n, each in enumerate(modes) if each.cores <= lane.cores),
-                    key=lambda number: modes[number].cores,
+                    key=lambda n: (modes[n].cores, modes[n].kernel == kernel, -n),
                 )
                 used = tuple(range(first, first + modes[mode].cores))
                 slots.append(Slot(call=name, mode=mode, begin_s=0.0, end_s=0.0, cores=used))

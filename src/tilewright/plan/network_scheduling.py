@@ -22,6 +22,7 @@ from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.forms import PLAIN
 from tilewright.core.planning import PlanningCall, PlanningData, PlanningDevice, PlanningMode
 from tilewright.kernels.base import CPU
+from tilewright.plan.kernel_versions import kernel_names
 from tilewright.plan.planning_data import IN_PLACE
 from tilewright.plan.scheduling.parts import (
     Limits,
@@ -193,7 +194,8 @@ class _Network:
                 yield self._at_host(f"input {tensor}", self._bytes[tensor])
         for call in self.data.calls:
             if call.name not in self._free:
-                modes = tuple(self._mode(call, mode) for mode in call.modes)
+                named = zip(call.modes, kernel_names(call), strict=True)
+                modes = tuple(self._mode(call, mode, kernel) for mode, kernel in named)
                 yield ScheduledCall(
                     name=self._called(call.name),
                     network=self.name,
@@ -226,7 +228,7 @@ class _Network:
             for before, size in sources.items():
                 yield Wait(before=self._called(before), after=self._called(name), bytes=size)
 
-    def _mode(self, call: PlanningCall, mode: PlanningMode) -> Mode:
+    def _mode(self, call: PlanningCall, mode: PlanningMode, kernel: str) -> Mode:
         """A way to compute a call, the changes of form on the same device among it."""
         changes_s = self._changes_s(call, mode)
         return Mode(
@@ -236,11 +238,14 @@ class _Network:
             low_s=mode.low_s + changes_s,
             high_s=mode.high_s + changes_s,
             source=mode.source,
-            kernel=mode.implementation,
+            kernel=kernel,
             energy_j=mode.energy_j,
             weight_bytes=mode.weight_bytes,
             workspace_bytes=mode.workspace_bytes,
             moved_bytes=mode.moved_bytes,
+            energy_is=mode.energy_is,
+            memory_is=mode.memory_is,
+            moved_is=mode.moved_is,
         )
 
     def _changes_s(self, call: PlanningCall, mode: PlanningMode) -> float:

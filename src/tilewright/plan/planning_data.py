@@ -29,12 +29,14 @@ from tilewright.core.planning import (
     PlanningTensor,
     Transfer,
 )
-from tilewright.core.records import Placement
+from tilewright.core.predictions import Mark, mark_of
+from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import threads_alone
 from tilewright.cost.blocks import LAUNCH_S
 from tilewright.graph.arrange import copying, same_memory
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
+from tilewright.graph.workload import Workload
 from tilewright.hardware.gpus import is_cuda
 from tilewright.hardware.links import host_link
 from tilewright.hardware.remote import read_remote
@@ -43,7 +45,8 @@ from tilewright.kernels.estimates import kernel_stream
 from tilewright.kernels.planned_memory import workspaces_of
 from tilewright.kernels.plans import with_candidates
 from tilewright.kernels.registry import applicable, implementation
-from tilewright.kernels.spaces import default_candidate
+from tilewright.kernels.spaces import default_candidate, ranked_defaults
+from tilewright.kernels.stored_settings import refusals
 from tilewright.measure.targeting import (
     describable_placement,
     foreseen_placements,
@@ -52,6 +55,7 @@ from tilewright.measure.targeting import (
 )
 from tilewright.models import LoadedModel, ModelOptions, loading
 from tilewright.models.loaded import PreparedNetwork
+from tilewright.plan.kernel_versions import worth_choosing
 from tilewright.plan.preparation import prepare_loaded
 from tilewright.predict.collected import Estimate, family_of
 from tilewright.predict.core_counts import forecaster_on_cores
@@ -59,7 +63,13 @@ from tilewright.predict.forecasting import Forecaster, energies_j
 from tilewright.predict.kernel_features import Kernel
 from tilewright.predict.powers import Power, PowerPredictors, why_none
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import SettingsName, best_known, choose_plan, defaults
+from tilewright.store.known_candidates import (
+    SettingsName,
+    best_known,
+    choose_plan,
+    defaults,
+    fastest_of_each,
+)
 
 IN_PLACE = "in place"
 
@@ -67,12 +77,20 @@ IN_PLACE = "in place"
 @dataclass(frozen=True, slots=True)
 class PlanningRequest:
     """How a model is read, and which settings its kernels have on every device; with
-    `fewer_cores` there are modes on 1, 2, 4 … cores of a CPU, too, in the same forms."""
+    `fewer_cores` there are modes on 1, 2, 4 … cores of a CPU, too, in the same forms, and with the
+    best settings several versions of a kernel on each number of them. There are several devices of
+    those named in `copied`, so that there are ways between them."""
 
     options: ModelOptions
     settings: SettingsName
     max_error: float
     fewer_cores: bool = False
+    copied: tuple[str, ...] = ()
+
+    @property
+    def versions(self) -> bool:
+        """Whether several kernels may be known of a task; other settings name one."""
+        return self.fewer_cores and self.settings == "best"
 
 
 def placements_of(
@@ -132,7 +150,7 @@ def planning_data(
     modes = [
         some.modes(fused.calls, some.kernels(fused.calls))
         for device in devices
-        for some in device.on_fewer_cores()
+        for some in device.parts
     ]
     return PlanningData(
         model=whole[0].model.name,
@@ -143,14 +161,19 @@ def planning_data(
         calls=tuple(_call(call, fused, modes) for call in fused.calls),
         tensors=tuple(_tensors(fused)),
         conversions=tuple(c for device, found in each for c in device.conversions(fused, found)),
-        transfers=tuple(_transfer(*pair) for pair in permutations(devices, 2)),
+        transfers=tuple(
+            _transfer(*pair)
+            for pair in (
+                *permutations(devices, 2),
+                *((each, each) for each in devices if each.name in request.copied),
+            )
+        ),
     )
 
 
 def _call(
-    call: TaskCall, fused: FusedNetwork, modes: Sequence[Mapping[str, PlanningMode]]
+    call: TaskCall, fused: FusedNetwork, modes: Sequence[Mapping[str, Sequence[PlanningMode]]]
 ) -> PlanningCall:
-    known = (of_device.get(call.name) for of_device in modes)
     ports = {tensor: port for port, tensor in reversed(list(enumerate(call.inputs)))}
     inputs = tuple(dict.fromkeys(t for t in call.inputs if t not in fused.graph.constants))
     return PlanningCall(
@@ -160,7 +183,7 @@ def _call(
         inputs=inputs,
         ports=tuple(ports[tensor] for tensor in inputs),
         output=call.output,
-        modes=tuple(mode for mode in known if mode is not None),
+        modes=tuple(mode for of_device in modes for mode in of_device.get(call.name, ())),
     )
 
 
@@ -215,7 +238,8 @@ class _Device:
         there = self.placement
         return there.resources.threads if there.target.kind in CPU else 1
 
-    def on_fewer_cores(self) -> list[_Device]:
+    @cached_property
+    def parts(self) -> list[_Device]:
         """The device with 1, 2, 4 … and all of its cores where that is asked for, else itself."""
         counts = [2**n for n in range(self._cores.bit_length()) if 2**n < self._cores]
         fewer = [self._on(count) for count in counts] if self.request.fewer_cores else []
@@ -269,22 +293,62 @@ class _Device:
 
     def modes(
         self, calls: Sequence[TaskCall], kernels: Mapping[str, Kernel]
-    ) -> dict[str, PlanningMode]:
-        """How each call is computed there, by its name; none of those that cannot be."""
-        used = list(dict.fromkeys(kernels.values()))
+    ) -> dict[str, list[PlanningMode]]:
+        """How each call is computed there, by its name: in one way, or in several versions, the
+        fastest first; none of those that cannot be."""
+        versions = {kernel: self._versions(kernel) for kernel in dict.fromkeys(kernels.values())}
+        used = list(dict.fromkeys(one for several in versions.values() for one in several))
         estimates = self._forecaster.kernels(used)
-        joules = energies_j(estimates, self._powers(used))
+        powers = self._powers(used)
+        joules = energies_j(estimates, powers)
         each = {
-            kernel: self._mode(kernel, estimate, energy_j)
-            for kernel, estimate, energy_j in zip(used, estimates, joules, strict=True)
+            kernel: replace(
+                self._mode(kernel, estimate, energy_j), energy_is=_mark(estimate, power)
+            )
+            for kernel, estimate, power, energy_j in zip(
+                used, estimates, powers, joules, strict=True
+            )
         }
-        found = {name: each[kernel] for name, kernel in kernels.items()}
+        chosen = {
+            kernel: worth_choosing([each[one] for one in several])
+            for kernel, several in versions.items()
+        }
+        found = {name: chosen[kernel] for name, kernel in kernels.items()}
         if isinstance(self.prepared, PreparedNetwork):
             free = PlanningMode(
                 device=self.name, cores=self._cores, implementation=IN_PLACE, energy_j=0.0
             )
-            found |= {call.name: free for call in calls if call.name not in found}
+            found |= {call.name: [free] for call in calls if call.name not in found}
         return found
+
+    def _versions(self, kernel: Kernel) -> list[Kernel]:
+        """A kernel, and others of its task in the same forms that may be worth choosing from: of
+        each implementation the fastest that was measured, be it on another number of cores, else
+        its default settings where it moves less."""
+        (workload, candidate), allowed = kernel, self.request.max_error
+        whole = self.whole or self
+        if not self.request.versions or not isinstance(whole.prepared, PreparedNetwork):
+            return [kernel]
+        forms, there = candidate.forms, self.placement
+        places = [there, *(part.placement for part in whole.parts)]
+        known = [
+            one
+            for place in dict.fromkeys(places)
+            for one in fastest_of_each(workload, forms, self.store, place, allowed)
+        ]
+        why = refusals(workload, known, there.target, there.resources)
+        found = [one for one, refused in zip(known, why, strict=True) if not refused]
+        measured = {one.implementation for one in (candidate, *found)}
+        found += [
+            guess
+            for guess, _ in ranked_defaults(workload, forms, there, allowed)
+            if guess.implementation not in measured
+            and self._moved_bytes(workload, guess) < self._moved_bytes(*kernel)
+        ]
+        return list(dict.fromkeys((workload, one) for one in (candidate, *found)))
+
+    def _moved_bytes(self, workload: Workload, candidate: Candidate) -> int:
+        return round(kernel_stream(workload, candidate, self.placement.target, self._cores))
 
     def _mode(self, kernel: Kernel, estimate: Estimate, energy_j: float | None) -> PlanningMode:
         """A kernel's numbers; constants that it does not repack are counted as they are."""
@@ -308,7 +372,9 @@ class _Device:
             source=estimate.source,
             energy_j=energy_j,
             weight_bytes=sum(weights),
-            moved_bytes=round(kernel_stream(workload, candidate, target, self._cores)),
+            moved_bytes=self._moved_bytes(workload, candidate),
+            memory_is="predicted",
+            moved_is="predicted",
             workspace_bytes=sum(beside.shared) + self.placement.resources.threads * sum(beside.own),
         )
 
@@ -350,6 +416,14 @@ class _Device:
     def _copy(self, kind: TensorType, before: Form, after: Form) -> Kernel:
         workload = copying(kind)
         return workload, default_candidate(workload, (before, after), self.placement)[0]
+
+
+def _mark(estimate: Estimate, power: Power | None) -> Mark | None:
+    """What a power times a time is."""
+    time = mark_of(estimate.source)
+    if power is None:
+        return None
+    return time if power.metered or time == "bound" else "predicted"
 
 
 def _transfer(origin: _Device, destination: _Device) -> Transfer:

@@ -73,11 +73,13 @@ def known_metrics(texts: Sequence[str], known: Sequence[str] = METRICS) -> tuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Power:
-    """Watts while a kernel runs, with the interval that holds 90 % of such."""
+    """Watts while a kernel runs, with the interval that holds 90 % of such; `metered` of this very
+    kernel, or not."""
 
     power_w: float
     low_w: float
     high_w: float
+    metered: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +104,10 @@ class PowerPredictors:
         metered = [self._metered_w.get((w.key, candidate)) for w, candidate in kernels]
         asked = [kernel for kernel, known in zip(kernels, metered, strict=True) if known is None]
         modelled = iter(self._modelled(asked))
-        return [next(modelled) if w is None else _within(w, _REPEATS) for w in metered]
+        return [
+            next(modelled) if w is None else replace(_within(w, _REPEATS), metered=True)
+            for w in metered
+        ]
 
     def _modelled(self, kernels: Sequence[Kernel]) -> list[Power | None]:
         model = self.model() if kernels else None

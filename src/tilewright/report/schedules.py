@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilewright.core.schedules import MEASURE, MEASURES, ScheduleResult
 from tilewright.report import shown
 from tilewright.report.tables import Column, Heading, Table, facts_table
@@ -12,6 +14,10 @@ _GAINED = 1.02
 
 def _cores(numbers: tuple[int, ...]) -> str:
     return ", ".join(map(str, numbers))
+
+
+def _marked(marks: Mapping[str, str | None]) -> str:
+    return ", ".join(marks[name] or shown.MISSING for name in ("energy", "memory", "bandwidth"))
 
 
 def _watts(power_w: float | None) -> str:
@@ -32,6 +38,7 @@ SLOTS = Heading(
         *_TIMES,
         Column(field="kernel", label="kernel"),
         Column(field="source", label="time is"),
+        Column(field="marks", label="energy, memory, traffic are", show=_marked),
     ),
 )
 TRANSFERS = Heading(

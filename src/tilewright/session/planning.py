@@ -22,6 +22,7 @@ from tilewright.deploy import planning
 from tilewright.deploy.planned_network import PlannedNetwork
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
+from tilewright.plan.imagined_devices import copies_of, read_table
 from tilewright.plan.network_scheduling import Wanted
 from tilewright.plan.planning_data import PlanningRequest, in_single_precision, placements_of
 from tilewright.plan.scheduling.plan_file import Plan, read_plan, read_times
@@ -38,6 +39,8 @@ class PlanWishes(TypedDict, total=False):
     counts with the upper ends of predicted intervals. `front` is what is weighed against latency,
     "energy", "price" or "memory": the answer has that front, for which there are up to eight
     searches of so many seconds more. `wanted` says what is to be least within which limits.
+    `tables` are files of what calls take on devices of which nothing else is known, by the names of
+    these (docs/reference/scheduling-problem.md).
     `options`, `settings` and `max_error` are those of `predict`. The plan is written to the folder
     `out`, with a page and a trace. None is the default of each.
     """
@@ -47,6 +50,7 @@ class PlanWishes(TypedDict, total=False):
     robust: bool | None
     front: Second | None
     wanted: Wanted | None
+    tables: Mapping[str, Text] | None
     options: ModelOptions | None
     settings: str | None
     max_error: Error | None
@@ -68,8 +72,9 @@ class PlanVerbs(Opened):
 
         `what` is one model or several, which run at a time, each once, or the file of a scheduling
         problem (.json, without `devices`). `devices` are targets, by default the session's, which
-        need not be here. The wishes are `planner` and its `seconds`, `robust`, `front`, `wanted`,
-        `options`, `settings`, `max_error` and `out`, see `PlanWishes`.
+        need not be here; "8*cuda -model=H100" are eight. The wishes are `planner` and its
+        `seconds`, `robust`, `front`, `wanted`, `tables`, `options`, `settings`, `max_error` and
+        `out`, see `PlanWishes`.
 
         Raises `ModelError` for a file that is no problem or limits that no schedule can keep,
         `NegativeVerdict` where the planner found none that keeps them.
@@ -84,12 +89,16 @@ class PlanVerbs(Opened):
         )
         models, names = several_models(what), texts_of(devices, "devices")
         wanted = one_of(said.get("wanted", Wanted()), "wanted", Wanted, "a Wanted(…)")
-        if not names and len(models) == 1 and str(models[0]).endswith(".json"):
+        given = named_of(said.get("tables", {}), "tables")
+        if not names and not given and len(models) == 1 and str(models[0]).endswith(".json"):
             return planning.plan_problem(path_of(models[0], "what"), request, wanted)
+        copies = copies_of(names or (self._target,))
         options = in_single_precision(self._said(wishes.get("options")))
         networks = planning.Networks(
             models=tuple(self._given(model, options).argument for model in models),
-            placements=placements_of(names or (self._target,), self._tracker, self._threads),
+            placements=placements_of(tuple(copies), self._tracker, self._threads),
+            copies=copies,
+            tables={name: read_table(path_of(file, name)) for name, file in given.items()},
             predicted=PlanningRequest(
                 options=options,
                 settings=checked_settings(wishes.get("settings") or "default"),

@@ -167,11 +167,27 @@ def best_known(
     """The fastest that is known of each task, our default settings where nothing is."""
     chosen = defaults(tasks, placement, max_error)
     for key, task in tasks.items():
-        out = too_inexact(task.workload, task.forms, placement, max_error)
-        known = (each.candidate for each in ranked(own(known_outcomes(task, store, placement))))
-        exact = (candidate for candidate in known if candidate.implementation not in out)
-        chosen[key] = next(exact, chosen[key])
+        known = fastest_of_each(task.workload, task.forms, store, placement, max_error)
+        chosen[key] = next(iter(known), chosen[key])
     return chosen
+
+
+def fastest_of_each(
+    workload: Workload,
+    forms: tuple[Form, ...],
+    store: Store,
+    placement: Placement,
+    max_error: float | None = None,
+) -> list[Candidate]:
+    """The fastest that was measured of each implementation that computes a workload in these forms
+    with an error bound within `max_error`; the fastest of them first."""
+    out = too_inexact(workload, forms, placement, max_error)
+    known = own(allowed_outcomes(workload, store, placement))
+    found: dict[str, Candidate] = {}
+    for each in ranked([one for one in known if one.candidate.forms == forms]):
+        if each.candidate.implementation not in out:
+            found.setdefault(each.candidate.implementation, each.candidate)
+    return list(found.values())
 
 
 class PlanOfBefore(msgspec.Struct, frozen=True, kw_only=True, rename=FILE_NAMES):

@@ -190,6 +190,7 @@ def _slots(problem: SchedulingProblem, schedule: Schedule) -> tuple[ScheduledSlo
             end_s=slot.end_s,
             kernel=mode.kernel,
             source=mode.source,
+            marks=mode.marks,
         )
         for slot in schedule.slots
         for mode in [schedule.mode_of(problem, slot.call)]

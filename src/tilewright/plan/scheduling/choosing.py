@@ -9,6 +9,7 @@ from dataclasses import replace
 from tilewright.plan.scheduling.beside import beside_each_other
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.quieter import with_quieter_kernels
 from tilewright.plan.scheduling.schedule import Schedule, Slot
 from tilewright.plan.scheduling.scheduler import NothingFound
 
@@ -17,7 +18,8 @@ def best(
     problem: SchedulingProblem, planner: str, attempts: Iterable[Callable[[], Schedule]]
 ) -> Schedule:
     """The first of the attempts with the least objective (see `least`), of those that raise no
-    NothingFound and break no limit; it goes by the name of `planner`, and all are `considered`.
+    NothingFound and break no limit, each with the versions of its kernels that are best beside each
+    other, too; it goes by the name of `planner`, and all are `considered`.
 
     Raises NothingFound where there is none, with what was wrong with the first.
     """
@@ -31,7 +33,8 @@ def best(
             continue
         broken = next(faults(problem, schedule), None)
         if broken is None:
-            found.append(schedule)
+            quieter = with_quieter_kernels(problem, schedule)
+            found += [schedule] if quieter is None else [schedule, quieter]
         else:
             wrong.append(broken)
     if not found:

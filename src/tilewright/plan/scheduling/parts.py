@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tilewright.core.predictions import Source
+from tilewright.core.predictions import Mark, Source, mark_of
 
 Objective = Literal["latency", "throughput", "energy", "price"]
 """What is to be least: seconds until the last call ends; seconds between two answers where requests
@@ -58,7 +58,8 @@ class Mode:
     `latency_s` is that of the call alone, `low_s` to `high_s` the interval that contains 90 % of
     such, `source` where they are from. `energy_j` is what the call draws beyond an idle device,
     `weight_bytes` lie on the device all the time, `workspace_bytes` while it runs, `moved_bytes`
-    go through its memory.
+    go through its memory. What these numbers are is said by `energy_is`, `memory_is` (both sizes)
+    and `moved_is`, None where nobody says it.
     """
 
     device: str
@@ -72,6 +73,19 @@ class Mode:
     weight_bytes: int = 0
     workspace_bytes: int = 0
     moved_bytes: int = 0
+    energy_is: Mark | None = None
+    memory_is: Mark | None = None
+    moved_is: Mark | None = None
+
+    @property
+    def marks(self) -> dict[str, Mark | None]:
+        """What its numbers are: latency, energy, memory and bandwidth; None for what is unknown."""
+        return {
+            "latency": mark_of(self.source),
+            "energy": None if self.energy_j is None else self.energy_is,
+            "memory": self.memory_is,
+            "bandwidth": self.moved_is,
+        }
 
     @property
     def power_w(self) -> float:

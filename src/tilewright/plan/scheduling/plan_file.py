@@ -17,6 +17,7 @@ import msgspec
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import readable
 from tilewright.core.output_files import replacing
+from tilewright.core.records import KnobValue
 from tilewright.core.schedules import PLAN_FILE
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import judged
@@ -27,27 +28,38 @@ from tilewright.plan.scheduling.schedule import Schedule
 FORMAT = "tilewright plan 1"
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedKernel:
+    """An implementation and its settings by knob, in the forms that the call has anyway."""
+
+    implementation: str
+    settings: dict[str, KnobValue]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedNetwork:
     """A network of a plan: the name that its calls carry, the MODEL argument and its options by
     name, the settings that its kernels have, and the relative error that they may have (None: that
-    of its precision)."""
+    of its precision). Where there were versions to choose from, `kernels` are those that the plan
+    chose, by the network's calls."""
 
     name: str
     model: str
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     settings: str = "default"
     max_error: float | None = None
+    kernels: dict[str, PlannedKernel] = field(default_factory=dict[str, PlannedKernel])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDevice:
     """A device of a plan: its name, the class of machines that it was, and the HOST:PORT of the
-    tracker where one knows it."""
+    tracker where one knows it; where nobody can run on it, `imagined` says what it is instead."""
 
     name: str
     machine: str
     tracker: str = ""
+    imagined: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.hardware.probe import default_threads
 from tilewright.plan.scheduling.bounds import bound
-from tilewright.plan.scheduling.choosing import best, gathered
+from tilewright.plan.scheduling.choosing import best, gathered, least
 from tilewright.plan.scheduling.decoding import decode
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import judged
@@ -75,13 +75,15 @@ class CpSat:
             found = self._whole(small.problem, known, begin + limit_s)
         else:
             found = self._joined(cut, known, begin + limit_s)
-        least = min(max(found.bound, bound(problem)), found.objective)
+        taken = least(small.problem, [found, *known])
+        proven = min(max(found.bound, bound(problem)), taken.objective)
         solve_s = perf_counter() - begin
         considered = tuple(small.outside(each) for each in gathered((*known, found)))
         return replace(
-            small.outside(found),
+            small.outside(taken),
             planner=self.name,
-            bound=least,
+            note=found.note,
+            bound=proven,
             solve_s=solve_s,
             considered=considered,
         )

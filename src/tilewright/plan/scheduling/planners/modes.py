@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from tilewright.plan.scheduling.capacities import capacities, demand
 from tilewright.plan.scheduling.parts import Mode
@@ -64,12 +65,15 @@ def reduced(problem: SchedulingProblem) -> Reduced:
 
 def _replaces(problem: SchedulingProblem, one: Mode, other: Mode) -> bool:
     """Whether a mode can stand for another in every schedule: it needs no more of anything, and is
-    as much faster as it takes to hand over before and after, if its cores are fewer."""
+    as much faster as it takes to hand over before and after, if its cores are fewer; on as many
+    cores it moves no more where that slows down what runs beside it."""
     if one.device != other.device or one.cores > other.cores:
         return False
     handoffs = 0.0 if one.cores == other.cores else 2 * problem.handoff_s
     device = problem.device[one.device]
     shared = (name for name in capacities(device) if name != "cores")
+    if one.cores == other.cores and device.contention_bytes_per_s is not None:
+        handoffs += inf if one.moved_bytes > other.moved_bytes else 0.0
     return (
         one.latency_s + handoffs <= other.latency_s
         and (one.energy_j or 0.0) <= (other.energy_j or 0.0)

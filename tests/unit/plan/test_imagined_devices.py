@@ -1,0 +1,124 @@
+"""Several devices of a kind, and devices by tables: planned with, simulated, not run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import tilewright
+from tilewright.cli.main import main
+from tilewright.core.errors import ModelError, TargetError, UsageError
+from tilewright.cost.blocks import LAUNCH_S
+from tilewright.plan.imagined_devices import TableRow, copies_of, names_of, read_table, with_tables
+from tilewright.plan.network_scheduling import DeviceTerms, Wanted
+from tilewright.plan.scheduling.plan_file import read_plan
+
+H100, SMALL = "cuda -model=H100", "zoo:squeezenet1_1"
+EXAMPLE = Path(__file__).parents[3] / "docs" / "reference" / "accelerator.json"
+
+
+def test_eight_devices_of_a_kind_let_requests_follow_sooner(tmp_path: Path) -> None:
+    wanted = Wanted(objective="throughput", terms={H100: DeviceTerms(price_per_hour=2.0)})
+    with tilewright.open(db="memory:") as session:
+        found = session.plan(SMALL, [f"8*{H100}"], planner="chain_dp", wanted=wanted, out=tmp_path)
+        assert [device.name for device in found.devices] == names_of(H100, 8)
+        assert found.sequential is not None and found.sequential / found.value > 3
+        used = {slot.device for slot in found.slots}
+        assert len(used) > 3 and {(w.origin, w.destination) for w in found.transfers}
+        plan = read_plan(tmp_path)
+        assert {device.price_per_hour for device in plan.problem.devices} == {2.0}
+        slower = session.simulate(tmp_path, slower=dict.fromkeys(used, 2.0))
+        assert found.latency_s < slower.latency_s
+        with pytest.raises(TargetError, match="is one of 8 that were planned with"):
+            session.open_plan(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["0*llvm", "two*llvm", "3*", "*llvm"])
+def test_what_is_no_number_of_devices(text: str) -> None:
+    with pytest.raises(UsageError, match="is no number of devices"):
+        copies_of([text])
+
+
+def test_the_documented_table_is_planned_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("plan", SMALL, "--devices", "llvm", "--table", f"npu={EXAMPLE}", "--threads", "2")
+    where = ("--planner", "heft", "--out", str(tmp_path), "--db", "memory:")
+    assert main([*words, *where]) == 0
+    assert "bound, " in capsys.readouterr().out
+    plan = read_plan(tmp_path)
+    on = {slot.call: plan.schedule.mode_of(plan.problem, slot.call) for slot in plan.schedule.slots}
+    first = on["features.0"]
+    assert (first.device, first.latency_s, first.energy_j) == ("npu", 8e-5, 2.4e-4)
+    assert first.marks == {
+        "latency": "measured", "energy": "measured", "memory": "measured", "bandwidth": "bound",
+    }  # fmt: skip
+    pool, squeeze = on["features.2"], on["features.3.squeeze"]
+    assert (pool.latency_s, squeeze.low_s, squeeze.high_s) == (1e-5, 2e-5, 4e-5)
+    assert squeeze.marks["latency"] == "predicted" and squeeze.marks["energy"] == "bound"
+    (there,) = (link for link in plan.problem.links if link.destination == "npu")
+    assert (there.latency_s, there.bytes_per_s) == (2e-5, pytest.approx(4e9))
+    with tilewright.open(db="memory:") as session:
+        assert session.simulate(tmp_path, slower={"npu": 2.0}).latency_s > plan.schedule.latency_s
+        with pytest.raises(TargetError, match="'npu', which is known by a table") as refused:
+            session.open_plan(tmp_path)
+    assert refused.value.exit_code == 3
+
+
+def test_beside_a_gpu_both_links_count() -> None:
+    with tilewright.open(db="memory:", threads=1) as session:
+        data = session.planning_data("zoo:mlp", ["llvm", H100])
+    table = msgspec.structs.replace(read_table(EXAMPLE), rows=(row(data.calls[0].name),))
+    (found,) = with_tables([data], {"npu": table})
+    ways = {(way.origin, way.destination): way for way in found.transfers}
+    for ends in (("npu", H100), (H100, "npu")):
+        assert ways[ends].latency_s == pytest.approx(2e-5 + LAUNCH_S)
+        assert ways[ends].bytes_per_s == pytest.approx(1 / (1 / 4e9 + 1 / 63e9))
+    (unknown,) = with_tables([data], {"npu": msgspec.structs.replace(table, link=None)})
+    assert {w.bytes_per_s for w in unknown.transfers if "npu" in (w.origin, w.destination)} == {
+        None
+    }
+
+
+def row(call: str) -> TableRow:
+    return TableRow(call=call, latency_s=1e-6)
+
+
+def test_a_table_of_commas_and_a_link_by_flag(tmp_path: Path) -> None:
+    table = tmp_path / "npu.csv"
+    with tilewright.open(db="memory:") as session:
+        calls = [call.name for call in session.planning_data("zoo:mlp", ["llvm"]).calls]
+        table.write_text(f"call,latency_s,energy_j\n{calls[0]},1e-6,\n{calls[1]},2e-6,3e-6\n")
+        rows = read_table(table).rows
+        assert [(row.latency_s, row.energy_j) for row in rows] == [(1e-6, None), (2e-6, 3e-6)]
+        wanted = Wanted(terms={"npu": DeviceTerms(link=(1e-5, 1e9))})
+        session.plan(
+            "zoo:mlp", ["llvm"], tables={"npu": table}, wanted=wanted, out=tmp_path / "plan"
+        )
+        problem = read_plan(tmp_path / "plan").problem
+        assert len(problem.links) == 2
+        for way in problem.links:
+            assert (way.latency_s, way.bytes_per_s) == (1e-5, pytest.approx(1e9))
+        with pytest.raises(UsageError, match="'llvm' is named twice"):
+            session.plan("zoo:mlp", ["llvm"], tables={"llvm": table})
+        with pytest.raises(ModelError, match="names no call of"):
+            session.plan(SMALL, ["llvm"], tables={"npu": table})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "missing required field"),
+        ('{"format": "other", "rows": []}', "its format is 'other'"),
+        ('{"format": "tilewright device table 1", "rows": [{"latency_s": 1}]}', "row 1 has not"),
+        ('{"format": "tilewright device table 1", "rows": [], "x": 1}', "unknown field"),
+    ],
+)
+def test_what_is_no_table(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "table.json").write_text(text)
+    with pytest.raises(ModelError, match=said):
+        read_table(tmp_path / "table.json")
+    with pytest.raises(ModelError, match="table"):
+        read_table(tmp_path / "none.csv")
