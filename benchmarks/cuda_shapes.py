@@ -92,7 +92,10 @@ def _transposed(rng: Draw) -> Workload:
     )
     shape = (_one(rng, (1, 2)), data, max(3, _one(rng, _SIDES[:7])), max(3, _one(rng, _SIDES[:7])))
     return workload(
-        [shape, (data, result, *kernel)], step("conv2d_transpose", 0, 1, **named), step("relu", 2)
+        [shape, (data, result, *kernel)],
+        step("conv2d_transpose", 0, 1, **named),
+        step("relu", 2),
+        constants=(1,) if result % 2 else (),
     )
 
 

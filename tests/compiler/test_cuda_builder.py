@@ -16,6 +16,7 @@ from tilewright.core.errors import ModelError, ProcessSpoilt, TargetError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Binding, Candidate, Device, Placement, Protocol
 from tilewright.core.targets import threads_alone
+from tilewright.graph.network import TensorType
 from tilewright.hardware.cards import card_target
 from tilewright.hardware.gpus import CompilerReport
 from tilewright.kernels.spaces import default_candidate
@@ -113,8 +114,22 @@ def test_a_fault_gives_memory_back_if_it_can() -> None:
         built(driver).time(SHORT, 0, inf)
 
 
-def test_launches_that_would_be_refused_are_refused_before() -> None:
-    def greedy(_source: str, _arch: str, _form: str = "cubin") -> Compiled:
+def test_launches_that_would_be_refused_become_others() -> None:
+    """70,000 matrices lie along y by TVM's schedule, where 65,535 blocks can be had: they are
+    launched along x."""
+    kinds = [TensorType(shape, "float64") for shape in ((70_000, 2, 3), (70_000, 3, 2))]
+    task = workload(kinds, step("batch_matmul", 0, 1, transpose_b=False))
+    candidate = Candidate(implementation="cuda_default", settings=(), forms=(PLAIN,) * 3)
+    builder = CudaBuilder(lambda _target: SimulatedDriver(), cubin)
+    made = builder.build(task, candidate, PLACEMENT.target, PLACEMENT.resources)
+    assert [launch.grid for launch in made.program.launches] == [(70_000, 1, 1)]
+
+
+def test_a_compiler_that_exceeds_the_bounds_of_the_text_is_not_believed() -> None:
+    """The text says how many threads a block has, by which compilers keep registers few enough."""
+
+    def greedy(source: str, _arch: str, _form: str = "cubin") -> Compiled:
+        assert "__launch_bounds__(1024)" in source
         report = CompilerReport(
             registers=255,
             spill_store_bytes=0,

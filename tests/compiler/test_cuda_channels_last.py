@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,11 +13,13 @@ from helpers.kernels.cuda_images import (
     image_convolution,
     image_program,
     image_settings,
+    image_transposed,
     network_task,
     offered,
 )
 from helpers.kernels.one_kernel import step
 from tilewright.core.forms import CHANNELS_LAST
+from tilewright.graph.workload import Workload
 from tilewright.testing.cuda_execution import compiler
 
 pytestmark = pytest.mark.skipif(
@@ -36,7 +40,18 @@ CONVOLUTIONS = {
     "filters that are computed": image_convolution(
         (1, 24, 7, 7), 16, padding=(1,) * 4, packed=False
     ),
-}
+    "transposed": image_transposed(
+        (2, 6, 5, 4), 10, (4, 3), strides=(2, 2), padding=(1, 0, 0, 1), groups=2,
+        output_padding=(1, 0),
+    ),
+    "transposed with missing taps": image_transposed((1, 5, 4, 6), 7, (2, 2), strides=(3, 2)),
+    "transposed in vectors": image_transposed(
+        (1, 8, 6, 6), 12, (3, 3), dilation=(1, 2), padding=(1,) * 4
+    ),
+    "transposed, filters that are computed": image_transposed(
+        (1, 12, 5, 7), 8, (3, 4), strides=(2, 1), groups=2, packed=False
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
@@ -71,10 +86,32 @@ def test_odd_images(
     check_image_kernel("cuda_product", task, forms, found[number % len(found)])
 
 
+@settings(max_examples=5, deadline=None)
+@given(
+    st.sampled_from((1, 3, 4, 12)),
+    st.integers(1, 9),
+    st.tuples(st.integers(3, 7), st.integers(3, 7)),
+    st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(0, 1)),
+    st.integers(0, 59),
+)
+def test_odd_transposed_images(
+    channels: int, out: int, plane: tuple[int, int], how: tuple[int, int, int], number: int
+) -> None:
+    kernel, stride, pad = how
+    task = image_transposed(
+        (1, channels, *plane), out, (kernel, 3), strides=(stride, 2), padding=(0, pad, 0, 1)
+    )
+    ports = offered("cuda_product", task)
+    forms = ports[number % len(ports)]
+    found = image_settings("cuda_product", task, forms)
+    check_image_kernel("cuda_product", task, forms, found[number % len(found)])
+
+
 @pytest.mark.parametrize("by_taps", [False, True])
-def test_a_pixel_is_compared_once(by_taps: bool) -> None:
+@pytest.mark.parametrize("of", [image_convolution, image_transposed])
+def test_a_pixel_is_compared_once(of: Callable[..., Workload], by_taps: bool) -> None:
     """What is behind a comparison with the borders of an image is four channels, read at once."""
-    task = image_convolution((1, 24, 9, 10), 16, padding=(1,) * 4)
+    task = of((1, 24, 5, 6), 8, padding=(1,) * 4)
     forms = next(ports for ports in offered("cuda_product", task) if ports[0] == CHANNELS_LAST)
     tiles = dict(
         tile_rows=32, tile_columns=16, thread_rows=4, thread_columns=4, tile_depth=8, stages=1,

@@ -16,6 +16,7 @@ import pytest
 from onnx import helper
 
 import tilewright
+from helpers.commands.command_line import run
 from helpers.networks.onnx_models import model_of, normal, reference
 from helpers.processes.simulated_card import simulated_card
 from tilewright.compiler.cuda import nvidia
@@ -124,6 +125,14 @@ def test_it_runs_on_its_target_and_on_no_other(optimized: Optimized) -> None:
         pytest.raises(TargetError, match="compiled for sm_90, the device simulated is x86_64"),
     ):
         elsewhere.run(optimized.folder, {"x": given()})
+
+
+def test_without_a_card_it_does_not_run(optimized: Optimized, tmp_path: Path) -> None:
+    """In a process that has no simulated card."""
+    np.save(tmp_path / "x.npy", given())
+    done = run(tmp_path, "run", optimized.folder, "--input", "x.npy")
+    assert done.code == 3, done.err
+    assert "driver" in done.err and "Traceback" not in done.err
 
 
 def test_its_kernels_are_shown_on_its_target(optimized: Optimized) -> None:

@@ -19,6 +19,9 @@ from tilewright.hardware.gpus import CompilerReport, CudaLaunch, gpu_of, gpu_tar
 OLDEST = (7, 5)
 """The oldest compute capability that NVIDIA's compilers of CUDA 13 still compile for."""
 
+MOST_MEMORY_BYTES = 288 << 30
+"""Of a B300, which no GPU of NVIDIA's exceeds."""
+
 _BLOCK = (1024, 1024, 64)
 """The most threads of a block along x, y and z, the same for all that are known."""
 

@@ -18,6 +18,7 @@ from tilewright.kernels.registry import implementation
 from tilewright.testing.implementations import candidate_of, some_settings
 
 Shape = tuple[int, ...]
+_PLAINEST = dict(strides=(1, 1), padding=(0,) * 4, dilation=(1, 1), groups=1)
 
 
 def network_task(shapes: list[Shape], constants: tuple[int, ...], *steps: Step) -> Workload:
@@ -35,9 +36,21 @@ def image_convolution(
     x: Shape, out: int, kernel: tuple[int, int] = (3, 3), *, packed: bool = True, **named
 ) -> Workload:
     """With a bias, a residual and a relu; filters are known ahead where they may be `packed`."""
-    plainest = dict(strides=(1, 1), padding=(0,) * 4, dilation=(1, 1), groups=1)
-    conv = step("conv2d", 0, 1, **(plainest | named))
+    conv = step("conv2d", 0, 1, **(_PLAINEST | named))
     filters = (out, x[1] // dict(conv.attributes)["groups"], *kernel)
+    return _with_residual(conv, x, out, filters, packed=packed)
+
+
+def image_transposed(
+    x: Shape, out: int, kernel: tuple[int, int] = (3, 3), *, packed: bool = True, **named
+) -> Workload:
+    """A transposed convolution with the same behind it."""
+    conv = step("conv2d_transpose", 0, 1, **(_PLAINEST | {"output_padding": (0, 0)} | named))
+    filters = (x[1], out // dict(conv.attributes)["groups"], *kernel)
+    return _with_residual(conv, x, out, filters, packed=packed)
+
+
+def _with_residual(conv: Step, x: Shape, out: int, filters: Shape, *, packed: bool) -> Workload:
     result = network_task([x, filters], (), conv).result.shape
     behind = (step("add", 4, 2), step("add", 5, 3), step("relu", 6))
     constants = (1, 2) if packed else (2,)

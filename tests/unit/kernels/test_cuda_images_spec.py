@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.kernels.cuda_images import image_convolution, network_task, offered
+from helpers.kernels.cuda_images import (
+    image_convolution,
+    image_transposed,
+    network_task,
+    offered,
+)
 from helpers.kernels.gpu_kernels import a_gpu, space_of
 from helpers.kernels.one_kernel import step
 from tilewright.core.forms import CHANNELS_LAST, PLAIN
@@ -38,6 +43,8 @@ TASKS = {
     "groups": image_convolution((8, 64, 14, 14), 64, padding=(1,) * 4, groups=4),
     "huge": image_convolution((32, 64, 300, 300), 64, padding=(1,) * 4),
     "filters that are computed": image_convolution((1, 24, 9, 9), 16, packed=False),
+    "transposed": image_transposed((1, 64, 28, 28), 128, (4, 4), strides=(2, 2)),
+    "transposed, computed": image_transposed((2, 12, 9, 7), 6, groups=2, packed=False),
 }
 
 
@@ -145,6 +152,22 @@ def test_facts_with_channels_last_by_hand() -> None:
     assert known["conflicts"] == 1
     assert known["instructions"] < 0.9 * before["instructions"]
     assert told(task, last, by_taps=True)["predicates"] == known["predicates"] - 4
+
+
+def test_facts_of_a_transposed_convolution_by_hand() -> None:
+    """4×4 over 64 channels at stride 2: four phases of 2×2 taps. Channels last, a warp reads four
+    channels of sixteen sectors of either operand, and writes four of them; plain, single pixels of
+    rows of ten, and filters one by one."""
+    task = image_transposed((1, 64, 9, 9), 32, (4, 4), strides=(2, 2))
+    last, rows = image_ports(task)[1], plain(task)
+    shape, before = product(task, last), product(task, rows)
+    assert (shape.batch, shape.rows, shape.columns, shape.depth) == (4, 100, 32, 256)
+    assert (shape.left.vector, shape.right.vector, shape.vector) == (4, 4, 4)
+    assert (before.left.vector, before.right.vector, before.vector) == (1, 1, 1)
+    assert (shape.left.line, shape.along_rows, shape.taps_outside) == (64, False, True)
+    assert told(task, last)["coalesced"] == 16
+    assert told(task, last)["instructions"] < 0.7 * told(task, rows)["instructions"]
+    assert told(task, last, by_taps=True)["predicates"] == told(task, last)["predicates"] - 4
 
 
 def test_lines_of_few_channels_go_on_with_the_next_tap() -> None:

@@ -19,8 +19,9 @@ from tilewright.core.codec import digest
 from tilewright.core.errors import ModelError, TargetError
 from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
+from tilewright.core.units import format_bytes
 from tilewright.graph.workload import Workload
-from tilewright.hardware.cards import broken_limit
+from tilewright.hardware.cards import MOST_MEMORY_BYTES, broken_limit
 from tilewright.hardware.gpus import CudaProgram
 
 
@@ -65,8 +66,10 @@ class CudaBuilder:
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
     ) -> CudaKernel:
         """Compile a candidate; the GPU is not needed for it. Raises TargetError without a compiler,
-        and ModelError for a launch that the GPU would refuse."""
+        and ModelError for tensors that no GPU's memory holds, and for a launch that it would
+        refuse."""
         began = perf_counter()
+        _check_memory(workload)
         module = kernel_module(workload, candidate, target, resources)
         program = _program(module, target, resources)
         compiled = self.compile(program.source, target.architecture, "cubin")
@@ -107,6 +110,14 @@ class CudaBuilder:
         if not compiled.binary:
             raise TargetError(f"no {form} was made: {compiled.reason}")
         return compiled.binary.decode() if form == "ptx" else disassembled(compiled.binary)
+
+
+def _check_memory(workload: Workload) -> None:
+    if workload.bytes > MOST_MEMORY_BYTES:
+        raise ModelError(
+            f"the tensors of {workload.key} take {format_bytes(workload.bytes)}; no GPU has more "
+            f"than {format_bytes(MOST_MEMORY_BYTES)} of memory"
+        )
 
 
 BUILDER = CudaBuilder()

@@ -36,6 +36,8 @@ from tilewright.kernels.base import SINGLE, OtherProcessors
 from tilewright.kernels.codes import CODES
 from tilewright.kernels.registry import implementation, packed_type
 
+MOST_COUNTED = 2**31
+"""Positions that 32 bits tell apart."""
 _KEEPS_FINITE = frozenset({"cast", "add", "subtract", "multiply", "round", "clip", "relu"})
 """Of numbers that are far from the limits of single precision, as codes and their scales are."""
 
@@ -71,6 +73,7 @@ class Program:
         self.settings: dict[str, Any] = dict(candidate.settings)
         self.for_llvm = not isinstance(implementation(candidate.implementation), OtherProcessors)
         self.simplify = Simplifier()
+        self.positions = self._positions()
         self.tensors: list[te.Tensor] = []
         self.values: dict[int, Value] = {}
         packed = packed or {}
@@ -79,10 +82,21 @@ class Program:
             shape, dtype = form.physical_shape(argument.type.shape), bits(form, argument.type.dtype)
             if index in packed:
                 shape, dtype = packed[index], packed_type(workload, candidate, index)
-            tensor = te.placeholder(shape, dtype, name=f"argument{index}")
+            tensor = te.placeholder(self._extents(shape), dtype, name=f"argument{index}")
             self.tensors.append(tensor)
             if index not in packed:
                 self.values[index] = stored(tensor, argument.type, form, self.simplify)
+
+    def _positions(self) -> str:
+        """The type of positions: TVM counts in 32 bits what it gets as plain numbers, and GPUs may
+        have tensors of more elements than that."""
+        most = max(kind.elements for kind in self.workload.types)
+        return "int32" if self.for_llvm or most < MOST_COUNTED else "int64"
+
+    def _extents(self, shape: Sequence[int]) -> Sequence[Any]:
+        if self.positions == "int32":
+            return shape
+        return [tirx.const(extent, self.positions) for extent in shape]
 
     @property
     def result_form(self) -> Form:
@@ -181,7 +195,10 @@ class Program:
 
     def reduce_axes(self, **extents: int) -> list[Any]:
         """Axes to add up over, by name; the simplifier knows their ranges."""
-        axes = [te.reduce_axis((0, extent), name) for name, extent in extents.items()]
+        axes = [
+            te.reduce_axis((0, extent), name)
+            for name, extent in zip(extents, self._extents(tuple(extents.values())), strict=True)
+        ]
         self.simplify.announce([axis.var for axis in axes], tuple(extents.values()))
         return axes
 
@@ -196,7 +213,7 @@ class Program:
 
         # TVM names loops after the parameters
         announced.__signature__ = signature(body)
-        return te.compute(shape, announced, name=name)
+        return te.compute(self._extents(shape), announced, name=name)
 
     def stage(self, value: Value, form: Form, name: str) -> te.Tensor:
         """A value in memory, in a layout, as a stage called `name`."""

@@ -11,8 +11,11 @@ from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Blocks, Demand
 from tilewright.graph.workload import Workload
 from tilewright.kernels.cuda.base import CudaKernels
+from tilewright.kernels.cuda.product_tiles import READERS
 
-_THREADS, _REGISTERS = 256, 64
+_TILE_THREADS, _ROW_THREADS = 128, 256
+"""Of a block, by TVM's rules: for products, which it cuts into tiles, and for what is added up
+along rows. A block of all else has as many as a GPU takes."""
 _OPERATIONS_WASTED = 4.0
 """Such kernels are believed to be far from a peak, so that ours are preferred where they apply."""
 
@@ -36,13 +39,14 @@ class Default(CudaKernels):
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Demand:
-        """A pessimistic one: a thread for each element of the result, which reads all it needs."""
-        elements = max(1, workload.result.elements)
-        count = -(-elements // _THREADS)
+        """A pessimistic one: a thread for each element of the result, which reads all it needs, and
+        has as many registers as one of the largest block may have."""
+        elements, threads = max(1, workload.result.elements), _threads(workload, target)
+        count = -(-elements // threads)
         blocks = Blocks(
             count=count,
-            threads=_THREADS,
-            registers=_REGISTERS,
+            threads=threads,
+            registers=target.limits.registers // target.limits.block_threads,
             operations=_OPERATIONS_WASTED * workload.flop / count,
             instructions=_OPERATIONS_WASTED * workload.flop / count / 32,
             traffic_bytes=_OPERATIONS_WASTED * (2.0 * workload.flop + workload.bytes) / count,
@@ -50,6 +54,12 @@ class Default(CudaKernels):
             memory_bytes=workload.bytes,
         )
         return Demand(pieces=count, blocks=(blocks,))
+
+
+def _threads(workload: Workload, target: Target) -> int:
+    if workload.anchor is None:
+        return target.limits.block_threads
+    return _TILE_THREADS if workload.anchor_name in READERS else _ROW_THREADS
 
 
 SPEC = Default()

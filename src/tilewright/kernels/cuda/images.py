@@ -27,8 +27,11 @@ from tilewright.kernels.cuda.base import CudaKernels
 from tilewright.kernels.ports import Ports
 
 _IMAGE_RANK = 4
-FILTERS_LAST = Form(Layout(order=(2, 3, 1, 0)))
-"""Taps, input channels, output channels."""
+_FILTERS_LAST = {
+    "conv2d": Form(Layout(order=(2, 3, 1, 0))),
+    "conv2d_transpose": Form(Layout(order=(2, 3, 0, 1))),
+}
+"""Taps, input channels, output channels, by anchor."""
 _KEEPING = frozenset({"pad", "slice", "concat", "resize_nearest"})
 """Movements after which the channels are still axis 1."""
 
@@ -163,11 +166,12 @@ def packed_forms(workload: Workload, forms: Ports) -> dict[int, Form]:
     """The forms that constants are packed in ahead, by argument: where an image has its channels
     last, filters are rows of output channels, as dense layers have them."""
     step = workload.anchor
-    if step is None or step.operator != "conv2d" or True not in channels_last(workload, forms):
+    form = _FILTERS_LAST.get(step.operator) if step is not None else None
+    if step is None or form is None or True not in channels_last(workload, forms):
         return {}
     weight = step.inputs[1]
     once = sum(each.inputs.count(weight) for each in workload.steps) == 1
-    return {weight: FILTERS_LAST} if once and workload.is_constant(weight) else {}
+    return {weight: form} if once and workload.is_constant(weight) else {}
 
 
 class ImageKernels(CudaKernels):

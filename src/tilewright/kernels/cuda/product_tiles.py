@@ -15,7 +15,7 @@ from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import anchored
 from tilewright.kernels.columns import Bools
-from tilewright.kernels.conv2d_transposed import transposed_convolution
+from tilewright.kernels.conv2d_transposed import TransposedConvolution, transposed_convolution
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.cuda.images import channels_last, packed_forms
 
@@ -191,25 +191,47 @@ def _borders(conv: Convolution) -> int:
     return sum(before > 0 for before in conv.padding[:2]) + sum(ends)
 
 
-def _conv2d_transpose(workload: Workload, _forms: tuple[Form, ...]) -> Product:
+def _conv2d_transpose(workload: Workload, forms: tuple[Form, ...]) -> Product:
     conv, (_, _, result) = transposed_convolution(workload), anchored(workload)
+    read_last, written_last = channels_last(workload, forms)
     phases = conv.rows.count * conv.columns.count
-    whole = phases == 1
-    taps = conv.rows.taps * conv.columns.taps
     pixels = conv.rows.positions * conv.columns.positions
+    beside = 1 if phases > 1 else pixels
     return Product(
         batch=conv.groups * phases,
         rows=conv.batch * pixels,
         columns=conv.group_out,
-        depth=conv.group_in * taps,
-        left=_operand(workload, conv.data, 1, along_depth=False, line=conv.columns.positions),
-        right=_operand(workload, conv.weight, 1, along_depth=taps > 1, line=conv.columns.taps),
-        along_rows=True,
-        vector=_written(workload, pixels) if whole else 1,
+        depth=conv.summed,
+        left=_gathered_image(workload, conv, last=read_last),
+        right=_gathered_filters(workload, conv, forms, taps_outside=read_last),
+        along_rows=not written_last,
+        vector=_written(workload, conv.group_out if written_last else beside),
         results=prod(result.shape),
         comparisons=_SIDES,
-        taps=taps,
+        taps=conv.rows.taps * conv.columns.taps,
+        taps_outside=read_last,
     )
+
+
+def _gathered_image(workload: Workload, conv: TransposedConvolution, *, last: bool) -> Operand:
+    """The image of a transposed convolution: single pixels of its rows, or with channels `last`
+    those of a tap; the next tap across lies before it."""
+    if last:
+        found = _operand(workload, conv.data, conv.group_in, along_depth=True)
+        return replace(found, of_channels=True)
+    return _operand(workload, conv.data, 1, along_depth=False, line=conv.columns.positions)
+
+
+def _gathered_filters(
+    workload: Workload, conv: TransposedConvolution, forms: tuple[Form, ...], *, taps_outside: bool
+) -> Operand:
+    """Its filters: packed, lines of output channels; else one by one, along the taps of a phase
+    where a depth has them side by side."""
+    if conv.weight in packed_forms(workload, forms):
+        return _operand(workload, conv.weight, conv.group_out, along_depth=False)
+    along = conv.rows.taps * conv.columns.taps > 1 and not taps_outside
+    line = 1 if taps_outside else conv.columns.taps
+    return _operand(workload, conv.weight, 1, along_depth=along, line=line)
 
 
 READERS = {

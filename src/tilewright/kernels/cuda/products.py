@@ -79,7 +79,7 @@ class CudaProducts(ImageKernels):
         self, workload: Workload, target: Target, resources: Resources
     ) -> tuple[Ports, ...]:
         """Images of convolutions also with their channels last; all else row-major."""
-        if anchored(workload)[0].operator == "conv2d":
+        if anchored(workload)[0].operator in ("conv2d", "conv2d_transpose"):
             return image_ports(workload)
         return super().port_forms(workload, target, resources)
 
