@@ -109,6 +109,31 @@ def test_beside_each_other_they_give_what_they_give_in_turn(tmp_path: Path) -> N
         (found,), (wanted,) = (each.run(image(seed)).values() for each in (faster, other))
         assert np.abs(wanted).max() > 0
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    for each in (faster, other):
+        planned, ran = (events_of(each.traced(), name) for name in ("plan: llvm", "run: llvm"))
+        beside = {"left", "right"} if each.mode == "parallel" else set[str]()
+        assert {name: len(found) for name, found in ran.items()} == {
+            name: 1 if name in beside else 2 for name in ran
+        }, "a call is once on each of its cores"
+        assert planned.keys() <= ran.keys() >= {"stem", "left", "right", "head"}
+        assert len({ran[name][0]["tid"] for name in beside}) == len(beside)
+        begins = {name: min(event["ts"] for event in found) for name, found in ran.items()}
+        ends = {name: begins[name] + found[0]["dur"] for name, found in ran.items()}
+        assert min(begins.values()) == 0.0 and all(ends[name] > begins[name] for name in ran)
+        for before, after in (("stem", "left"), ("stem", "right"), ("left", "head")):
+            assert ends[before] <= begins[after]
+        in_turn = max(begins["left"], begins["right"]) >= min(ends["left"], ends["right"])
+        assert in_turn or each.mode == "parallel"
+
+
+def events_of(trace: str, process: str) -> dict[str, list[dict[str, Any]]]:
+    """The events of a process of a trace by the names of the calls."""
+    events = json.loads(trace)["traceEvents"]
+    (number,) = (e["pid"] for e in events if e["ph"] == "M" and e["args"]["name"] == process)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for event in (e for e in events if e["ph"] == "X" and e["pid"] == number):
+        found.setdefault(event["name"], []).append(event)
+    return found
 
 
 def test_a_plan_of_another_network(tmp_path: Path) -> None:
@@ -187,7 +212,8 @@ def test_the_command(
     with monkeypatch.context() as patched:
         patched.setattr(planned_networks, "choose_plan", noting(allowed, choose_plan))
         patched.setattr(loading, "load", noting(read, loading.load))
-        found = run("run", "../made/p", "--input", "x.npy", "--format", "json")
+        found = run("run", "../made/p", "--input", "x.npy", "--trace", "t.json", *memory[2:])
+    assert len(events_of(Path("t.json").read_text(), "run: llvm")) == 1
     assert found["mode"] == "sequential" and found["times_s"] == {}
     assert len(read) == 1, "the model is read once"
     np.testing.assert_array_equal(np.load(found["outputs"][0]["file"]), np.maximum(x, 0))

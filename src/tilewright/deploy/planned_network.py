@@ -9,16 +9,17 @@ other, they are timed in turn, and the faster one stays (`mode` "auto").
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Self
 
 from tilewright.core.errors import InternalError, ModelError, TargetError, UsageError
 from tilewright.core.records import Placement
-from tilewright.core.schedules import RunMode
+from tilewright.core.schedules import RunMode, ScheduledSlot
 from tilewright.deploy.engines import on_cpu
-from tilewright.deploy.network_calls import CallableNetwork
+from tilewright.deploy.network_calls import CallableNetwork, ordered_inputs
 from tilewright.deploy.plan_models import (
     allowed_in,
     model_of,
@@ -28,13 +29,17 @@ from tilewright.deploy.plan_models import (
 )
 from tilewright.deploy.publishing import input_ports, output_ports
 from tilewright.graph.inputs import random_inputs
+from tilewright.graph.marks import Marks, Noted
+from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.hardware.device import local_placement
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.lanes import in_stages, stages_of
 from tilewright.plan.preparation import prepare_loaded
+from tilewright.plan.scheduling.answering import answered
 from tilewright.plan.scheduling.plan_file import Plan
 from tilewright.report import islands, shown
+from tilewright.report.traces import Traced, trace
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import checked_settings, choose_plan
 
@@ -54,11 +59,16 @@ class PlannedNetwork(CallableNetwork):
     """
 
     def __init__(
-        self, network: PreparedNetwork, placement: Placement, plans: Mapping[str, NetworkPlan]
+        self,
+        network: PreparedNetwork,
+        placement: Placement,
+        plans: Mapping[str, NetworkPlan],
+        planned: Plan,
     ) -> None:
         self.islands = islands.of_plan(network.plan)
         self.mode, self.times_s = "", dict[str, float]()
-        self._made_from = network.model.name
+        self._made_from, self._planned, self._plans = network.model.name, planned, plans
+        self._given: Mapping[str, Array] | None = None
         ports = input_ports(network), output_ports(network)
         opening = partial(self._open, network, placement, plans)
         super().__init__(ports, on_cpu(placement), opening)
@@ -68,10 +78,12 @@ class PlannedNetwork(CallableNetwork):
     ) -> LoadedNetwork:
         """Compile all plans, and keep the one that is fastest in turn."""
         from tilewright.compiler.execute import LoadedNetwork
+        from tilewright.compiler.stopwatch import has_stopwatch
 
+        self._timed = has_stopwatch(placement.target)
         constants = network.fused.graph.constants
         loaded = {
-            name: LoadedNetwork.compiled(plan, placement.target, constants)
+            name: LoadedNetwork.compiled(plan, placement.target, constants, timed=self._timed)
             for name, plan in plans.items()
         }
         if len(loaded) > 1:
@@ -87,6 +99,7 @@ class PlannedNetwork(CallableNetwork):
                     samples[name].append(median(each.time(inputs, repeats[name], 1)))
             self.times_s = {name: median(times) for name, times in samples.items()}
         self.mode = min(loaded, key=lambda name: self.times_s.get(name, 0.0))
+        self._marks = loaded[self.mode].marks
         return loaded[self.mode]
 
     @property
@@ -101,11 +114,39 @@ class PlannedNetwork(CallableNetwork):
     def __exit__(self, *_exception: object) -> None:
         """Nothing is to be ended: the network goes with the object."""
 
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once on inputs by name; returns outputs by name. Raises as a call does."""
+        self._given = inputs
+        return super().run(inputs)
+
     def traced(self) -> str:
-        """Raises UsageError: calls in one process are not traced."""
-        raise UsageError(
-            "the plan runs in this process, where single calls are not traced",
-            hint="tilewright profile MODEL times its calls.",
+        """The plan and a run on the inputs of the last one beside each other, as a trace for
+        Perfetto: of several runs the shortest, in which the network notes when each call begins and
+        ends. Raises UsageError where nothing has run, TargetError where no clock can be read."""
+        if not self._timed:
+            raise TargetError("the clock of this machine cannot be read within a network")
+        if self._given is None:
+            raise UsageError("nothing has run that could be traced", hint="Call run first.")
+        plan = self._plans[self.mode]
+        inputs, marks = ordered_inputs(self._inputs, self._given), Marks(plan)
+        runs = self._call(lambda: self._marks(inputs, marks.rows, _ROUNDS))
+        found = min(([*marks.read(each)] for each in runs), key=_length_s)
+        called = {call.name: call for call in plan.calls}
+        (network,) = self._planned.networks
+        return beside_its_plan(
+            self._planned,
+            [
+                ScheduledSlot(
+                    call=each.call,
+                    network=network.name,
+                    device=HERE,
+                    cores=tuple(each.threads),
+                    begin_s=each.begin_s,
+                    end_s=each.end_s,
+                    kernel=called[each.call].candidate.implementation,
+                )
+                for each in found
+            ],
         )
 
     def _title(self) -> str:
@@ -113,6 +154,20 @@ class PlannedNetwork(CallableNetwork):
 
     def _broken(self, reason: str) -> InternalError:
         return InternalError(f"the planned network does not run: {reason}")
+
+
+def _length_s(run: Sequence[Noted]) -> float:
+    return max(each.end_s for each in run) - min(each.begin_s for each in run)
+
+
+def beside_its_plan(plan: Plan, ran: Sequence[ScheduledSlot]) -> str:
+    """A plan, and what ran of it at which seconds of a clock, as a trace for Perfetto."""
+    planned = answered(plan.problem, plan.schedule).result
+    first_s = min((slot.begin_s for slot in ran), default=0.0)
+    slots = (
+        replace(slot, begin_s=slot.begin_s - first_s, end_s=slot.end_s - first_s) for slot in ran
+    )
+    return trace({"plan": planned, "run": Traced(slots=tuple(slots), devices=planned.devices)})
 
 
 def planned_network(plan: Plan, store: Store, *, mode: RunMode = "auto") -> PlannedNetwork:
@@ -132,13 +187,13 @@ def planned_network(plan: Plan, store: Store, *, mode: RunMode = "auto") -> Plan
     usual = choose_plan(network, store, placement, settings, max_error)
     require_planned(named, [call for call in plan.problem.calls if call.task], network.fused)
     if mode == "sequential":
-        return PlannedNetwork(network, placement, {"sequential": usual})
+        return PlannedNetwork(network, placement, {"sequential": usual}, plan)
     stages = stages_of(usual, plan.schedule.slots)
     plans = {"sequential": usual, "parallel": in_stages(usual, stages)}
     beside = any(not isinstance(stage, str) for stage in stages)
     if not beside or mode == "parallel":
         del plans["sequential" if beside else "parallel"]
-    return PlannedNetwork(network, placement, plans)
+    return PlannedNetwork(network, placement, plans, plan)
 
 
 def is_for_one_process(plan: Plan) -> bool:
