@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from helpers.networks.small_networks import Builder, built, compiled, random_arrays
+from helpers.networks.small_networks import PLACEMENT, Builder, built, compiled, random_arrays
 from tilewright.compiler.execute import LoadedNetwork, set_threads
 from tilewright.compiler.network import compile_network
 from tilewright.core.errors import InternalError
+from tilewright.graph.marks import Marks
 from tilewright.graph.network import Graph
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.regions import Region, steps_of
@@ -198,3 +200,31 @@ def resident_bytes() -> int:
     ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_each_call_notes_when_it_began_and_ended() -> None:
+    graph = branches()
+    plan, loaded = compiled(graph)
+    first, *middle, last = (call.name for call in plan.calls)
+    waits = _waits(plan)
+    pair = [name for name in middle if waits[name] == {first}][:2]
+    after = [name for name in middle if name not in pair]
+    staged = in_stages(plan, [first, [LaneCalls(pair[:1], 2), LaneCalls(pair[1:])], *after, last])
+    marks = Marks(staged)
+    constants = dict(graph.constants)
+    timed = LoadedNetwork.compiled(staged, PLACEMENT.target, constants, timed=True)
+    inputs = [random_arrays(graph, 0)[name] for name in plan.inputs]
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(set_threads, 3, [0] * 3).result()
+        runs = thread.submit(timed.marks, inputs, marks.rows, 2).result()
+        np.testing.assert_array_equal(thread.submit(timed, inputs).result()[0], loaded(inputs)[0])
+    assert len(runs) == 2 and not np.array_equal(*runs)
+    for run in runs:
+        noted = {each.call: each for each in marks.read(run)}
+        assert [*noted] == [first, *pair, *after, last]
+        assert [noted[name].threads for name in pair] == [range(2), range(2, 3)]
+        assert all(each.begin_s < each.end_s for each in noted.values())
+        turn = [[first], pair, *([name] for name in after), [last]]
+        for before, behind in pairwise(turn):
+            ended = max(noted[name].end_s for name in before)
+            assert ended <= min(noted[name].begin_s for name in behind)

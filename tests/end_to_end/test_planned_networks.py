@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from onnx import helper, numpy_helper
 import tilewright
 from helpers.fakes.measuring import measured
 from tilewright.cli.main import main
+from tilewright.compiler.execute import LoadedNetwork
 from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.core.schedules import PLAN_FILE
 from tilewright.deploy import plan_parts
@@ -32,6 +35,9 @@ from tilewright.plan.scheduling.plan_file import Plan, PlannedKernel, read_plan,
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.problem_file import write_problem
+from tilewright.serving import plan_instance as plan_instances
+from tilewright.serving.networks import ServedNetwork
+from tilewright.serving.serve import plan_server
 from tilewright.store.known_candidates import choose_plan
 
 T, RELU = 1e-4, "op:relu[shape=1x64x8x8]"
@@ -99,20 +105,90 @@ def image(seed: int = 0) -> dict[str, Array]:
 
 
 @pytest.mark.usefixtures("all_cores")
-def test_beside_each_other_they_give_what_they_give_in_turn(tmp_path: Path) -> None:
+def test_beside_each_other_they_give_what_they_give_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = alone_on_one_core(written(tmp_path / "plan", threads=2))
     assert {len(slot.cores) for slot in plan.schedule.slots} == {1}
+    promised = schedule_with("sequential", plan.problem).objective / plan.schedule.objective
+    assert promised > 1.2
+    seen: list[LoadedNetwork] = []
+
+    def clock(network: LoadedNetwork, _inputs: object, repeats: int, _warmup: int) -> list[float]:
+        """Lanes, which are compiled second, take longer."""
+        seen.extend([network] if network not in seen else [])
+        return [(1e-3, 1.1e-3)[seen.index(network)]] * repeats
+
     with tilewright.open(db="memory:") as session:
-        faster = planned_network(plan, session.records)
-        assert faster.times_s.keys() == {"sequential", "parallel"}
-        assert faster.mode == min(faster.times_s, key=faster.times_s.__getitem__)
-        (slower,) = faster.times_s.keys() - {faster.mode}
-        other = planned_network(plan, session.records, mode=slower)
-    assert (other.mode, other.times_s) == (slower, {})
+        with monkeypatch.context() as patched:
+            patched.setattr(LoadedNetwork, "time", clock)
+            faster = planned_network(plan, session.records)
+        assert faster.times_s == {"sequential": 1e-3, "parallel": 1.1e-3}
+        assert faster.mode == "sequential", "never slower than one call after the other"
+        write_plan(plan, tmp_path / "plan" / PLAN_FILE)
+        with plan_server(tmp_path / "plan", session.records, mode="parallel") as server:
+            served = server.submit("branches", image()).result()
+            (instance,) = server.statistics().instances
+            os.kill(instance.pid or 0, signal.SIGKILL)
+            again = server.submit("branches", image()).result()
+            (restarted,) = server.statistics().instances
+        other = planned_network(plan, session.records, mode="parallel")
+    assert (other.mode, other.times_s) == ("parallel", {})
+    assert len(instance.cores) == 2 and restarted.restarts == 1
+    for answer in (served, again):
+        np.testing.assert_array_equal(answer, other.run(image())["head"])
     for seed in range(2):
         (found,), (wanted,) = (each.run(image(seed)).values() for each in (faster, other))
         assert np.abs(wanted).max() > 0
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    for each in (faster, other):
+        planned, ran = (events_of(each.traced(), name) for name in ("plan: llvm", "run: llvm"))
+        beside = {"left", "right"} if each.mode == "parallel" else set[str]()
+        assert {name: len(found) for name, found in ran.items()} == {
+            name: 1 if name in beside else 2 for name in ran
+        }, "a call is once on each of its cores"
+        assert planned.keys() <= ran.keys() >= {"stem", "left", "right", "head"}
+        assert len({ran[name][0]["tid"] for name in beside}) == len(beside)
+        begins = {name: min(event["ts"] for event in found) for name, found in ran.items()}
+        ends = {name: begins[name] + found[0]["dur"] for name, found in ran.items()}
+        assert min(begins.values()) == 0.0 and all(ends[name] > begins[name] for name in ran)
+        for before, after in (("stem", "left"), ("stem", "right"), ("left", "head")):
+            assert ends[before] <= begins[after]
+        in_turn = max(begins["left"], begins["right"]) >= min(ends["left"], ends["right"])
+        assert in_turn or each.mode == "parallel"
+
+
+@pytest.mark.usefixtures("all_cores")
+def test_a_server_keeps_the_way_in_which_requests_take_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = alone_on_one_core(written(tmp_path, threads=2))
+    write_plan(plan, tmp_path / PLAN_FILE)
+    times_s = {"sequential": 2e-3, "parallel": 1e-3}
+    with tilewright.open(db="memory:") as session, monkeypatch.context() as patched:
+
+        def timed(_server: object, network: ServedNetwork, repeats: int, _: int) -> list[float]:
+            return [times_s[network.name]] * repeats
+
+        patched.setattr(plan_instances, "_timed", timed)
+        with plan_server(tmp_path, session.records, mode="auto") as server:
+            found = server.submit("branches", image()).result()
+            assert not server.has_instances_here, "it was compared already"
+    assert server.choice == (
+        "Computed as planned, in one process; in turn: one call after the other 2 ms, "
+        "as planned 1 ms."
+    )
+    assert found.shape == (1, 8, 16, 16)
+
+
+def events_of(trace: str, process: str) -> dict[str, list[dict[str, Any]]]:
+    """The events of a process of a trace by the names of the calls."""
+    events = json.loads(trace)["traceEvents"]
+    (number,) = (e["pid"] for e in events if e["ph"] == "M" and e["args"]["name"] == process)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for event in (e for e in events if e["ph"] == "X" and e["pid"] == number):
+        found.setdefault(event["name"], []).append(event)
+    return found
 
 
 @pytest.mark.usefixtures("all_cores")
@@ -226,7 +302,8 @@ def test_the_command(
     with monkeypatch.context() as patched:
         patched.setattr(planned_networks, "choose_plan", noting(allowed, choose_plan))
         patched.setattr(loading, "load", noting(read, loading.load))
-        found = run("run", "../made/p", "--input", "x.npy", "--format", "json")
+        found = run("run", "../made/p", "--input", "x.npy", "--trace", "t.json", *memory[2:])
+    assert len(events_of(Path("t.json").read_text(), "run: llvm")) == 1
     assert found["mode"] == "sequential" and found["times_s"] == {}
     assert len(read) == 1, "the model is read once"
     np.testing.assert_array_equal(np.load(found["outputs"][0]["file"]), np.maximum(x, 0))

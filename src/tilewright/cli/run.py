@@ -65,8 +65,8 @@ def run(
     trace: Annotated[
         Path | None,
         Parameter(
-            help="Of a plan over several devices: a file in which the plan and the run are beside "
-            "each other, for Perfetto (.json).",
+            help="Of a plan: a file in which the plan and the run are beside each other, for "
+            "Perfetto (.json).",
             show_default=False,
         ),
     ] = None,

@@ -20,7 +20,7 @@ import tvm_ffi
 from tvm import relax
 
 from tilewright.compiler import islands
-from tilewright.compiler.network import LIBRARY, WEIGHTS, compile_network
+from tilewright.compiler.network import LIBRARY, TIMED, WEIGHTS, compile_network
 from tilewright.core.element_types import element_type
 from tilewright.core.errors import DamagedArtifact, InputError, last_line
 from tilewright.core.forks import call_native, is_forked
@@ -180,10 +180,13 @@ class LoadedNetwork:
         target: Target,
         constants: Mapping[str, np.ndarray],
         shared: dict[bytes, Any] | None = None,
+        *,
+        timed: bool = False,
     ) -> LoadedNetwork:
         """Compile a plan and load it without a file in between; `constants` are the model's.
-        Networks that are given one dictionary as `shared` have equal packed weights only once."""
-        executable, _ = compile_network(plan, target)
+        Networks that are given one dictionary as `shared` have equal packed weights only once. One
+        that is `timed` can give `marks`."""
+        executable, _ = compile_network(plan, target, timed=timed)
         memory = _HugePages()
         weights = {
             stored.name: memory.weight(packed_constant(stored, constants), shared)
@@ -265,6 +268,17 @@ class LoadedNetwork:
             runs.append([])
             watched["main"](*tensors, *self._weights)
         return [(calls[0][0], median(s for _, s in calls)) for calls in zip(*runs[1:], strict=True)]
+
+    def marks(self, inputs: Sequence[np.ndarray], rows: int, repeats: int) -> list[np.ndarray]:
+        """The marks of so many runs, behind one that is not counted, of a network that was compiled
+        `timed`: where `graph.marks.Marks` says, which has so many `rows`."""
+        tensors, found = _tensors(inputs), list[np.ndarray]()
+        for _ in range(repeats + 1):
+            islands.enter(self)
+            (kept,) = _tensors([np.zeros((rows, 2), np.int64)])
+            self._machine[TIMED](*tensors, kept, *self._weights)
+            found.append(kept.numpy())
+        return found[1:]
 
     def _run(self, tensors: Sequence[Any]) -> Any:
         islands.enter(self)

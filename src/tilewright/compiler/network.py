@@ -6,8 +6,8 @@
                   then kernel(operands..., result)
         return outputs
 
-A network that is timed call by call where no Python is near has a kernel more, which notes the
-time; it calls the C library's clock of the device.
+A network that is timed call by call, in lanes or where no Python is near, has one function more,
+which notes the time around each call (`graph/marks.py`).
 
 Memory is planned by us, so the module goes to the VM without Relax's own planning or fusion, and
 without instructions that free tensors one by one: all of them lie in the arena.
@@ -16,7 +16,6 @@ without instructions that free tensors one by one: all of them lie in the arena.
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,11 +47,13 @@ from tilewright.compiler.side_by_side import (
     parts_of,
     region,
 )
+from tilewright.compiler.stopwatch import SYMBOL, stopwatch
 from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Target
 from tilewright.core.weights import WEIGHTS
 from tilewright.graph.arrays import map_array
 from tilewright.graph.inputs import IndexRange, argument_uses
+from tilewright.graph.marks import Marks
 from tilewright.graph.plan import MAIN as MAIN_LANE
 from tilewright.graph.plan import NetworkPlan, PlannedCall
 from tilewright.graph.regions import Region, steps_of
@@ -291,9 +292,14 @@ class _Emitter:
         return relax.Call(kernels.function(symbol), operands)
 
     def beside(
-        self, lanes: Region, kernels: _Kernels, parameters: dict[str, relax.Var]
+        self,
+        lanes: Region,
+        kernels: _Kernels,
+        parameters: dict[str, relax.Var],
+        marks: tuple[relax.Var, Marks] | None,
     ) -> relax.Call:
-        """A call of a region, behind what checks its operands."""
+        """A call of a region, behind what checks its operands; with `marks` it notes there when
+        each of its calls begins and ends."""
         numbers: dict[relax.Var, int] = {}
         kinds: list[Kind] = []
         teams: list[TeamCalls] = []
@@ -310,10 +316,12 @@ class _Emitter:
                 places = [numbers[operand] for operand in operands]
                 calls.append(kernels.in_lane(self.plan.symbol(call), places, threads))
             teams.append(TeamCalls(threads=threads, calls=calls))
-        symbol = f"region_{self.regions}"
+        symbol = f"{'timed_' if marks else ''}region_{self.regions}"
         self.regions += 1
-        function = self.builder.add_func(region(symbol, kinds, teams), symbol)
-        return relax.Call(function, list(numbers))
+        noted = () if marks is None else marks[:1]
+        rows = None if marks is None else marks[1].of_region(lanes)
+        function = self.builder.add_func(region(symbol, kinds, teams, rows), symbol)
+        return relax.Call(function, [*numbers, *noted])
 
     def guard(self, call: PlannedCall, operands: Sequence[relax.Var]) -> None:
         """Check the indices that a call reads, each tensor once."""
@@ -337,9 +345,8 @@ def network_module(
     """The Relax module of a plan on one device, ready for the VM's code generation; `kernels` are
     its kernels by symbol.
 
-    With `timed` it has two more functions, one that notes the time before and after every kernel,
-    those of regions one after the other, one that tells their symbols in order, with spaces between
-    them:
+    With `timed` it has two more functions, one that notes the time before and after every call
+    where `Marks` say, one that tells the kernels' symbols in order, with spaces between them:
 
         timed(inputs..., marks, constants...) -> marks
         called() -> symbols
@@ -348,7 +355,8 @@ def network_module(
     known = _Kernels(builder, kernels)
     _emit_function(builder, plan, known, None)
     if timed:
-        _emit_function(builder, plan, known, builder.add_func(stopwatch(len(plan.calls)), SYMBOL))
+        clock = builder.add_func(stopwatch(Marks(plan)), SYMBOL)
+        _emit_function(builder, plan, known, clock)
         with builder.function(CALLED, []):
             symbols = " ".join(plan.symbol(call) for call in plan.calls)
             builder.emit_func_output(tvm.ir.StringImm(symbols))
@@ -368,17 +376,18 @@ def _emit_function(
     parameters = {
         c.name: relax.Var(c.name, relax.TensorType(c.shape, c.dtype)) for c in plan.constants
     }
-    marks = relax.Var("marks", relax.TensorType((mark_rows(len(plan.calls)), 2), "int64"))
-    noted = [] if clock is None else [marks]
+    marks = Marks(plan)
+    kept = relax.Var("marks", relax.TensorType((marks.rows, 2), "int64"))
+    noted = [] if clock is None else [kept]
     note = [relax.Call(clock, noted)] if noted else []
     name = TIMED if noted else MAIN
     with builder.function(name, [*inputs, *noted, *parameters.values()]):
         emitter = _Emitter(builder, plan)
         emitter.open(inputs)
-        steps = plan.calls if noted else steps_of(plan)
-        for call in steps:
+        for call in steps_of(plan):
             if isinstance(call, Region):
-                builder.emit(emitter.beside(call, kernels, parameters))
+                where = (kept, marks) if noted else None
+                builder.emit(emitter.beside(call, kernels, parameters, where))
                 continue
             for step in note:
                 builder.emit(step)
@@ -429,43 +438,3 @@ def _is_outside(index: tirx.Expr, dtype: str, valid: IndexRange) -> tirx.Expr:
     wide = index if dtype == "int64" else tirx.Cast("int64", index)
     low, high = (tirx.const(bound, "int64") for bound in (valid.lowest, valid.highest))
     return tirx.any(wide < low, wide > high)
-
-
-SYMBOL = "stopwatch"
-_MONOTONIC = 1
-"""Linux's number of the clock that never goes back."""
-_WIDE = ("x86_64", "aarch64", "riscv64", "ppc64le", "s390x", "loongarch64")
-"""Processors on which both parts of a time take eight bytes."""
-
-
-def has_stopwatch(target: Target) -> bool:
-    """Whether the clock of a device can be read: one under Linux with words of eight bytes."""
-    triple = str(json.loads(target.tvm).get("mtriple", ""))
-    return target.architecture in _WIDE and (not triple or "linux" in triple)
-
-
-def mark_rows(calls: int) -> int:
-    """Rows of marks for a network of so many calls: how many were made, then two for each."""
-    return 2 * calls + 1
-
-
-def stopwatch(calls: int) -> tirx.PrimFunc:
-    """place = marks[0, 0] % (rows - 1) + 1; marks[0, 0] = place; marks[place] = now
-
-    `marks` are (seconds, nanoseconds) behind a first row that holds the number of the last one. It
-    begins anew after the last row, so that runs follow each other without a word between them.
-    """
-    rows = mark_rows(calls)
-    with IRBuilder() as builder, script.prim_func():
-        script.func_name(SYMBOL)
-        script.func_attr({"global_symbol": SYMBOL, "tirx.noalias": True})
-        marks = script.arg("marks", script.buffer((rows, 2), "int64"))
-        place = script.alloc_buffer((1,), "int64", scope="local")
-        most = tirx.const(max(1, rows - 1), "int64")
-        one = tirx.const(1, "int64")
-        script.buffer_store(place, tirx.floormod(marks[0, 0], most) + one, [0])
-        script.buffer_store(marks, place[0], [0, 0])
-        address = tirx.address_of(marks[place[0], 0])
-        clock = tirx.const(_MONOTONIC, "int32")
-        script.evaluate(tirx.call_extern("int32", "clock_gettime", clock, address))
-    return builder.get()

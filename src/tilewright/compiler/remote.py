@@ -31,7 +31,7 @@ from tvm.support import cc
 from tilewright.compiler.build import argument_types, compiled, kernel_hash_of, kernel_module
 from tilewright.compiler.execute import check_constants, load_weights, undamaged
 from tilewright.compiler.kernel_runs import evaluated
-from tilewright.compiler.network import CALLED, LIBRARY, MAIN, OUTSIDE, TIMED, WEIGHTS, mark_rows
+from tilewright.compiler.network import CALLED, LIBRARY, MAIN, OUTSIDE, TIMED, WEIGHTS
 from tilewright.compiler.operands import random_array
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.core.element_types import element_type
@@ -39,6 +39,7 @@ from tilewright.core.errors import DamagedArtifact, InputError, LinkError, last_
 from tilewright.core.records import Candidate, Protocol
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.inputs import argument_limit
+from tilewright.graph.marks import mark_rows
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.hardware.remote import ServerFacts

@@ -25,6 +25,9 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 from tvm_ffi import structural_map, structural_visit
 
+from tilewright.compiler.stopwatch import noting
+from tilewright.graph.marks import RegionMarks
+
 Kind = tuple[tuple[int, ...], str]
 """Physical shape and element type of an operand."""
 
@@ -147,9 +150,15 @@ def _share(step: Any, thread: Any, threads: int) -> Any:
     return _ranging(step, step.min + skipped, tirx.Min(count, step.extent - skipped))
 
 
-def region(symbol: str, kinds: Sequence[Kind], lanes: Sequence[TeamCalls]) -> tirx.PrimFunc:
-    """The function of a region whose operands are of these kinds. It says nothing about which of
-    them share memory: those of different calls may."""
+def region(
+    symbol: str,
+    kinds: Sequence[Kind],
+    lanes: Sequence[TeamCalls],
+    noted: RegionMarks | None = None,
+) -> tirx.PrimFunc:
+    """The function of a region whose operands are of these kinds, and behind them the marks where
+    the time is noted, if it is. It says nothing about which operands share memory: those of
+    different calls may."""
     threads = sum(lane.threads for lane in lanes)
     with IRBuilder() as builder, script.prim_func():
         script.func_name(symbol)
@@ -158,18 +167,21 @@ def region(symbol: str, kinds: Sequence[Kind], lanes: Sequence[TeamCalls]) -> ti
             script.arg(f"operand_{number}", script.buffer(*kind))
             for number, kind in enumerate(kinds)
         ]
+        marks = noted and script.arg("marks", script.buffer((noted.rows, 2), "int64"))
         shared = [
             [[script.alloc_buffer(*kind) for kind in call.shared] for call in lane.calls]
             for lane in lanes
         ]
         teams = list(_teams(lanes)) if threads > len(lanes) else [None] * len(lanes)
         with script.parallel(0, threads) as number:
-            first = 0
+            first, row = 0, noted.first if noted else 0
             for lane, buffers, team in zip(lanes, shared, teams, strict=True):
                 inside = tirx.all(number >= first, number < first + lane.threads)
                 with script.If(inside), script.Then():
-                    _run(lane, operands, buffers, team, number - first)
+                    clock = None if marks is None else _Clock(marks, row, lane, number - first)
+                    _run(lane, operands, buffers, team, number - first, clock)
                 first += lane.threads
+                row += 2 * lane.threads * len(lane.calls)
     return builder.get()
 
 
@@ -198,20 +210,41 @@ def _teams(lanes: Sequence[TeamCalls]) -> Iterator[Any]:
         yield team
 
 
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """Notes the time of a lane's calls, from a row of the marks on, for a thread of it."""
+
+    marks: Any
+    row: int
+    lane: TeamCalls
+    thread: Any
+
+    def note(self, call: int, *, ends: bool) -> None:
+        """Note that the thread begins or ends a call of the lane, by its number."""
+        script.evaluate(
+            noting(self.marks, self.row + 2 * (self.lane.threads * call + self.thread) + ends)
+        )
+
+
 def _run(
     lane: TeamCalls,
     operands: Sequence[Any],
     shared: Iterable[Sequence[Any]],
     team: Any,
     thread: Any,
+    clock: _Clock | None,
 ) -> None:
     """What a thread of a lane does."""
     begun = False
-    for call, buffers in zip(lane.calls, shared, strict=True):
+    for place, (call, buffers) in enumerate(zip(lane.calls, shared, strict=True)):
         given = [*(operands[each] for each in call.operands), *buffers]
         for symbol in call.symbols:
             if lane.threads > 1 and begun:
                 script.evaluate(tirx.call_extern("int32", _BARRIER, thread, team))
+            if clock is not None and symbol == call.symbols[0]:
+                clock.note(place, ends=False)
             numbered = [*given, thread] if lane.threads > 1 else given
             script.evaluate(tirx.call_cpacked(symbol, *numbered))
             begun = True
+        if clock is not None:
+            clock.note(place, ends=True)

@@ -9,16 +9,17 @@ other, they are timed in turn, and the faster one stays (`mode` "auto").
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Self
 
 from tilewright.core.errors import InternalError, ModelError, TargetError, UsageError
 from tilewright.core.records import Placement
-from tilewright.core.schedules import RunMode
+from tilewright.core.schedules import RunMode, ScheduledSlot
 from tilewright.deploy.engines import on_cpu
-from tilewright.deploy.network_calls import CallableNetwork
+from tilewright.deploy.network_calls import CallableNetwork, ordered_inputs
 from tilewright.deploy.plan_models import (
     allowed_in,
     model_of,
@@ -29,13 +30,18 @@ from tilewright.deploy.plan_models import (
 )
 from tilewright.deploy.publishing import input_ports, output_ports
 from tilewright.graph.inputs import random_inputs
+from tilewright.graph.marks import Marks, Noted
+from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.hardware.device import local_placement
+from tilewright.measure.network_timing import Runner, time_in_turn
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.lanes import in_stages, stages_of
 from tilewright.plan.preparation import prepare_loaded
+from tilewright.plan.scheduling.answering import answered
 from tilewright.plan.scheduling.plan_file import Plan
 from tilewright.report import islands, shown
+from tilewright.report.traces import Traced, trace
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import checked_settings, choose_plan
 
@@ -54,40 +60,35 @@ class PlannedNetwork(CallableNetwork):
     the medians of both in turn, where both were timed.
     """
 
-    def __init__(
-        self, network: PreparedNetwork, placement: Placement, plans: Mapping[str, NetworkPlan]
-    ) -> None:
+    def __init__(self, ways: PlannedWays, planned: Plan) -> None:
+        network = ways.network
         self.islands = islands.of_plan(network.plan)
         self.mode, self.times_s = "", dict[str, float]()
-        self._made_from = network.model.name
+        self._made_from, self._planned, self._plans = network.model.name, planned, ways.plans
+        self._given: Mapping[str, Array] | None = None
         ports = input_ports(network), output_ports(network)
-        opening = partial(self._open, network, placement, plans)
-        super().__init__(ports, on_cpu(placement), opening)
+        super().__init__(ports, on_cpu(ways.placement), partial(self._open, ways))
 
-    def _open(
-        self, network: PreparedNetwork, placement: Placement, plans: Mapping[str, NetworkPlan]
-    ) -> LoadedNetwork:
+    def _open(self, ways: PlannedWays) -> LoadedNetwork:
         """Compile all plans, and keep the one that is fastest in turn."""
         from tilewright.compiler.execute import LoadedNetwork
+        from tilewright.compiler.stopwatch import has_stopwatch
 
+        network, target = ways.network, ways.placement.target
+        self._timed = has_stopwatch(target)
         constants = network.fused.graph.constants
         loaded = {
-            name: LoadedNetwork.compiled(plan, placement.target, constants)
-            for name, plan in plans.items()
+            name: LoadedNetwork.compiled(plan, target, constants, timed=self._timed)
+            for name, plan in ways.plans.items()
         }
         if len(loaded) > 1:
             drawn = random_inputs(network.model.graph, 0)
             inputs = [drawn[name] for name in network.graph.inputs]
-            repeats = {
-                name: min(_MOST_REPEATS, 1 + int(_ROUND_S / max(each.time(inputs, 2, 1))))
-                for name, each in loaded.items()
-            }
-            samples: dict[str, list[float]] = {name: [] for name in loaded}
-            for _ in range(_ROUNDS):
-                for name, each in loaded.items():
-                    samples[name].append(median(each.time(inputs, repeats[name], 1)))
-            self.times_s = {name: median(times) for name, times in samples.items()}
+            self.times_s = times_in_turn(
+                {name: partial(each.time, inputs) for name, each in loaded.items()}
+            )
         self.mode = min(loaded, key=lambda name: self.times_s.get(name, 0.0))
+        self._marks = loaded[self.mode].marks
         return loaded[self.mode]
 
     @property
@@ -102,11 +103,39 @@ class PlannedNetwork(CallableNetwork):
     def __exit__(self, *_exception: object) -> None:
         """Nothing is to be ended: the network goes with the object."""
 
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once on inputs by name; returns outputs by name. Raises as a call does."""
+        self._given = inputs
+        return super().run(inputs)
+
     def traced(self) -> str:
-        """Raises UsageError: calls in one process are not traced."""
-        raise UsageError(
-            "the plan runs in this process, where single calls are not traced",
-            hint="tilewright profile MODEL times its calls.",
+        """The plan and a run on the inputs of the last one beside each other, as a trace for
+        Perfetto: of several runs the shortest, in which the network notes when each call begins and
+        ends. Raises UsageError where nothing has run, TargetError where no clock can be read."""
+        if not self._timed:
+            raise TargetError("the clock of this machine cannot be read within a network")
+        if self._given is None:
+            raise UsageError("nothing has run that could be traced", hint="Call run first.")
+        plan = self._plans[self.mode]
+        inputs, marks = ordered_inputs(self._inputs, self._given), Marks(plan)
+        runs = self._call(lambda: self._marks(inputs, marks.rows, _ROUNDS))
+        found = min(([*marks.read(each)] for each in runs), key=_length_s)
+        called = {call.name: call for call in plan.calls}
+        (network,) = self._planned.networks
+        return beside_its_plan(
+            self._planned,
+            [
+                ScheduledSlot(
+                    call=each.call,
+                    network=network.name,
+                    device=HERE,
+                    cores=tuple(each.threads),
+                    begin_s=each.begin_s,
+                    end_s=each.end_s,
+                    kernel=called[each.call].candidate.implementation,
+                )
+                for each in found
+            ],
         )
 
     def _title(self) -> str:
@@ -116,9 +145,43 @@ class PlannedNetwork(CallableNetwork):
         return InternalError(f"the planned network does not run: {reason}")
 
 
-def planned_network(plan: Plan, store: Store, *, mode: RunMode = "auto") -> PlannedNetwork:
-    """Compile the network of a plan for this CPU, with the settings and the allowed error that it
-    was planned with.
+def times_in_turn(runners: Mapping[str, Runner]) -> dict[str, float]:
+    """Seconds of each way to run a network: medians of seven rounds, A B A B."""
+    turns = {
+        name: partial(run, min(_MOST_REPEATS, 1 + int(_ROUND_S / max(run(2, 1)))), 1)
+        for name, run in runners.items()
+    }
+    rounds_s = time_in_turn(turns, _ROUNDS)
+    return {name: median(map(median, each)) for name, each in rounds_s.items()}
+
+
+def _length_s(run: Sequence[Noted]) -> float:
+    return max(each.end_s for each in run) - min(each.begin_s for each in run)
+
+
+def beside_its_plan(plan: Plan, ran: Sequence[ScheduledSlot]) -> str:
+    """A plan, and what ran of it at which seconds of a clock, as a trace for Perfetto."""
+    planned = answered(plan.problem, plan.schedule).result
+    first_s = min((slot.begin_s for slot in ran), default=0.0)
+    slots = (
+        replace(slot, begin_s=slot.begin_s - first_s, end_s=slot.end_s - first_s) for slot in ran
+    )
+    return trace({"plan": planned, "run": Traced(slots=tuple(slots), devices=planned.devices)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWays:
+    """A plan's network, prepared, where it runs, and what is compiled of it for each mode that it
+    may run in: one where there is nothing to choose."""
+
+    network: PreparedNetwork
+    placement: Placement
+    plans: Mapping[str, NetworkPlan]
+
+
+def planned_ways(plan: Plan, store: Store, mode: RunMode) -> PlannedWays:
+    """The network of a plan for this CPU, with the settings and the allowed error that it was
+    planned with.
 
     Raises TargetError for a plan of other devices, for another kind of machine, or of more cores
     than there are here, ModelError for one that has no network or several, or of a network that has
@@ -132,15 +195,19 @@ def planned_network(plan: Plan, store: Store, *, mode: RunMode = "auto") -> Plan
     network = prepare_loaded(model_of(plan, named), options_of(named), placement)
     usual = choose_plan(network, store, placement, settings, max_error)
     require_planned(named, [call for call in plan.problem.calls if call.task], network.fused)
-    if mode == "sequential":
-        return PlannedNetwork(network, placement, {"sequential": usual})
     stages = stages_of(usual, plan.schedule.slots)
     chosen = with_planned_kernels(usual, named.kernels, placement)
     plans = {"sequential": usual, "parallel": in_stages(chosen, stages)}
     beside = any(not isinstance(stage, str) for stage in stages)
-    if not beside or mode == "parallel":
-        del plans["sequential" if beside else "parallel"]
-    return PlannedNetwork(network, placement, plans)
+    if not beside or mode != "auto":
+        kept = mode if beside and mode != "auto" else "sequential"
+        plans = {kept: plans[kept]}
+    return PlannedWays(network=network, placement=placement, plans=plans)
+
+
+def planned_network(plan: Plan, store: Store, *, mode: RunMode = "auto") -> PlannedNetwork:
+    """Compile the network of a plan for this CPU. Raises as `planned_ways` does."""
+    return PlannedNetwork(planned_ways(plan, store, mode), plan)
 
 
 def is_for_one_process(plan: Plan) -> bool:

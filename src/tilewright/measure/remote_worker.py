@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.compiler.network import compile_network, has_stopwatch, write_weights
+from tilewright.compiler.network import compile_network, write_weights
 from tilewright.compiler.remote import (
     DeviceLost,
     ExportedKernel,
@@ -21,6 +21,7 @@ from tilewright.compiler.remote import (
     export_kernel,
     export_network,
 )
+from tilewright.compiler.stopwatch import has_stopwatch
 from tilewright.core.child import serve
 from tilewright.core.errors import last_line
 from tilewright.core.records import Candidate, Placement, Protocol

@@ -17,13 +17,12 @@ from tilewright.deploy.network_calls import ordered_inputs
 from tilewright.deploy.plan_parts import PlanParts
 from tilewright.deploy.planned_network import (
     PlannedNetwork,
+    beside_its_plan,
     is_for_one_process,
     planned_network,
 )
 from tilewright.graph.network import Array
-from tilewright.plan.scheduling.answering import answered
 from tilewright.plan.scheduling.plan_file import Plan
-from tilewright.report.traces import Traced, trace
 from tilewright.serving.instance import Supervision
 from tilewright.serving.plan_crew import PlanCrew
 from tilewright.serving.planned_networks import PlannedNetworks
@@ -119,21 +118,21 @@ class PlannedRun:
 
     def traced(self) -> str:
         """The plan and the last run beside each other, as a trace for Perfetto."""
-        planned = answered(self._plan.problem, self._plan.schedule).result
         spans = list(self._server.crew.spans)
-        begin_s = min((span.begin_s for span in spans), default=0.0)
-        slots = tuple(
-            ScheduledSlot(
-                call=span.part,
-                network=span.network,
-                device=span.place[0],
-                cores=span.place[1],
-                begin_s=span.begin_s - begin_s,
-                end_s=span.end_s - begin_s,
-            )
-            for span in spans
+        return beside_its_plan(
+            self._plan,
+            [
+                ScheduledSlot(
+                    call=span.part,
+                    network=span.network,
+                    device=span.place[0],
+                    cores=span.place[1],
+                    begin_s=span.begin_s,
+                    end_s=span.end_s,
+                )
+                for span in spans
+            ],
         )
-        return trace({"plan": planned, "run": Traced(slots=slots, devices=planned.devices)})
 
     def close(self) -> None:
         """End all processes."""

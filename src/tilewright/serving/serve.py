@@ -12,6 +12,7 @@ from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.events import EventSink, discard
 from tilewright.core.schedules import RunMode
 from tilewright.core.settings import read_settings
+from tilewright.deploy.planned_network import is_for_one_process
 from tilewright.plan.scheduling.plan_file import read_plan
 from tilewright.serving.batch_folders import not_together, told_or_raised
 from tilewright.serving.choosing import MODES, Choice, chosen
@@ -20,6 +21,7 @@ from tilewright.serving.devices import OnDevices, open_on
 from tilewright.serving.independence import dependence
 from tilewright.serving.layouts import parse_layout
 from tilewright.serving.networks import ServedNetwork, open_served
+from tilewright.serving.plan_instance import plan_instance
 from tilewright.serving.plan_serving import SUPERVISION, PlanServer, PlanTerms
 from tilewright.serving.server import Server, ServerOptions
 from tilewright.store import open_for_reading
@@ -66,9 +68,9 @@ def serve(
     one by one; a key that stands twice is two of its devices. A name may have several folders, of
     the same network compiled for different devices; each takes the first one that was made for it.
 
-    In place of artifacts it may be what `plan` wrote: its networks are computed in parts, on the
-    devices and cores that it names (`instances` "parallel"), all on the device that is fastest
-    alone ("sequential"), or as is faster ("auto"). A plan has no `batches`.
+    In place of artifacts it may be what `plan` wrote, without `batches`: computed in parts, or one
+    network on this CPU in one process, where the plan says (`instances` "parallel"), all on the
+    device that is fastest alone ("sequential"), or as is faster ("auto").
 
     Raises UsageError for an artifact of several shapes that differ in more than the batch, or for a
     GPU, for `batches` that none has or where results depend on who runs beside, for `instances`
@@ -178,8 +180,9 @@ def plan_server(
     tracker: str | None = None,
     events: EventSink = discard,
 ) -> Server:
-    """The same of a plan, with what a store knows, and with another tracker than it names. Raises
-    UsageError for a mode that plans have not."""
+    """The same of a plan, with what a store knows, and with another tracker than it names: one
+    network on this CPU in one process, others in parts. Raises UsageError for a mode that plans
+    have not."""
     wish = {each: each for each in get_args(RunMode)}.get(mode)
     if wish is None:
         raise UsageError(
@@ -187,4 +190,7 @@ def plan_server(
             hint=f"Known for plans: {', '.join(get_args(RunMode))}.",
         )
     options = ServerOptions(queue=queue, supervision=SUPERVISION, events=events)
-    return PlanServer(read_plan(plan), store, PlanTerms(mode=wish, tracker=tracker), options)
+    read = read_plan(plan)
+    if read.networks and is_for_one_process(read):
+        return plan_instance(read, store, wish, options)
+    return PlanServer(read, store, PlanTerms(mode=wish, tracker=tracker), options)

@@ -19,7 +19,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from math import inf
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any, NoReturn
 from unittest import mock
@@ -29,6 +31,7 @@ from tilewright.core import processes
 SOCKET = "workers"
 _ASKED_BYTES = 1 << 16
 _MOST_FILES = 16
+_LOOK_S = 0.02
 _FORM = ("-P", "-c")
 """How a worker's command line goes on behind Python: its text, its module, its channel, its parent,
 its limits."""
@@ -52,17 +55,27 @@ class WarmWorker:
 
     def wait(self, timeout: float | None = None) -> int:
         """Until it has ended; raises TimeoutExpired."""
-        with self._lock:
-            if self.returncode is None:
-                self._answers.settimeout(timeout)
-                try:
-                    answer = self._answers.recv(_ASKED_BYTES)
-                except (TimeoutError, BlockingIOError):
-                    raise subprocess.TimeoutExpired("a worker", timeout or 0.0) from None
-                assert answer, "the server of warm workers is gone"
-                self.returncode = int(answer)
-                self._answers.close()
-            return self.returncode
+        end_s = inf if timeout is None else monotonic() + timeout
+        while True:
+            with self._lock:  # never for long: others ask meanwhile, and kill
+                self._look(max(0.0, min(_LOOK_S, end_s - monotonic())))
+                if self.returncode is not None:
+                    return self.returncode
+            if monotonic() >= end_s:
+                raise subprocess.TimeoutExpired("a worker", timeout or 0.0)
+
+    def _look(self, seconds: float) -> None:
+        """Read the exit code if it comes within so many seconds."""
+        if self.returncode is not None:
+            return
+        self._answers.settimeout(seconds)
+        try:
+            answer = self._answers.recv(_ASKED_BYTES)
+        except (TimeoutError, BlockingIOError):
+            return
+        self._answers.close()
+        assert answer, "the server of warm workers is gone"
+        self.returncode = int(answer)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -102,21 +115,23 @@ def _warm(
         "folder": os.getcwd(),  # noqa: PTH109
         "cpus": sorted(os.sched_getaffinity(0)),
     }
-    answers = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    reading, writing = os.pipe()
-    try:
-        answers.connect(str(server() / SOCKET))
-        with tempfile.TemporaryFile() as told:
-            told.write(json.dumps(asked).encode())
-            told.flush()
-            socket.send_fds(answers, [b"worker"], [told.fileno(), writing, *pass_fds])
-        pid = int(answers.recv(_ASKED_BYTES))
-    finally:
-        os.close(writing)
-    if not pid:
-        os.close(reading)
-        answers.close()
-        return None
+    with ExitStack() as opened:
+        answers = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        opened.callback(answers.close)
+        reading, writing = os.pipe()
+        opened.callback(os.close, reading)
+        try:
+            answers.connect(str(server() / SOCKET))
+            with tempfile.TemporaryFile() as told:
+                told.write(json.dumps(asked).encode())
+                told.flush()
+                socket.send_fds(answers, [b"worker"], [told.fileno(), writing, *pass_fds])
+            pid = int(answers.recv(_ASKED_BYTES))
+        finally:
+            os.close(writing)
+        if not pid:
+            return None
+        opened.pop_all()
     return WarmWorker(answers, pid, reading)
 
 
