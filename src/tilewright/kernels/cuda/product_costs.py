@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from tilewright.core.targets import Target
 from tilewright.cost.demand import Blocks, Column, Demand
 from tilewright.graph.workload import Workload
+from tilewright.kernels.cuda.accesses import turns_of_banks
 from tilewright.kernels.cuda.base import bytes_of
 from tilewright.kernels.cuda.product_tiles import (
     RUN,
@@ -292,13 +292,9 @@ def sum_blocks(results: float, split: Column, moved_bytes: Column) -> Blocks:
 def ways(run: Any, vector: Any, pitch: Any, extent: Any) -> Column:
     """How many lanes of a warp write to the same bank at a time, where each has a vector of a line,
     which is written across: neighbours have the rest of a run, then lines of a tile."""
-    rows = np.stack(np.broadcast_arrays(run, vector, pitch, extent), axis=-1).tolist()
-    return np.array([_ways_of(*row) for row in rows], np.float64)
-
-
-@cache
-def _ways_of(run: int, vector: int, pitch: int, extent: int) -> int:
-    place, within = np.divmod(np.arange(WARP), max(1, run // vector))
+    run, vector, pitch, extent = (
+        each[:, None] for each in np.broadcast_arrays(run, vector, pitch, np.atleast_1d(extent))
+    )
+    place, within = np.divmod(np.arange(WARP), np.maximum(1, run // vector))
     outer, line = np.divmod(place, extent)
-    words = np.unique((outer * run + within * vector) * pitch + line)
-    return int(np.bincount(words % _BANKS).max())
+    return turns_of_banks((outer * run + within * vector) * pitch + line)
