@@ -262,6 +262,7 @@ class CudaAttention(ColumnKernels):
                 "predicates": 2.0
                 + (heads.keys % tiles.keys > 0)
                 + float(bool(anchored(workload)[0].attribute("causal"))),
+                "edge_predicates": 1.0 * (heads.queries % tiles.queries > 0),
             },
         )
 

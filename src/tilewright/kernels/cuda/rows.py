@@ -111,6 +111,14 @@ class Shares:
         return -(-self.part // self.step)
 
     @property
+    def comparisons(self) -> tuple[Floats, Floats]:
+        """Comparisons before a thread reads: whether its row is one, as before it writes, and
+        whether the row, or its part of it, has such elements."""
+        row = self.of.count % self.block_rows > 0
+        uneven = (self.part * self.split != self.of.length) | (self.part % self.step > 0)
+        return row + 1.0 * uneven, 1.0 * row
+
+    @property
     def exchanged(self) -> Floats:
         """What the warps of a block, or the threads of a row, tell each other through shared memory
         when they combine one value."""
@@ -237,6 +245,8 @@ class RowKernels(ColumnKernels):
                 "rows_per_block": work.block_rows,
                 "elements_per_thread": work.turns * work.vector,
                 "sectors_per_request": work.sectors / work.requests,
+                "predicates": work.shares.comparisons[0],
+                "edge_predicates": work.shares.comparisons[0 if maps else 1],
                 "shared_bytes": work.shared_bytes,
             },
         )

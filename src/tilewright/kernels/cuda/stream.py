@@ -25,7 +25,7 @@ from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob
 from tilewright.kernels.columns import Bools, Floats, Numbers, by_combination, column, least, whole
-from tilewright.kernels.cuda.accesses import SECTOR_BYTES, elements_read, sectors
+from tilewright.kernels.cuda.accesses import SECTOR_BYTES, elements_read, sectors, turns_of_banks
 from tilewright.kernels.cuda.base import ColumnKernels, bytes_of
 from tilewright.kernels.cuda.composing import MOST_ELEMENTS, costly_values
 from tilewright.kernels.cuda.images import in_memory, moving_ports, turns
@@ -213,6 +213,13 @@ class Stream(ColumnKernels):
             details={
                 "elements_per_thread": vector * vectors,
                 "sectors_per_request": touched / np.maximum(1.0, requests),
+                "conflicts": _conflicts(tile, len(tiled)) * tiled + (1 - tiled),
+                "predicates": _uneven(there, tile, threads) * tiled,
+                "edge_predicates": np.where(
+                    tiled,
+                    _uneven(there, tile, threads),
+                    elements % (threads * vector * vectors) > 0,
+                ),
                 "shared_bytes": shared,
             },
         )
@@ -261,6 +268,29 @@ def _tiles(workload: Workload, tile: Tile | None) -> Floats | float:
     shape = workload.types[stored_value(workload)].shape
     across, along = -(-shape[tile.axis] // tile.across), -(-shape[tile.fast] // tile.along)
     return across * along * prod(shape) // (shape[tile.axis] * shape[tile.fast])
+
+
+def _uneven(workload: Workload, tile: Tile | None, threads: Floats) -> Floats | float:
+    """Comparisons before an element of a tile: whether the thread has one, and either side of the
+    tensor."""
+    if tile is None:
+        return 0.0
+    shape = workload.types[stored_value(workload)].shape
+    sides = ((tile.axis, tile.across), (tile.fast, tile.along))
+    own = 1.0 * (tile.across * tile.along % threads > 0)
+    return own + sum(1.0 * (shape[axis] % size > 0) for axis, size in sides)
+
+
+def _conflicts(tile: Tile | None, count: int) -> Floats | float:
+    """Times that the worst access of a warp to a tile takes over one without conflicts: elements
+    are put there along one axis, and got along the other."""
+    if tile is None:
+        return 1.0
+    lanes = np.arange(32)
+    across, along = (np.broadcast_to(each, count)[:, None] for each in (tile.across, tile.along))
+    put = lanes // across * tile.pitch[:, None] + lanes % across
+    got = lanes % along * tile.pitch[:, None] + lanes // along
+    return np.maximum(turns_of_banks(put), turns_of_banks(got))
 
 
 @lru_cache(maxsize=4096)

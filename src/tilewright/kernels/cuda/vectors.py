@@ -131,6 +131,8 @@ class VectorKernels(ColumnKernels):
                 "columns_per_block": work.block_rows,
                 "terms_per_thread": work.turns * (work.vector if work.across else 1.0),
                 "sectors_per_request": work.vector * work.size * work.wasted,
+                "predicates": work.shares.comparisons[0],
+                "edge_predicates": work.shares.comparisons[1],
                 "shared_bytes": work.shared,
             },
         )
@@ -151,7 +153,7 @@ class _Work:
 
     def __init__(self, workload: Workload, settings: Sequence[Settings]) -> None:
         self.workload, self.vectors = workload, vectors_of(workload)
-        shares = shares_of(workload, settings)
+        self.shares = shares = shares_of(workload, settings)
         self.threads, self.members, self.vector, self.split = (
             column(settings, name) for name in ("threads", "row_threads", "vector", "split")
         )

@@ -290,6 +290,9 @@ class WindowKernels(ImageKernels):
                 "elements_per_thread": results,
                 "loads_per_result": (loads * (1 - staged) + copied) / results,
                 "lines_per_load": lines,
+                "conflicts": np.where(staged, lines, 1.0),
+                "predicates": _borders(shape),
+                "edge_predicates": _uneven(shape, staged),
                 "shared_bytes": shared,
             },
         )
@@ -330,6 +333,31 @@ def _lanes(workload: Workload) -> tuple[int, ...]:
 Reads = tuple[Floats, Floats, Floats, Floats]
 """Blocks; elements that a thread copies to shared memory; lines of 128 bytes, or turns of all
 banks, that one load of a warp takes; elements that a block reads."""
+
+
+def _borders(shape: Rectangles) -> Floats:
+    """Comparisons of a place of the input with the sides of the image beyond which rectangles
+    read."""
+    window, found = shape.window, np.zeros(np.shape(shape.threads))
+    sizes, own = (window.in_height, window.in_width), (shape.rows, shape.columns)
+    for axis, (before, size) in enumerate(zip(window.padding, sizes, strict=True)):
+        beyond = window.span(axis, shape.per_plane[axis] * own[axis]) - before > size
+        found = found + (before > 0) + beyond
+    return found
+
+
+def _uneven(shape: Rectangles, staged: Floats) -> Floats:
+    """Comparisons before results are written: whether there are such rows and columns, and unless
+    rectangles are `staged`, whether the thread has one."""
+    window, (_, down, across) = shape.window, shape.tiles
+    alone = prod(shape.items) % shape.threads > 0
+    covered = (
+        np.where(staged, shape.down * down, shape.per_plane[0]) * shape.rows,
+        np.where(staged, across * shape.across, shape.per_plane[1]) * shape.columns,
+    )
+    planes = window.planes % shape.planes > 0
+    beyond = (covered[0] > window.height) + 1.0 * (covered[1] > window.width)
+    return beyond + np.where(staged, planes, alone)
 
 
 def _loads(shape: Rectangles) -> Floats:
