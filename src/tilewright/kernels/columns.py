@@ -99,7 +99,7 @@ def least(a: Any, b: Any) -> Any:
 def by_combination(tell: Callable[..., Any], *columns: Any) -> Floats:
     """What `tell` says of each row of columns of whole numbers, asked once about each combination;
     a number or several of a row."""
-    rows = np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.int64)
+    rows = np.stack(np.broadcast_arrays(*map(np.atleast_1d, columns)), axis=-1).astype(np.int64)
     found, places = np.unique(rows, axis=0, return_inverse=True)
     told = np.array([tell(*row) for row in found.tolist()], dtype=np.float64)
     return told[places.reshape(-1)]
