@@ -167,7 +167,8 @@ class Stream(ColumnKernels):
         kept = _shared_bytes(workload, tile_of(in_memory(workload, forms), threads * vectors))
         fits = (vector == 1) & (kept > 0) & (kept <= target.limits.static_shared_bytes)
         tiled = column(settings, "tiled") > 0
-        return np.where(tiled, fits, vector * vectors <= _MOST_OF_A_THREAD)
+        few: Bools = vector * vectors <= _MOST_OF_A_THREAD
+        return np.where(tiled, fits, few)
 
     def demand(
         self,

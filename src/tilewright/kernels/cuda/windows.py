@@ -23,7 +23,7 @@ from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Blocks, Demand
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob, anchored
-from tilewright.kernels.columns import Bools, Floats, column, least, whole
+from tilewright.kernels.columns import Bools, Floats, Numbers, column, least, whole
 from tilewright.kernels.cuda.accesses import distinct, turns_of_banks
 from tilewright.kernels.cuda.base import bytes_of
 from tilewright.kernels.cuda.composing import MOST_ELEMENTS, elementwise_after
@@ -304,7 +304,8 @@ def _staged(shape: Rectangles, settings: Sequence[Settings]) -> Floats:
 
 
 def _staged_bytes(workload: Workload, shape: Rectangles) -> Floats:
-    return prod(shape.staged) * float(bytes_of(staged_type(workload)))
+    planes, down, across = shape.staged
+    return planes * down * across * float(bytes_of(staged_type(workload)))
 
 
 def staged_type(workload: Workload) -> str:
@@ -350,14 +351,10 @@ def _uneven(shape: Rectangles, staged: Floats) -> Floats:
     """Comparisons before results are written: whether there are such rows and columns, and unless
     rectangles are `staged`, whether the thread has one."""
     window, (_, down, across) = shape.window, shape.tiles
-    alone = prod(shape.items) % shape.threads > 0
-    covered = (
-        np.where(staged, shape.down * down, shape.per_plane[0]) * shape.rows,
-        np.where(staged, across * shape.across, shape.per_plane[1]) * shape.columns,
-    )
-    planes = window.planes % shape.planes > 0
-    beyond = (covered[0] > window.height) + 1.0 * (covered[1] > window.width)
-    return beyond + np.where(staged, planes, alone)
+    rows: Floats = np.where(staged, shape.down * down, shape.per_plane[0]) * shape.rows
+    columns: Floats = np.where(staged, across * shape.across, shape.per_plane[1]) * shape.columns
+    whole = np.where(staged, window.planes % shape.planes, prod(shape.items) % shape.threads)
+    return 1.0 * (rows > window.height) + 1.0 * (columns > window.width) + 1.0 * (whole > 0)
 
 
 def _loads(shape: Rectangles) -> Floats:
@@ -414,7 +411,7 @@ def _of_a_block_of_channels(shape: Rectangles) -> Reads:
 def _of_a_warp(shape: Rectangles, counts: tuple[Any, ...]) -> list[Any]:
     """Which of so many rectangles the threads of a warp in the middle have, along each axis: a row
     per setting; threads without one have that of the last."""
-    total = prod(counts)
+    total: Numbers = np.asarray(prod(counts), np.int64)
     threads = np.minimum(_WARP, total)
     first = np.where(total > shape.threads, (total - threads) // 2 // _WARP * _WARP, 0)
     rest = first[:, None] + np.minimum(np.arange(_WARP), threads[:, None] - 1)
