@@ -351,10 +351,11 @@ def _uneven(shape: Rectangles, staged: Floats) -> Floats:
     """Comparisons before results are written: whether there are such rows and columns, and unless
     rectangles are `staged`, whether the thread has one."""
     window, (_, down, across) = shape.window, shape.tiles
-    rows: Floats = np.where(staged, shape.down * down, shape.per_plane[0]) * shape.rows
-    columns: Floats = np.where(staged, across * shape.across, shape.per_plane[1]) * shape.columns
-    whole = np.where(staged, window.planes % shape.planes, prod(shape.items) % shape.threads)
-    return 1.0 * (rows > window.height) + 1.0 * (columns > window.width) + 1.0 * (whole > 0)
+    alone = 1 - staged
+    rows: Floats = (staged * shape.down * down + alone * shape.per_plane[0]) * shape.rows
+    columns: Floats = (staged * shape.across * across + alone * shape.per_plane[1]) * shape.columns
+    left = staged * (window.planes % shape.planes) + alone * (prod(shape.items) % shape.threads)
+    return 1.0 * (rows > window.height) + 1.0 * (columns > window.width) + 1.0 * (left > 0)
 
 
 def _loads(shape: Rectangles) -> Floats:
