@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +82,27 @@ def column(settings: Sequence[Settings], name: str) -> Floats:
         values = np.array([float(value) for value in settings.values(name)], dtype=np.float64)
         return values[settings.places(name)]
     return np.array([float(one[name]) for one in settings], dtype=np.float64)
+
+
+def whole(settings: Settings | Sequence[Settings], name: str) -> Any:
+    """The whole number that a knob has in one setting; of many, a column of them."""
+    if isinstance(settings, Mapping):
+        return int(settings[name])
+    return column(settings, name).astype(np.int64)
+
+
+def least(a: Any, b: Any) -> Any:
+    """The smaller of two whole numbers; of columns, that of each row."""
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
+
+
+def by_combination(tell: Callable[..., Any], *columns: Any) -> Floats:
+    """What `tell` says of each row of columns of whole numbers, asked once about each combination;
+    a number or several of a row."""
+    rows = np.stack(np.broadcast_arrays(*map(np.atleast_1d, columns)), axis=-1).astype(np.int64)
+    found, places = np.unique(rows, axis=0, return_inverse=True)
+    told = np.array([tell(*row) for row in found.tolist()], dtype=np.float64)
+    return told[places.reshape(-1)]
 
 
 def chosen(settings: Sequence[Settings], name: str, value: KnobValue) -> Bools:

@@ -63,6 +63,7 @@ _BUILT_IN = (
     "metaschedule",
     "cuda.products",
     "cuda.tf32_products",
+    "cuda.exchanged_products",
     "cuda.attention",
     "cuda.default",
     "cuda.stream",

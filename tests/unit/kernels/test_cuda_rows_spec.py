@@ -79,3 +79,16 @@ def test_limits_are_kept(shape: tuple[int, ...], axis: int) -> None:
     assert (told["shared_bytes"] <= limits.static_shared_bytes).all()
     assert (told["blocks_per_multiprocessor"] >= 1).all()
     assert np.isfinite(told["estimate_s"]).all()
+
+
+def test_comparisons_by_hand() -> None:
+    """Blocks of eight rows of 100 elements in vectors of four: 32 threads read 128 at once, so that
+    some have none; 36 rows leave half of a block empty, 32 do not."""
+    setting = dict(threads=256, row_threads=32, vector=4, split=1, kept=0)
+    for rows, empty in ((36, 1), (32, 0)):
+        task = workload([(rows, 100)], step("softmax", 0, axis=1))
+        told = facts_on(task, SPEC.name, [setting])
+        assert (told["predicates"][0], told["edge_predicates"][0]) == (1 + empty, 1 + empty)
+        summed = workload([(rows, 100)], step("reduce_sum", 0, axes=(1,), keepdims=False))
+        told = facts_on(summed, SPEC.name, [setting])
+        assert (told["predicates"][0], told["edge_predicates"][0]) == (1 + empty, empty)

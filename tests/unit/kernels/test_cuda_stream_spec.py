@@ -77,3 +77,16 @@ def test_limits_are_kept(elements: int) -> None:
     assert (told["blocks_per_multiprocessor"] >= 1).all()
     covered = told["parallel_extent"] * told["elements_per_thread"]
     assert (covered * [float(one["threads"]) for one in settings] >= elements).all()
+
+
+def test_comparisons_and_conflicts() -> None:
+    """A tile's columns lie in all banks; comparisons are made where blocks or tiles have more than
+    there is."""
+    tiled = dict(threads=256, vector=1, vectors=4, tiled=1)
+    told = facts_on(TURNED, SPEC.name, [tiled, {**tiled, "tiled": 0}])
+    assert told["conflicts"].tolist() == [1, 1]
+    assert told["predicates"].tolist()[1] == 0
+    for elements, more in ((4096, 0), (4097, 1)):
+        task = workload([(elements,)], step("relu", 0))
+        told = facts_on(task, SPEC.name, [{**tiled, "tiled": 0}])
+        assert (told["predicates"][0], told["edge_predicates"][0]) == (0, more)

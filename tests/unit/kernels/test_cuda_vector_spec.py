@@ -62,3 +62,12 @@ def test_limits_are_kept() -> None:
     assert (told["parallel_extent"] <= limits.grid[0]).all()
     assert (told["shared_bytes"] <= limits.static_shared_bytes).all()
     assert (told["blocks_per_multiprocessor"] >= 1).all()
+
+
+def test_comparisons_by_hand() -> None:
+    """A block has 32 columns of the result; of 1000 columns, the last block lacks some."""
+    for columns, empty in ((1000, 1), (1024, 0)):
+        task = workload([(1, 512), (512, columns)], step("dense", 0, 1))
+        setting = dict(threads=256, row_threads=8, vector=1, split=1)
+        told = facts_on(task, SPEC.name, [setting])
+        assert (told["predicates"][0], told["edge_predicates"][0]) == (empty, empty)

@@ -69,3 +69,14 @@ def test_limits_are_kept() -> None:
     assert (told["parallel_extent"] <= limits.grid[0]).all()
     assert (told["shared_bytes"] <= limits.static_shared_bytes).all()
     assert (told["blocks_per_multiprocessor"] >= 1).all()
+
+
+def test_comparisons_and_conflicts() -> None:
+    """Rectangles of 4 rows cover 112 rows and read beyond each side of the padded plane; of 7×7 in
+    rectangles of 2×2, the last ones lack a row and a column."""
+    setting = {"threads": 128, "rows": 4, "columns": 4, "staged": 0}
+    told = facts_on(DEPTHWISE, NAME, [setting, {**setting, "staged": 1}])
+    assert told["predicates"].tolist() == [4, 4] and told["edge_predicates"][0] == 0
+    assert told["conflicts"][0] == 1 and told["conflicts"][1] == told["lines_per_load"][1] > 1
+    small = facts_on(SMALL, NAME, [{"threads": 64, "rows": 2, "columns": 2, "staged": 0}])
+    assert small["edge_predicates"][0] == 2

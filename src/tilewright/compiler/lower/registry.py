@@ -34,6 +34,7 @@ _ELSEWHERE = {
     "cuda_stream": "cuda.stream",
     "cuda_product": "cuda.products",
     "cuda_product_tf32": "cuda.tf32_products",
+    "cuda_product_exchanged": "cuda.exchanged_products",
     "cuda_vector": "cuda.vectors",
     "cuda_window": "cuda.windows",
     "metaschedule": "generic",

@@ -16,11 +16,12 @@ import numpy as np
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.operators.movement import nearest_index
 from tilewright.graph.workload import Step, Workload
-from tilewright.kernels.columns import Numbers
+from tilewright.kernels.columns import Bools, Floats, Numbers
 
 SECTOR_BYTES = 32
 """What moves at once from the second-level cache."""
 
+_BANKS = 32
 Places = list[Numbers]
 """Positions: one array per axis, negative where nothing is read."""
 Parts = list[Places]
@@ -151,8 +152,28 @@ _MOVES: dict[str, Callable[[Places, Sequence[Any], Any, Step], Parts]] = {
 }
 
 
+def distinct(rows: Numbers) -> Floats:
+    """How many different numbers each row has."""
+    return _firsts(np.sort(rows, axis=1)).sum(axis=1).astype(np.float64)
+
+
+def turns_of_banks(words: Numbers) -> Floats:
+    """How often the busiest bank of shared memory is asked for another of the words that the lanes
+    of a warp, a row each, access at once: 1 without conflicts."""
+    ordered = np.sort(words, axis=1)
+    first, row = _firsts(ordered), np.arange(len(words))[:, None]
+    places = (row * _BANKS + ordered % _BANKS)[first]
+    counts = np.bincount(places, minlength=len(words) * _BANKS)
+    return counts.reshape(-1, _BANKS).max(axis=1).astype(np.float64)
+
+
+def _firsts(ordered: Numbers) -> Bools:
+    """Where in each sorted row a number comes first."""
+    new = np.diff(ordered, axis=1) != 0
+    return np.concatenate([np.ones((len(ordered), 1), np.bool_), new], axis=1)
+
+
 def sectors(elements: Numbers, element_bytes: int) -> float:
     """The sectors that a row of flat elements (-1 for none) touches, on average over the rows."""
     touched = np.sort(np.where(elements < 0, -1, elements * element_bytes // SECTOR_BYTES), axis=1)
-    new = np.concatenate([touched[:, :1] >= 0, np.diff(touched, axis=1) != 0], axis=1)
-    return float((new & (touched >= 0)).sum() / max(1, len(elements)))
+    return float((_firsts(touched) & (touched >= 0)).sum() / max(1, len(elements)))

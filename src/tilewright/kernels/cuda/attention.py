@@ -29,7 +29,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.attention import extents
 from tilewright.kernels.base import Knob, Workspaces, anchored
 from tilewright.kernels.columns import Bools, Numbers, column
-from tilewright.kernels.cuda.base import CudaKernels, bytes_of
+from tilewright.kernels.cuda.base import ColumnKernels, bytes_of
 from tilewright.kernels.cuda.product_costs import sum_blocks, ways
 from tilewright.kernels.cuda.product_tiles import RUN, SINGLE_BYTES, VECTOR, WARP, held_behind
 from tilewright.kernels.cuda.products import FLOATS, MOST_ELEMENTS, is_pointwise, up_to
@@ -136,7 +136,7 @@ def lines(workload: Workload) -> tuple[int, int, int]:
     return queries, keys, values
 
 
-class CudaAttention(CudaKernels):
+class CudaAttention(ColumnKernels):
     """Spec of the kernel."""
 
     name = "cuda_attention"
@@ -180,17 +180,6 @@ class CudaAttention(CudaKernels):
             Knob(name="thread_keys", values=_THREAD_TILES, kind="split"),
             Knob(name="split", values=_SPLITS, kind="split"),
         )
-
-    def valid(
-        self,
-        workload: Workload,
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Settings,
-    ) -> bool:
-        """See `valid_many`."""
-        return bool(self.valid_many(workload, target, resources, forms, [settings])[0])
 
     def valid_many(
         self,
@@ -273,6 +262,7 @@ class CudaAttention(CudaKernels):
                 "predicates": 2.0
                 + (heads.keys % tiles.keys > 0)
                 + float(bool(anchored(workload)[0].attribute("causal"))),
+                "edge_predicates": 1.0 * (heads.queries % tiles.queries > 0),
             },
         )
 

@@ -23,7 +23,7 @@ from tilewright.graph.network import Array, TensorType, attributes
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.base import anchored
-from tilewright.kernels.cuda.base import CudaKernels
+from tilewright.kernels.cuda.base import ColumnKernels
 from tilewright.kernels.ports import Ports
 
 _IMAGE_RANK = 4
@@ -174,7 +174,7 @@ def packed_forms(workload: Workload, forms: Ports) -> dict[int, Form]:
     return {weight: form} if once and workload.is_constant(weight) else {}
 
 
-class ImageKernels(CudaKernels):
+class ImageKernels(ColumnKernels):
     """The parts of a spec of kernels that pack the filters of images with their channels last."""
 
     def packed_shapes(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 from tilewright.core.targets import Target
 from tilewright.cost.demand import Blocks, Column, Demand
 from tilewright.graph.workload import Workload
+from tilewright.kernels.columns import by_combination
+from tilewright.kernels.cuda.accesses import distinct, turns_of_banks
 from tilewright.kernels.cuda.base import bytes_of
 from tilewright.kernels.cuda.product_tiles import (
     RUN,
@@ -33,6 +36,8 @@ _COPY_INSTRUCTIONS, _COMPARISON_INSTRUCTIONS, _RESULT_INSTRUCTIONS = 6.0, 1.0, 6
 """Of an access that copies; of a comparison; of a result, with its epilogue."""
 _DECODING_INSTRUCTIONS = 24.0
 """Of an access whose channel and tap are found anew; both counted in PTX of convolutions 3×3."""
+_EXCHANGE_INSTRUCTIONS = 2.0
+"""Of a sum in a turn: one of two is sent by a shuffle, and chosen before and behind it."""
 _LATENCY_CYCLES = 500.0
 """From a load's issue to its use."""
 
@@ -107,6 +112,8 @@ def demand_of(
             "conflicts": memory.conflicts,
             "coalesced": memory.sectors,
             "predicates": counted[0] + counted[1],
+            "edge_predicates": memory.written_comparisons,
+            "sectors_per_store": memory.stored,
         },
     )
 
@@ -140,6 +147,7 @@ class _Accesses:
             0.0,
         )
         self.result_bytes = float(workload.result.bytes)
+        self.result_size = bytes_of(workload.result.dtype)
         self.read_bytes = float(workload.bytes) - self.result_bytes
 
     @property
@@ -216,10 +224,29 @@ class _Accesses:
 
     @property
     def apart(self) -> Column:
-        """How often a sector of the results is written: once for each of the neighbours that a
-        thread has but cannot write together, since lines of the result begin anywhere."""
-        beside = np.minimum(VECTOR, self.tiles.thread_fast)
-        return beside / np.minimum(beside, self.product.vector)
+        """How often a sector of the results is written: again for the neighbours that a thread has
+        but cannot write together, and by two requests where lines of the result begin anywhere."""
+        return self.stored * _SECTOR_BYTES / (WARP * self.together * self.result_size)
+
+    @property
+    def stored(self) -> Column:
+        """Sectors of a warp's store, on average over the places where lines of the result begin."""
+        lanes, apart, together = self.tiles.stored(self.product)
+        of_a_line = by_combination(
+            partial(_stored_sectors, self.product.fast, self.result_size), lanes, apart, together
+        )
+        return of_a_line * WARP / lanes
+
+    @property
+    def together(self) -> Any:
+        """Results that a thread writes at once."""
+        return self.tiles.stored(self.product)[2]
+
+    @property
+    def written_comparisons(self) -> Column:
+        """Comparisons before results are written, with what tiles at the edge have too much."""
+        sides = zip((self.product.fast, self.product.slow), self.extents, strict=True)
+        return np.asarray(sum(whole % extent > 0 for whole, extent in sides), np.float64)
 
     @property
     def shared_bytes(self) -> Column:
@@ -228,6 +255,15 @@ class _Accesses:
         for copied, vector, ways in zip(self.copied, self.vectors, self.ways, strict=True):
             lines = lines + copied * vector * ways
         return lines * _LINE_BYTES
+
+
+def _stored_sectors(extent: int, size: int, lanes: int, apart: int, together: int) -> float:
+    """Sectors of one line that lanes write so many neighbours of, so far apart, on average over the
+    places in a sector where lines of `extent` begin."""
+    sector = _SECTOR_BYTES // size
+    elements = (np.arange(lanes)[:, None] * apart + np.arange(together)).reshape(-1)
+    begins = np.arange(0, sector, gcd(extent, sector))[:, None]
+    return float(distinct((begins + elements) // sector).mean())
 
 
 def _goes_through_taps(operand: Operand) -> bool:
@@ -253,7 +289,9 @@ def _product_blocks(workload: Workload, memory: _Accesses, target: Target) -> Bl
             product.operands, memory.copied, memory.comparisons, memory.vectors, strict=True
         )
     )
+    turns = sums * tiles.exchanges
     issued = steps * (by.issued(tiles) + copies) + _RESULT_INSTRUCTIONS * sums
+    issued = issued + _EXCHANGE_INSTRUCTIONS * turns
     operations = 2.0 * tiles.fast * tiles.slow * tiles.depth * steps
     busy = operations / steps / target.operations_per_cycle(by.element)
     ahead = (tiles.stages == 2) & (steps > 1)
@@ -268,7 +306,7 @@ def _product_blocks(workload: Workload, memory: _Accesses, target: Target) -> Bl
         operations=operations,
         element=by.element,
         instructions=warps * issued,
-        shared_traffic_bytes=warps * steps * memory.shared_bytes,
+        shared_traffic_bytes=warps * (steps * memory.shared_bytes + turns / 2 * _LINE_BYTES),
         traffic_bytes=steps * memory.loaded_bytes + memory.apart * written / blocks,
         steps=1.0 + (steps - 1) * waiting,
         memory_bytes=memory.read_bytes + written,
@@ -292,13 +330,9 @@ def sum_blocks(results: float, split: Column, moved_bytes: Column) -> Blocks:
 def ways(run: Any, vector: Any, pitch: Any, extent: Any) -> Column:
     """How many lanes of a warp write to the same bank at a time, where each has a vector of a line,
     which is written across: neighbours have the rest of a run, then lines of a tile."""
-    rows = np.stack(np.broadcast_arrays(run, vector, pitch, extent), axis=-1).tolist()
-    return np.array([_ways_of(*row) for row in rows], np.float64)
-
-
-@cache
-def _ways_of(run: int, vector: int, pitch: int, extent: int) -> int:
-    place, within = np.divmod(np.arange(WARP), max(1, run // vector))
+    run, vector, pitch, extent = (
+        each[:, None] for each in np.broadcast_arrays(run, vector, pitch, np.atleast_1d(extent))
+    )
+    place, within = np.divmod(np.arange(WARP), np.maximum(1, run // vector))
     outer, line = np.divmod(place, extent)
-    words = np.unique((outer * run + within * vector) * pitch + line)
-    return int(np.bincount(words % _BANKS).max())
+    return turns_of_banks((outer * run + within * vector) * pitch + line)

@@ -347,6 +347,17 @@ class Tiles:
         """Neighbouring results that a thread has along either axis."""
         return np.minimum(VECTOR, self.thread_fast), np.minimum(VECTOR, self.thread_slow)
 
+    @property
+    def exchanges(self) -> Any:
+        """In how many turns lanes exchange sums before they are written."""
+        return 0
+
+    def stored(self, product: Product) -> tuple[Any, Any, Any]:
+        """Of a warp that writes: lanes that share a line, how far apart in it they begin, and
+        results that each writes at once."""
+        width = self.widths[0]
+        return self.lanes_fast, width, np.minimum(width, product.vector)
+
     def pitches(self, product: Product) -> tuple[Any, Any]:
         """Elements from one depth to the next of either tile in shared memory. What comes along the
         depth is written across, and gets some more so that it does not meet in one bank."""
@@ -416,12 +427,12 @@ class Tiles:
         return fast, slow
 
 
-def tiles_of(product: Product, setting: Callable[[str], Any]) -> Tiles:
+def tiles_of(product: Product, setting: Callable[[str], Any], kind: type[Tiles] = Tiles) -> Tiles:
     """The tiles of a setting; `setting` gives the value, or the column, of a knob."""
     rows = (setting("tile_rows"), setting("thread_rows"))
     columns = (setting("tile_columns"), setting("thread_columns"))
     fast, slow = (rows, columns) if product.along_rows else (columns, rows)
-    return Tiles(
+    return kind(
         fast=fast[0],
         slow=slow[0],
         thread_fast=fast[1],

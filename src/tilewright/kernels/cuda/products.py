@@ -99,17 +99,6 @@ class CudaProducts(ImageKernels):
             Knob(name="by_taps", values=(False, True) if by_taps else (False,)),
         )
 
-    def valid(
-        self,
-        workload: Workload,
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Settings,
-    ) -> bool:
-        """See `valid_many`."""
-        return bool(self.valid_many(workload, target, resources, forms, [settings])[0])
-
     def valid_many(
         self,
         workload: Workload,

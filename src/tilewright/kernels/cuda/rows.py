@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +24,9 @@ from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Blocks, Column, Demand
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob, Workspaces, anchored
-from tilewright.kernels.columns import column
+from tilewright.kernels.columns import Bools, Floats, by_combination, column, whole
 from tilewright.kernels.cuda.accesses import SECTOR_BYTES, elements_read, sectors
-from tilewright.kernels.cuda.base import CudaKernels, bytes_of
+from tilewright.kernels.cuda.base import ColumnKernels, bytes_of
 from tilewright.kernels.cuda.composing import MOST_ELEMENTS, elementwise_after
 from tilewright.kernels.cuda.images import alike, image_ports, in_memory
 from tilewright.kernels.ports import Ports
@@ -69,44 +70,61 @@ class Rows:
 @dataclass(frozen=True, slots=True)
 class Shares:
     """Who does what: `threads` of a block, `row_threads` of a row, lanes of a `vector`, which are
-    neighbours in a row or, where rows lie side by side, rows; `split` blocks for each row."""
+    neighbours in a row or, where rows lie side by side, rows; `split` blocks for each row. Numbers
+    of one setting, or columns of many."""
 
     of: Rows
-    threads: int
-    row_threads: int
-    vector: int
-    split: int
+    threads: Any
+    row_threads: Any
+    vector: Any
+    split: Any
 
     @property
-    def side_by_side(self) -> int:
+    def side_by_side(self) -> Any:
         """Rows of a thread."""
         return 1 if self.of.across else self.vector
 
     @property
-    def block_rows(self) -> int:
+    def block_rows(self) -> Any:
         """Rows of a block."""
         return self.threads // self.row_threads * self.side_by_side
 
     @property
-    def row_blocks(self) -> int:
+    def row_blocks(self) -> Any:
         """Blocks that all rows take, one part of them."""
         return -(-self.of.count // self.block_rows)
 
     @property
-    def step(self) -> int:
+    def step(self) -> Any:
         """Elements of a row that its threads read at once."""
         return self.row_threads * (self.vector if self.of.across else 1)
 
     @property
-    def part(self) -> int:
+    def part(self) -> Any:
         """Elements of a row that one block has, whole vectors."""
         unit = self.vector if self.of.across else 1
         return -(-self.of.length // (self.split * unit)) * unit
 
     @property
-    def turns(self) -> int:
+    def turns(self) -> Any:
         """How often a thread reads."""
         return -(-self.part // self.step)
+
+    @property
+    def comparisons(self) -> tuple[Floats, Floats]:
+        """Comparisons before a thread reads: whether its row is one, as before it writes, and
+        whether the row, or its part of it, has such elements."""
+        row = self.of.count % self.block_rows > 0
+        uneven = (self.part * self.split != self.of.length) | (self.part % self.step > 0)
+        return row + 1.0 * uneven, 1.0 * row
+
+    @property
+    def exchanged(self) -> Floats:
+        """What the warps of a block, or the threads of a row, tell each other through shared memory
+        when they combine one value."""
+        if self.of.across:
+            return np.where(self.row_threads > _WARP, self.threads // _WARP, 0.0)
+        return np.where(self.row_threads > 1, self.threads * self.vector, 0.0)
 
 
 def folds(workload: Workload) -> int:
@@ -119,9 +137,9 @@ def reduces(workload: Workload) -> bool:
     return workload.anchor_name in REDUCTIONS
 
 
-def shares_of(workload: Workload, forms: Ports, settings: Settings) -> Shares:
-    """The shares of a setting."""
-    sizes = (int(settings[name]) for name in ("threads", "row_threads", "vector", "split"))
+def shares_of(workload: Workload, forms: Ports, settings: Settings | Sequence[Settings]) -> Shares:
+    """The shares of a setting, or of many."""
+    sizes = (whole(settings, name) for name in ("threads", "row_threads", "vector", "split"))
     return Shares(rows_of(workload, forms), *sizes)
 
 
@@ -131,7 +149,7 @@ def rows_of(workload: Workload, forms: Ports) -> Rows:
     return Rows.of(operand_frame(workload, forms))
 
 
-class RowKernels(CudaKernels):
+class RowKernels(ColumnKernels):
     """Spec of row kernels."""
 
     name = "cuda_rows"
@@ -169,43 +187,32 @@ class RowKernels(CudaKernels):
             Knob(name="kept", values=(0,) if reduces(workload) else (1, 0)),
         )
 
-    def valid(
+    def valid_many(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
-        settings: Settings,
-    ) -> bool:
+        settings: Sequence[Settings],
+    ) -> Bools:
         """Vectors that divide what lies side by side; no more threads than a row has use for, nor
         long rows together in a block; rows in registers that fit and are not split."""
-        threads, members, vector = (int(settings[n]) for n in ("threads", "row_threads", "vector"))
-        split, rows, kind = (
-            int(settings["split"]),
-            rows_of(workload, forms),
-            anchored(workload)[1][0].dtype,
-        )
-        if (
-            rows.side % vector
-            or vector * bytes_of(kind) > _VECTOR_BYTES
-            or (split > 1 and settings["kept"])
-        ):
-            return False
-        if members > threads or (rows.across and threads > max(members, _SMALL_BLOCK)):
-            return False
-        shares = shares_of(workload, forms, settings)
+        rows, kind = rows_of(workload, forms), anchored(workload)[1][0].dtype
+        shares, kept = shares_of(workload, forms, settings), column(settings, "kept") > 0
+        threads, members, vector = shares.threads, shares.row_threads, shares.vector
+        fits = (rows.side % vector == 0) & (vector * bytes_of(kind) <= _VECTOR_BYTES)
+        fits &= ~kept | (shares.split == 1)
+        fits &= members <= threads
+        if rows.across:
+            fits &= threads <= np.maximum(members, _SMALL_BLOCK)
         least = (4 if rows.across else 1) * vector
-        if shares.step * split > max(2 * rows.length - 1, least):
-            return False
-        large = vector > 2 and threads >= _LARGE_BLOCK
-        if settings["kept"] and shares.turns * vector > (
-            _MOST_IN_LARGE if large else _MOST_IN_REGISTERS
-        ):
-            return False
-        registers = _registers(workload, shares, bool(settings["kept"]))
-        held = _shared_bytes(workload, shares)
-        limits = target.limits
-        return registers * threads <= limits.registers and held <= limits.static_shared_bytes
+        fits &= shares.step * shares.split <= np.maximum(2 * rows.length - 1, least)
+        large = (vector > 2) & (threads >= _LARGE_BLOCK)
+        most = np.where(large, _MOST_IN_LARGE, _MOST_IN_REGISTERS)
+        fits &= ~kept | (shares.turns * vector <= most)
+        registers, limits = _registers(workload, shares, kept), target.limits
+        fits &= registers * threads <= limits.registers
+        return fits & (_shared_bytes(workload, shares) <= limits.static_shared_bytes)
 
     def demand(
         self,
@@ -234,10 +241,12 @@ class RowKernels(CudaKernels):
             pieces=first.count,
             blocks=(first, *others, last),
             details={
-                "row_length": float(work.every[0].of.length),
+                "row_length": float(work.shares.of.length),
                 "rows_per_block": work.block_rows,
                 "elements_per_thread": work.turns * work.vector,
                 "sectors_per_request": work.sectors / work.requests,
+                "predicates": work.shares.comparisons[0],
+                "edge_predicates": work.shares.comparisons[0 if maps else 1],
                 "shared_bytes": work.shared_bytes,
             },
         )
@@ -257,19 +266,15 @@ def _accumulator(workload: Workload) -> str:
     return element_type(anchored(workload)[1][0].dtype).accumulator
 
 
-def _shared_bytes(workload: Workload, shares: Shares) -> int:
+def _shared_bytes(workload: Workload, shares: Shares) -> Floats:
     """Of a block: what its warps, or the threads of a row, exchange."""
-    if shares.of.across:
-        exchanged = shares.threads // _WARP if shares.row_threads > _WARP else 0
-    else:
-        exchanged = shares.threads * shares.vector if shares.row_threads > 1 else 0
-    return exchanged * folds(workload) * bytes_of(_accumulator(workload))
+    return shares.exchanged * folds(workload) * bytes_of(_accumulator(workload))
 
 
-def _registers(workload: Workload, shares: Shares, kept: bool) -> float:
+def _registers(workload: Workload, shares: Shares, kept: Bools) -> Floats:
     """Of a thread: addresses and counters, what it has added up, and the row if it is kept."""
     words = bytes_of(_accumulator(workload)) / _WORD_BYTES
-    return _BASE_REGISTERS + words * shares.vector * (2.0 + (shares.turns if kept else 1.0))
+    return _BASE_REGISTERS + words * shares.vector * (2.0 + np.where(kept, shares.turns, 1.0))
 
 
 class _Work:
@@ -279,33 +284,26 @@ class _Work:
         self, workload: Workload, forms: Ports, target: Target, settings: Sequence[Settings]
     ) -> None:
         self.workload, self.target = workload, target
-        self.every = [shares_of(workload, forms, one) for one in settings]
+        self.shares = shares = shares_of(workload, forms, settings)
         self.threads, self.row_threads, self.vector, self.split = (
             column(settings, name) for name in ("threads", "row_threads", "vector", "split")
         )
-        self.turns, self.block_rows, self.row_blocks, self.shared_bytes = np.array(
-            [
-                (it.turns, it.block_rows, it.row_blocks, _shared_bytes(workload, it))
-                for it in self.every
-            ],
-            np.float64,
-        ).T
-        self.registers = np.array(
-            [
-                _registers(workload, it, bool(one["kept"]))
-                for it, one in zip(self.every, settings, strict=True)
-            ]
+        self.turns, self.block_rows, self.row_blocks = (
+            each.astype(np.float64) for each in (shares.turns, shares.block_rows, shares.row_blocks)
         )
-        self.requests, self.sectors = np.array(
-            [_requests(workload, forms, *_in_a_warp(it), it.vector) for it in self.every]
-        ).T
+        self.shared_bytes = _shared_bytes(workload, shares)
+        self.registers = _registers(workload, shares, column(settings, "kept") > 0)
+        beside = np.minimum(shares.row_threads, _WARP)
+        side = np.minimum(shares.threads // shares.row_threads, _WARP)
+        told = by_combination(partial(_requests, workload, forms), beside, side, shares.vector)
+        self.requests, self.sectors = told.T
 
     def kernel(
         self, passes: Column, combined: Column | float, maps: Column, again: bool = False
     ) -> Blocks:
         """One that goes over its part of the rows so many times, combines as often, and writes
         elements of the result where it `maps`; `again` where only split rows take it."""
-        workload, across = self.workload, self.every[0].of.across
+        workload, across = self.workload, self.shares.of.across
         width = _WARP if across else 1
         count = np.where(again & (self.split <= 1), 0.0, self.row_blocks * self.split)
         warps = self.threads / _WARP
@@ -321,7 +319,7 @@ class _Work:
         read, written = sum(a.type.bytes for a in workload.arguments), workload.result.bytes
         cached = read <= self.target.memory[1].bytes / 2
         at_once = np.minimum(count, self.target.cores * self.target.limits.threads / self.threads)
-        under_way = at_once * read * self.block_rows / (self.every[0].of.count * self.split)
+        under_way = at_once * read * self.block_rows / (self.shares.of.count * self.split)
         again_read = np.where(under_way <= self.target.memory[1].bytes / 2, 1.0, passes)
         made = maps * elements * self.threads + (1.0 - maps) * self.block_rows
         size = bytes_of(workload.result.dtype)
@@ -343,16 +341,12 @@ class _Work:
         )
 
 
-def _in_a_warp(shares: Shares) -> tuple[int, int]:
-    """Threads of a row, and of rows side by side, as far as a warp shows them."""
-    return min(shares.row_threads, _WARP), min(shares.threads // shares.row_threads, _WARP)
-
-
 @lru_cache(maxsize=4096)
 def _requests(
     workload: Workload, forms: Ports, members: int, side: int, vector: int
 ) -> tuple[float, float]:
-    """Of a warp that reads once, a vector for each thread: loads it issues, sectors they touch."""
+    """Of a warp that reads once, a vector for each thread, `members` of a row and `side` rows next
+    to each other: loads it issues, sectors they touch."""
     there, frame = in_memory(workload, forms), rows_of(workload, forms).frame
     anchor = anchored(there)[0]
     lane, thread = np.arange(vector), np.arange(_WARP)[:, None]

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +24,9 @@ from tilewright.cost.demand import Blocks, Demand
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob
-from tilewright.kernels.columns import Numbers, column
-from tilewright.kernels.cuda.accesses import SECTOR_BYTES, elements_read, sectors
-from tilewright.kernels.cuda.base import CudaKernels, bytes_of
+from tilewright.kernels.columns import Bools, Floats, Numbers, by_combination, column, least, whole
+from tilewright.kernels.cuda.accesses import SECTOR_BYTES, elements_read, sectors, turns_of_banks
+from tilewright.kernels.cuda.base import ColumnKernels, bytes_of
 from tilewright.kernels.cuda.composing import MOST_ELEMENTS, costly_values
 from tilewright.kernels.cuda.images import in_memory, moving_ports, turns
 from tilewright.kernels.ports import Ports
@@ -43,15 +44,16 @@ _BASE_REGISTERS = 16.0
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A part of the result of `across` by `along` elements: `axis` is the one along which the
-    operand lies in memory, the innermost long axis `fast` the one along which the result does."""
+    operand lies in memory, the innermost long axis `fast` the one along which the result does.
+    Numbers of one setting, or columns of many."""
 
     axis: int
     fast: int
-    across: int
-    along: int
+    across: Any
+    along: Any
 
     @property
-    def pitch(self) -> int:
+    def pitch(self) -> Any:
         """Elements between rows in shared memory: odd, so that a column lies in all banks."""
         return self.across | 1
 
@@ -92,7 +94,7 @@ def transposed(workload: Workload) -> tuple[int, int] | None:
     return None
 
 
-def tile_of(workload: Workload, elements: int) -> Tile | None:
+def tile_of(workload: Workload, elements: Any) -> Tile | None:
     """The tile of about so many elements; None where nothing is transposed."""
     axes = transposed(workload)
     if axes is None:
@@ -100,11 +102,11 @@ def tile_of(workload: Workload, elements: int) -> Tile | None:
     axis, fast = axes
     shape = workload.types[stored_value(workload)].shape
     along = min(shape[fast], 32)
-    across = min(shape[axis], max(1, elements // along))
-    return Tile(axis, fast, across, min(shape[fast], max(1, elements // across)))
+    across = least(shape[axis], elements // along)
+    return Tile(axis, fast, across, least(shape[fast], elements // across))
 
 
-class Stream(CudaKernels):
+class Stream(ColumnKernels):
     """Spec of kernels that stream through memory."""
 
     name = "cuda_stream"
@@ -152,21 +154,21 @@ class Stream(CudaKernels):
             Knob(name="tiled", values=(1, 0) if transposed(there) else (0,)),
         )
 
-    def valid(
+    def valid_many(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
-        settings: Settings,
-    ) -> bool:
+        settings: Sequence[Settings],
+    ) -> Bools:
         """Tiles of single elements that fit into shared memory; few elements of a thread."""
-        threads, vector, vectors = (int(settings[n]) for n in ("threads", "vector", "vectors"))
-        if settings["tiled"]:
-            tile = tile_of(in_memory(workload, forms), threads * vectors)
-            kept = tile.along * tile.pitch * bytes_of(workload.result.dtype) if tile else 0
-            return vector == 1 and 0 < kept <= target.limits.static_shared_bytes
-        return vector * vectors <= _MOST_OF_A_THREAD
+        threads, vector, vectors = (whole(settings, n) for n in ("threads", "vector", "vectors"))
+        kept = _shared_bytes(workload, tile_of(in_memory(workload, forms), threads * vectors))
+        fits = (vector == 1) & (kept > 0) & (kept <= target.limits.static_shared_bytes)
+        tiled = column(settings, "tiled") > 0
+        few: Bools = vector * vectors <= _MOST_OF_A_THREAD
+        return np.where(tiled, fits, few)
 
     def demand(
         self,
@@ -181,17 +183,12 @@ class Stream(CudaKernels):
             column(settings, name) for name in ("threads", "vector", "vectors", "tiled")
         )
         there = in_memory(workload, forms)
-        told = [
-            _requests(there, int(lanes), bool(t)) for lanes, t in zip(vector, tiled, strict=True)
-        ]
-        requests, touched, stored = np.array(told, np.float64).T
+        requests, touched, stored = by_combination(partial(_requests, there), vector, tiled).T
         warps, elements = threads / target.limits.warp, workload.result.elements
-        tiles = [tile_of(there, int(t * v)) for t, v in zip(threads, vectors, strict=True)]
-        shared = np.array([_shared_bytes(workload, tile) for tile in tiles]) * tiled
+        tile = tile_of(there, (threads * vectors).astype(np.int64))
+        shared = _shared_bytes(workload, tile) * tiled
         count = np.where(
-            tiled > 0,
-            [_tiles(there, tile) for tile in tiles],
-            np.ceil(elements / (threads * vector * vectors)),
+            tiled > 0, _tiles(there, tile), np.ceil(elements / (threads * vector * vectors))
         )
         placed = _INSTRUCTIONS_OF_A_PLACE * _IMAGE_RANK * turns(workload, forms)
         computed = _instructions(workload, target) + placed
@@ -217,6 +214,13 @@ class Stream(CudaKernels):
             details={
                 "elements_per_thread": vector * vectors,
                 "sectors_per_request": touched / np.maximum(1.0, requests),
+                "conflicts": _conflicts(tile, len(tiled)) * tiled + (1 - tiled),
+                "predicates": _uneven(there, tile, threads) * tiled,
+                "edge_predicates": np.where(
+                    tiled,
+                    _uneven(there, tile, threads),
+                    elements % (threads * vector * vectors) > 0,
+                ),
                 "shared_bytes": shared,
             },
         )
@@ -255,16 +259,39 @@ def _instructions(workload: Workload, target: Target) -> float:
     return plain + 3.0 * window + functions * _INSTRUCTIONS_OF_A_FUNCTION + places
 
 
-def _shared_bytes(workload: Workload, tile: Tile | None) -> float:
-    return float(tile.along * tile.pitch * bytes_of(workload.result.dtype)) if tile else 0.0
+def _shared_bytes(workload: Workload, tile: Tile | None) -> Floats | float:
+    return tile.along * tile.pitch * float(bytes_of(workload.result.dtype)) if tile else 0.0
 
 
-def _tiles(workload: Workload, tile: Tile | None) -> float:
+def _tiles(workload: Workload, tile: Tile | None) -> Floats | float:
     if tile is None:
         return 1.0
     shape = workload.types[stored_value(workload)].shape
     across, along = -(-shape[tile.axis] // tile.across), -(-shape[tile.fast] // tile.along)
-    return float(across * along * prod(shape) // (shape[tile.axis] * shape[tile.fast]))
+    return across * along * prod(shape) // (shape[tile.axis] * shape[tile.fast])
+
+
+def _uneven(workload: Workload, tile: Tile | None, threads: Floats) -> Floats | float:
+    """Comparisons before an element of a tile: whether the thread has one, and either side of the
+    tensor."""
+    if tile is None:
+        return 0.0
+    shape = workload.types[stored_value(workload)].shape
+    sides = ((tile.axis, tile.across), (tile.fast, tile.along))
+    own = 1.0 * (tile.across * tile.along % threads > 0)
+    return own + sum(1.0 * (shape[axis] % size > 0) for axis, size in sides)
+
+
+def _conflicts(tile: Tile | None, count: int) -> Floats | float:
+    """Times that the worst access of a warp to a tile takes over one without conflicts: elements
+    are put there along one axis, and got along the other."""
+    if tile is None:
+        return 1.0
+    lanes = np.arange(32)
+    across, along = (np.broadcast_to(each, count)[:, None] for each in (tile.across, tile.along))
+    put = lanes // across * tile.pitch[:, None] + lanes % across
+    got = lanes % along * tile.pitch[:, None] + lanes // along
+    return np.maximum(turns_of_banks(put), turns_of_banks(got))
 
 
 @lru_cache(maxsize=4096)

@@ -20,9 +20,9 @@ from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Blocks, Demand
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob, Workspaces, anchored
-from tilewright.kernels.columns import Floats, column
+from tilewright.kernels.columns import Bools, Floats, column, whole
 from tilewright.kernels.cuda.accesses import SECTOR_BYTES
-from tilewright.kernels.cuda.base import CudaKernels, bytes_of
+from tilewright.kernels.cuda.base import ColumnKernels, bytes_of
 from tilewright.kernels.cuda.composing import MOST_ELEMENTS, elementwise_after
 from tilewright.kernels.cuda.rows import Rows, Shares
 from tilewright.kernels.rows import Frame
@@ -54,13 +54,13 @@ def matrix_rows(workload: Workload) -> Rows:
     return Rows.of(Frame(shape, PLAIN, frozenset({len(batch) + (1 if turned else 0)})))
 
 
-def shares_of(workload: Workload, settings: Settings) -> Shares:
-    """The shares of a setting."""
-    sizes = (int(settings[name]) for name in ("threads", "row_threads", "vector", "split"))
+def shares_of(workload: Workload, settings: Settings | Sequence[Settings]) -> Shares:
+    """The shares of a setting, or of many."""
+    sizes = (whole(settings, name) for name in ("threads", "row_threads", "vector", "split"))
     return Shares(matrix_rows(workload), *sizes)
 
 
-class VectorKernels(CudaKernels):
+class VectorKernels(ColumnKernels):
     """Spec of products of a few vectors with a matrix."""
 
     name = "cuda_vector"
@@ -92,28 +92,25 @@ class VectorKernels(CudaKernels):
             Knob(name="split", values=(1, 2, 4, 8, 16, 32), kind="split"),
         )
 
-    def valid(
+    def valid_many(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
-        settings: Settings,
-    ) -> bool:
+        settings: Sequence[Settings],
+    ) -> Bools:
         """Vectors that divide what lies side by side, no more threads than there are terms, and
         shared memory that fits."""
         rows, shares = matrix_rows(workload), shares_of(workload, settings)
         matrix, vector = anchored(workload)[1][1].dtype, shares.vector
-        if rows.side % vector or vector * bytes_of(matrix) > _VECTOR_BYTES:
-            return False
+        fits = (rows.side % vector == 0) & (vector * bytes_of(matrix) <= _VECTOR_BYTES)
         least = (8 if rows.across else 1) * vector
-        if shares.step * shares.split > max(2 * rows.length - 1, least):
-            return False
-        if shares.row_threads > shares.threads:
-            return False
-        if rows.across and shares.threads > max(shares.row_threads, _SMALL_BLOCK):
-            return False
-        return _shared_bytes(workload, shares) <= target.limits.static_shared_bytes
+        fits &= shares.step * shares.split <= np.maximum(2 * rows.length - 1, least)
+        fits &= shares.row_threads <= shares.threads
+        if rows.across:
+            fits &= shares.threads <= np.maximum(shares.row_threads, _SMALL_BLOCK)
+        return fits & (_shared_bytes(workload, shares) <= target.limits.static_shared_bytes)
 
     def demand(
         self,
@@ -134,6 +131,8 @@ class VectorKernels(CudaKernels):
                 "columns_per_block": work.block_rows,
                 "terms_per_thread": work.turns * (work.vector if work.across else 1.0),
                 "sectors_per_request": work.vector * work.size * work.wasted,
+                "predicates": work.shares.comparisons[0],
+                "edge_predicates": work.shares.comparisons[1],
                 "shared_bytes": work.shared,
             },
         )
@@ -154,18 +153,15 @@ class _Work:
 
     def __init__(self, workload: Workload, settings: Sequence[Settings]) -> None:
         self.workload, self.vectors = workload, vectors_of(workload)
-        shapes = [shares_of(workload, one) for one in settings]
+        self.shares = shares = shares_of(workload, settings)
         self.threads, self.members, self.vector, self.split = (
             column(settings, name) for name in ("threads", "row_threads", "vector", "split")
         )
-        self.turns, self.row_blocks, self.block_rows, self.shared = np.array(
-            [
-                (it.turns, it.row_blocks, it.block_rows, _shared_bytes(workload, it))
-                for it in shapes
-            ],
-            np.float64,
-        ).T
-        self.across, self.warps = shapes[0].of.across, self.threads / _WARP
+        self.turns, self.row_blocks, self.block_rows = (
+            each.astype(np.float64) for each in (shares.turns, shares.row_blocks, shares.block_rows)
+        )
+        self.shared = _shared_bytes(workload, shares)
+        self.across, self.warps = shares.of.across, self.threads / _WARP
         self.size = bytes_of(anchored(workload)[1][1].dtype)
         self.beside = np.minimum(
             self.members if self.across else self.threads / self.members, _WARP
@@ -222,13 +218,9 @@ def _registers(workload: Workload, vector: Floats) -> Floats:
     return _BASE_REGISTERS + words * vector * (1.0 + vectors_of(workload))
 
 
-def _shared_bytes(workload: Workload, shares: Shares) -> int:
+def _shared_bytes(workload: Workload, shares: Shares) -> Floats:
     """Of a block: what its warps, or the threads of a column, exchange."""
-    if shares.of.across:
-        exchanged = shares.threads // _WARP if shares.row_threads > _WARP else 0
-    else:
-        exchanged = shares.threads * shares.vector if shares.row_threads > 1 else 0
-    return exchanged * vectors_of(workload) * bytes_of(accumulator(workload))
+    return shares.exchanged * vectors_of(workload) * bytes_of(accumulator(workload))
 
 
 SPEC = VectorKernels()

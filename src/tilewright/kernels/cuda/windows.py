@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -23,15 +23,15 @@ from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Blocks, Demand
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob, anchored
-from tilewright.kernels.columns import Numbers, column
+from tilewright.kernels.columns import Bools, Floats, Numbers, column, least, whole
+from tilewright.kernels.cuda.accesses import distinct, turns_of_banks
 from tilewright.kernels.cuda.base import bytes_of
 from tilewright.kernels.cuda.composing import MOST_ELEMENTS, elementwise_after
 from tilewright.kernels.cuda.images import ImageKernels, alike, channels_last, image_ports
 from tilewright.kernels.ports import Ports
 
-N = TypeVar("N", int, float)
 POOLING = frozenset({"max_pool2d", "avg_pool2d"})
-_WARP, _BANKS, _LINE_BYTES, _WORD_BYTES = 32, 32, 128, 4
+_WARP, _LINE_BYTES, _WORD_BYTES = 32, 128, 4
 _SPELT_OUT = 64
 """Taps of the largest window whose loops are spelt out."""
 _MOST_PRODUCTS = 400
@@ -40,6 +40,7 @@ _BASE_REGISTERS, _MOST_REGISTERS = 28.0, 128.0
 _INSTRUCTIONS_OF_A_LOAD, _INSTRUCTIONS_OF_A_THREAD = 4.0, 40.0
 """With the comparisons of a padded border, and to find its place."""
 _STEPS_OF_A_BARRIER = 0.2
+_MOST_LANES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Window:
         """Whether the loops over a window are unrolled."""
         return self.taps <= _SPELT_OUT
 
-    def span(self, axis: int, results: N) -> N:
+    def span(self, axis: int, results: Any) -> Any:
         """Inputs along an axis from the first to the last that so many results read."""
         taps = (self.kernel[axis] - 1) * self.dilation[axis]
         return (results - 1) * self.strides[axis] + taps + 1
@@ -82,16 +83,16 @@ class Window:
 class Rectangles:
     """Who computes what: a thread `rows` by `columns` results, of `lanes` channels where those are
     last. A block of a staged kernel has `planes` times `down` by `across` of these rectangles, one
-    per thread."""
+    per thread. Numbers of one setting, or columns of many."""
 
     window: Window
-    threads: int
-    rows: int
-    columns: int
-    lanes: int = 1
+    threads: Any
+    rows: Any
+    columns: Any
+    lanes: Any = 1
 
     @property
-    def items(self) -> tuple[int, ...]:
+    def items(self) -> tuple[Any, ...]:
         """What threads are dealt out over, the last axis the fastest."""
         window = self.window
         if not window.last:
@@ -100,41 +101,41 @@ class Rectangles:
         return (images, *self.per_plane, groups)
 
     @property
-    def per_plane(self) -> tuple[int, int]:
+    def per_plane(self) -> tuple[Any, Any]:
         """Rectangles of a plane, down and across."""
         return -(-self.window.height // self.rows), -(-self.window.width // self.columns)
 
     @property
-    def across(self) -> int:
+    def across(self) -> Any:
         """Rectangles side by side in a block."""
-        return min(self.per_plane[1], _WARP)
+        return least(self.per_plane[1], _WARP)
 
     @property
-    def down(self) -> int:
+    def down(self) -> Any:
         """Rectangles one below the other in a block."""
-        return min(self.per_plane[0], self.threads // self.across)
+        return least(self.per_plane[0], self.threads // self.across)
 
     @property
-    def planes(self) -> int:
+    def planes(self) -> Any:
         """Planes of a block."""
-        return min(self.window.planes, self.threads // (self.across * self.down))
+        return least(self.window.planes, self.threads // (self.across * self.down))
 
     @property
-    def tiles(self) -> tuple[int, int, int]:
+    def tiles(self) -> tuple[Any, Any, Any]:
         """Blocks along planes, rows and columns."""
         down, across = self.per_plane
         planes = -(-self.window.planes // self.planes)
         return planes, -(-down // self.down), -(-across // self.across)
 
     @property
-    def staged(self) -> tuple[int, int, int]:
+    def staged(self) -> tuple[Any, Any, Any]:
         """The input of a block, as it is staged: planes, rows, columns."""
         window = self.window
         down, across = window.span(0, self.down * self.rows), window.span(1, self.across_columns)
         return self.planes, down, across
 
     @property
-    def across_columns(self) -> int:
+    def across_columns(self) -> Any:
         """Columns of results of a block."""
         return self.across * self.columns
 
@@ -165,11 +166,13 @@ def window_of(workload: Workload, *, last: bool = False) -> Window:
     )
 
 
-def rectangles_of(workload: Workload, forms: Ports, settings: Settings) -> Rectangles:
-    """The rectangles of a setting."""
-    threads, rows, columns = (int(settings[name]) for name in ("threads", "rows", "columns"))
+def rectangles_of(
+    workload: Workload, forms: Ports, settings: Settings | Sequence[Settings]
+) -> Rectangles:
+    """The rectangles of a setting, or of many."""
+    threads, rows, columns = (whole(settings, name) for name in ("threads", "rows", "columns"))
     last = True in channels_last(workload, forms)
-    lanes = int(settings["channels"]) if last else 1
+    lanes = whole(settings, "channels") if last else 1
     return Rectangles(window_of(workload, last=last), threads, rows, columns, lanes)
 
 
@@ -218,29 +221,26 @@ class WindowKernels(ImageKernels):
             channels if last else staged,
         )
 
-    def valid(
+    def valid_many(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
-        settings: Settings,
-    ) -> bool:
+        settings: Sequence[Settings],
+    ) -> Bools:
         """Rectangles that are not larger than the result, registers and shared memory that fit, and
         a text that is not too long; windows that are not spelt out have one result a thread. An
         image that is read in one form and written in the other is left to other kernels."""
         shape = rectangles_of(workload, forms, settings)
         window, results = shape.window, shape.rows * shape.columns * shape.lanes
-        if results > 1 and not window.spelt_out or not alike(workload, forms):
-            return False
-        if shape.rows > window.height or shape.columns > window.width:
-            return False
-        if results * window.taps > max(_MOST_PRODUCTS, window.taps):
-            return False
-        staged = 0 if window.last or not settings["staged"] else _staged_bytes(workload, shape)
-        return (
-            _registers(workload, shape) <= _MOST_REGISTERS
-            and staged <= target.limits.static_shared_bytes
+        fits = ((results == 1) | window.spelt_out) & alike(workload, forms)
+        fits &= (shape.rows <= window.height) & (shape.columns <= window.width)
+        fits &= results * window.taps <= max(_MOST_PRODUCTS, window.taps)
+        fits &= _registers(workload, shape) <= _MOST_REGISTERS
+        return fits & (
+            _staged(shape, settings) * _staged_bytes(workload, shape)
+            <= target.limits.static_shared_bytes
         )
 
     def demand(
@@ -257,26 +257,24 @@ class WindowKernels(ImageKernels):
         Each element that a thread copies to shared memory is waited for: on an H100 staged kernels
         take as long as that says, up to ten times as long as others.
         """
-        shapes = [rectangles_of(workload, forms, one) for one in settings]
-        last = shapes[0].window.last
-        staged = np.zeros(len(shapes)) if last else column(settings, "staged")
-        threads, lanes = column(settings, "threads"), np.array([float(it.lanes) for it in shapes])
-        told = [_of_a_block(shape, bool(s > 0)) for shape, s in zip(shapes, staged, strict=True)]
-        count, loads, copied, lines, moved = np.array(told, np.float64).T
-        results = column(settings, "rows") * column(settings, "columns") * lanes
-        window, size = shapes[0].window, bytes_of(anchored(workload)[1][0].dtype)
+        shape = rectangles_of(workload, forms, settings)
+        window, threads = shape.window, column(settings, "threads")
+        staged, loads = _staged(shape, settings), _loads(shape)
+        count, copied, lines, moved = _of_a_block(shape, staged)
+        results = shape.rows * shape.columns * shape.lanes
+        size = bytes_of(anchored(workload)[1][0].dtype)
         weights = float(window.taps if window.weighted else 0)
-        filters = np.minimum(threads * lanes, window.channels) if last else 1.0
+        filters = np.minimum(threads * shape.lanes, window.channels) if window.last else 1.0
         products = results * window.taps
         issued = loads + weights + _INSTRUCTIONS_OF_A_LOAD * (loads * (1 - staged) + copied)
         warps = threads / _WARP
         written = results * threads * bytes_of(workload.result.dtype)
         serial = 0.0 if window.spelt_out else window.taps / 4.0
-        shared = staged * [_staged_bytes(workload, shape) for shape in shapes]
+        shared = staged * _staged_bytes(workload, shape)
         blocks = Blocks(
             count=count,
             threads=threads,
-            registers=np.array([_registers(workload, shape) for shape in shapes]),
+            registers=_registers(workload, shape),
             shared_bytes=shared,
             operations=2.0 * products * threads,
             instructions=warps * (issued + products + results + _INSTRUCTIONS_OF_A_THREAD),
@@ -292,13 +290,22 @@ class WindowKernels(ImageKernels):
                 "elements_per_thread": results,
                 "loads_per_result": (loads * (1 - staged) + copied) / results,
                 "lines_per_load": lines,
+                "conflicts": np.where(staged, lines, 1.0),
+                "predicates": _borders(shape),
+                "edge_predicates": _uneven(shape, staged),
                 "shared_bytes": shared,
             },
         )
 
 
-def _staged_bytes(workload: Workload, shape: Rectangles) -> float:
-    return float(prod(shape.staged) * bytes_of(staged_type(workload)))
+def _staged(shape: Rectangles, settings: Sequence[Settings]) -> Floats:
+    """Whether each setting has the input of a block in shared memory."""
+    return np.zeros(len(settings)) if shape.window.last else column(settings, "staged")
+
+
+def _staged_bytes(workload: Workload, shape: Rectangles) -> Floats:
+    planes, down, across = shape.staged
+    return planes * down * across * float(bytes_of(staged_type(workload)))
 
 
 def staged_type(workload: Workload) -> str:
@@ -306,12 +313,12 @@ def staged_type(workload: Workload) -> str:
     return element_type(anchored(workload)[1][0].dtype).accumulator
 
 
-def _registers(workload: Workload, shape: Rectangles) -> float:
+def _registers(workload: Workload, shape: Rectangles) -> Floats:
     words = bytes_of(staged_type(workload)) / _WORD_BYTES
     window = shape.window
     held = shape.rows * shape.columns
     if window.spelt_out:
-        held += window.span(1, shape.columns) + (window.taps if window.weighted else 0)
+        held = held + window.span(1, shape.columns) + (window.taps if window.weighted else 0)
     return _BASE_REGISTERS + words * held * shape.lanes
 
 
@@ -321,70 +328,108 @@ def _lanes(workload: Workload) -> tuple[int, ...]:
     window = window_of(workload)
     printed = all(bytes_of(kind.dtype) == _WORD_BYTES for kind in workload.types)
     several = printed and window.multiplier == 1
-    return (*(n for n in (4, 2) if several and window.channels % n == 0), 1)
+    return (*(n for n in (_MOST_LANES, 2) if several and window.channels % n == 0), 1)
 
 
-def _of_a_block(shape: Rectangles, staged: bool) -> tuple[float, float, float, float, float]:
-    """Blocks; loads of a thread from the cache or shared memory; elements it copies there; lines
-    of 128 bytes, or turns of all banks, that one load of a warp takes; elements a block reads."""
+Reads = tuple[Floats, Floats, Floats, Floats]
+"""Blocks; elements that a thread copies to shared memory; lines of 128 bytes, or turns of all
+banks, that one load of a warp takes; elements that a block reads."""
+
+
+def _borders(shape: Rectangles) -> Floats:
+    """Comparisons of a place of the input with the sides of the image beyond which rectangles
+    read."""
+    window, found = shape.window, np.zeros(np.shape(shape.threads))
+    sizes, own = (window.in_height, window.in_width), (shape.rows, shape.columns)
+    for axis, (before, size) in enumerate(zip(window.padding, sizes, strict=True)):
+        beyond = window.span(axis, shape.per_plane[axis] * own[axis]) - before > size
+        found = found + (before > 0) + beyond
+    return found
+
+
+def _uneven(shape: Rectangles, staged: Floats) -> Floats:
+    """Comparisons before results are written: whether there are such rows and columns, and unless
+    rectangles are `staged`, whether the thread has one."""
+    window, (_, down, across) = shape.window, shape.tiles
+    alone = 1 - staged
+    rows: Floats = (staged * shape.down * down + alone * shape.per_plane[0]) * shape.rows
+    columns: Floats = (staged * shape.across * across + alone * shape.per_plane[1]) * shape.columns
+    left = staged * (window.planes % shape.planes) + alone * (prod(shape.items) % shape.threads)
+    return 1.0 * (rows > window.height) + 1.0 * (columns > window.width) + 1.0 * (left > 0)
+
+
+def _loads(shape: Rectangles) -> Floats:
+    """Loads of a thread from the cache or shared memory."""
+    spans = shape.window.span(0, shape.rows), shape.window.span(1, shape.columns)
+    return np.minimum(prod(spans), shape.rows * shape.columns * shape.window.taps).astype(float)
+
+
+def _of_a_block(shape: Rectangles, staged: Floats) -> Reads:
     window = shape.window
-    spans = window.span(0, shape.rows), window.span(1, shape.columns)
-    loads = float(min(prod(spans), shape.rows * shape.columns * window.taps))
     if window.last:
-        return _of_a_block_of_channels(shape, loads)
-    if staged:
-        whole = float(prod(shape.staged))
-        held, pitch = (shape.planes, shape.down, shape.across), shape.staged
-        words = _first_inputs(shape, held, pitch[1] * pitch[2], pitch[2])
-        turns = np.bincount(np.unique(words) % _BANKS).max()
-        return float(prod(shape.tiles)), loads, whole / shape.threads, float(turns), whole
-    down, across = shape.per_plane
-    inside = window.in_height * window.in_width
-    words = _first_inputs(shape, (window.planes, down, across), inside, window.in_width)
-    lines = len(np.unique(words * _WORD_BYTES // _LINE_BYTES))
-    count = -(-window.planes * down * across // shape.threads)
-    planes = max(1.0, shape.threads / (across * down))
-    rows = min(down, max(1.0, shape.threads / across))
+        return _of_a_block_of_channels(shape)
+    held, pitch = (shape.planes, shape.down, shape.across), shape.staged
+    (down, across), inside = shape.per_plane, window.in_height * window.in_width
+    whole, there = prod(pitch), (window.planes, down, across)
+    turns = turns_of_banks(_first_inputs(shape, held, pitch[1] * pitch[2], pitch[2]))
+    words = _first_inputs(shape, there, inside, window.in_width)
+    planes = np.maximum(1.0, shape.threads / (across * down))
+    rows = np.minimum(down, np.maximum(1.0, shape.threads / across))
     read = planes * window.span(0, 1) + planes * (rows * shape.rows - 1) * window.strides[0]
     inputs = read * min(window.in_width, window.span(1, window.width))
-    return float(count), loads, 0.0, float(lines), inputs / min(window.multiplier, planes)
+    count = -(-window.planes * down * across // shape.threads)
+    return (
+        np.where(staged, prod(shape.tiles), count),
+        np.where(staged, whole / shape.threads, 0.0),
+        np.where(staged, turns, distinct(words * _WORD_BYTES // _LINE_BYTES)),
+        np.where(staged, whole, inputs / np.minimum(window.multiplier, planes)),
+    )
 
 
-def _of_a_block_of_channels(
-    shape: Rectangles, loads: float
-) -> tuple[float, float, float, float, float]:
+def _of_a_block_of_channels(shape: Rectangles) -> Reads:
     """The same where channels are last: a block has neighbouring channels of rectangles side by
     side."""
     window, (_, down, across, groups) = shape.window, shape.items
-    total = prod(shape.items)
-    threads = min(_WARP, total)
-    first = (total - threads) // 2 // _WARP * _WARP if total > shape.threads else 0
-    image, y, x, group = np.unravel_index(np.arange(first, first + threads), shape.items)
+    image, y, x, group = _of_a_warp(shape, shape.items)
     below, beside = shape.rows * window.strides[0], shape.columns * window.strides[1]
-    pixels = (image * window.in_height + y * below) * window.in_width + x * beside
-    in_channels = window.channels // window.multiplier
-    words = pixels * in_channels + group * shape.lanes // window.multiplier
-    words = words[:, None] + np.arange(shape.lanes)
-    lines = len(np.unique(words * _WORD_BYTES // _LINE_BYTES))
-    held = max(1.0, shape.threads / groups)
-    rows = min(float(down), max(1.0, held / across)) * shape.rows
-    columns = min(float(across), held) * shape.columns
-    spans = window.span(0, rows), min(float(window.in_width), window.span(1, columns))
-    read = max(1.0, held / (across * down)) * prod(spans)
-    channels = min(in_channels, shape.threads * shape.lanes / window.multiplier)
-    return float(-(-total // shape.threads)), loads, 0.0, float(lines), read * channels
+    pixels = (image * window.in_height + y * below[:, None]) * window.in_width
+    pixels = pixels + x * beside[:, None]
+    in_channels, lanes = window.channels // window.multiplier, shape.lanes[:, None]
+    words = pixels * in_channels + group * lanes // window.multiplier
+    lane = np.minimum(np.arange(_MOST_LANES), lanes - 1)
+    words = (words[:, :, None] + lane[:, None]).reshape(len(words), -1)
+    held = np.maximum(1.0, shape.threads / groups)
+    rows = np.minimum(down, np.maximum(1.0, held / across)) * shape.rows
+    columns = np.minimum(across, held) * shape.columns
+    spans = window.span(0, rows), np.minimum(window.in_width, window.span(1, columns))
+    read = np.maximum(1.0, held / (across * down)) * prod(spans)
+    channels = np.minimum(in_channels, shape.threads * shape.lanes / window.multiplier)
+    count = -(-prod(shape.items) // shape.threads)
+    lines = distinct(words * _WORD_BYTES // _LINE_BYTES)
+    return count.astype(float), np.zeros(len(words)), lines, read * channels
 
 
-def _first_inputs(shape: Rectangles, counts: tuple[int, int, int], plane: int, row: int) -> Numbers:
+def _of_a_warp(shape: Rectangles, counts: tuple[Any, ...]) -> list[Any]:
+    """Which of so many rectangles the threads of a warp in the middle have, along each axis: a row
+    per setting; threads without one have that of the last."""
+    total: Numbers = np.asarray(prod(counts), np.int64)
+    threads = np.minimum(_WARP, total)
+    first = np.where(total > shape.threads, (total - threads) // 2 // _WARP * _WARP, 0)
+    rest = first[:, None] + np.minimum(np.arange(_WARP), threads[:, None] - 1)
+    found = list[Any]()
+    for count in reversed(counts[1:]):
+        rest, place = np.divmod(rest, np.broadcast_to(count, total.shape)[:, None])
+        found.insert(0, place)
+    return [rest, *found]
+
+
+def _first_inputs(shape: Rectangles, counts: tuple[Any, ...], plane: Any, row: Any) -> Any:
     """Where the first input of each thread of a warp lies, in elements, when planes and rows of the
     input are so many apart."""
-    strides, total = shape.window.strides, prod(counts)
-    threads = min(_WARP, total)
-    first = (total - threads) // 2 // _WARP * _WARP if total > shape.threads else 0
-    items = np.unravel_index(np.arange(first, first + threads), counts)
-    across = items[2] * shape.columns * strides[1]
-    return np.asarray(
-        items[0] * plane + items[1] * shape.rows * strides[0] * row + across, np.int64
+    (down, across), (image, y, x) = shape.window.strides, _of_a_warp(shape, counts)
+    apart = (plane, shape.rows * down * row, shape.columns * across)
+    return sum(
+        place * np.reshape(by, (-1, 1)) for place, by in zip((image, y, x), apart, strict=True)
     )
 
 

@@ -1,0 +1,93 @@
+"""The kernel of products whose lanes exchange results: that of `cuda_product`, but for its stores.
+
+row of a thread, vector of neighbours
+  turn of a bit
+    shuffle                                     # with the lane whose place along the slow axis
+                                                # differs in that bit
+  row that a lane has now
+    epilogue and store of one result, side by side with those of other lanes
+
+A vector of four is a matrix of four lanes along the slow axis by four neighbours. It is transposed
+bit by bit, as the columns of a matrix of bits are (Warren, "Hacker's Delight", 2012, 7-3).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import Schedule
+
+from tilewright.compiler.lower.cuda.products import ProductKernel, lowered
+from tilewright.compiler.lower.cuda.statements import buffer, elements, unrolled, where
+from tilewright.compiler.lower.program import Program
+from tilewright.core.targets import Resources, Target
+from tilewright.kernels.cuda.exchanged_products import SPEC
+from tilewright.kernels.cuda.product_tiles import WARP
+
+Expr = Any
+_WHOLE_WARP = 0xFFFFFFFF
+
+
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
+    """Build the kernel."""
+    return lowered(ExchangedKernel, program, SPEC, target)
+
+
+class ExchangedKernel(ProductKernel):
+    """The statements of one kernel."""
+
+    def _written(self) -> None:
+        """The sums of a thread, with the epilogue or as one part of several, after each lane has
+        given its neighbours to others and got one place of several rows for them."""
+        fast, slow = self.axes
+        given, sent = buffer((fast.width,), "given", "local"), buffer((1,), "sent", "local")
+        lane = tirx.floormod(self.thread, WARP)
+        self.line = tirx.floordiv(lane, int(self.tiles.lanes_fast))
+        own = tirx.floormod(self.line, fast.width)
+        with (
+            unrolled(slow.thread, "j") as j,
+            unrolled(fast.thread // fast.width, "vector") as vector,
+        ):
+            with elements(fast.width, spelled=True) as place:
+                given[place] = self.sums[j * fast.thread + vector * fast.width + place]
+            self._turned(given, sent)
+            outer, inner = self.program.simplify.split(j, slow.width)
+            first = self.first[1] + self._at(1, outer) + inner - own * slow.width
+            at_fast = self.first[0] + self._at(0, vector) + own
+            with unrolled(fast.width, "row") as row:
+                self._row(first + row * slow.width, at_fast, given[row])
+
+    def _row(self, at_slow: Expr, at_fast: Expr, total: Expr) -> None:
+        """One result, or one part of it."""
+        fast, slow = self.axes
+        index = partial(self._index, self.matrix, at_slow, at_fast)
+        inside = (
+            at_slow < slow.extent if slow.extent % slow.tile else None,
+            at_fast < fast.extent if fast.extent % fast.tile else None,
+        )
+        with where(*inside, *self.factors.beyond(self.matrix, index())):
+            if self.parts is None:
+                self._results(1, lambda _: total, lambda _: index())
+            else:
+                self.parts[self.part, self.matrix, at_slow, at_fast] = total
+
+    def _turned(self, given: Any, sent: Any) -> None:
+        """Exchange places with rows, bit by bit."""
+        width, bit = self.axes[0].width, 1
+        while bit < width:
+            odd = tirx.EQ(tirx.floormod(tirx.floordiv(self.line, bit), 2), 1)
+            for low in (place for place in range(width) if not place & bit):
+                high = low | bit
+                sent[0] = tirx.Select(odd, given[low], given[high])
+                sent[0] = tirx.op.tvm_warp_shuffle_xor(
+                    tirx.const(_WHOLE_WARP, "uint32"),
+                    sent[0],
+                    bit * int(self.tiles.lanes_fast),
+                    WARP,
+                    WARP,
+                )
+                given[low] = tirx.Select(odd, sent[0], given[low])
+                given[high] = tirx.Select(odd, given[high], sent[0])
+            bit *= 2
