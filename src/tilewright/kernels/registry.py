@@ -52,6 +52,7 @@ _BUILT_IN = (
     "batch_matmul_bfloat16",
     "batch_matmul_amx",
     "batch_matmul_mmla",
+    "batch_matmul_int8",
     "recurrent",
     "attention",
     "attention_in_place",
