@@ -185,7 +185,7 @@ def _products(
     point: Any = b_zero.value if b_zero else np.zeros((), np.int32)
     if b.rank > 2 or b.value is None or point is None or a.dtype not in _BYTES:
         if {a.dtype, b.dtype} <= {*_BYTES}:
-            return _computed_products(operands, zeros)
+            return _computed_products((a, b), zeros)
         right = _shifted(b, b_zero, 1)
         return _shifted(a, a_zero, 2).emit("batch_matmul", right, transpose_b=False)
     weights, rest = _signed_matrix(b.value, point.astype(np.int32))
