@@ -31,6 +31,8 @@ QUAD = 4
 WIDEN = "widen"
 """In place of an instruction: bytes are widened before they are multiplied."""
 _OFFSET = 128
+(_SINGLES,) = SINGLE
+_LARGEST_IN_SINGLES = 2**24
 _ONE_QUANTUM = 1.01 / 127
 
 
@@ -73,6 +75,16 @@ def offset(settings: Settings, data: str) -> int:
     if dot is None or dot.data == data:
         return 0
     return _OFFSET if data == "int8" else -_OFFSET
+
+
+def exact_in_singles(products: int) -> bool:
+    """Whether single precision holds every sum of so many products of data and signed weights."""
+    return products * 255 * 128 <= _LARGEST_IN_SINGLES
+
+
+def widened_to(products: int) -> str:
+    """The type to which codes are widened where so many products are added up."""
+    return _SINGLES if exact_in_singles(products) else "int32"
 
 
 def taken_data(settings: Settings) -> str:

@@ -8,6 +8,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.attention_amx import AmxAttention
 from tilewright.kernels.base import CODED_WEIGHTS, SINGLE, Coarse, TakesCodes
 from tilewright.kernels.batch_matmul_amx import AmxBatchMatmul
+from tilewright.kernels.batch_matmul_int8 import Int8BatchMatmul
 from tilewright.kernels.codes import CODES
 from tilewright.kernels.conv2d_amx import AmxConvolution
 from tilewright.kernels.conv2d_int8 import Int8Convolution
@@ -19,7 +20,7 @@ ON_CODES = "int8"
 (_SINGLES,) = SINGLE
 _MATRICES = (AmxConvolution, AmxDense, AmxBatchMatmul, AmxAttention)
 """What multiplies matrices, if the target has units for that."""
-_DOTS = (Int8Convolution, Int8Dense)
+_DOTS = (Int8Convolution, Int8Dense, Int8BatchMatmul)
 """What multiplies codes as codes; others widen them to singles."""
 
 

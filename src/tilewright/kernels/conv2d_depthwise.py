@@ -22,7 +22,7 @@ from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob, ToldAsColumns
-from tilewright.kernels.codes import CODES, code_error
+from tilewright.kernels.codes import CODES, code_error, exact_in_singles
 from tilewright.kernels.columns import Bools, by_type, chosen, column
 from tilewright.kernels.convolution import (
     TiledConvolution,
@@ -42,8 +42,6 @@ from tilewright.kernels.ports import (
 
 _LARGEST_WIDTH = 14
 _LARGEST_CODE = 160
-_EXACT_TAPS = 2**24 // (255 * 128)
-"""Products of two codes whose sum single precision holds, whatever they are."""
 _WIDENING = 2.0
 """Instructions that make singles of a vector of codes."""
 
@@ -60,7 +58,7 @@ class DepthwiseConvolution(Widening, TiledConvolution, ToldAsColumns):
         group."""
         conv = convolution(workload)
         whole = in_codes(workload)
-        exact = workload.types[conv.weight].dtype == "int8" and conv.taps <= _EXACT_TAPS
+        exact = workload.types[conv.weight].dtype == "int8" and exact_in_singles(conv.taps)
         alone = conv.group_in == 1 and (exact or not whole)
         return alone and super().applies(workload, target, resources)
 

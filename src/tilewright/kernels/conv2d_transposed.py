@@ -126,18 +126,17 @@ def _phases(extents: tuple[int, int, int], stride: int, dilation: int, before: i
     )
 
 
-def input_block(conv: TransposedConvolution, forms: tuple[Form, ...]) -> int:
-    """Channels of the input that one packed weight block covers."""
-    whole = dividing_block(forms, conv.data, conv.group_in)
-    return whole or (1 if conv.group_in > 4 else conv.group_in)
-
-
 class GatheringTransposedConvolution(TiledProduct):
     """Spec of the transposed convolution; any stride, padding, dilation and groups."""
 
     name = "conv2d_transposed"
     anchors = frozenset({"conv2d_transpose"})
     tile_rows = ("tile_width",)
+
+    def input_block(self, conv: TransposedConvolution, forms: tuple[Form, ...]) -> int:
+        """Channels of the input that one packed weight block covers."""
+        whole = dividing_block(forms, conv.data, conv.group_in)
+        return whole or (1 if conv.group_in > 4 else conv.group_in)
 
     def operands(self, workload: Workload) -> TransposedConvolution:
         """The geometry of the convolution."""
@@ -204,21 +203,29 @@ class GatheringTransposedConvolution(TiledProduct):
         self, workload: Workload, candidate: Candidate
     ) -> Mapping[int, tuple[int, ...]]:
         """Physical shape of the weights."""
+        weight = transposed_convolution(workload).weight
+        return {weight: self._phases_shape(workload, candidate)}
+
+    def _phases_shape(self, workload: Workload, candidate: Candidate) -> tuple[int, ...]:
         conv = transposed_convolution(workload)
-        bi = input_block(conv, candidate.forms)
+        bi = self.input_block(conv, candidate.forms)
         bo = output_block(candidate.forms, dict(candidate.settings))
         phases = (conv.rows.count, conv.columns.count)
         taps = (conv.rows.taps, conv.columns.taps)
-        return {conv.weight: (conv.out_channels // bo, *phases, conv.group_in // bi, *taps, bi, bo)}
+        return (conv.out_channels // bo, *phases, conv.group_in // bi, *taps, bi, bo)
 
     def pack(
         self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
     ) -> Mapping[int, Array]:
         """[I, O/g, kh, kw] → [O/bo, s, s, I/bi, taps, taps, bi, bo]; missing taps are zero."""
+        weight = transposed_convolution(workload).weight
+        return {**constants, weight: self.in_phases(workload, candidate, constants[weight])}
+
+    def in_phases(self, workload: Workload, candidate: Candidate, weights: Array) -> Array:
+        """The weights of every phase, [O/bo, s, s, I/bi, taps, taps, bi, bo]."""
         conv = transposed_convolution(workload)
-        shape = self.packed_shapes(workload, candidate)[conv.weight]
+        shape = self._phases_shape(workload, candidate)
         chunks, _, _, inputs, _, _, bi, bo = shape
-        weights = constants[conv.weight]
         kh, kw = weights.shape[2:]
         # [g, I/g, O/g, kh, kw] → [O/bo, I/bi, kh, kw, bi, bo]
         split = weights.reshape(conv.groups, inputs, bi, conv.group_out // bo, bo, kh, kw)
@@ -229,7 +236,7 @@ class GatheringTransposedConvolution(TiledProduct):
                 if y is not None and x is not None:
                     part = split[:, :, y :: conv.rows.period, x :: conv.columns.period]
                     packed[:, ry, rx, :, : part.shape[2], : part.shape[3]] = part
-        return {**constants, conv.weight: packed}
+        return packed
 
 
 SPEC = GatheringTransposedConvolution()

@@ -14,7 +14,7 @@ which is faster than a test per row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any
 
@@ -33,8 +33,9 @@ from tilewright.kernels.matrix_products import MatrixProduct, batch_product
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     matmul = batch_product(program.workload)
-    right = _right(program, matmul) if program.settings["pack"] else read_right(program, matmul)
-    accumulator = _accumulator(program, matmul, right)
+    copied = program.settings["pack"]
+    right = copied_right(program, matmul) if copied else read_right(program, matmul)
+    accumulator = sums_of_products(program, matmul, right)
     schedule = program.schedule(program.in_blocks(accumulator, -1, program.settings["block"]))
     lanes = target.lanes(program.workload.computed_in)
     _, depth, tile, lane = tiled(schedule, matmul, program.settings, lanes)
@@ -51,22 +52,38 @@ def tiled(
     the register tile, and that over lanes."""
     anchor = schedule.get_sblock("accumulator")
     *leading, row, chunk, lane, step = schedule.get_loops(anchor)[: len(matmul.leading) + 4]
-    split = [None, _tiles(matmul, settings), settings["tile_rows"]]
-    group, row_outer, row_inner = schedule.split(row, split)
+    group, row_outer, row_inner = row_tiles(schedule, matmul, settings, row)
     vector, lane = schedule.split(lane, [None, lanes])
     schedule.reorder(*leading, chunk, group, row_outer, step, row_inner, vector, lane)
     return share_out(schedule, [*leading, chunk, group]), step, [row_inner, vector], lane
 
 
-def placed(schedule: Schedule, matmul: MatrixProduct, settings: Settings, lanes: int) -> None:
+def row_tiles(
+    schedule: Schedule, matmul: MatrixProduct, settings: Settings, row: Any
+) -> Sequence[Any]:
+    """The loop over rows as loops over groups, tiles and rows of a tile."""
+    return schedule.split(row, [None, _tiles(matmul, settings), settings["tile_rows"]])
+
+
+def placed(
+    schedule: Schedule,
+    matmul: MatrixProduct,
+    settings: Settings,
+    lanes: int,
+    stages: Sequence[str] = ("accumulator",),
+) -> None:
     """The results of a tile within its loops, and the columns of a piece of work, where they are
-    `packed`, before them."""
-    anchor = schedule.get_sblock("accumulator")
+    `packed`, before them. Of the `stages` between, the last one gives the sums, and the others are
+    made before it of what is packed."""
+    *before, sums = stages
+    anchor = schedule.get_sblock(sums)
     parallel, row_outer, *_ = schedule.get_loops(anchor)
     last = finish_tile(schedule, anchor, row_outer, vectors=False)
     vectorize_columns(schedule, last, matmul.columns, lanes)
     if not settings["pack"]:
         return
+    for stage in before:
+        schedule.compute_at(schedule.get_sblock(stage), parallel, preserve_unit_loops=True)
     packed = schedule.get_sblock("packed")
     schedule.compute_at(packed, parallel, preserve_unit_loops=True)
     k, column, *unit = schedule.get_loops(packed)[len(matmul.leading) + 2 :]
@@ -114,20 +131,33 @@ def within_columns(
     return tirx.if_then_else(chunk * block + lane < matmul.columns, value, zero)
 
 
-def _right(program: Program, matmul: MatrixProduct) -> Any:
-    """The same function, of columns that are copied."""
+def _as_it_is(value: tirx.Expr) -> tirx.Expr:
+    return value
+
+
+def copied_right(
+    program: Program, matmul: MatrixProduct, taken: Callable[[Any], tirx.Expr] = _as_it_is
+) -> Any:
+    """The same function, of columns that are copied as they are `taken`."""
     read, block = read_right(program, matmul), program.settings["block"]
 
     def compute(*position):
         *leading, chunk, k, lane = position
-        return within_columns(program, matmul, read(leading, k, chunk, lane), [chunk, lane])
+        value = taken(read(leading, k, chunk, lane))
+        return within_columns(program, matmul, value, [chunk, lane])
 
     shape = (*matmul.leading, -(-matmul.columns // block), matmul.depth, block)
     packed = program.compute(shape, compute, "packed")
     return lambda leading, k, chunk, lane: packed(*leading, chunk, k, lane)
 
 
-def _accumulator(program: Program, matmul: MatrixProduct, right: Any) -> te.Tensor:
+def sums_of_products(
+    program: Program,
+    matmul: MatrixProduct,
+    right: Any,
+    taken: Callable[[Any], tirx.Expr] = _as_it_is,
+) -> te.Tensor:
+    """The stage `accumulator`: sums of products of the left, as it is `taken`, and `right`."""
     left, block = program.operand(matmul.data), program.settings["block"]
     (depth,) = program.reduce_axes(depth=matmul.depth)
     rows, read_row = covered_row(matmul, program.settings)
@@ -136,7 +166,7 @@ def _accumulator(program: Program, matmul: MatrixProduct, right: Any) -> te.Tens
         *leading, row, chunk, lane = position
         matrix = broadcast_index(leading, left.type.shape[:-2])
         value = left.read([*matrix, read_row(row), depth.var])
-        return te.sum(value * right(leading, depth.var, chunk, lane), axis=[depth])
+        return te.sum(taken(value) * right(leading, depth.var, chunk, lane), axis=[depth])
 
     shape = (*matmul.leading, rows, -(-matmul.columns // block), block)
     return program.compute(shape, compute, "accumulator")

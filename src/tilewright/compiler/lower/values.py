@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -149,6 +150,16 @@ def selected(values: Sequence[Any], position: tirx.Expr, dtype: str) -> tirx.Exp
     *others, result = (tirx.const(float(value), dtype) for value in values)
     for number, value in reversed(list(enumerate(others))):
         result = tirx.Select(position == number, value, result)
+    return result
+
+
+def stepped(values: Sequence[int], position: tirx.Expr) -> tirx.Expr:
+    """values[position] as a sum of steps, which TVM knows to be one number at each position, as it
+    does not of selections: what is read there may be given to an instruction."""
+    result = tirx.const(values[0], "int32")
+    for number, (before, value) in enumerate(pairwise(values), 1):
+        step = tirx.min(tirx.max(position - (number - 1), 0), 1)
+        result = result + step * (value - before)
     return result
 
 

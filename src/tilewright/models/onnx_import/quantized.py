@@ -22,9 +22,8 @@ _CODES = ("int8", "uint8", "int16", "uint16")
 _BYTES = ("int8", "uint8")
 _SIGNED = np.iinfo(np.int8)
 _MIDDLE = 128
-_EXACT_DEPTH = 2**24 // 255**2
-"""Products of two codes less their zero points whose sum single precision holds; with it kernels
-are faster than with integers of 32 bits."""
+_EXACT_DEPTH = 2**24 // 255
+"""Codes whose sum single precision holds; with it kernels are faster than with integers."""
 
 
 @translates("QuantizeLinear")
@@ -185,10 +184,10 @@ def _products(
     only_if(min(a.rank, b.rank) >= 2 and all(zero is None or zero.rank <= 1 for zero in zeros))
     point: Any = b_zero.value if b_zero else np.zeros((), np.int32)
     if b.rank > 2 or b.value is None or point is None or a.dtype not in _BYTES:
-        exact = a.shape[-1] <= _EXACT_DEPTH and {a.dtype, b.dtype} <= {*_BYTES}
-        wide = "float32" if exact else "int32"
-        right = _shifted(b, b_zero, 1, wide)
-        return _shifted(a, a_zero, 2, wide).emit("batch_matmul", right, transpose_b=False)
+        if {a.dtype, b.dtype} <= {*_BYTES}:
+            return _computed_products((a, b), zeros)
+        right = _shifted(b, b_zero, 1)
+        return _shifted(a, a_zero, 2).emit("batch_matmul", right, transpose_b=False)
     weights, rest = _signed_matrix(b.value, point.astype(np.int32))
     sums = a.emit("dense", node.constant(weights))
     if a_zero and not _all_zero(a_zero):
@@ -198,6 +197,38 @@ def _products(
         return sums
     rows = _shifted(a, a_zero, 2).emit("reduce_sum", axes=(a.rank - 1,), keepdims=True)
     return sums - rows * node.constant(rest)
+
+
+def _computed_products(
+    operands: tuple[Tensor, Tensor], zeros: tuple[Tensor | None, Tensor | None]
+) -> Tensor:
+    """Sums of (a - a_zero) (b - b_zero) of bytes that both come with the data:
+
+    Σ a s - a_zero Σ s - rest Σ (a - a_zero), of which s are the bytes of b as signed ones, less 128
+    where they are not, and rest is what b_zero is more than that.
+    """
+    (a, b), (a_zero, b_zero) = operands, zeros
+    depth, middle = a.shape[-1], _MIDDLE if b.dtype == "uint8" else 0
+    signed = (b.cast("int32") - b.filled(middle).cast("int32")).cast("int8") if middle else b
+    sums = a.emit("batch_matmul", signed, transpose_b=False)
+    if a_zero and not _all_zero(a_zero):
+        columns = _added_up(b, b.rank - 2)
+        columns = columns - columns.filled(depth * middle) if middle else columns
+        sums = sums - _spread(a_zero.cast("int32"), 2) * columns
+    rest = (b_zero or b.filled(0)).cast("int32")
+    rest = rest - rest.filled(middle) if middle else rest
+    if _all_zero(rest):
+        return sums
+    rows = _added_up(a, a.rank - 1)
+    if a_zero and not _all_zero(a_zero):
+        rows = rows - _spread(a_zero.cast("int32"), 2) * rows.filled(depth)
+    return sums - rows * _spread(rest, 1)
+
+
+def _added_up(codes: Tensor, axis: int) -> Tensor:
+    """Sums along an axis, in 32 bits."""
+    wide = codes.cast("float32" if codes.shape[axis] <= _EXACT_DEPTH else "int32")
+    return wide.emit("reduce_sum", axes=(axis,), keepdims=True).cast("int32")
 
 
 def _signed_matrix(matrix: Any, point: Any) -> tuple[Array, Any]:
