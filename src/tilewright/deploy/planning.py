@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from tilewright.core.arguments import Error, Text, named_of, path_of
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.events import EventSink, Stage
@@ -22,11 +23,18 @@ from tilewright.deploy.planned_network import HERE
 from tilewright.hardware.remote import read_remote, remote_place
 from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
-from tilewright.plan.imagined_devices import DeviceTable, multiplied, names_of, with_tables
+from tilewright.plan.imagined_devices import (
+    DeviceTable,
+    copies_of,
+    multiplied,
+    names_of,
+    read_table,
+    with_tables,
+)
 from tilewright.plan.kernel_versions import chosen_kernels
 from tilewright.plan.lanes import in_its_stages
 from tilewright.plan.network_scheduling import Wanted, scheduling_problem, titles
-from tilewright.plan.planning_data import PlanningRequest, planning_data
+from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
 from tilewright.plan.scheduling import problem_file
 from tilewright.plan.scheduling.answering import Answer, answer, answered
 from tilewright.plan.scheduling.beside import slowdown_of
@@ -37,6 +45,7 @@ from tilewright.plan.scheduling.plan_file import (
     PlannedDevice,
     PlannedNetwork,
     read_plan,
+    read_times,
     write_plan,
 )
 from tilewright.plan.scheduling.planning import DEFAULT, SCHEDULERS
@@ -45,6 +54,7 @@ from tilewright.plan.scheduling.simulator import simulate
 from tilewright.report.plan_page import render_plan
 from tilewright.report.traces import trace
 from tilewright.store.base import Store
+from tilewright.store.known_candidates import allowed_error, checked_settings
 
 TRACE, PAGE = "trace.json", "plan.html"
 
@@ -85,17 +95,50 @@ def plan_problem(path: Path, request: PlanRequest, wanted: Wanted | None = None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """Devices by name, how many there are of each (one, where it is not said), and those that
+    tables alone tell of."""
+
+    placements: Mapping[str, Placement]
+    copies: Mapping[str, int] = field(default_factory=dict[str, int])
+    tables: Mapping[str, DeviceTable] = field(default_factory=dict[str, DeviceTable])
+
+
+def devices_of(
+    names: Sequence[str], tables: Mapping[str, Any], tracker: str | None, threads: int | None
+) -> Devices:
+    """Targets, "8*cuda -model=H100" being eight, and the files of `tables` by their devices' names.
+    Raises as `copies_of`, `placements_of` and `read_table`."""
+    copies = copies_of(names)
+    return Devices(
+        placements=placements_of(tuple(copies), tracker, threads),
+        copies=copies,
+        tables={name: read_table(path_of(file, name)) for name, file in tables.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Networks:
-    """Models that run at a time, each once, the devices by name, how many there are of each (one,
-    where it is not said), those that tables alone tell of, how times are predicted, and what is
+    """Models that run at a time, each once, on what devices, how times are predicted, and what is
     wanted."""
 
     models: Sequence[str]
-    placements: Mapping[str, Placement]
+    devices: Devices
     predicted: PlanningRequest
     wanted: Wanted
-    copies: Mapping[str, int] = field(default_factory=dict[str, int])
-    tables: Mapping[str, DeviceTable] = field(default_factory=dict[str, DeviceTable])
+
+
+def predicted_with(
+    options: ModelOptions, settings: str, max_error: Error | None
+) -> PlanningRequest:
+    """Times on as many cores as there are and on fewer, of settings and errors that are known.
+    Raises UsageError for others."""
+    return PlanningRequest(
+        options=options,
+        settings=checked_settings(settings),
+        max_error=allowed_error(max_error),
+        fewer_cores=True,
+    )
 
 
 def plan_networks(
@@ -104,10 +147,11 @@ def plan_networks(
     """Plan networks on devices from what is predicted of them there. Raises as `planning_data`,
     `scheduling_problem` and `schedule_with`; for a planner that nobody knows at once."""
     SCHEDULERS.named(request.planner or DEFAULT)
-    models, asked = networks.models, networks.predicted
-    asked = replace(asked, copied=tuple(name for name, n in networks.copies.items() if n > 1))
-    known = [planning_data(model, networks.placements, asked, store, events) for model in models]
-    data = with_tables([multiplied(each, networks.copies) for each in known], networks.tables)
+    models, there = networks.models, networks.devices
+    several = tuple(name for name, n in there.copies.items() if n > 1)
+    asked = replace(networks.predicted, copied=several)
+    known = [planning_data(model, there.placements, asked, store, events) for model in models]
+    data = with_tables([multiplied(each, there.copies) for each in known], there.tables)
     named = tuple(
         PlannedNetwork(
             name=title,
@@ -119,9 +163,9 @@ def plan_networks(
         for title, model in zip(titles(data), models, strict=True)
     )
     events(Stage(name="plan", detail=" and ".join(models)))
-    devices = tuple(_devices(networks))
+    devices = tuple(_devices(there))
     chosen_from = data if asked.versions else ()
-    problem = scheduling_problem(data, _of_all_copies(networks.wanted, networks.copies))
+    problem = scheduling_problem(data, _of_all_copies(networks.wanted, there.copies))
     return _planned(problem, named, request, devices, chosen_from)
 
 
@@ -135,14 +179,14 @@ def _of_all_copies(wanted: Wanted, copies: Mapping[str, int]) -> Wanted:
     return replace(wanted, terms=terms)
 
 
-def _devices(networks: Networks) -> Iterator[PlannedDevice]:
-    for name, placement in networks.placements.items():
-        count = networks.copies.get(name, 1)
+def _devices(there: Devices) -> Iterator[PlannedDevice]:
+    for name, placement in there.placements.items():
+        count = there.copies.get(name, 1)
         device = _device(name, placement)
         for own in names_of(name, count):
             why = f"one of {count} that were planned with as {name!r}" if count > 1 else ""
             yield replace(device, name=own, imagined=why)
-    for name in networks.tables:
+    for name in there.tables:
         yield PlannedDevice(name=name, machine="", imagined="known by a table of times alone")
 
 
@@ -211,6 +255,13 @@ def _write_pictures(folder: Path, found: Answer, traced: Mapping[str, ScheduleRe
     page = render_plan(found.problem, found.schedule, found.result)
     write_text(folder / TRACE, trace(traced))
     write_text(folder / PAGE, page)
+
+
+def times_of(given: Mapping[str, float] | Text | None) -> Mapping[str, float]:
+    """Seconds of calls by name, as they are or from a file. Raises as `read_times`."""
+    if given is None or isinstance(given, Mapping):
+        return named_of(given or {}, "times_s")
+    return read_times(path_of(given, "times_s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

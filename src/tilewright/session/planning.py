@@ -22,14 +22,12 @@ from tilewright.deploy import planning
 from tilewright.deploy.planned_network import PlannedNetwork
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
-from tilewright.plan.imagined_devices import copies_of, read_table
 from tilewright.plan.network_scheduling import Wanted
-from tilewright.plan.planning_data import PlanningRequest, in_single_precision, placements_of
-from tilewright.plan.scheduling.plan_file import Plan, read_plan, read_times
+from tilewright.plan.planning_data import in_single_precision
+from tilewright.plan.scheduling.plan_file import Plan, read_plan
 from tilewright.serving.plan_serving import PlannedRun, opened_plan
 from tilewright.session.forecasts import Names
 from tilewright.session.opened import Opened
-from tilewright.store.known_candidates import allowed_error, checked_settings
 
 
 class PlanWishes(TypedDict, total=False):
@@ -92,18 +90,14 @@ class PlanVerbs(Opened):
         given = named_of(said.get("tables", {}), "tables")
         if not names and not given and len(models) == 1 and str(models[0]).endswith(".json"):
             return planning.plan_problem(path_of(models[0], "what"), request, wanted)
-        copies = copies_of(names or (self._target,))
         options = in_single_precision(self._said(wishes.get("options")))
         networks = planning.Networks(
             models=tuple(self._given(model, options).argument for model in models),
-            placements=placements_of(tuple(copies), self._tracker, self._threads),
-            copies=copies,
-            tables={name: read_table(path_of(file, name)) for name, file in given.items()},
-            predicted=PlanningRequest(
-                options=options,
-                settings=checked_settings(wishes.get("settings") or "default"),
-                max_error=allowed_error(wishes.get("max_error")),
-                fewer_cores=True,
+            devices=planning.devices_of(
+                names or (self._target,), given, self._tracker, self._threads
+            ),
+            predicted=planning.predicted_with(
+                options, wishes.get("settings") or "default", wishes.get("max_error")
             ),
             wanted=wanted,
         )
@@ -141,10 +135,8 @@ class PlanVerbs(Opened):
         on the devices that `slower` names so many times as long. A page and a trace of both are
         written to the folder `out`.
         """
-        file = times_s is not None and not isinstance(times_s, Mapping)
-        given = read_times(path_of(times_s, "times_s")) if file else times_s
         otherwise = planning.Otherwise(
-            times_s=named_of(given or {}, "times_s"),
+            times_s=planning.times_of(times_s),
             upper=truth_of(upper, "upper"),
             slower=named_of(slower or {}, "slower"),
         )
