@@ -16,7 +16,7 @@ from tilewright.core.records import Candidate, Placement, Settings
 from tilewright.graph.workload import Workload
 from tilewright.insight.single_operators import main_task
 from tilewright.kernels.estimates import facts
-from tilewright.kernels.registry import implementation, ports_in
+from tilewright.kernels.registry import applicable, implementation, ports_in
 from tilewright.kernels.spaces import default_candidate
 from tilewright.models import ModelOptions
 
@@ -64,6 +64,10 @@ class Sized:
         """What the model says of a setting; None where it is none of this size."""
         target, resources = self.placement.target, self.placement.resources
         spec, settings = implementation(candidate.implementation), dict(candidate.settings)
+        if spec not in applicable(self.workload, target, resources):
+            return None
+        if candidate.forms not in spec.port_forms(self.workload, target, resources):
+            return None
         given = (self.workload, target, resources, candidate.forms)
         offered = {knob.name: knob.values for knob in spec.knobs(*given)}
         known = all(value in offered[name] for name, value in settings.items())

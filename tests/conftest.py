@@ -1,5 +1,5 @@
-"""What holds for all tests: the garbage collector leaves alone what lives as long as they do, and
-workers are forks of a process that has imported everything."""
+"""What holds for all tests: the garbage collector leaves alone what lives as long as they do,
+workers are forks of a process that has imported everything, and no drawn example has a deadline."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from helpers.processes.warm_workers import warm_workers
 
 MOST_WORKERS = 4
 """Of pytest; each takes 1 to 1.5 GB."""
+
+settings.register_profile(
+    "untimed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("untimed")
 
 gc.disable()  # modules and nine thousand tests: none of it becomes garbage while it is collected
 

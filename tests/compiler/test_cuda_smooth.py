@@ -10,17 +10,26 @@ import cuda_bars
 import cuda_smooth
 from cuda_smooth import Point, Sized, Step, along
 from tilewright.core.records import Candidate
+from tilewright.graph.workload import Workload
+from tilewright.insight.single_operators import main_task
 from tilewright.kernels.estimates import facts
 from tilewright.kernels.spaces import ranked_defaults
+from tilewright.models import ModelOptions
 
 T4 = cuda_bars.placement("cuda -model=T4")
 HEIGHTS = {str(h): cuda_bars.PADDING.format(h=h, k=3, pad=0) for h in (203, 204, 205)}
+EVEN = {str(h): cuda_bars.PADDING.format(h=h, k=3, pad=0) for h in (202, 204)}
+"""Sizes that have the same kernels."""
 CHEAP = Point(
     size="1", name="", tile="", seconds=1.0, total_s=1.0, busiest=1.2, cache_bytes=4.0,
     memory_bytes=1.0,
 )  # fmt: skip
 WAVES, BYTES = dict(seconds=1.3, busiest=1.6), dict(seconds=1.3, cache_bytes=6.0)
 JUMP = dict(seconds=1.3, busiest=1.25, cache_bytes=4.1)
+
+
+def main_workload(text: str) -> Workload:
+    return main_task(text, ModelOptions(), T4).workload
 
 
 def step(dear: dict[str, float], carried: dict[str, float] | None) -> Step:
@@ -81,13 +90,12 @@ def test_a_bad_choice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         return ranked_defaults(workload, *given)[-1 if odd else 0]
 
     monkeypatch.setattr(cuda_smooth, "default_candidate", chosen)
-    _, steps = along(HEIGHTS, "NCHW", T4)
+    _, steps = along(EVEN, "NCHW", T4)
     assert "not taken" in steps[0].fault
 
 
 def test_a_setting_of_another_size_is_none() -> None:
-    task = cuda_smooth.main_task(HEIGHTS["204"], cuda_smooth.ModelOptions(), T4).workload
-    sized = Sized(size="204", workload=task, layout="NCHW", placement=T4)
+    sized = Sized(size="204", workload=main_workload(HEIGHTS["204"]), layout="NCHW", placement=T4)
     best = sized.best()
     other = Candidate(
         implementation=best.implementation,
@@ -95,3 +103,15 @@ def test_a_setting_of_another_size_is_none() -> None:
         forms=best.forms,
     )
     assert sized.point(best) is not None and sized.point(other) is None
+
+
+def test_a_kernel_that_another_size_does_not_have_is_none() -> None:
+    """At height 205 lines of the result begin anywhere, and lanes exchange results; at 204 no such
+    kernel is offered, though its tiles would do."""
+    even, odd = (
+        Sized(size=h, workload=main_workload(HEIGHTS[h]), layout="NCHW", placement=T4)
+        for h in ("204", "205")
+    )
+    best = odd.best()
+    assert best.implementation == "cuda_product_exchanged"
+    assert odd.point(best) is not None and even.point(best) is None

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from statistics import median
 
+import hypothesis
 import pytest
 
 import tilewright
@@ -318,3 +319,10 @@ def test_starting_is_light(what: str, heavy: Sequence[str]) -> None:
     command = [sys.executable, "-c", IMPORTS, what, *heavy]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_no_timing_of_drawn_examples_decides_a_test() -> None:
+    """A machine that others use at the same time is slow for seconds."""
+    drawn = hypothesis.settings.default
+    assert drawn.deadline is None
+    assert hypothesis.HealthCheck.too_slow in drawn.suppress_health_check
