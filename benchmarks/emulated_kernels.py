@@ -99,10 +99,12 @@ _HALVES = (
     "conv2d_winograd_bfloat16",
     "conv2d_winograd2_bfloat16",
     "conv2d_winograd1d_bfloat16",
+    "conv2d_transposed_bfloat16",
 )
+_CODED = ("conv2d_int8", "dense_int8", "batch_matmul_int8")
 _LAYERS = ("conv2d", "dense")
 CASES = [
-    *(Case(name, *one) for name in ("conv2d_int8", "dense_int8") for one in _WITH_CODES),
+    *(Case(name, *one) for name in _CODED for one in _WITH_CODES),
     *(Case(name, ("bf16",), "max") for name in _HALVES),
     *(Case(f"{name}_mmla_int8", ("i8mm",), "max", c) for name in _LAYERS for c in CODES),
     *(Case(f"{name}_mmla", ("bf16",), "max") for name in (*_LAYERS, "batch_matmul")),
@@ -169,10 +171,11 @@ def _one(rng: Draw, values: Sequence[int]) -> int:
     return int(rng.choice(values))
 
 
-def _finished(rng: Draw, case: Case, data: Shape, weight: Shape, anchor: Step) -> Workload:
+def _finished(
+    rng: Draw, case: Case, data: Shape, weight: Shape, anchor: Step, columns: Shape
+) -> Workload:
     """The product alone, or with a bias and relu; of codes with what makes codes of its sums, each
-    channel by its own scale."""
-    columns = (weight[0], 1, 1) if len(weight) == 4 else (weight[1],)
+    channel by its own scale. A batched product has no constant operand."""
     kinds = [TensorType(data, case.data), TensorType(weight, "int8" if case.codes else "float32")]
     steps = [anchor]
     if not rng.integers(4):
@@ -192,7 +195,9 @@ def _finished(rng: Draw, case: Case, data: Shape, weight: Shape, anchor: Step) -
     else:
         kinds += [TensorType(columns)]
         steps += [step("add", 3, 2), step("relu", 4)]
-    arguments = (Argument(type=k, role="constant" if i else "data") for i, k in enumerate(kinds))
+    first = 2 if anchor.operator == "batch_matmul" else 1
+    roles = ("data" if place < first else "constant" for place in range(len(kinds)))
+    arguments = (Argument(type=k, role=role) for k, role in zip(kinds, roles, strict=True))
     return Workload(arguments=tuple(arguments), steps=tuple(steps))
 
 
@@ -219,26 +224,56 @@ def _convolution(rng: Draw, case: Case) -> Workload:
         groups=groups,
     )
     data = (_one(rng, (1, 1, 2)), inside, *sides)
-    return _finished(rng, case, data, (outside, inside // groups, *kernel), anchor)
+    weight = (outside, inside // groups, *kernel)
+    return _finished(rng, case, data, weight, anchor, (outside, 1, 1))
+
+
+def _transposed(rng: Draw, case: Case) -> Workload:
+    kernel = (_one(rng, (1, 2, 3, 4)), _one(rng, (1, 2, 3, 4)))
+    groups = _one(rng, (1, 1, 2))
+    inside, outside = _one(rng, _CHANNELS[1:]), _one(rng, (4, 8, 10, 12, 16, 24, 32))
+    anchor = step(
+        "conv2d_transpose",
+        0,
+        1,
+        strides=(_one(rng, (1, 2, 3)), _one(rng, (1, 2))),
+        padding=tuple(min(_one(rng, (0, 1)), k - 1) for k in kernel * 2),
+        output_padding=(0, 0),
+        dilation=(_one(rng, (1, 2)), 1),
+        groups=groups,
+    )
+    data = (_one(rng, (1, 1, 2)), inside, _one(rng, _SIDES[1:]), _one(rng, _SIDES[1:]))
+    weight = (inside, outside // groups, *kernel)
+    return _finished(rng, case, data, weight, anchor, (outside, 1, 1))
 
 
 def _dense(rng: Draw, case: Case) -> Workload:
     rows = [(_one(rng, _LENGTHS),), (2, _one(rng, _SIDES)), (1,), ()][int(rng.integers(4))]
     depth, columns = _one(rng, _LENGTHS), _one(rng, _LENGTHS)
-    return _finished(rng, case, (*rows, depth), (depth, columns), step("dense", 0, 1))
+    return _finished(rng, case, (*rows, depth), (depth, columns), step("dense", 0, 1), (columns,))
+
+
+def _product(rng: Draw, case: Case) -> Workload:
+    task = FAMILIES["product"](rng)
+    if not case.codes:
+        return task
+    data, weight = (kind.shape for kind in task.types[:2])
+    return _finished(rng, case, data, weight, task.steps[0], task.result.shape[-1:])
 
 
 def drawn(case: Case, rng: Draw) -> Workload:
     """A workload of odd extents for a kernel."""
-    if case.kernel.startswith(("batch_matmul", "attention")):
-        return FAMILIES["product" if case.kernel.startswith("batch") else "attention"](rng)
-    return (_dense if case.kernel.startswith("dense") else _convolution)(rng, case)
+    if case.kernel.startswith("attention"):
+        return FAMILIES["attention"](rng)
+    kinds = {"batch_matmul": _product, "dense": _dense, "conv2d_transposed": _transposed}
+    draws = (draw for name, draw in kinds.items() if case.kernel.startswith(name))
+    return next(draws, _convolution)(rng, case)
 
 
 def _forms(rng: Draw, case: Case, workload: Workload) -> tuple[Form, ...]:
     """Data and result in blocks or not, and singles as halves or not."""
     spec, places = implementation(case.kernel), [PLAIN] * (len(workload.arguments) + 1)
-    if len(workload.result.shape) == 4 and workload.anchor_name == "conv2d":
+    if workload.anchor_name in ("conv2d", "conv2d_transpose"):
         step_, (data, _), result = anchored(workload)
         for place, count in ((0, data.shape[1]), (-1, result.shape[1] // step_.integer("groups"))):
             block = _one(rng, (0, 4, 8, 16))

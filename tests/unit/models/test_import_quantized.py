@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from helpers.networks.onnx_models import check, few, model_of, normal, reference, unfolded
+from helpers.networks.onnx_models import (
+    check,
+    few,
+    folded,
+    model_of,
+    normal,
+    reference,
+    unfolded,
+)
 from tilewright.core.errors import UsageError
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.inputs import random_inputs
@@ -105,6 +113,43 @@ def test_a_product_whose_weights_do_not_fit_signed_bytes(zero: int | list[int]) 
     (dense,) = [node for node in graph.nodes if node.operator == "dense"]
     assert [graph.types[name].dtype for name in dense.inputs] == ["uint8", "int8"]
     assert {"reduce_sum"} < {node.operator for node in graph.nodes}
+
+
+@pytest.mark.parametrize("known", ["az bz", ""])
+@pytest.mark.parametrize("right", ["int8", "uint8"])
+@pytest.mark.parametrize("left", ["int8", "uint8"])
+@pytest.mark.parametrize(("rows", "columns"), [(0, 0), (1, 1), (3, 6), (3, 0), (0, 6)])
+def test_zero_points_of_two_computed_tensors(
+    left: str, right: str, rows: int, columns: int, known: str
+) -> None:
+    """None, one, or one for each row and column, among them the largest; ONNX Runtime takes none
+    for rows."""
+    feed = {"a": codes(left, 2, 3, 8), "b": codes(right, 1, 8, 6, seed=1)}
+    zeros = {"az": codes(left, rows, seed=2), "bz": codes(right, columns, seed=3)}
+    zeros["az"][:1], zeros["bz"][:1] = np.iinfo(left).max, np.iinfo(right).min
+    zeros = {name: zero for name, zero in zeros.items() if zero.size}
+    inputs = ["a", "b", *(name if name in zeros else "" for name in ("az", "bz"))]
+    node = helper.make_node("MatMulInteger", inputs, ["y"])
+    constants = {name: zeros.pop(name) for name in known.split() if name in zeros}
+    model = model_of([node], {**feed, **zeros}, constants=constants)
+    found = run_graph(folded(model), {**feed, **zeros})["y"]
+    wide = {name: x.astype(np.int64) for name, x in {**feed, **zeros, **constants}.items()}
+    a = wide["a"] - wide.get("az", np.zeros(1, np.int64)).reshape(-1, 1)
+    np.testing.assert_array_equal(found, a @ (wide["b"] - wide.get("bz", 0)))
+
+
+@pytest.mark.parametrize(
+    ("right", "zeros", "sums"),
+    [("int8", (0, 0), 0), ("uint8", (0, 128), 0), ("uint8", (5, 128), 1), ("uint8", (9, 7), 2)],
+)
+def test_zero_points_in_the_middle_of_bytes_need_no_sums(
+    right: str, zeros: tuple[int, int], sums: int
+) -> None:
+    feed = {"a": codes("uint8", 2, 3, 8), "b": codes(right, 2, 8, 6, seed=1)}
+    constants = {"az": np.uint8(zeros[0]), "bz": np.array(zeros[1], right)}
+    node = helper.make_node("MatMulInteger", ["a", "b", "az", "bz"], ["y"])
+    graph = folded(model_of([node], feed, constants=constants))
+    assert [n.operator for n in graph.nodes].count("reduce_sum") == sums
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
