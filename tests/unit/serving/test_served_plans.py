@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,8 +22,11 @@ def test_requests_of_a_plan_for_throughput_follow_each_other(
     """In one process there is one request at a time, so what was planned to overlap would not."""
     made: list[str] = []
 
-    def noting(name: str) -> Any:
-        return lambda *_given: made.append(name)
+    def noting(name: str) -> Callable[..., None]:
+        def note(*_given: object) -> None:
+            made.append(name)
+
+        return note
 
     for name in ("plan_instance", "PlanServer"):
         monkeypatch.setattr(serve, name, noting(name))
