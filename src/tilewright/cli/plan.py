@@ -142,15 +142,18 @@ def _link(text: str) -> tuple[float, float] | None:
 
 
 def _named(
-    flag: str, texts: Sequence[str], read: Callable[[str], _Number | None] = _number
+    flag: str,
+    texts: Sequence[str],
+    read: Callable[[str], _Number | None] = _number,
+    form: str = "DEVICE=NUMBER",
 ) -> dict[str, _Number]:
     """`NAME=VALUE`, where a name may contain `=`, too."""
     found: dict[str, _Number] = {}
     for text in texts:
         name, _, value = text.rpartition("=")
         number = read(value)
-        if not name or number is None:
-            raise UsageError(f"--{flag} {text!r} is no DEVICE=NUMBER.")
+        if not (name and value) or number is None:
+            raise UsageError(f"--{flag} {text!r} is no {form}.")
         if name in found:
             raise UsageError(f"--{flag} names {name!r} twice.")
         found[name] = number
@@ -184,7 +187,7 @@ def plan(
             robust=search.robust,
             front=search.front,
             wanted=wanted.wanted(),
-            tables=_named("table", wanted.table, Path) or None,
+            tables=_named("table", wanted.table, Path, "NAME=FILE") or None,
             options=model_flags.options(flags.seed),
             settings=choice.settings,
             max_error=choice.max_error,

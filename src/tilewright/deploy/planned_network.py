@@ -211,9 +211,10 @@ def planned_network(plan: Plan, store: Store, *, mode: RunMode = "auto") -> Plan
 
 
 def is_for_one_process(plan: Plan) -> bool:
-    """Whether a plan is of one network on this CPU."""
+    """Whether a plan is of one network on this CPU, and not on what a table calls like it."""
+    imagined = any(each.imagined for each in plan.devices if each.name == HERE)
     used = {plan.schedule.mode_of(plan.problem, slot.call).device for slot in plan.schedule.slots}
-    return len(plan.networks) == 1 and used == {HERE}
+    return len(plan.networks) == 1 and used == {HERE} and not imagined
 
 
 def _require_here(plan: Plan) -> int:

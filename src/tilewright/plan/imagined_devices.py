@@ -91,7 +91,7 @@ def copies_of(names: Sequence[str]) -> dict[str, int]:
     for text in names:
         head, star, rest = text.partition("*")
         name = rest.strip() if star else text
-        if star and (not head.strip().isdigit() or not int(head) or not name):
+        if star and (not head.strip().isdecimal() or not int(head) or not name):
             raise UsageError(f"{text!r} is no number of devices", hint="8*cuda -model=H100")
         if name in found:
             raise UsageError(f"{name!r} is named twice", hint=f"Two of them are '2*{name}'.")
@@ -138,7 +138,7 @@ def read_table(path: Path) -> DeviceTable:
         text = path.read_bytes()
     try:
         if path.suffix.lower() == ".csv":
-            lines = csv.DictReader(text.decode().splitlines())
+            lines = csv.DictReader(text.decode("utf-8-sig").splitlines())
             rows = [{k: v for k, v in row.items() if v not in ("", None)} for row in lines]
             given: Any = {"format": FORMAT, "rows": rows}
             table = msgspec.convert(given, DeviceTable, strict=False)

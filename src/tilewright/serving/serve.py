@@ -69,8 +69,8 @@ def serve(
     the same network compiled for different devices; each takes the first one that was made for it.
 
     In place of artifacts it may be what `plan` wrote, without `batches`: computed in parts, or one
-    network on this CPU in one process, where the plan says (`instances` "parallel"), all on the
-    device that is fastest alone ("sequential"), or as is faster ("auto").
+    network on this CPU in one process if not for throughput, where the plan says (`instances`
+    "parallel"), all on the device that is fastest alone ("sequential"), or as is faster ("auto").
 
     Raises UsageError for an artifact of several shapes that differ in more than the batch, or for a
     GPU, for `batches` that none has or where results depend on who runs beside, for `instances`
@@ -181,8 +181,9 @@ def plan_server(
     events: EventSink = discard,
 ) -> Server:
     """The same of a plan, with what a store knows, and with another tracker than it names: one
-    network on this CPU in one process, others in parts. Raises UsageError for a mode that plans
-    have not."""
+    network on this CPU in one process, others in parts, and so what was planned for throughput: its
+    requests follow each other from core to core. Raises UsageError for a mode that plans have
+    not."""
     wish = {each: each for each in get_args(RunMode)}.get(mode)
     if wish is None:
         raise UsageError(
@@ -191,6 +192,7 @@ def plan_server(
         )
     options = ServerOptions(queue=queue, supervision=SUPERVISION, events=events)
     read = read_plan(plan)
-    if read.networks and is_for_one_process(read):
+    in_turn = read.problem.objective != "throughput"
+    if read.networks and in_turn and is_for_one_process(read):
         return plan_instance(read, store, wish, options)
     return PlanServer(read, store, PlanTerms(mode=wish, tracker=tracker), options)

@@ -11,6 +11,7 @@ import tilewright
 from tilewright.cli.main import main
 from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.cost.blocks import LAUNCH_S
+from tilewright.deploy.planned_network import is_for_one_process
 from tilewright.plan.imagined_devices import TableRow, copies_of, names_of, read_table, with_tables
 from tilewright.plan.network_scheduling import DeviceTerms, Wanted
 from tilewright.plan.scheduling.plan_file import read_plan
@@ -35,7 +36,7 @@ def test_eight_devices_of_a_kind_let_requests_follow_sooner(tmp_path: Path) -> N
             session.open_plan(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["0*llvm", "two*llvm", "3*", "*llvm"])
+@pytest.mark.parametrize("text", ["0*llvm", "two*llvm", "3*", "*llvm", "²*llvm"])
 def test_what_is_no_number_of_devices(text: str) -> None:
     with pytest.raises(UsageError, match="is no number of devices"):
         copies_of([text])
@@ -67,6 +68,16 @@ def test_the_documented_table_is_planned_with(
     assert refused.value.exit_code == 3
 
 
+def test_a_table_that_goes_by_the_name_of_this_cpu(tmp_path: Path) -> None:
+    table = tmp_path / "fast.csv"
+    table.write_text("family,latency_s\ndense,1e-9\n")
+    with tilewright.open(db="memory:") as session:
+        session.plan("zoo:mlp", [H100], tables={"llvm": table}, out=tmp_path / "plan")
+        assert is_for_one_process(read_plan(tmp_path / "plan")) is False
+        with pytest.raises(TargetError, match="'llvm', which is known by a table"):
+            session.open_plan(tmp_path / "plan")
+
+
 def test_beside_a_gpu_both_links_count() -> None:
     with tilewright.open(db="memory:", threads=1) as session:
         data = session.planning_data("zoo:mlp", ["llvm", H100])
@@ -91,6 +102,8 @@ def test_a_table_of_commas_and_a_link_by_flag(tmp_path: Path) -> None:
     with tilewright.open(db="memory:") as session:
         calls = [call.name for call in session.planning_data("zoo:mlp", ["llvm"]).calls]
         table.write_text(f"call,latency_s,energy_j\n{calls[0]},1e-6,\n{calls[1]},2e-6,3e-6\n")
+        plain = table.read_bytes()
+        table.write_bytes(b"\xef\xbb\xbf" + plain)  # as spreadsheets write it
         rows = read_table(table).rows
         assert [(row.latency_s, row.energy_j) for row in rows] == [(1e-6, None), (2e-6, 3e-6)]
         wanted = Wanted(terms={"npu": DeviceTerms(link=(1e-5, 1e9))})

@@ -244,6 +244,8 @@ def test_planned_kept_and_simulated(command: Command, tmp_path: Path) -> None:
         (("--price", "llvm=1", "--price", "llvm=2"), "--price names 'llvm' twice"),
         (("--max-memory", "llvm=much"), "--max-memory 'llvm=much' is no DEVICE=NUMBER"),
         (("--devices", "llvm", "--devices", "llvm"), "'llvm' is named twice"),
+        (("--table", "npu.json"), "--table 'npu.json' is no NAME=FILE"),
+        (("--table", "npu="), "--table 'npu=' is no NAME=FILE"),
     ],
 )
 def test_flags_that_say_nothing(command: Command, flags: Any, said: str) -> None:

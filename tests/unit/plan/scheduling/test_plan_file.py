@@ -15,6 +15,7 @@ from tilewright.core.events import discard
 from tilewright.core.schedules import PLAN_FILE
 from tilewright.deploy import planning
 from tilewright.deploy.planning import (
+    Devices,
     Networks,
     Otherwise,
     PlanRequest,
@@ -64,7 +65,7 @@ def test_an_unknown_planner_is_told_before_anything_is_predicted(
     monkeypatch.setattr(planning, "planning_data", lambda model, *_: asked.append(model))
     networks = Networks(
         models=("zoo:squeezenet1_1",),
-        placements={},
+        devices=Devices(placements={}),
         predicted=PlanningRequest(ModelOptions(), "default", 1e-2),
         wanted=Wanted(),
     )
