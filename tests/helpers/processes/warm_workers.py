@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
 import selectors
 import socket
 import subprocess
@@ -56,22 +57,29 @@ class WarmWorker:
     def wait(self, timeout: float | None = None) -> int:
         """Until it has ended; raises TimeoutExpired."""
         end_s = inf if timeout is None else monotonic() + timeout
-        while True:
-            with self._lock:  # never for long: others ask meanwhile, and kill
-                self._look(max(0.0, min(_LOOK_S, end_s - monotonic())))
-                if self.returncode is not None:
-                    return self.returncode
-            if monotonic() >= end_s:
+        while self.returncode is None:
+            self._listen(max(0.0, min(_LOOK_S, end_s - monotonic())))
+            with self._lock:
+                self._look()
+            if self.returncode is None and monotonic() >= end_s:
                 raise subprocess.TimeoutExpired("a worker", timeout or 0.0)
+        return self.returncode
 
-    def _look(self, seconds: float) -> None:
-        """Read the exit code if it comes within so many seconds."""
+    def _listen(self, seconds: float) -> None:
+        """Until there is an answer, for so long at most. Others may ask meanwhile, and kill."""
+        waiting = select.poll()
+        with suppress(ValueError, OSError):  # another thread has read it
+            waiting.register(self._answers, select.POLLIN)
+            waiting.poll(1e3 * seconds)
+
+    def _look(self) -> None:
+        """Read the exit code if it has come."""
         if self.returncode is not None:
             return
-        self._answers.settimeout(seconds)
+        self._answers.settimeout(0.0)
         try:
             answer = self._answers.recv(_ASKED_BYTES)
-        except (TimeoutError, BlockingIOError):
+        except BlockingIOError:
             return
         self._answers.close()
         assert answer, "the server of warm workers is gone"
