@@ -69,7 +69,8 @@ class Pooling:
 
 def norm_of(spec: Convolution, relu: bool) -> tuple[float, float]:
     """The scale and shift of the batch normalization behind a convolution."""
-    return (1.0, NORM_SHIFT) if relu else (math.sqrt(spec.gain), 0.0)
+    scale = 1.0 if relu else math.sqrt(spec.gain)
+    return scale, scale * NORM_SHIFT
 
 
 def _pair(extent: Extent) -> tuple[int, int]:
@@ -356,7 +357,7 @@ class GraphBuilder:
 
     def conv_norm(self, x: str, spec: Convolution, name: str) -> str:
         """A convolution, a batch normalization and perhaps a ReLU: `conv1+bn1+relu` names them.
-        Where no ReLU follows, results are N(0, gain): the gain damps a residual branch."""
+        Where no ReLU follows, results have the variance `gain`: it damps a residual branch."""
         conv, norm, *relu = name.split("+")
         y = self.norm(self.conv(x, spec, conv), 1e-5, *norm_of(spec, bool(relu)), name=norm)
         return self.node("Relu", y, name=relu[0]) if relu else y
