@@ -2,8 +2,8 @@
 
 `networks` describes the networks, `figures.toml` says what was published about them, and
 `variances.toml` what their batch normalizations read, measured once on drawn images. Nothing is
-downloaded, measured or run here, so a network is the same everywhere. Importing this package does not import onnx;
-building a network does.
+downloaded, measured or run here, so a network is the same everywhere. Importing this package does
+not import onnx; building a network does.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _MIDDLE = 128
 _DEVIATIONS = 5.0  # of a value that no code is left for
 _WEIGHT_LIMIT = 63  # seven bits: where pairs of products are summed in 16 bits, these fit
 _EPSILON = 1e-5
-_MEANS_VARY = 0.05  # of the variance of values, what is left in their means over an image
+_MEANS_VARY = 0.1  # of the variance of values, what is left in their means over an image
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,9 @@ class QuantizedBuilder:
         return self._coded(pooled, x.power, x.zero, x.mean, x.variance)
 
     def global_average_pool(self, x: Codes) -> Codes:
-        """The mean over height and width, at the same scale."""
+        """The mean over height and width behind a ReLU."""
         mean = self.graph.global_average_pool(self._decoded(x))
-        return self._coded(mean, x.power, x.zero, x.mean, x.variance)
+        return self._quantized(mean, x.mean, _MEANS_VARY * x.variance, signed=False)
 
     def flatten(self, x: Codes) -> Codes:
         """Everything but the batch in one axis."""
@@ -104,7 +104,7 @@ class QuantizedBuilder:
         bias = g.drawn_normal(f"{path}.bias", (features,), 0.05)
         operands = self._decoded(x), *self._weights(path, weight, bias, x)
         result = g.node("Gemm", *operands, name=name, transB=1)
-        return self._quantized(result, 0.0, gain * _MEANS_VARY * x.variance, signed=True)
+        return self._quantized(result, 0.0, gain * x.variance, signed=True)
 
     def _quantized(self, x: str, mean: float, variance: float, *, signed: bool) -> Codes:
         """QuantizeLinear of values with an expected mean and variance, less what a ReLU cuts."""
