@@ -1,5 +1,5 @@
-"""Measures what batch normalizations of the zoo read, on drawn images, with ONNX Runtime, and writes
-it to `models/zoo/variances.toml`. Every one divides by what it reads, so that one run measures all.
+"""Measures what batch normalizations of the zoo read, on drawn images, with ONNX Runtime, and
+writes it to `models/zoo/variances.toml`. Every one divides by what it reads: one run measures all.
 
     python benchmarks/zoo_variances.py src/tilewright/models/zoo/variances.toml
 """
