@@ -25,6 +25,7 @@ from tilewright.measure.checking import (
     compare_runs,
     relative_error,
     sample_arguments,
+    worst_run,
 )
 from tilewright.testing.implementations import single
 
@@ -221,5 +222,5 @@ def test_ratios_of_what_is_all_right_and_all_wrong() -> None:
 def test_the_run_that_is_off_the_most_is_named() -> None:
     right = [[np.ones(3, np.float32)]] * 3
     wrong = [[np.ones(3, np.float32)], [np.full(3, np.nan, np.float32)], [np.full(3, 1.5, "f4")]]
-    assert checking.worst_run(wrong, right, ["y"]) == 1
-    assert checking.worst_run(right, right, ["y"]) == 0
+    assert worst_run(wrong, right, ["y"]) == 1
+    assert worst_run(right, right, ["y"]) == 0
