@@ -198,7 +198,8 @@ class GraphBuilder:
         """What `normal` stores under this full path."""
         array = self._generator(path).standard_normal(shape, dtype=np.float32)
         array *= np.float32(std)
-        array += np.float32(mean)
+        if mean:
+            array += np.float32(mean)
         return array
 
     def drawn_uniform(self, path: str, shape: Shape, low: float, high: float) -> NDArray[Any]:
@@ -221,7 +222,8 @@ class GraphBuilder:
         """What `weights_of` stores under this full path."""
         fan_in = math.prod(shape[axis] for axis in axes)
         array = self.drawn_normal(path, shape, math.sqrt(gain / fan_in))
-        return array - array.mean(axis=axes, keepdims=True, dtype=np.float64).astype(np.float32)
+        array -= array.mean(axis=axes, keepdims=True)
+        return array
 
     def weights_of(self, shape: Shape, gain: float = 1.0, axes: Axes = (1,), *, name: str) -> str:
         """A parameter of variance `gain` / fan-in whose sums over `axes`, the fan-in, are 0."""
