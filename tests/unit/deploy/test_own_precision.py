@@ -23,7 +23,7 @@ def named(precision: str, implementation: str = "", stored: str | None = None) -
     """Of the network with one call changed: its implementation, the type of its result, and what it
     reads where that is on codes."""
     first, *others = NETWORK.plan.calls
-    if "int8" in implementation.split("_"):
+    if implementation.endswith("_int8"):
         codes = ("uint8", "int8", "int32", "float32")
         arguments = tuple(
             Argument(type=TensorType(each.type.shape, dtype), role=each.role)

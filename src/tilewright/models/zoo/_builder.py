@@ -26,8 +26,15 @@ Axes: TypeAlias = tuple[int, ...]
 
 NORM = ("weight", "bias", "running_mean", "running_var")
 """The parameters of a batch normalization."""
-NORM_SHIFT = 0.7
+NORM_SHIFT = 1.0
 """The mean of its biases."""
+_LASTING = 1.0
+"""So many times the mean of each kernel over its places is added to it. What lasts over places, as
+areas of an image do, then passes better than what differs between them, as rounding does."""
+_DEPTHWISE_SUM = 1.5
+"""Weights of each channel of a depthwise convolution sum to this: with 0 only edges would pass."""
+KEPT_OF_SUMS = 0.5
+"""So much of the sums of weights is left in fully connected layers: classes have different means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +45,8 @@ class Convolution:
     (height, width), (top, left, bottom, right), or `same`, TensorFlow's: one output for each
     stride, and of an odd number the larger half at the bottom and right. The variance of the random
     weights is `gain` / fan-in, which is of no matter before a batch normalization. Between ReLUs
-    the default keeps the scale of activations where biases have the mean `shift` = 0.7, as batch
-    normalizations do: the ReLU of N(0.7, 1) has a variance of 1 / 1.6.
+    the default keeps the scale of activations where biases have the mean `shift` = 1, as batch
+    normalizations do: the ReLU of N(1, 1) has a variance of 1 / 1.33.
     """
 
     channels: int
@@ -48,7 +55,7 @@ class Convolution:
     padding: Padding = 0
     groups: int = 1
     bias: bool = False
-    gain: float = 1.6
+    gain: float = 1.33
     shift: float = 0.0
 
     def weight_shape(self, channels: int) -> Shape:
@@ -106,9 +113,9 @@ class GraphBuilder:
     depend on the seed and its own name alone, running statistics also on `variances`: of what
     each batch normalization reads, in the order of building, measured on images.
 
-    Weights of layers sum to 0 over what each of their results reads: what all activations have in
-    common, a mean that is not 0 after ReLU, says nothing about an input and would drown what does
-    (Brock et al., "Characterizing signal propagation", 2021, section 4).
+    Weights of most layers sum to 0 over what each of their results reads: what all activations have
+    in common, a mean that is not 0 after ReLU, says nothing about an input and would drown what
+    does (Brock et al., "Characterizing signal propagation", 2021, section 4).
 
     `model` is finished once the network has declared its outputs.
     """
@@ -218,17 +225,28 @@ class GraphBuilder:
         path = self.path(name)
         return self.parameter(path, self.drawn_normal(path, shape, std, mean))
 
-    def drawn_weights(self, path: str, shape: Shape, gain: float, axes: Axes) -> NDArray[Any]:
+    def drawn_weights(
+        self, path: str, shape: Shape, gain: float, axes: Axes, kept: float = 0.0
+    ) -> NDArray[Any]:
         """What `weights_of` stores under this full path."""
-        fan_in = math.prod(shape[axis] for axis in axes)
-        array = self.drawn_normal(path, shape, math.sqrt(gain / fan_in))
-        array -= array.mean(axis=axes, keepdims=True)
+        fan_in, places = math.prod(shape[axis] for axis in axes), math.prod(shape[2:])
+        lasting = _LASTING if places > 1 and shape[1] > 1 else 0.0
+        power = 1.0 + ((1.0 + lasting) ** 2 - 1.0) / places
+        array = self.drawn_normal(path, shape, math.sqrt(gain / fan_in / power))
+        if lasting:
+            array += np.float32(lasting) * array.mean(axis=(2, 3), keepdims=True)
+        array -= np.float32(1.0 - kept) * array.mean(axis=axes, keepdims=True)
+        if fan_in == places:
+            array += np.float32(_DEPTHWISE_SUM / places)
         return array
 
-    def weights_of(self, shape: Shape, gain: float = 1.0, axes: Axes = (1,), *, name: str) -> str:
-        """A parameter of variance `gain` / fan-in whose sums over `axes`, the fan-in, are 0."""
+    def weights_of(
+        self, shape: Shape, gain: float = 1.0, axes: Axes = (1,), kept: float = 0.0, *, name: str
+    ) -> str:
+        """A parameter of variance `gain` / fan-in whose sums over `axes`, the fan-in, are 0, or the
+        part `kept` of what they would be. Those of a depthwise convolution are all alike."""
         path = self.path(name)
-        return self.parameter(path, self.drawn_weights(path, shape, gain, axes))
+        return self.parameter(path, self.drawn_weights(path, shape, gain, axes, kept))
 
     def next_variance(self) -> float:
         """That of what the next batch normalization reads; 1 where none was measured."""
@@ -238,9 +256,9 @@ class GraphBuilder:
         self, path: str, channels: int, scale: float = 1.0, shift: float = NORM_SHIFT
     ) -> tuple[NDArray[Any], ...]:
         """The arrays of `NORM` for the next batch normalization, whose results are nearly
-        N(shift, scale**2). Before a ReLU the mean is 0.7, so that most values pass, as in trained
-        networks: with 0 each layer would make a difference between inputs, noise too, 1.5 times as
-        large in power, with 0.7 it is 1.2 times."""
+        N(shift, scale**2). Before a ReLU the mean is 1, so that most values pass: with 0 each layer
+        would make a difference between inputs, noise too, 1.5 times as large in power, with 1 it is
+        1.1 times."""
         variance, shape = self.next_variance(), (channels,)
         mean = self.drawn_normal(f"{path}.running_mean", shape, 0.05)
         spread = self.drawn_uniform(f"{path}.running_var", shape, 0.8, 1.2)
@@ -385,7 +403,7 @@ class GraphBuilder:
     def gemm(self, x: str, features: int, gain: float = 1.0, name: str = "fc") -> str:
         """A fully connected layer on [rows, columns], with weights [out, in] as in PyTorch."""
         _, columns = self.shape(x)
-        weight = self.weights_of((features, columns), gain, name=f"{name}.weight")
+        weight = self.weights_of((features, columns), gain, kept=KEPT_OF_SUMS, name=f"{name}.weight")
         bias = self.normal((features,), 0.05, name=f"{name}.bias")
         return self.node("Gemm", x, weight, bias, name=name, transB=1)
 

@@ -19,7 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.models.zoo._builder import Convolution, GraphBuilder, Pooling, Shape, norm_of
+from tilewright.models.zoo._builder import (
+    KEPT_OF_SUMS,
+    Convolution,
+    GraphBuilder,
+    Pooling,
+    Shape,
+    norm_of,
+)
 
 _MIDDLE = 128
 _DEVIATIONS = 5.0  # of a value that no code is left for
@@ -100,11 +107,13 @@ class QuantizedBuilder:
     def gemm(self, x: Codes, features: int, gain: float = 1.0, name: str = "fc") -> Codes:
         """The fully connected layer behind the means of a network, with weights [out, in]."""
         g, path = self.graph, self.graph.path(name)
-        weight = g.drawn_weights(f"{path}.weight", (features, g.shape(x.tensor)[1]), gain, (1,))
+        shape = (features, g.shape(x.tensor)[1])
+        weight = g.drawn_weights(f"{path}.weight", shape, gain, (1,), KEPT_OF_SUMS)
         bias = g.drawn_normal(f"{path}.bias", (features,), 0.05)
         operands = self._decoded(x), *self._weights(path, weight, bias, x)
         result = g.node("Gemm", *operands, name=name, transB=1)
-        return self._quantized(result, 0.0, gain * x.variance, signed=True)
+        variance = gain * (x.variance + (KEPT_OF_SUMS * x.mean) ** 2)
+        return self._quantized(result, 0.0, variance, signed=True)
 
     def _quantized(self, x: str, mean: float, variance: float, *, signed: bool) -> Codes:
         """QuantizeLinear of values with an expected mean and variance, less what a ReLU cuts."""
