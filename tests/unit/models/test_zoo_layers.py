@@ -39,8 +39,11 @@ def test_a_convolution_keeps_the_scale_of_what_it_reads() -> None:
     assert found["a.weight"].shape == (512, 32, 3, 1)
     assert found["a.weight"].std() == pytest.approx(np.sqrt(2 / 96), rel=0.03)
     assert found["a.bias"].std() == pytest.approx(0.05, rel=0.15)
-    assert found["b.weight"].std() == pytest.approx(np.sqrt(1.7 / 576), rel=0.03)
+    assert found["b.weight"].std() == pytest.approx(np.sqrt(1.33 / 576), rel=0.03)
     assert "b.bias" not in found
+    np.testing.assert_allclose(found["b.weight"].sum(axis=(1, 2, 3)), 0.0, atol=1e-4)
+    graph.depthwise(x, Pooling(3), "c")
+    np.testing.assert_allclose(parameters(graph)["c.weight"].sum(axis=(1, 2, 3)), 1.5, atol=1e-4)
 
 
 def test_layers_on_columns() -> None:
@@ -80,7 +83,7 @@ def test_normalizations() -> None:
     for name, spread in (("bn.weight", 0.1), ("bn.running_var", 0.2)):
         assert found[name].min() == pytest.approx(1 - spread, abs=0.01)
         assert found[name].max() == pytest.approx(1 + spread, abs=0.01)
-    for name, mean in (("bn.bias", 0.7), ("bn.running_mean", 0.0)):
+    for name, mean in (("bn.bias", 1.0), ("bn.running_mean", 0.0)):
         assert found[name].mean() == pytest.approx(mean, abs=0.01)
         assert found[name].std() == pytest.approx(0.05, rel=0.15)
 
