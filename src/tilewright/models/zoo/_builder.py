@@ -34,7 +34,7 @@ areas of an image do, then passes better than what differs between them, as roun
 _DEPTHWISE_SUM = 1.5
 """Weights of each channel of a depthwise convolution sum to this: with 0 only edges would pass."""
 KEPT_OF_SUMS = 0.5
-"""So much of the sums of weights is left in fully connected layers: classes have different means."""
+"""So much of the sums of weights is left in fully connected layers: classes differ on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +403,9 @@ class GraphBuilder:
     def gemm(self, x: str, features: int, gain: float = 1.0, name: str = "fc") -> str:
         """A fully connected layer on [rows, columns], with weights [out, in] as in PyTorch."""
         _, columns = self.shape(x)
-        weight = self.weights_of((features, columns), gain, kept=KEPT_OF_SUMS, name=f"{name}.weight")
+        weight = self.weights_of(
+            (features, columns), gain, kept=KEPT_OF_SUMS, name=f"{name}.weight"
+        )
         bias = self.normal((features,), 0.05, name=f"{name}.bias")
         return self.node("Gemm", x, weight, bias, name=name, transB=1)
 
