@@ -31,7 +31,7 @@ NORM_SHIFT = 1.0
 _LASTING = 1.0
 """So many times the mean of each kernel over its places is added to it. What lasts over places, as
 areas of an image do, then passes better than what differs between them, as rounding does."""
-_DEPTHWISE_SUM = 0.5
+_DEPTHWISE_SUM = 0.75
 """Weights of each channel of a depthwise convolution sum to this: with 0 only edges would pass."""
 KEPT_OF_SUMS = 0.5
 """So much of the sums of weights is left in fully connected layers: classes differ on average."""
