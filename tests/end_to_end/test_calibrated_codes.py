@@ -132,6 +132,7 @@ def test_a_type_for_each_tensor_may_be_codes(made: Path, tmp_path: Path) -> None
     assert shown["source"]["precision"] == "auto" and shown["mixture"]["front"]
     compared = succeed(tmp_path, "compare", tmp_path / "out", "--peers", "onnxruntime")
     assert {row["precision"] for row in compared["rows"]} == {"fp32", "int8"}
+    assert {row["own_precision"] for row in compared["rows"]} == {"auto (int8)"}
 
 
 def test_it_is_compiled_in_python(made: Path) -> None:

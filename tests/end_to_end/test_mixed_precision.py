@@ -91,6 +91,10 @@ def test_it_keeps_the_ratio_and_tells_what_it_is_made_of(made: Path) -> None:
     wanted = {"float16"} if has_half_arithmetic(local_placement().target) else {"bfloat16"}
     assert wanted <= types
     assert sum(point["chosen"] for point in mixture["front"]) == 1
+    units = {layer["multiplied"]: layer["unit"] for layer in mixture["layers"]}
+    assert set(units.values()) - {""} <= {unit.name for unit in local_placement().target.units}
+    assert all(bool(multiplied) == bool(unit) for multiplied, unit in units.items())
+    assert units.get("float32", "vector") == "vector" != units.get("bfloat16", "")
 
 
 WINOGRADS = """<ir_version: 8, opset_import: ["" : 17]>
@@ -104,6 +108,19 @@ images (float[1, 16, 24, 24] x) => (float[1, 64] y)
   d = Add(s, h)
   y = ReduceMean <axes = [2, 3], keepdims = 0> (d)
 }"""
+
+
+@pytest.mark.on_request
+def test_with_a_budget_of_time_it_is_tuned_within_the_error(made: Path, tmp_path: Path) -> None:
+    """The noise of the same network and inputs is known from the run before."""
+    with tilewright.open(db="memory:") as session:
+        tuned = session.optimize(
+            made / "images.onnx", budget="6s", out=tmp_path / "timed", max_error="45dB",
+            options=ModelOptions(precision="auto", calibration=made / "inputs.npz"),
+        )  # fmt: skip
+    result = tuned.result
+    assert result.sqnr_db is not None and result.sqnr_db >= 45.0
+    assert result.mixture is not None and result.mixture.measured_sqnr_db == result.sqnr_db
 
 
 def test_a_compiled_mixture_shows_the_noise_that_was_predicted(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -58,7 +58,7 @@ def artifact_fingerprint(
                 placement.tvm_target,
                 placement.resources.threads,
                 software_versions(),
-                _templates_digest(),
+                sources_digest(_TEMPLATES),
             ]
         )
     )
@@ -74,11 +74,11 @@ def weights_digest(constants: Mapping[str, Array]) -> str:
     return state.hexdigest()
 
 
-def _templates_digest() -> str:
-    """The sources that decide what a kernel becomes."""
+def sources_digest(rooms: Sequence[str]) -> str:
+    """Identity of the sources of some rooms of this package."""
     package = Path(__file__).parent.parent
     state = hashlib.blake2b(digest_size=16)
-    for folder in _TEMPLATES:
+    for folder in rooms:
         for path in sorted((package / folder).rglob("*.py")):
             state.update(path.read_bytes())
     return state.hexdigest()

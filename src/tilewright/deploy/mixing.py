@@ -16,7 +16,9 @@ from tilewright.core.records import NetworkCheck, Placement
 from tilewright.core.solutions import PICOSECONDS
 from tilewright.core.targets import Target
 from tilewright.core.units import format_seconds
+from tilewright.deploy import hashes
 from tilewright.deploy.bisecting import ROUNDING
+from tilewright.deploy.kept_noise import kept_noise
 from tilewright.deploy.racing import Race
 from tilewright.graph.plan import NetworkPlan, PlannedCall
 from tilewright.graph.plan_result import PlanResult
@@ -198,7 +200,13 @@ def measured_mixing(
         )
     events(Stage(name="noise", detail=f"{len(network.fused.calls)} calls"))
     began = perf_counter()
-    noise = measured_noise(network.fused, placement, inputs.fitted)
+    noise = kept_noise(
+        "rounding",
+        [network.key, hashes.weights_digest(network.graph.constants), placement.tvm_target],
+        inputs.fitted,
+        lambda: measured_noise(network.fused, placement, inputs.fitted),
+        events,
+    )
     if FLOAT16 in noise.finer:
         beyond = beyond_float16(network.fused, placement, inputs.fitted)
         noise = noise.without(FLOAT16, beyond)

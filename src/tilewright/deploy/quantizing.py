@@ -12,6 +12,8 @@ from tilewright.core.grouping import grouped
 from tilewright.core.mixtures import FrontPoint
 from tilewright.core.noise import largest_share
 from tilewright.core.records import NetworkCheck, Placement
+from tilewright.deploy import hashes
+from tilewright.deploy.kept_noise import kept_noise
 from tilewright.deploy.mixing import Mixing, measured_mixing
 from tilewright.graph.network import Graph
 from tilewright.kernels.base import HALF, MIXED
@@ -20,7 +22,7 @@ from tilewright.kernels.halves import half_lanes
 from tilewright.measure import checking
 from tilewright.models import ModelOptions, loading
 from tilewright.models.loaded import ON_CODES, OnnxReference, PreparedNetwork
-from tilewright.models.quantizing import Quantizer, numbers_of
+from tilewright.models.quantizing import NOISE_ON, Quantizer, numbers_of
 from tilewright.plan.code_choice import SINGLE, CodeChoice
 from tilewright.plan.halves_beside_codes import CodedNames, carried_over, kept_beside
 from tilewright.plan.mixture import AIM, AIM_AGAIN, Mixture
@@ -148,7 +150,14 @@ class OnCodes:
             self.beside = measured_mixing(single, self.placement, self.request, self.events)
         self.events(Stage(name="noise", detail=f"{len(self.quantizer.nodes)} operators on codes"))
         beside = self.beside
-        noise = self.quantizer.noise(file, *([] if beside is None else [len(beside.inputs.fitted)]))
+        count = NOISE_ON if beside is None else len(beside.inputs.fitted)
+        noise = kept_noise(
+            "codes",
+            [hashes.weights_digest(self.model.graph.constants), hashes.file_sha256(file.path)],
+            self.quantizer.inputs.fitted[:count],
+            lambda: self.quantizer.noise(file, count),
+            self.events,
+        )
         networks = {ON_CODES: self._prepared(file)}
         if beside is None:
             networks[SINGLE] = prepare_loaded(self.model, self.request.options, self.placement)

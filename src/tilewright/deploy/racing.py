@@ -189,22 +189,21 @@ class Race:
                     "example those of a MatMul in bfloat16.",
                 ) from error
             theirs = [[each[name] for name in model.outputs] for each in reference.expected]
+            names = self.network.graph.outputs
+            ours = {e.name: [worker.run(e.name, each) for each in ordered] for e in entries}
             checks = {
-                e.name: checking.compare_runs(
-                    [worker.run(e.name, each) for each in ordered],
-                    theirs,
-                    self.network.graph.outputs,
-                )
-                for e in entries
+                name: checking.compare_runs(each, theirs, names) for name, each in ours.items()
             }
             self.checks |= checks
             checked = [replace(entry, check=checks[entry.name]) for entry in entries]
             right = [e for e in checked if self._is_right(e, checks[e.name])]
-            wrong = [entry for entry in checked if entry not in right]
-            inexcusable = [e for e in wrong if self._in_default_layouts(e) or not right]
+            others = [entry for entry in checked if entry not in right]
+            inexcusable = [e for e in others if self._in_default_layouts(e) or not right]
             if not inexcusable:
                 return self._timed(worker, right, reference, inputs[0])
-        raise self._wrong(inexcusable[0], checks[inexcusable[0].name], inputs[0])
+        wrong = inexcusable[0]
+        showing = checking.worst_run(ours[wrong.name], theirs, names)
+        raise self._wrong(wrong, checks[wrong.name], inputs[showing])
 
     def _timed(
         self,

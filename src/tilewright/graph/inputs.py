@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import prod, sqrt
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.core.codec import canonical_json
 from tilewright.graph.network import Applied, Array, Graph, Node, TensorType
@@ -134,13 +135,15 @@ def _restrict(
 
 _INTEGER_LIMIT = 100
 _WANTED_SPREAD = 50.0
+_LEAST_OF_IMAGE = 32
+_COLOURS = 4
 _SPREADS = {"int8": 74.0, "uint8": 147.0}
 """Root mean square of evenly distributed bytes."""
 
 
 def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
-    """N(0, 1) for floats, valid indices for integers, coin flips for booleans; by input name. Those
-    of which the graph has an example are that."""
+    """N(0, 1) for floats, valid indices for integers, coin flips for booleans; by input name. What
+    may be an image is one, `random_image`. Those of which the graph has an example are that."""
     rng = np.random.default_rng(seed)
     values: dict[str, Array] = {}
     for name in graph.inputs:
@@ -151,8 +154,27 @@ def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
             limit = 2 if kind.dtype == "bool" else input_limit(graph, name)
             values[name] = rng.integers(0, limit, kind.shape).astype(kind.dtype)
         else:
-            values[name] = rng.standard_normal(kind.shape, dtype=np.float32).astype(kind.dtype)
+            image = len(kind.shape) == 4 and min(kind.shape[2:]) >= _LEAST_OF_IMAGE
+            drawn = random_image(rng, kind.shape) if image else _normal(rng, kind.shape)
+            values[name] = drawn.astype(kind.dtype)
     return values
+
+
+def random_image(rng: np.random.Generator, shape: Sequence[int]) -> Array:
+    """Noise over an uneven board of 4x4 colours, [batch, channels, height, width], of N(0, 1): with
+    areas and edges that differ between images, where all noise looks the same to a network that
+    averages over places."""
+    colours = _normal(rng, (*shape[:2], _COLOURS, _COLOURS))
+    rows, columns = (
+        np.sort(rng.integers(0, extent, _COLOURS - 1)).searchsorted(np.arange(extent), "right")
+        for extent in shape[2:]
+    )
+    board = colours[:, :, rows][:, :, :, columns]
+    return (board + _normal(rng, shape) / 2) * np.float32(sqrt(0.8))
+
+
+def _normal(rng: np.random.Generator, shape: Sequence[int]) -> npt.NDArray[np.float32]:
+    return rng.standard_normal(tuple(shape), dtype=np.float32)
 
 
 def input_limit(graph: Graph, tensor: str) -> int:

@@ -183,6 +183,16 @@ def compare_runs(
     )
 
 
+def worst_run(
+    ours: Sequence[Sequence[Array]], theirs: Sequence[Sequence[Array]], names: Sequence[str]
+) -> int:
+    """The run whose outputs are off the most."""
+    errors = [
+        compare_outputs(*each, names).max_rel_error for each in zip(ours, theirs, strict=True)
+    ]
+    return errors.index(max(errors))
+
+
 def _ratios_db(ours: Sequence[Array], theirs: Sequence[Array]) -> tuple[float, float]:
     """The ratio of signal to noise of an output, and that of what differs between inputs; of what
     is finite."""

@@ -36,6 +36,8 @@ QUANTIZED = "quantized.onnx"
 """The name of the file."""
 CALIBRATED_ON = (8, 64)
 """So many inputs are drawn, and so many of a file are taken at most, to calibrate on."""
+NOISE_ON = 2
+"""On so many of them noise is measured."""
 _PRODUCTS = {"Conv": 4, "Gemm": 2, "MatMul": 2}
 """The axes of their weights."""
 _PICKING = ("MaxPool", "Relu", "Clip", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose")
@@ -97,7 +99,7 @@ class Quantizer:
         )
         return OnnxReference(path=path, keeper=folder)
 
-    def noise(self, quantized: OnnxReference, count: int = 2) -> RoundingNoise:
+    def noise(self, quantized: OnnxReference, count: int = NOISE_ON) -> RoundingNoise:
         """What each tensor and each node's constants on codes change in the outputs, on so many of
         the inputs that were calibrated on; tensors have the names that `nodes` have for them."""
         fitted = self.inputs.fitted[:count]

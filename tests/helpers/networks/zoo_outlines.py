@@ -29,6 +29,11 @@ class _Outline(GraphBuilder):
     def drawn_normal(self, path: str, shape: Shape, std: float, mean: float = 0.0) -> Any:
         return np.broadcast_to(np.float32(1), shape)
 
+    def drawn_weights(
+        self, path: str, shape: Shape, gain: float, axes: Shape, kept: float = 0.0
+    ) -> Any:
+        return self.drawn_normal(path, shape, 1.0)
+
     def drawn_uniform(self, path: str, shape: Shape, low: float, high: float) -> Any:
         return np.broadcast_to(np.float32(1), shape)
 

@@ -241,6 +241,17 @@ def test_errors_of_peers_are_told_beside_ours(
     assert {(row.top1_agreement, row.peer_top1_agreement) for row in found.rows} == {(1.0, 1.0)}
 
 
+@pytest.mark.parametrize(("off_by", "told"), [(0.0, False), (1e6, True)])
+def test_outputs_that_tell_little_are_noted(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch, off_by: float, told: bool
+) -> None:
+    """With so much added, what the reference makes of one input is nearly that of another."""
+    made = yard(session, monkeypatch, Engine("peer"), off_by=off_by)
+    made.compare()
+    notes = [event.message for event in made.events if isinstance(event, Note)]
+    assert any("hardly depends on the network's inputs" in note for note in notes) is told
+
+
 @pytest.mark.parametrize(
     ("theirs", "ours", "told"),
     [

@@ -12,14 +12,24 @@ from helpers.fakes.prepared_network import prepared, two_convolutions
 from helpers.fakes.session import compare_row
 from tilewright.core.forms import stored_in
 from tilewright.deploy.comparing import _own_precision  # pyright: ignore[reportPrivateUsage]
+from tilewright.graph.network import TensorType
+from tilewright.graph.workload import Argument
 from tilewright.report.comparison import against_baseline, counts
 
 NETWORK = prepared(two_convolutions())
 
 
 def named(precision: str, implementation: str = "", stored: str | None = None) -> str:
-    """Of the network with one call changed: its implementation, and the type of its result."""
+    """Of the network with one call changed: its implementation, the type of its result, and what it
+    reads where that is on codes."""
     first, *others = NETWORK.plan.calls
+    if implementation.endswith("_int8"):
+        codes = ("uint8", "int8", "int32", "float32")
+        arguments = tuple(
+            Argument(type=TensorType(each.type.shape, dtype), role=each.role)
+            for each, dtype in zip(first.workload.arguments, codes, strict=False)
+        )
+        first = replace(first, workload=replace(first.workload, arguments=arguments))
     forms = (*first.candidate.forms[:-1], stored_in(first.candidate.forms[-1], stored))
     name = implementation or first.candidate.implementation
     changed = structs.replace(first.candidate, implementation=name, forms=forms)
@@ -36,6 +46,8 @@ def named(precision: str, implementation: str = "", stored: str | None = None) -
         ("conv2d_bfloat16", "float16", "auto (bf16)"),
         ("conv2d_float16", None, "auto (fp16)"),
         ("dense_int8_weights", None, "auto (int8 weights)"),
+        ("conv2d_int8", None, "auto (int8)"),
+        ("conv2d_int8", "bfloat16", "auto (int8)"),
     ],
 )
 def test_a_mixture_is_named_by_its_coarsest_type(

@@ -25,6 +25,7 @@ from tilewright.measure.checking import (
     compare_runs,
     relative_error,
     sample_arguments,
+    worst_run,
 )
 from tilewright.testing.implementations import single
 
@@ -216,3 +217,10 @@ def test_ratios_of_what_is_all_right_and_all_wrong() -> None:
     position = np.array([30_000], np.int64)
     assert compare_outputs([position + 1], [position], ["a"]).sqnr_db == -300.0
     assert compare_outputs([f32(1.0)], [f32(0.0)], ["a"]).sqnr_db == -300.0
+
+
+def test_the_run_that_is_off_the_most_is_named() -> None:
+    right = [[np.ones(3, np.float32)]] * 3
+    wrong = [[np.ones(3, np.float32)], [np.full(3, np.nan, np.float32)], [np.full(3, 1.5, "f4")]]
+    assert worst_run(wrong, right, ["y"]) == 1
+    assert worst_run(right, right, ["y"]) == 0

@@ -1,14 +1,15 @@
 """Networks built from descriptions as ONNX graphs: exact architectures, seeded random weights.
 
-`networks` describes the networks, `figures.toml` says what was published about them. Nothing is
-downloaded, so a network is the same everywhere. Importing this package does not import onnx;
-building a network does.
+`networks` describes the networks, `figures.toml` says what was published about them, and
+`variances.toml` what their batch normalizations read, measured once on drawn images. Nothing is
+downloaded, measured or run here, so a network is the same everywhere. Importing this package does
+not import onnx; building a network does.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -50,7 +51,8 @@ class ZooEntry(Struct, frozen=True, kw_only=True):
         from tilewright.models.zoo._builder import GraphBuilder
         from tilewright.models.zoo._description import append_network, zoo_sections
 
-        graph = GraphBuilder(self.name, batch=batch, seed=seed)
+        variances = _measured().get(self.description, ())
+        graph = GraphBuilder(self.name, batch=batch, seed=seed, variances=variances)
         append_network(graph, self.description, zoo_sections(), quantized=self.quantized)
         graph.model.graph.doc_string = self.source
         return graph.model
@@ -63,6 +65,13 @@ def _entries() -> Mapping[str, ZooEntry]:
         name: convert({"name": name, "description": name} | figures, ZooEntry)
         for name, figures in tomllib.loads(text).items()
     }
+
+
+@cache
+def _measured() -> Mapping[str, Sequence[float]]:
+    """Variances of what batch normalizations read, in their order, by network."""
+    text = resources.files(__name__).joinpath("variances.toml").read_text(encoding="utf-8")
+    return convert(tomllib.loads(text), dict[str, list[float]])
 
 
 def names() -> tuple[str, ...]:

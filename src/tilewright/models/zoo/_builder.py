@@ -22,6 +22,19 @@ Attribute: TypeAlias = int | float | str | Sequence[int]
 Extent: TypeAlias = int | tuple[int, ...]
 Padding: TypeAlias = Extent | Literal["same"]
 Shape: TypeAlias = tuple[int, ...]
+Axes: TypeAlias = tuple[int, ...]
+
+NORM = ("weight", "bias", "running_mean", "running_var")
+"""The parameters of a batch normalization."""
+NORM_SHIFT = 1.0
+"""The mean of its biases."""
+_LASTING = 1.0
+"""So many times the mean of each kernel over its places is added to it. What lasts over places, as
+areas of an image do, then passes better than what differs between them, as rounding does."""
+_DEPTHWISE_SUM = 0.75
+"""Weights of each channel of a depthwise convolution sum to this: with 0 only edges would pass."""
+KEPT_OF_SUMS = 0.5
+"""So much of the sums of weights is left in fully connected layers: classes differ on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +44,9 @@ class Convolution:
     `kernel` and `stride` are one extent or (height, width). `padding` is one extent,
     (height, width), (top, left, bottom, right), or `same`, TensorFlow's: one output for each
     stride, and of an odd number the larger half at the bottom and right. The variance of the random
-    weights is `gain` / fan-in. After a ReLU a gain of 2 keeps the scale of activations (He et al.,
-    "Delving Deep into Rectifiers", 2015, eq. 10); the default is lower by what the zoo's random
-    batch normalization adds, 13/12 * ln 3 = 1.19 of variance per layer. Where no ReLU comes
-    before, 1 does.
+    weights is `gain` / fan-in, which is of no matter before a batch normalization. Between ReLUs
+    the default keeps the scale of activations where biases have the mean `shift` = 1, as batch
+    normalizations do: the ReLU of N(1, 1) has a variance of 1 / 1.33.
     """
 
     channels: int
@@ -43,7 +55,8 @@ class Convolution:
     padding: Padding = 0
     groups: int = 1
     bias: bool = False
-    gain: float = 1.7
+    gain: float = 1.33
+    shift: float = 0.0
 
     def weight_shape(self, channels: int) -> Shape:
         """[out, in / groups, height, width] for an input of so many channels."""
@@ -59,6 +72,12 @@ class Pooling:
     padding: Padding = 0
     ceil: bool = False
     count_padding: bool = True
+
+
+def norm_of(spec: Convolution, relu: bool) -> tuple[float, float]:
+    """The scale and shift of the batch normalization behind a convolution."""
+    scale = 1.0 if relu else math.sqrt(spec.gain)
+    return scale, scale * NORM_SHIFT
 
 
 def _pair(extent: Extent) -> tuple[int, int]:
@@ -91,16 +110,24 @@ class GraphBuilder:
     output has the node's name. Initializers are the parameters and the running statistics of
     batch normalization, `layer1.0.bn2.weight` and `layer1.0.bn2.running_var`, as in an exported
     PyTorch state; everything else that is fixed is a Constant node. An initializer's values
-    depend on the seed and its own name alone.
+    depend on the seed and its own name alone, running statistics also on `variances`: of what
+    each batch normalization reads, in the order of building, measured on images.
+
+    Weights of most layers sum to 0 over what each of their results reads: what all activations have
+    in common, a mean that is not 0 after ReLU, says nothing about an input and would drown what
+    does (Brock et al., "Characterizing signal propagation", 2021, section 4).
 
     `model` is finished once the network has declared its outputs.
     """
 
-    def __init__(self, name: str, *, batch: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self, name: str, *, batch: int = 1, seed: int = 0, variances: Sequence[float] = ()
+    ) -> None:
         if batch < 1:
             raise ValueError(f"batch must be at least 1, not {batch}")
         self.batch = batch
         self._seed = seed
+        self._variances = iter(variances)
         self.scopes: list[str] = []
         self._taken: set[str] = set()
         self._types: dict[str, onnx.TypeProto] = {}
@@ -178,7 +205,8 @@ class GraphBuilder:
         """What `normal` stores under this full path."""
         array = self._generator(path).standard_normal(shape, dtype=np.float32)
         array *= np.float32(std)
-        array += np.float32(mean)
+        if mean:
+            array += np.float32(mean)
         return array
 
     def drawn_uniform(self, path: str, shape: Shape, low: float, high: float) -> NDArray[Any]:
@@ -197,14 +225,49 @@ class GraphBuilder:
         path = self.path(name)
         return self.parameter(path, self.drawn_normal(path, shape, std, mean))
 
-    def weights_of(self, shape: Shape, fan_in: int, gain: float = 1.0, *, name: str) -> str:
-        """A parameter of variance `gain` / `fan_in`."""
-        return self.normal(shape, math.sqrt(gain / fan_in), name=name)
+    def drawn_weights(
+        self, path: str, shape: Shape, gain: float, axes: Axes, kept: float = 0.0
+    ) -> NDArray[Any]:
+        """What `weights_of` stores under this full path."""
+        fan_in, places = math.prod(shape[axis] for axis in axes), math.prod(shape[2:])
+        lasting = _LASTING if places > 1 and shape[1] > 1 else 0.0
+        power = 1.0 + ((1.0 + lasting) ** 2 - 1.0) / places
+        array = self.drawn_normal(path, shape, math.sqrt(gain / fan_in / power))
+        if lasting:
+            array += np.float32(lasting) * array.mean(axis=(2, 3), keepdims=True)
+        array -= np.float32(1.0 - kept) * array.mean(axis=axes, keepdims=True)
+        if fan_in == places:
+            array += np.float32(_DEPTHWISE_SUM / places)
+        return array
 
-    def uniform(self, shape: Shape, low: float, high: float, *, name: str) -> str:
-        """A parameter drawn from a uniform distribution."""
+    def weights_of(
+        self, shape: Shape, gain: float = 1.0, axes: Axes = (1,), kept: float = 0.0, *, name: str
+    ) -> str:
+        """A parameter of variance `gain` / fan-in whose sums over `axes`, the fan-in, are 0, or the
+        part `kept` of what they would be. Those of a depthwise convolution are all alike."""
         path = self.path(name)
-        return self.parameter(path, self.drawn_uniform(path, shape, low, high))
+        return self.parameter(path, self.drawn_weights(path, shape, gain, axes, kept))
+
+    def next_variance(self) -> float:
+        """That of what the next batch normalization reads; 1 where none was measured."""
+        return next(self._variances, 1.0)
+
+    def drawn_norm(
+        self, path: str, channels: int, scale: float = 1.0, shift: float = NORM_SHIFT
+    ) -> tuple[NDArray[Any], ...]:
+        """The arrays of `NORM` for the next batch normalization, whose results are nearly
+        N(shift, scale**2). Before a ReLU the mean is 1, so that most values pass: with 0 each layer
+        would make a difference between inputs, noise too, 1.5 times as large in power, with 1 it is
+        1.1 times."""
+        variance, shape = self.next_variance(), (channels,)
+        mean = self.drawn_normal(f"{path}.running_mean", shape, 0.05)
+        spread = self.drawn_uniform(f"{path}.running_var", shape, 0.8, 1.2)
+        return (
+            self.drawn_uniform(f"{path}.weight", shape, 0.9 * scale, 1.1 * scale),
+            self.drawn_normal(f"{path}.bias", shape, 0.05 * scale, shift),
+            mean * np.float32(math.sqrt(variance)),
+            spread * np.float32(variance),
+        )
 
     # Constants
 
@@ -277,10 +340,9 @@ class GraphBuilder:
     def conv(self, x: str, spec: Convolution, name: str = "conv") -> str:
         """A 2-D convolution over NCHW, with weights [out, in / groups, height, width]."""
         shape = spec.weight_shape(self.shape(x)[1])
-        fan_in = math.prod(shape[1:])
-        operands = [self.weights_of(shape, fan_in, spec.gain, name=f"{name}.weight")]
+        operands = [self.weights_of(shape, spec.gain, (1, 2, 3), name=f"{name}.weight")]
         if spec.bias:
-            operands.append(self.normal((spec.channels,), 0.05, name=f"{name}.bias"))
+            operands.append(self.normal((spec.channels,), 0.05, spec.shift, name=f"{name}.bias"))
         return self.convolve(x, spec, operands, name)
 
     def convolve(self, x: str, spec: Convolution, operands: Sequence[str], name: str) -> str:
@@ -294,23 +356,30 @@ class GraphBuilder:
         spec = Convolution(channels, window.kernel, window.stride, window.padding, groups=channels)
         return self.conv(x, spec, name)
 
-    def norm(self, x: str, epsilon: float = 1e-5, name: str = "bn") -> str:
-        """Batch normalization in inference form, with statistics far from the identity."""
-        shape = self.shape(x)[1:2]
-        operands = (
-            self.uniform(shape, 0.5, 1.5, name=f"{name}.weight"),
-            self.normal(shape, 0.1, name=f"{name}.bias"),
-            self.normal(shape, 0.1, name=f"{name}.running_mean"),
-            self.uniform(shape, 0.5, 1.5, name=f"{name}.running_var"),
-        )
+    def norm(
+        self,
+        x: str,
+        epsilon: float = 1e-5,
+        scale: float = 1.0,
+        shift: float = NORM_SHIFT,
+        name: str = "bn",
+    ) -> str:
+        """Batch normalization in inference form, see `drawn_norm`."""
+        path = self.path(name)
+        arrays = self.drawn_norm(path, self.shape(x)[1], scale, shift)
+        operands = [
+            self.parameter(f"{path}.{part}", array)
+            for part, array in zip(NORM, arrays, strict=True)
+        ]
         return self.node(
             "BatchNormalization", x, *operands, name=name, epsilon=epsilon, momentum=0.9
         )
 
     def conv_norm(self, x: str, spec: Convolution, name: str) -> str:
-        """A convolution, a batch normalization and perhaps a ReLU: `conv1+bn1+relu` names them."""
+        """A convolution, a batch normalization and perhaps a ReLU: `conv1+bn1+relu` names them.
+        Where no ReLU follows, results have the variance `gain`: it damps a residual branch."""
         conv, norm, *relu = name.split("+")
-        y = self.norm(self.conv(x, spec, conv), name=norm)
+        y = self.norm(self.conv(x, spec, conv), 1e-5, *norm_of(spec, bool(relu)), name=norm)
         return self.node("Relu", y, name=relu[0]) if relu else y
 
     def add_relu(self, a: str, b: str, name: str) -> str:
@@ -334,14 +403,16 @@ class GraphBuilder:
     def gemm(self, x: str, features: int, gain: float = 1.0, name: str = "fc") -> str:
         """A fully connected layer on [rows, columns], with weights [out, in] as in PyTorch."""
         _, columns = self.shape(x)
-        weight = self.weights_of((features, columns), columns, gain, name=f"{name}.weight")
+        weight = self.weights_of(
+            (features, columns), gain, kept=KEPT_OF_SUMS, name=f"{name}.weight"
+        )
         bias = self.normal((features,), 0.05, name=f"{name}.bias")
         return self.node("Gemm", x, weight, bias, name=name, transB=1)
 
     def linear(self, x: str, features: int, gain: float = 1.0, *, name: str) -> str:
         """A linear layer on [batch, sequence, in]: MatMul with weights [in, out], then Add."""
         width = self.shape(x)[-1]
-        weight = self.weights_of((width, features), width, gain, name=f"{name}.weight")
+        weight = self.weights_of((width, features), gain, (0,), name=f"{name}.weight")
         bias = self.normal((features,), 0.02, name=f"{name}.bias")
         product = self.node("MatMul", x, weight, name=f"{name}.matmul")
         return self.node("Add", product, bias, name=f"{name}.add")

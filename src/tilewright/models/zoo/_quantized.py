@@ -19,30 +19,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.models.zoo._builder import Convolution, GraphBuilder, Pooling, Shape
+from tilewright.models.zoo._builder import (
+    KEPT_OF_SUMS,
+    Convolution,
+    GraphBuilder,
+    Pooling,
+    Shape,
+    norm_of,
+)
 
 _MIDDLE = 128
 _DEVIATIONS = 5.0  # of a value that no code is left for
 _WEIGHT_LIMIT = 63  # seven bits: where pairs of products are summed in 16 bits, these fit
 _EPSILON = 1e-5
-_NORM_SQUARE = 13 / 12 * math.log(3)  # mean of scale² / variance, both even over 0.5 to 1.5
-_NORM_SHIFT = 0.1
-_LARGEST_OF_NINE = 2.56  # mean square of the largest of nine N(0, 1) values
+_MEANS_VARY = 0.1  # of the variance of values, what is left in their means over an image
 
 
 @dataclass(frozen=True, slots=True)
 class Codes:
     """A quantized tensor: value = (code - zero) * 2**power.
 
-    `square` is the mean square that the values are expected to have; `parameters` are the scale
-    and the zero point in the graph.
+    `mean` and `variance` are those that the values are expected to have, before a ReLU;
+    `parameters` are the scale and the zero point in the graph.
     """
 
     tensor: str
     parameters: tuple[str, str]
     power: int
     zero: int
-    square: float
+    mean: float
+    variance: float
 
 
 class QuantizedBuilder:
@@ -57,7 +63,7 @@ class QuantizedBuilder:
 
     def input(self, shape: Shape, name: str) -> Codes:
         """A float32 input, quantized as values from N(0, 1)."""
-        return self._quantized(self.graph.input(shape, name=name), 1.0, signed=True)
+        return self._quantized(self.graph.input(shape, name=name), 0.0, 1.0, signed=True)
 
     def output(self, x: Codes, name: str) -> str:
         """Makes the dequantized tensor a graph output."""
@@ -65,69 +71,65 @@ class QuantizedBuilder:
 
     def conv_norm(self, x: Codes, spec: Convolution, name: str) -> Codes:
         """A convolution with the batch norm behind it folded in, and perhaps a ReLU."""
-        g, channels = self.graph, spec.channels
+        g = self.graph
         conv, norm, *relu = name.split("+")
         weights, folded = g.path(conv), g.path(norm)
         shape = spec.weight_shape(g.shape(x.tensor)[1])
-        std = math.sqrt(spec.gain / math.prod(shape[1:]))
-        weight = g.drawn_normal(f"{weights}.weight", shape, std)
-        scale = g.drawn_uniform(f"{folded}.weight", (channels,), 0.5, 1.5)
-        shift = g.drawn_normal(f"{folded}.bias", (channels,), _NORM_SHIFT)
-        mean = g.drawn_normal(f"{folded}.running_mean", (channels,), _NORM_SHIFT)
-        variance = g.drawn_uniform(f"{folded}.running_var", (channels,), 0.5, 1.5)
+        weight = g.drawn_weights(f"{weights}.weight", shape, spec.gain, (1, 2, 3))
+        scaled, shifted = norm_of(spec, bool(relu))
+        scale, shift, mean, variance = g.drawn_norm(folded, spec.channels, scaled, shifted)
         factor: NDArray[Any] = scale / np.sqrt(variance + np.float32(_EPSILON))
         arrays = weight * factor.reshape(-1, 1, 1, 1), shift - mean * factor
         operands = self._weights(weights, *arrays, x)
         result = g.convolve(self._decoded(x), spec, operands, conv)
-        square = _NORM_SQUARE * (spec.gain * x.square + _NORM_SHIFT**2) + _NORM_SHIFT**2
-        return self._quantized(result, square / 2 if relu else square, signed=not relu)
+        return self._quantized(result, shifted, scaled**2, signed=not relu)
 
     def add_relu(self, a: Codes, b: Codes, name: str) -> Codes:
         """max(a + b, 0)."""
         total = self.graph.node("Add", self._decoded(a), self._decoded(b), name=name.split("+")[0])
-        square = sum(c.square if c.zero == 0 else c.square / 2 for c in (a, b))
-        return self._quantized(total, square, signed=False)
+        return self._quantized(total, a.mean + b.mean, a.variance + b.variance, signed=False)
 
     def max_pool(self, x: Codes, window: Pooling) -> Codes:
         """The largest value under a 3x3 window behind a ReLU, at the same scale."""
         pooled = self.graph.max_pool(self._decoded(x), window)
-        return self._coded(pooled, x.power, x.zero, _LARGEST_OF_NINE * 2 * x.square)
+        return self._coded(pooled, x.power, x.zero, x.mean, x.variance)
 
     def global_average_pool(self, x: Codes) -> Codes:
-        """The mean over height and width, at the same scale."""
+        """The mean over height and width behind a ReLU."""
         mean = self.graph.global_average_pool(self._decoded(x))
-        return self._coded(mean, x.power, x.zero, x.square)
+        return self._quantized(mean, x.mean, _MEANS_VARY * x.variance, signed=False)
 
     def flatten(self, x: Codes) -> Codes:
         """Everything but the batch in one axis."""
-        return self._coded(self.graph.flatten(self._decoded(x)), x.power, x.zero, x.square)
+        flat = self.graph.flatten(self._decoded(x))
+        return self._coded(flat, x.power, x.zero, x.mean, x.variance)
 
-    def gemm(self, x: Codes, features: int, name: str) -> Codes:
-        """A fully connected layer on [rows, columns], with weights [out, in]."""
+    def gemm(self, x: Codes, features: int, gain: float = 1.0, name: str = "fc") -> Codes:
+        """The fully connected layer behind the means of a network, with weights [out, in]."""
         g, path = self.graph, self.graph.path(name)
-        columns = g.shape(x.tensor)[1]
-        weight = g.drawn_normal(f"{path}.weight", (features, columns), math.sqrt(1 / columns))
+        shape = (features, g.shape(x.tensor)[1])
+        weight = g.drawn_weights(f"{path}.weight", shape, gain, (1,), KEPT_OF_SUMS)
         bias = g.drawn_normal(f"{path}.bias", (features,), 0.05)
         operands = self._decoded(x), *self._weights(path, weight, bias, x)
         result = g.node("Gemm", *operands, name=name, transB=1)
-        return self._quantized(result, x.square, signed=True)
+        variance = gain * (x.variance + (KEPT_OF_SUMS * x.mean) ** 2)
+        return self._quantized(result, 0.0, variance, signed=True)
 
-    def _quantized(self, x: str, square: float, *, signed: bool) -> Codes:
-        """QuantizeLinear of values with the expected mean square `square`."""
+    def _quantized(self, x: str, mean: float, variance: float, *, signed: bool) -> Codes:
+        """QuantizeLinear of values with an expected mean and variance, less what a ReLU cuts."""
         zero = _MIDDLE if signed else 0
-        # of values that a ReLU halved, the spread before it counts
-        spread = math.sqrt(square if signed else 2 * square)
-        power = math.ceil(math.log2(_DEVIATIONS * spread / (255 - zero)))
-        return self._coded(x, power, zero, square)
+        largest = mean + _DEVIATIONS * math.sqrt(variance)
+        power = math.ceil(math.log2(largest / (255 - zero)))
+        return self._coded(x, power, zero, mean, variance)
 
-    def _coded(self, x: str, power: int, zero: int, square: float) -> Codes:
+    def _coded(self, x: str, power: int, zero: int, mean: float, variance: float) -> Codes:
         """QuantizeLinear."""
         g = self.graph
         scale = g.parameter(f"{x}_scale", np.asarray(math.ldexp(1.0, power)))
         point = g.parameter(f"{x}_zero_point", np.asarray(zero), "uint8")
         name = x.rpartition(".")[-1] + "_quantized"
         codes = g.node("QuantizeLinear", x, scale, point, name=name)
-        return Codes(codes, (scale, point), power, zero, square)
+        return Codes(codes, (scale, point), power, zero, mean, variance)
 
     def _decoded(self, x: Codes) -> str:
         """DequantizeLinear."""
