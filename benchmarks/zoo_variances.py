@@ -7,7 +7,7 @@ Weights of several seeds are measured, since those of single ones are off by up 
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -76,8 +76,8 @@ def of_seed(name: str, seed: int) -> list[float]:
 def written(found: dict[str, list[float]]) -> str:
     """The text of the file, in lines of ten numbers."""
     lines = [
-        "# Of what each batch normalization reads its variance within channels, in the order of",
-        "# building, measured by benchmarks/zoo_variances.py.",
+        "# The variance within channels of what each batch normalization reads, in the order in",
+        "# which they are built, measured by benchmarks/zoo_variances.py.",
     ]
     for name, values in found.items():
         lines += ["", f"{name} = ["]
@@ -99,4 +99,6 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
+    main(parser.parse_args().file)

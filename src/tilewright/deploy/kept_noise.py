@@ -3,8 +3,9 @@
     noise/3f2a….json      the seal of the rest, and the noise
 
 A file is named by all that noise comes from: weights and calls of the network, the inputs, the
-machine that kernels are for, the sources of the kernels, and the versions of this package and
-ONNX Runtime. A file that is torn or was changed counts as none.
+machine that kernels are for where these round, the sources of the kernels, the names of those that
+other packages bring, and the versions of this package and of what computes the noise. A file that
+is torn or was changed counts as none.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from tilewright.core.output_files import write_text
 from tilewright.core.settings import read_settings
 from tilewright.deploy import hashes
 from tilewright.graph.network import Array
-from tilewright.hardware.environment import software_versions
+from tilewright.hardware.environment import installed_versions
+from tilewright.kernels.registry import implementations
 
 _SOURCES = ("compiler", "core", "graph", "kernels", "measure", "models")
 """The rooms that say what is measured, and how."""
+_COMPUTES = ("tilewright", "apache-tvm", "onnx", "onnxruntime", "numpy")
 
 
 def kept_noise(
@@ -39,12 +42,16 @@ def kept_noise(
     """What `measure` gives, or gave an earlier run for the same `sources`, plain values that say
     what is measured, and `inputs`. A cache that cannot be written is none."""
     named = [hashes.weights_digest(each) for each in inputs]
-    made = [software_versions(), hashes.sources_digest(_SOURCES)]
+    made = [
+        installed_versions(_COMPUTES),
+        hashes.sources_digest(_SOURCES),
+        sorted(implementations()),
+    ]
     text = codec.canonical_json([what, sources, named, made])
     path = read_settings().cache / "noise" / f"{codec.digest(text, length=32)}.json"
     known = _read(path)
     if known is not None:
-        told = f"Noise of {what} is as an earlier run of the same network and inputs measured it."
+        told = f"The noise of {what} was measured by an earlier run on the same inputs."
         events(Note(message=told))
         return known
     noise = measure()

@@ -102,7 +102,7 @@ def _summary(found: MixtureReport) -> Table:
             ("chosen again", found.corrections, shown.whole(found.corrections)),
             ("gap", found.gap, shown.percent(found.gap)),
             ("solving", found.solve_s, shown.seconds(found.solve_s)),
-            ("measuring noise", found.noise_s, shown.seconds(found.noise_s)),
+            ("measuring or reading noise", found.noise_s, shown.seconds(found.noise_s)),
             ("kept in float32", list(found.kept), ", ".join(found.kept) or "none"),
         ),
     )

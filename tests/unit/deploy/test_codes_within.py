@@ -17,8 +17,10 @@ from helpers.fakes.placements import altered
 from helpers.networks.quantizable import images, saved, written
 from tilewright.core.budget import parse_budget
 from tilewright.core.errors import NegativeVerdict
-from tilewright.core.events import discard
+from tilewright.core.events import Event, discard
 from tilewright.core.noise import RoundingNoise
+from tilewright.core.records import Placement
+from tilewright.deploy import mixing
 from tilewright.deploy.mixing import measured_mixing
 from tilewright.deploy.quantizing import Entry, OnCodes, entered
 from tilewright.hardware.device import local_placement
@@ -119,6 +121,13 @@ def prepared(request: OptimizeRequest) -> tuple[list[Entry], list[str]]:
     return entered(request, placement, lambda event: told.append(str(event))), told
 
 
+def in_halves() -> Placement:
+    """A processor with dot products of halves and codes, which need not be this one."""
+    features = ("avx512bf16", "avx512vnni")
+    on = altered(made_up_placement(64), features=features, units=units_of(features, 64))
+    return replace(on, precision="auto")
+
+
 def test_as_few_operators_as_the_error_needs_are_not_on_codes(
     folder: Path, quantizer: Quantizer
 ) -> None:
@@ -134,6 +143,33 @@ def test_as_few_operators_as_the_error_needs_are_not_on_codes(
     with pytest.raises(NegativeVerdict, match=r"off by .* dB, less than the 120 dB") as verdict:
         prepared(asked(folder, 120.0))
     assert "--max-error" in str(verdict.value.hint)
+
+
+def test_noise_is_measured_in_the_first_run(
+    folder: Path, quantizer: Quantizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[str] = []
+    told: list[str] = []
+
+    def counting(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given: counted.append(name) or real(*given))
+
+    def tell(event: Event) -> None:
+        told.append(str(event))
+
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    counting(Quantizer, "noise")
+    counting(mixing, "measured_noise")
+    request, on = asked(folder, seen_db(quantizer, []) + 3.0), in_halves()
+    network = prepare(request.model, ModelOptions(), on)
+    first: list[str] = []
+    for _ in range(2):
+        first = first or [*counted]
+        told.extend(prepared(request)[1])
+        measured_mixing(network, on, request, tell)
+    assert set(first) == {"measured_noise", "noise"} and counted == first
+    assert sum("earlier run" in each for each in told) == len(first)
 
 
 @with_halves
@@ -168,10 +204,7 @@ def test_a_plan_has_codes_and_singles_as_chosen_and_kept(
     folder: Path, quantizer: Quantizer
 ) -> None:
     """For a processor with dot products of both, which need not be this one: nothing is built."""
-    whole, on = seen_db(quantizer, []), made_up_placement(64)
-    features = ("avx512bf16", "avx512vnni")
-    altogether = altered(on, features=features, units=units_of(features, 64))
-    placement = replace(altogether, precision="auto")
+    whole, placement = seen_db(quantizer, []), in_halves()
     for keep in ("", "float32:e"):
         named = {"keep": keep} if keep else {}
         found = entered(asked(folder, whole - 4.0, precision="auto", **named), placement, discard)

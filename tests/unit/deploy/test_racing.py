@@ -54,10 +54,12 @@ NO_FORMS: Mapping[str, Form] = {}
 class World:
     """What networks take and give, by plan: `seconds` where it is not a millisecond, `wrong`
     for results that are not ONNX Runtime's. `compiled` are those that were compiled; `slower` by
-    how much kernels take longer in them than alone."""
+    how much kernels take longer in them than alone. Wrong results come from the input whose first
+    element is `shown_by`, or from all."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     wrong: set[str] = field(default_factory=set)
+    shown_by: float | None = None
     compiled: list[str] = field(default_factory=list)
     slower: dict[str, float] = field(default_factory=dict)
     plans: dict[str, NetworkPlan] = field(default_factory=dict)
@@ -88,8 +90,9 @@ class FakeWorker:
 
     def load(self, *_arguments: object) -> None: ...
 
-    def run(self, name: str, _inputs: object) -> list[np.ndarray]:
-        return [outputs(2.0 if name in self.world.wrong else 1.0)]
+    def run(self, name: str, given: Sequence[np.ndarray]) -> list[np.ndarray]:
+        wrong = name in self.world.wrong and self.world.shown_by in (None, float(given[0].flat[0]))
+        return [outputs(2.0 if wrong else 1.0)]
 
     def time(self, name: str, _inputs: object, *, repeats: int, warmup: int) -> list[float]:
         return [self.world.seconds.get(name, 1e-3)] * repeats
@@ -168,6 +171,7 @@ class Yard:
     folder: Path
     events: list[Event] = field(default_factory=list)
     placement: Placement = PLACEMENT
+    judged: Sequence[Mapping[str, np.ndarray]] = ()
 
     def ship(
         self,
@@ -180,6 +184,7 @@ class Yard:
             race = Race(
                 network=NETWORK,
                 placement=self.placement,
+                judged=self.judged,
                 events=self.events.append,
                 request=OptimizeRequest(
                     model="made-up.onnx",
@@ -290,6 +295,20 @@ def test_wrong_results_in_default_layouts_are_an_error(world, store, tmp_path, w
     with pytest.raises(NegativeVerdict, match="off by 1 .*task to blame is x"):
         Yard(store, tmp_path / "out").ship(plan_named(TUNED), chosen())
     assert not (tmp_path / "out" / LIBRARY).exists()
+
+
+def test_a_fault_is_looked_for_on_the_input_that_shows_it(
+    world, store, tmp_path, monkeypatch
+) -> None:
+    (name,) = NETWORK.graph.inputs
+    shape = NETWORK.graph.types[name].shape
+    judged = [{name: np.full(shape, value, np.float32)} for value in (1.0, 2.0, 3.0)]
+    blamed: list[Any] = []
+    monkeypatch.setattr(racing.bisecting, "name_culprit", lambda *g: blamed.append(g[3]) or "x")
+    world.wrong, world.shown_by = {DEFAULT, TUNED}, 2.0
+    with pytest.raises(NegativeVerdict):
+        Yard(store, tmp_path / "out", judged=judged).ship(plan_named(TUNED))
+    assert [each[name].flat[0] for each in blamed] == [2.0]
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,7 @@ class GraphBuilder:
         self, shape: Shape, gain: float = 1.0, axes: Axes = (1,), kept: float = 0.0, *, name: str
     ) -> str:
         """A parameter of variance `gain` / fan-in whose sums over `axes`, the fan-in, are 0, or the
-        part `kept` of what they would be. Those of a depthwise convolution are all alike."""
+        part `kept` of what they would be. Those of a depthwise convolution are `_DEPTHWISE_SUM`."""
         path = self.path(name)
         return self.parameter(path, self.drawn_weights(path, shape, gain, axes, kept))
 
