@@ -241,8 +241,12 @@ def test_kernels_that_a_plan_chose_are_those_that_run(tmp_path: Path) -> None:
         alone = laid(plan, {name: replace(slots[name], cores=(0,)) for name in pair})
         for mode in ("auto", "parallel"):
             assert kernels(alone, mode) == (in_turn, wide.implementation), "all cores are its own"
-        modes = [mode.cores for mode in plan.problem.calls[plan.problem.numbers["left"]].modes]
-        number = modes.index(2)
+        cores_of = {c.name: [mode.cores for mode in c.modes] for c in plan.problem.calls}
+        one = replace(slots["stem"], cores=(0,), mode=cores_of["stem"].index(1))
+        missing = replace(named, kernels={**named.kernels, "stem": PlannedKernel("gone", {})})
+        lone = replace(laid(plan, {"stem": one}), networks=(missing,))
+        assert kernels(lone, "parallel") == (["parallel"], narrow.implementation), "and no stem"
+        number = cores_of["left"].index(2)
         on_all = laid(
             plan, {name: replace(slots[name], cores=(0, 1), mode=number) for name in pair}
         )
