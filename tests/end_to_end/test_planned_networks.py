@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,11 @@ from helpers.fakes.measuring import measured
 from tilewright.cli.main import main
 from tilewright.compiler.execute import LoadedNetwork
 from tilewright.core.errors import ModelError, TargetError, UsageError
-from tilewright.core.schedules import PLAN_FILE
+from tilewright.core.schedules import PLAN_FILE, RunMode
 from tilewright.deploy import plan_parts
 from tilewright.deploy import planned_network as planned_networks
 from tilewright.deploy.plan_models import loaded_plan
-from tilewright.deploy.planned_network import planned_network
+from tilewright.deploy.planned_network import planned_network, planned_ways
 from tilewright.deploy.planning import PlanRequest, plan_problem
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
@@ -35,6 +35,7 @@ from tilewright.plan.scheduling.plan_file import Plan, PlannedKernel, read_plan,
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.problem_file import write_problem
+from tilewright.plan.scheduling.schedule import Slot
 from tilewright.serving import plan_instance as plan_instances
 from tilewright.serving.networks import ServedNetwork
 from tilewright.serving.serve import plan_server
@@ -134,6 +135,10 @@ def test_beside_each_other_they_give_what_they_give_in_turn(
             (restarted,) = server.statistics().instances
         other = planned_network(plan, session.records, mode="parallel")
     assert (other.mode, other.times_s) == ("parallel", {})
+    with pytest.raises(UsageError):
+        other.run({})
+    with pytest.raises(UsageError, match="nothing has run"):
+        other.traced()
     assert len(instance.cores) == 2 and restarted.restarts == 1
     for answer in (served, again):
         np.testing.assert_array_equal(answer, other.run(image())["head"])
@@ -174,6 +179,8 @@ def test_a_server_keeps_the_way_in_which_requests_take_less(
         with plan_server(tmp_path, session.records, mode="auto") as server:
             found = server.submit("branches", image()).result()
             assert not server.has_instances_here, "it was compared already"
+            compiled = server.networks["branches"].folder
+            assert not (compiled.parent / "sequential").exists(), "the other way is gone"
     assert server.choice == (
         "Computed as planned, in one process; in turn: one call after the other 2 ms, "
         "as planned 1 ms."
@@ -224,6 +231,34 @@ def test_kernels_that_a_plan_chose_are_those_that_run(tmp_path: Path) -> None:
         gone = replace(named, kernels={"left": PlannedKernel("gone", {})})
         with pytest.raises(ModelError, match="kernel of 'left' cannot be compiled here"):
             session.open_plan(replace(plan, networks=(gone,)))
+
+        def kernels(at: Plan, mode: RunMode) -> tuple[list[str], str]:
+            ways = planned_ways(at, session.records, mode).plans
+            calls = {call.name: call for call in next(iter(ways.values())).calls}
+            return list(ways), calls["left"].candidate.implementation
+
+        pair, in_turn = ("left", "right"), ["sequential"]
+        alone = laid(plan, {name: replace(slots[name], cores=(0,)) for name in pair})
+        for mode in ("auto", "parallel"):
+            assert kernels(alone, mode) == (in_turn, wide.implementation), "all cores are its own"
+        cores_of = {c.name: [mode.cores for mode in c.modes] for c in plan.problem.calls}
+        one = replace(slots["stem"], cores=(0,), mode=cores_of["stem"].index(1))
+        missing = replace(named, kernels={**named.kernels, "stem": PlannedKernel("gone", {})})
+        lone = replace(laid(plan, {"stem": one}), networks=(missing,))
+        assert kernels(lone, "parallel") == (["parallel"], narrow.implementation), "and no stem"
+        number = cores_of["left"].index(2)
+        on_all = laid(
+            plan, {name: replace(slots[name], cores=(0, 1), mode=number) for name in pair}
+        )
+        for mode in ("auto", "parallel"):
+            assert kernels(on_all, mode) == (in_turn, narrow.implementation), "as the plan chose"
+        assert kernels(on_all, "sequential") == (in_turn, wide.implementation)
+
+
+def laid(plan: Plan, slots: Mapping[str, Slot]) -> Plan:
+    """The plan with some calls elsewhere."""
+    others = [slot for slot in plan.schedule.slots if slot.call not in slots]
+    return replace(plan, schedule=replace(plan.schedule, slots=(*others, *slots.values())))
 
 
 def test_a_plan_of_another_network(tmp_path: Path) -> None:

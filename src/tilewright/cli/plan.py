@@ -146,11 +146,12 @@ def _named(
     texts: Sequence[str],
     read: Callable[[str], _Number | None] = _number,
     form: str = "DEVICE=NUMBER",
+    cut: Callable[[str, str], tuple[str, str, str]] = str.rpartition,
 ) -> dict[str, _Number]:
-    """`NAME=VALUE`, where a name may contain `=`, too."""
+    """`NAME=VALUE`, where a name may contain `=`, too, unless it is cut elsewhere."""
     found: dict[str, _Number] = {}
     for text in texts:
-        name, _, value = text.rpartition("=")
+        name, _, value = cut(text, "=")
         number = read(value)
         if not (name and value) or number is None:
             raise UsageError(f"--{flag} {text!r} is no {form}.")
@@ -187,7 +188,7 @@ def plan(
             robust=search.robust,
             front=search.front,
             wanted=wanted.wanted(),
-            tables=_named("table", wanted.table, Path, "NAME=FILE") or None,
+            tables=_named("table", wanted.table, Path, "NAME=FILE", str.partition) or None,
             options=model_flags.options(flags.seed),
             settings=choice.settings,
             max_error=choice.max_error,

@@ -36,7 +36,7 @@ from tilewright.graph.plan import NetworkPlan
 from tilewright.hardware.device import local_placement
 from tilewright.measure.network_timing import Runner, time_in_turn
 from tilewright.models.loaded import PreparedNetwork
-from tilewright.plan.lanes import in_stages, stages_of
+from tilewright.plan.lanes import cores_in, in_stages, stages_of
 from tilewright.plan.preparation import prepare_loaded
 from tilewright.plan.scheduling.answering import answered
 from tilewright.plan.scheduling.plan_file import Plan
@@ -105,8 +105,9 @@ class PlannedNetwork(CallableNetwork):
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once on inputs by name; returns outputs by name. Raises as a call does."""
+        found = super().run(inputs)
         self._given = inputs
-        return super().run(inputs)
+        return found
 
     def traced(self) -> str:
         """The plan and a run on the inputs of the last one beside each other, as a trace for
@@ -172,7 +173,8 @@ def beside_its_plan(plan: Plan, ran: Sequence[ScheduledSlot]) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedWays:
     """A plan's network, prepared, where it runs, and what is compiled of it for each mode that it
-    may run in: one where there is nothing to choose."""
+    may run in: one where there is nothing to choose, with the kernels that the plan chose unless it
+    was asked for without lanes."""
 
     network: PreparedNetwork
     placement: Placement
@@ -181,7 +183,7 @@ class PlannedWays:
 
 def planned_ways(plan: Plan, store: Store, mode: RunMode) -> PlannedWays:
     """The network of a plan for this CPU, with the settings and the allowed error that it was
-    planned with.
+    planned with, and the kernels that it chose for calls that have as many cores as it gave them.
 
     Raises TargetError for a plan of other devices, for another kind of machine, or of more cores
     than there are here, ModelError for one that has no network or several, or of a network that has
@@ -195,13 +197,16 @@ def planned_ways(plan: Plan, store: Store, mode: RunMode) -> PlannedWays:
     network = prepare_loaded(model_of(plan, named), options_of(named), placement)
     usual = choose_plan(network, store, placement, settings, max_error)
     require_planned(named, [call for call in plan.problem.calls if call.task], network.fused)
-    stages = stages_of(usual, plan.schedule.slots)
-    chosen = with_planned_kernels(usual, named.kernels, placement)
-    plans = {"sequential": usual, "parallel": in_stages(chosen, stages)}
-    beside = any(not isinstance(stage, str) for stage in stages)
-    if not beside or mode != "auto":
-        kept = mode if beside and mode != "auto" else "sequential"
-        plans = {kept: plans[kept]}
+    stages, slots = stages_of(usual, plan.schedule.slots), plan.schedule.slots
+    planned = {slot.call: plan.schedule.mode_of(plan.problem, slot.call).cores for slot in slots}
+    has = cores_in(stages, cores)
+    own = {name: each for name, each in named.kernels.items() if planned.get(name) == has.get(name)}
+    chosen = with_planned_kernels(usual, own, placement)
+    if all(isinstance(stage, str) for stage in stages):
+        plans = {"sequential": usual if mode == "sequential" else chosen}
+    else:
+        plans = {"sequential": usual, "parallel": in_stages(chosen, stages)}
+        plans = plans if mode == "auto" else {mode: plans[mode]}
     return PlannedWays(network=network, placement=placement, plans=plans)
 
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
-from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.forms import PLAIN
 from tilewright.core.input_files import readable
 from tilewright.core.planning import (
@@ -31,12 +32,14 @@ from tilewright.core.planning import (
 )
 from tilewright.core.predictions import Mark, Source
 from tilewright.kernels.base import CPU
+from tilewright.plan.network_scheduling import prefixes, way_to_host
 
 FORMAT = "tilewright device table 1"
 TABLE = "table"
 """What the implementation of such a mode is called."""
 _AT_A_TIME = 1
 """Calls that such a device computes."""
+_MOST_COPIES = 64
 
 
 class TableLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,9 +50,10 @@ class TableLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TableRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What calls take on a device: the one with the name `call`, those of the task with this key,
-    or those of a family that no other row names. Seconds with their interval, joules, bytes, and
-    what each of them is; see `PlanningMode`."""
+    """What calls take on a device: the one with the name `call` ("resnet18/conv1" where several
+    networks are planned), those of the task with this key, or those of a family that no other row
+    names. Seconds with their interval, joules, bytes, and what each of them is; see
+    `PlanningMode`. A time that nobody says more of is not taken for measured."""
 
     call: str = ""
     task: str = ""
@@ -57,7 +61,7 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     latency_s: float
     low_s: float | None = None
     high_s: float | None = None
-    source: Source = "exact"
+    source: Source = "facts"
     energy_j: float | None = None
     weight_bytes: int = 0
     workspace_bytes: int = 0
@@ -65,6 +69,19 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     energy_is: Mark | None = None
     memory_is: Mark | None = None
     moved_is: Mark | None = None
+
+    @property
+    def wrong(self) -> str:
+        """What is wrong with it, if anything."""
+        if [bool(self.call), bool(self.task), bool(self.family)].count(True) != 1:
+            return "has not one of call, task and family"
+        for name, value in msgspec.structs.asdict(self).items():
+            if isinstance(value, int | float) and not (value >= 0 and isfinite(value)):
+                return f"has {value} as {name}"
+        low_s = self.latency_s if self.low_s is None else self.low_s
+        high_s = self.latency_s if self.high_s is None else self.high_s
+        inside = low_s <= self.latency_s <= high_s
+        return "" if inside else "has a latency_s that is not between low_s and high_s"
 
 
 class DeviceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,9 +92,10 @@ class DeviceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     kind: str = TABLE
     link: TableLink | None = None
 
-    def row_of(self, call: PlanningCall) -> TableRow | None:
-        """The row that says most precisely what a call takes, if one does."""
-        for field, value in (("call", call.name), ("task", call.task), ("family", call.family)):
+    def row_of(self, call: PlanningCall, name: str) -> TableRow | None:
+        """The row that says most precisely what a call takes, which the plan calls `name`, if one
+        does."""
+        for field, value in (("call", name), ("task", call.task), ("family", call.family)):
             for row in self.rows:
                 if getattr(row, field) == value:
                     return row
@@ -86,16 +104,22 @@ class DeviceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 def copies_of(names: Sequence[str]) -> dict[str, int]:
     """How many there are of each device, "8*NAME" being eight. Raises UsageError for a number that
-    is none, and for what is named twice."""
+    is none, or above 64, and for what is named twice."""
     found: dict[str, int] = {}
     for text in names:
         head, star, rest = text.partition("*")
         name = rest.strip() if star else text
-        if star and (not head.strip().isdecimal() or not int(head) or not name):
+        digits = head.strip().lstrip("0") if star else "1"
+        if not (digits.isascii() and digits.isdecimal() and name):
             raise UsageError(f"{text!r} is no number of devices", hint="8*cuda -model=H100")
+        if len(digits) > len(str(_MOST_COPIES)) or int(digits) > _MOST_COPIES:
+            raise UsageError(
+                f"{text!r} are more devices than can be planned with",
+                hint=f"At most {_MOST_COPIES}: '{_MOST_COPIES}*{name}'.",
+            )
         if name in found:
             raise UsageError(f"{name!r} is named twice", hint=f"Two of them are '2*{name}'.")
-        found[name] = int(head) if star else 1
+        found[name] = int(digits)
     return found
 
 
@@ -148,9 +172,11 @@ def read_table(path: Path) -> DeviceTable:
         raise _no_table(path, str(error)) from error
     if table.format != FORMAT:
         raise _no_table(path, f"its format is {table.format!r}; known is {FORMAT!r}")
+    if table.kind in CPU:
+        raise _no_table(path, f"its kind is {table.kind!r}, which is for processors that are hosts")
     for number, row in enumerate(table.rows, 1):
-        if [bool(row.call), bool(row.task), bool(row.family)].count(True) != 1:
-            raise _no_table(path, f"row {number} has not one of call, task and family")
+        if row.wrong:
+            raise _no_table(path, f"row {number} {row.wrong}")
     return table
 
 
@@ -165,22 +191,41 @@ def with_tables(
     networks: Sequence[PlanningData], tables: Mapping[str, DeviceTable]
 ) -> list[PlanningData]:
     """The networks with devices by tables beside their own, by names. Raises UsageError for a name
-    that another device has, ModelError for a table that says nothing of any call."""
-    found = list(networks)
+    that another device has, ModelError for a table that says nothing of any call, and for a row of
+    a call or a task that is not there."""
+    found, before = list(networks), prefixes(networks)
+    each = [(c, b + c.name) for data, b in zip(networks, before, strict=True) for c in data.calls]
     for name, table in tables.items():
         if name in [device.name for device in found[0].devices]:
             raise UsageError(f"{name!r} is named twice", hint="Give the table another name.")
-        if not any(table.row_of(call) for data in networks for call in data.calls):
-            known = ", ".join(call.name for call in networks[0].calls[:3])
+        if not any(table.row_of(*call) for call in each):
+            known = ", ".join(called for _, called in each[:3])
             raise ModelError(
                 f"the table of {name!r} names no call of {networks[0].model}",
                 hint=f"Its calls are {known}, …; predict --devices lists them.",
             )
-        found = [_with_table(data, name, table) for data in found]
+        _require_known(name, table, each)
+        found = [_with_table(data, b, name, table) for data, b in zip(found, before, strict=True)]
     return found
 
 
-def _with_table(data: PlanningData, name: str, table: DeviceTable) -> PlanningData:
+def _require_known(
+    name: str, table: DeviceTable, calls: Sequence[tuple[PlanningCall, str]]
+) -> None:
+    """Raise ModelError for a row of a call or a task that is none of these."""
+    known = {"call": {called for _, called in calls}, "task": {call.task for call, _ in calls}}
+    for number, row in enumerate(table.rows, 1):
+        for field, names in known.items():
+            if (said := getattr(row, field)) and said not in names:
+                raise ModelError(
+                    f"row {number} of the table of {name!r} is of the {field} {said!r}, which is "
+                    f"not there. {close_matches(said, names)}",
+                    hint="predict --devices lists calls and tasks. Of several networks calls begin "
+                    "with the name of theirs: resnet18/conv1.",
+                )
+
+
+def _with_table(data: PlanningData, before: str, name: str, table: DeviceTable) -> PlanningData:
     device = PlanningDevice(
         name=name,
         kind=table.kind,
@@ -193,13 +238,13 @@ def _with_table(data: PlanningData, name: str, table: DeviceTable) -> PlanningDa
     return replace(
         data,
         devices=(*data.devices, device),
-        calls=tuple(_called(call, name, table) for call in data.calls),
+        calls=tuple(_called(call, before, name, table) for call in data.calls),
         transfers=(*data.transfers, *_transfers(data, name, table.link)),
     )
 
 
-def _called(call: PlanningCall, name: str, table: DeviceTable) -> PlanningCall:
-    row = table.row_of(call)
+def _called(call: PlanningCall, before: str, name: str, table: DeviceTable) -> PlanningCall:
+    row = table.row_of(call, before + call.name)
     if row is None:
         return call
     mode = PlanningMode(
@@ -222,20 +267,18 @@ def _called(call: PlanningCall, name: str, table: DeviceTable) -> PlanningCall:
 
 
 def _transfers(data: PlanningData, name: str, link: TableLink | None) -> Iterable[Transfer]:
-    """The ways between a device and the others, over the links of both to the host."""
-    hosts = {device.name for device in data.devices if device.kind in CPU}
+    """The ways between a device and the others, over the links of both to the host; unknown where
+    one of the two is."""
+    own = None if link is None else (link.latency_s, link.bytes_per_s)
     for other in data.devices:
-        own = [link] if link is not None else []
-        if other.name not in hosts:
-            ways = (w for w in data.transfers if w.destination == other.name and w.origin in hosts)
-            way = next((w for w in ways if w.bytes_per_s and w.latency_s is not None), None)
-            own = [*own, TableLink(way.latency_s or 0.0, way.bytes_per_s or 0.0)] if way else []
-        known = bool(own) and link is not None
+        both = own, way_to_host(data, other.name)
+        links = [each for each in both if each is not None]
+        known = len(links) == len(both)
         for origin, destination in ((name, other.name), (other.name, name)):
             yield Transfer(
                 origin=origin,
                 destination=destination,
-                latency_s=sum(each.latency_s for each in own) if known else None,
-                bytes_per_s=1 / sum(1 / each.bytes_per_s for each in own) if known else None,
+                latency_s=sum(seconds for seconds, _ in links) if known else None,
+                bytes_per_s=1 / sum(1 / speed for _, speed in links) if known else None,
                 link="table" if known else "unknown",
             )

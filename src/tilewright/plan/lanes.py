@@ -42,6 +42,17 @@ def names_in(stage: Stage) -> list[str]:
     return [stage] if isinstance(stage, str) else [n for lane in stage for n in lane.calls]
 
 
+def lanes_in(stage: Stage, cores: int) -> Sequence[LaneCalls]:
+    """What each lane does in a stage: a call by itself has all of so many cores."""
+    return [LaneCalls([stage], cores)] if isinstance(stage, str) else stage
+
+
+def cores_in(stages: Iterable[Stage], cores: int) -> dict[str, int]:
+    """How many of so many cores each call of these stages has."""
+    lanes = (lane for stage in stages for lane in lanes_in(stage, cores))
+    return {name: lane.cores for lane in lanes for name in lane.calls}
+
+
 def lane_name(first: int, cores: int) -> str:
     """The name of a lane that has so many cores from a first one on."""
     return f"core {first}" if cores == 1 else f"cores {first} to {first + cores - 1}"
@@ -119,11 +130,10 @@ def as_run(problem: SchedulingProblem, schedule: Schedule, stages: Sequence[Stag
     that its lane has, by the kernel that the schedule chose if that is one of them, stage after
     stage. The problem's calls are on one device."""
     slots: list[Slot] = []
+    cores = max(device.cores for device in problem.devices)
     for stage in stages:
-        cores = max(device.cores for device in problem.devices)
-        lanes = [LaneCalls([stage], cores)] if isinstance(stage, str) else stage
         first = 0
-        for lane in lanes:
+        for lane in lanes_in(stage, cores):
             for name in filter(problem.numbers.__contains__, lane.calls):
                 modes = problem.calls[problem.numbers[name]].modes
                 kernel = modes[schedule.slot[name].mode].kernel

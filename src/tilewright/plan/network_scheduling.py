@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from typing import get_args
 
 from tilewright.core.errors import UsageError, close_matches
@@ -112,6 +113,11 @@ def titles(networks: Sequence[PlanningData]) -> list[str]:
     return titles
 
 
+def prefixes(networks: Sequence[PlanningData]) -> list[str]:
+    """What the names of each network's calls begin with: its own, where there are several."""
+    return [f"{title}/" if len(networks) > 1 else "" for title in titles(networks)]
+
+
 def _device(device: PlanningDevice, terms: DeviceTerms) -> ScheduleDevice:
     return ScheduleDevice(
         name=device.name,
@@ -125,13 +131,32 @@ def _device(device: PlanningDevice, terms: DeviceTerms) -> ScheduleDevice:
     )
 
 
-def _links(data: PlanningData, terms: Mapping[str, DeviceTerms]) -> Iterator[Link]:
-    """The ways between devices: by what is said of both, else by datasheets."""
+def way_to_host(data: PlanningData, name: str) -> tuple[float, float] | None:
+    """Seconds, and bytes per second, between a device and the first CPU among the devices, which is
+    the host of the others; None where no way is known, or there is no CPU."""
+    hosts = [device.name for device in data.devices if device.kind in CPU][:1]
+    if name in hosts:
+        return 0.0, inf
     for way in data.transfers:
-        said = [terms[n].link for n in (way.origin, way.destination) if n in terms]
-        known = [link for link in said if link is not None]
+        ends = way.origin in hosts and way.destination == name
+        if ends and way.latency_s is not None and way.bytes_per_s:
+            return way.latency_s, way.bytes_per_s
+    return None
+
+
+def _links(data: PlanningData, terms: Mapping[str, DeviceTerms]) -> Iterator[Link]:
+    """The ways between devices: by what is said of them, and what else is known of their ways to
+    the host."""
+    processors = {device.name for device in data.devices if device.kind in CPU}
+    for way in data.transfers:
+        names = (way.origin, way.destination)
+        said = {n: terms[n].link for n in names if n in terms and terms[n].link is not None}
+        sides = (
+            said.get(n) or ((0.0, inf) if n in processors else way_to_host(data, n)) for n in names
+        )
+        known = [side for side in sides if side is not None]
         latency_s, bytes_per_s = way.latency_s, way.bytes_per_s
-        if known:
+        if said and len(known) == len(names):
             latency_s = sum(seconds for seconds, _ in known)
             bytes_per_s = 1 / sum(1 / speed for _, speed in known)
         if latency_s is not None and bytes_per_s:

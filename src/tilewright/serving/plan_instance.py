@@ -7,6 +7,7 @@ lanes in one process.
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -55,6 +56,8 @@ def plan_instance(plan: Plan, store: Store, mode: RunMode, options: ServerOption
         layout = (ways.placement.resources.threads,)
         times_s = _in_turn(served, layout, options) if len(served) > 1 else {}
         best = min(served, key=lambda way: times_s.get(way, 0.0))
+        for way in served.keys() - {best}:
+            shutil.rmtree(served[way].folder)
         told = ", ".join(f"{_TOLD[way]} {format_seconds(s)}" for way, s in times_s.items())
         choice = f"Computed {_TOLD[best]}, in one process{told and f'; in turn: {told}'}."
         return Server([served[best]], PlanInstance(layout, folder), options, choice)

@@ -69,7 +69,7 @@ def serve(
     the same network compiled for different devices; each takes the first one that was made for it.
 
     In place of artifacts it may be what `plan` wrote, without `batches`: computed in parts, or one
-    network on this CPU in one process if not for throughput, where the plan says (`instances`
+    network on this CPU for latency or price in one process, where the plan says (`instances`
     "parallel"), all on the device that is fastest alone ("sequential"), or as is faster ("auto").
 
     Raises UsageError for an artifact of several shapes that differ in more than the batch, or for a
@@ -181,18 +181,20 @@ def plan_server(
     events: EventSink = discard,
 ) -> Server:
     """The same of a plan, with what a store knows, and with another tracker than it names: one
-    network on this CPU in one process, others in parts, and so what was planned for throughput: its
-    requests follow each other from core to core. Raises UsageError for a mode that plans have
-    not."""
+    network on this CPU in one process, others in parts. So is what was planned for throughput,
+    whose requests follow each other from core to core, and for energy, whose calls keep the few
+    cores that they have even where nothing is beside them. Raises UsageError for a mode that plans
+    have not."""
     wish = {each: each for each in get_args(RunMode)}.get(mode)
     if wish is None:
         raise UsageError(
             f"{mode!r} is for artifacts: a plan says itself what runs on which cores.",
             hint=f"Known for plans: {', '.join(get_args(RunMode))}.",
         )
-    options = ServerOptions(queue=queue, supervision=SUPERVISION, events=events)
+    options = ServerOptions(queue=queue, events=events)
     read = read_plan(plan)
-    in_turn = read.problem.objective != "throughput"
-    if read.networks and in_turn and is_for_one_process(read):
+    at_once = read.problem.objective in ("latency", "price")
+    if read.networks and at_once and is_for_one_process(read):
         return plan_instance(read, store, wish, options)
+    options = replace(options, supervision=SUPERVISION)
     return PlanServer(read, store, PlanTerms(mode=wish, tracker=tracker), options)

@@ -10,10 +10,20 @@ import pytest
 import tilewright
 from tilewright.cli.main import main
 from tilewright.core.errors import ModelError, TargetError, UsageError
+from tilewright.core.planning import PlanningData
 from tilewright.cost.blocks import LAUNCH_S
 from tilewright.deploy.planned_network import is_for_one_process
-from tilewright.plan.imagined_devices import TableRow, copies_of, names_of, read_table, with_tables
-from tilewright.plan.network_scheduling import DeviceTerms, Wanted
+from tilewright.plan.imagined_devices import (
+    DeviceTable,
+    TableLink,
+    TableRow,
+    copies_of,
+    names_of,
+    read_table,
+    with_tables,
+)
+from tilewright.plan.network_scheduling import DeviceTerms, Wanted, scheduling_problem
+from tilewright.plan.scheduling.parts import Link
 from tilewright.plan.scheduling.plan_file import read_plan
 
 H100, SMALL = "cuda -model=H100", "zoo:squeezenet1_1"
@@ -36,16 +46,24 @@ def test_eight_devices_of_a_kind_let_requests_follow_sooner(tmp_path: Path) -> N
             session.open_plan(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["0*llvm", "two*llvm", "3*", "*llvm", "²*llvm"])
-def test_what_is_no_number_of_devices(text: str) -> None:
-    with pytest.raises(UsageError, match="is no number of devices"):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        *((text, "is no number") for text in ("0*llvm", "two*llvm", "3*", "*llvm", "²*llvm")),
+        *((f"{digits}*llvm", "are more .* than") for digits in ("65", "1000000", "9" * 5000)),
+    ],
+)
+def test_what_is_no_number_of_devices(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
         copies_of([text])
 
 
 def test_the_documented_table_is_planned_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("plan", SMALL, "--devices", "llvm", "--table", f"npu={EXAMPLE}", "--threads", "2")
+    example = tmp_path / "a=b.json"
+    example.write_bytes(EXAMPLE.read_bytes())
+    words = ("plan", SMALL, "--devices", "llvm", "--table", f"npu={example}", "--threads", "2")
     where = ("--planner", "heft", "--out", str(tmp_path), "--db", "memory:")
     assert main([*words, *where]) == 0
     assert "bound, " in capsys.readouterr().out
@@ -58,6 +76,7 @@ def test_the_documented_table_is_planned_with(
     }  # fmt: skip
     pool, squeeze = on["features.2"], on["features.3.squeeze"]
     assert (pool.latency_s, squeeze.low_s, squeeze.high_s) == (1e-5, 2e-5, 4e-5)
+    assert pool.marks["latency"] == "predicted", "nobody says that it was measured"
     assert squeeze.marks["latency"] == "predicted" and squeeze.marks["energy"] == "bound"
     (there,) = (link for link in plan.problem.links if link.destination == "npu")
     assert (there.latency_s, there.bytes_per_s) == (2e-5, pytest.approx(4e9))
@@ -97,6 +116,52 @@ def row(call: str) -> TableRow:
     return TableRow(call=call, latency_s=1e-6)
 
 
+def npu(*rows: TableRow, link: tuple[float, float] | None = (2e-5, 4e9)) -> DeviceTable:
+    return DeviceTable(format="", rows=rows, link=link and TableLink(*link))
+
+
+def links(data: PlanningData, **terms: tuple[float, float]) -> dict[tuple[str, str], Link]:
+    wanted = Wanted(terms={name: DeviceTerms(link=link) for name, link in terms.items()})
+    found = scheduling_problem([data], wanted).links
+    return {(link.origin, link.destination): link for link in found}
+
+
+def test_nothing_is_sent_where_one_of_two_links_is_unknown() -> None:
+    with tilewright.open(db="memory:", threads=1) as session:
+        near, alone = (
+            session.planning_data("zoo:mlp", names) for names in (["llvm", H100], [H100])
+        )
+    own = row(near.calls[0].name)
+    (two,) = with_tables([near], {"one": npu(own, link=None), "other": npu(own)})
+    assert not {("one", "other"), ("other", "one")} & links(two).keys()
+    ways = links(two, one=(1e-3, 1e9))
+    assert ways["one", "other"].latency_s == pytest.approx(1e-3 + 2e-5)
+    assert ways[H100, "one"].latency_s == pytest.approx(1e-3 + LAUNCH_S)
+    assert ways["llvm", "one"].bytes_per_s == pytest.approx(1e9)
+    (without,) = with_tables([alone], {"npu": npu(own)})
+    assert links(without) == {}, "nobody knows the way from the GPU to its host"
+    assert links(without, npu=(1e-3, 1e9)) == {}
+    assert len(links(without, **{"npu": (1e-3, 1e9), H100: (1e-5, 1e9)})) == 2
+
+
+def test_rows_of_calls_are_of_one_of_several_networks() -> None:
+    with tilewright.open(db="memory:", threads=1) as session:
+        data = session.planning_data("zoo:mlp", ["llvm"])
+    first = data.calls[0]
+    several = [data, data]
+    found = with_tables(several, {"npu": npu(row(f"{data.model} 2/{first.name}"))})
+    assert [len(each.calls[0].modes) for each in found] == [1, 2]
+    for names, kind, said in (
+        (several, "call", first.name),
+        ([data], "call", f"{data.model}/{first.name}"),
+        ([data], "task", "dense-0"),
+    ):
+        other = TableRow(family=first.family, latency_s=1e-6)
+        wrong = msgspec.structs.replace(row(""), **{kind: said})
+        with pytest.raises(ModelError, match=f"row 2 .* is of the {kind} '{said}', which is not"):
+            with_tables(names, {"npu": npu(other, wrong)})
+
+
 def test_a_table_of_commas_and_a_link_by_flag(tmp_path: Path) -> None:
     table = tmp_path / "npu.csv"
     with tilewright.open(db="memory:") as session:
@@ -127,6 +192,7 @@ def test_a_table_of_commas_and_a_link_by_flag(tmp_path: Path) -> None:
         ('{"format": "other", "rows": []}', "its format is 'other'"),
         ('{"format": "tilewright device table 1", "rows": [{"latency_s": 1}]}', "row 1 has not"),
         ('{"format": "tilewright device table 1", "rows": [], "x": 1}', "unknown field"),
+        ('{"format": "tilewright device table 1", "rows": [], "kind": "cpu"}', "kind is 'cpu'"),
     ],
 )
 def test_what_is_no_table(tmp_path: Path, text: str, said: str) -> None:
@@ -135,3 +201,22 @@ def test_what_is_no_table(tmp_path: Path, text: str, said: str) -> None:
         read_table(tmp_path / "table.json")
     with pytest.raises(ModelError, match="table"):
         read_table(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('"latency_s": -1', "row 1 has -1.0 as latency_s"),
+        ('"latency_s": 1, "workspace_bytes": -4', "row 1 has -4 as workspace_bytes"),
+        ('"latency_s": 1, "low_s": 2', "row 1 has a latency_s that is not between"),
+    ],
+)
+def test_rows_that_no_device_has(tmp_path: Path, row: str, said: str) -> None:
+    text = f'{{"format": "tilewright device table 1", "rows": [{{"family": "dense", {row}}}]}}'
+    (tmp_path / "table.json").write_text(text)
+    with pytest.raises(ModelError, match=said):
+        read_table(tmp_path / "table.json")
+    for number in ("nan", "inf"):
+        (tmp_path / "table.csv").write_text(f"family,latency_s\ndense,1\ndense,{number}\n")
+        with pytest.raises(ModelError, match=f"row 2 has {number} as latency_s"):
+            read_table(tmp_path / "table.csv")

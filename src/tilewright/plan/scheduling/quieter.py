@@ -25,8 +25,10 @@ _ROUNDS = 3
 def with_quieter_kernels(problem: SchedulingProblem, schedule: Schedule) -> Schedule | None:
     """The schedule with other versions of kernels on the same cores, where that takes less beside
     each other and keeps all limits; None where no such was found."""
+    if not _has_versions(problem):
+        return None
     least, now, found = beside_each_other(problem, schedule).objective, schedule, None
-    for _ in range(_ROUNDS if _has_versions(problem) else 0):
+    for _ in range(_ROUNDS):
         chosen = dict(_best_responses(problem, now))
         if all(chosen[slot.call] == slot.mode for slot in now.slots):
             break

@@ -12,6 +12,7 @@ from helpers.scheduling import MICRO, mode, plain_problem, problems
 from tilewright.core.planning import PlanningCall, PlanningMode
 from tilewright.core.predictions import Source
 from tilewright.plan.kernel_versions import kernel_names, worth_choosing
+from tilewright.plan.scheduling import quieter
 from tilewright.plan.scheduling.beside import beside_each_other
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.parts import ScheduleDevice
@@ -55,6 +56,13 @@ def test_what_runs_beside_nothing_is_the_fastest() -> None:
     problem = plain_problem(calls, "a>b", devices=(SHARED,))
     found = schedule_with("auto", problem)
     assert {found.mode_of(problem, slot.call).kernel for slot in found.slots} == {"loud"}
+
+
+def test_nothing_is_simulated_where_there_are_no_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = two(SHARED, quiet=False)
+    schedule = schedule_with("sequential", problem)
+    monkeypatch.setattr(quieter, "beside_each_other", None)
+    assert with_quieter_kernels(problem, schedule) is None
 
 
 @settings(max_examples=40, deadline=None)
