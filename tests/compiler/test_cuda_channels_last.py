@@ -54,15 +54,21 @@ CONVOLUTIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_images_in_any_form(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "kernel", "bound"),
+    [
+        *((name, "cuda_product", "generic") for name in CONVOLUTIONS),
+        ("transposed in vectors", "cuda_product_tf32", "cuda_product_tf32"),
+    ],
+)
+def test_images_in_any_form(name: str, kernel: str, bound: str) -> None:
     """Read and written in either form, in settings from the best to the worst."""
     task = CONVOLUTIONS[name]
-    ports = offered("cuda_product", task)
+    ports = offered(kernel, task)
     assert any(CHANNELS_LAST in forms for forms in ports)
     for number, forms in enumerate(each for each in ports if CHANNELS_LAST in each):
-        found = image_settings("cuda_product", task, forms)
-        check_image_kernel("cuda_product", task, forms, found[(17 * number) % len(found)])
+        found = image_settings(kernel, task, forms)
+        check_image_kernel(kernel, task, forms, found[(17 * number) % len(found)], bound)
 
 
 @settings(max_examples=5, deadline=None)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tvm.s_tir import dlight
 
 from helpers.kernels.cuda_kernels import check_cuda_kernel
 from helpers.kernels.gpu_kernels import a_gpu
 from helpers.kernels.one_kernel import step, workload
 from tilewright.compiler.builders.cuda import BUILDER, program_of
+from tilewright.compiler.lower import registry
 from tilewright.core.errors import ModelError
 from tilewright.core.records import Candidate
 from tilewright.core.targets import Target
@@ -137,8 +140,9 @@ def test_positions_of_products_have_64_bits() -> None:
 
 def test_more_memory_than_any_gpu_has() -> None:
     task, on = dense(2**18, 2**18, 1), a_gpu()
-    with pytest.raises(ModelError, match=r"take 512 GiB; no GPU has more than 288 GiB of memory"):
-        BUILDER.build(task, candidate(task), on.target, on.resources)
+    for make in (BUILDER.build, partial(BUILDER.render, view="cuda")):
+        with pytest.raises(ModelError, match=r"take 512 GiB; no GPU has more than 288 GiB of mem"):
+            make(task, candidate(task), on.target, on.resources)
 
 
 @pytest.mark.parametrize(
@@ -156,3 +160,19 @@ def test_threads_are_those_of_the_rule(task: Workload) -> None:
     (launch,) = lowered(task, on.target).launches
     assert np.prod(launch.block) == blocks.threads
     assert blocks.threads * blocks.registers <= on.target.limits.registers
+
+
+def test_a_rule_that_fails_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only that for products with a vector is: others would hide a fault behind a slow kernel."""
+    task, on = dense(64, 48, 64), a_gpu()
+
+    def rule() -> str:
+        return registry.lowered(task, candidate(task), on.target, on.resources)[0].rule
+
+    def broken(*_: object) -> None:
+        raise AttributeError("TVM has changed")
+
+    assert rule() == "Matmul"
+    monkeypatch.setattr(dlight.gpu.Matmul, "apply", broken)
+    with pytest.raises(AttributeError, match="TVM has changed"):
+        rule()

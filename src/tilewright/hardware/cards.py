@@ -20,7 +20,8 @@ OLDEST = (7, 5)
 """The oldest compute capability that NVIDIA's compilers of CUDA 13 still compile for."""
 
 MOST_MEMORY_BYTES = 288 << 30
-"""Of a B300, which no GPU of NVIDIA's exceeds."""
+"""No GPU of NVIDIA's has more. NVIDIA states 288 GB for a B300, but 141 GB for an H200, which has
+140 GiB: so they are taken for GiB, and nothing that fits is refused."""
 
 _BLOCK = (1024, 1024, 64)
 """The most threads of a block along x, y and z, the same for all that are known."""

@@ -252,8 +252,8 @@ class DemandsOfMany(Protocol):
         ...
 
 
-class ToldAsColumns(ABC):
-    """The halves of `ValidatesMany` and `DemandsOfMany` that ask about one workload."""
+class FilteredAsColumns(ABC):
+    """The half of `ValidatesMany` that asks about one setting."""
 
     @abstractmethod
     def valid_many(
@@ -266,17 +266,6 @@ class ToldAsColumns(ABC):
     ) -> Bools:
         """See `ValidatesMany`."""
 
-    @abstractmethod
-    def demand_of_many(
-        self,
-        workloads: Sequence[Workload],
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Sequence[Settings],
-    ) -> Demand:
-        """See `DemandsOfMany`."""
-
     def valid(
         self,
         workload: Workload,
@@ -287,6 +276,21 @@ class ToldAsColumns(ABC):
     ) -> bool:
         """See `valid_many`."""
         return bool(self.valid_many(workload, target, resources, forms, [settings])[0])
+
+
+class ToldAsColumns(FilteredAsColumns):
+    """The halves of `ValidatesMany` and `DemandsOfMany` that ask about one workload."""
+
+    @abstractmethod
+    def demand_of_many(
+        self,
+        workloads: Sequence[Workload],
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Demand:
+        """See `DemandsOfMany`."""
 
     def demand(
         self,

@@ -44,7 +44,8 @@ class Bfloat16TransposedConvolution(GatheringTransposedConvolution):
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision with constant weights on a CPU with dot products, an even number of
-        input channels and more than one output channel in each group."""
+        input channels and more than one output channel in each group. Not offered for all the same
+        where the lanes that suit the output channels are not 4, 8 or 16, as for 3, 10 or 21."""
         conv = transposed_convolution(workload)
         pairs = conv.group_in % PAIR == 0 and conv.group_out > 1
         return bool(half_lanes(target)) and pairs and super().applies(workload, target, resources)

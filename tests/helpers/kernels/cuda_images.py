@@ -83,8 +83,13 @@ def image_program(
 
 
 def check_image_kernel(
-    name: str, task: Workload, forms: tuple[Form, ...], settings: Settings
+    name: str,
+    task: Workload,
+    forms: tuple[Form, ...],
+    settings: Settings,
+    bound: str = "generic",
 ) -> None:
-    """It gives numpy's numbers in three orders."""
+    """It gives numpy's numbers in three orders, within the `bound` of an implementation."""
     candidate = candidate_of(implementation(name), settings, forms)
-    check_cuda_kernel(image_program(name, task, forms, settings), task, candidate=candidate)
+    program = image_program(name, task, forms, settings)
+    check_cuda_kernel(program, task, name=bound, candidate=candidate)

@@ -22,6 +22,7 @@ from tilewright.graph.operators import results_text
 from tilewright.graph.workload import Workload
 from tilewright.hardware.features import units_of
 from tilewright.kernels.conv2d_bfloat16 import SPEC as CONVOLUTION
+from tilewright.kernels.conv2d_transposed_bfloat16 import SPEC as TRANSPOSED
 from tilewright.kernels.conv2d_winograd_bfloat16 import SPECS, Bfloat16Winograd
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.dense_bfloat16 import SPEC as DENSE
@@ -144,6 +145,16 @@ def test_it_takes_a_processor_with_the_instruction() -> None:
         assert not spec.applies(task, plain.target, plain.resources)
     assert not CONVOLUTION.applies(conv(12, 12, groups=2), ON.target, ON.resources)
     assert not WINOGRAD[0].applies(conv(34, 16), ON.target, ON.resources), "no pairs of lanes"
+
+
+@pytest.mark.parametrize("out", [1, 3, 10, 21, 16])
+def test_channels_of_transposed_convolutions_fill_lanes_of_the_instruction(out: int) -> None:
+    task = single(
+        "conv2d_transpose", (1, 8, 5, 5), (8, out, 2, 2), constants=(1,), strides=(2, 2),
+        padding=(0,) * 4, dilation=(1, 1), output_padding=(0, 0), groups=1,
+    )  # fmt: skip
+    space = knob_space(TRANSPOSED, task, ON.target, ON.resources, (PLAIN,) * 3)
+    assert any(True for _ in space) == (out == 16)
 
 
 def test_single_precision_stays_unless_halves_are_asked_for() -> None:

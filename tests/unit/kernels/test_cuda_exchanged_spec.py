@@ -8,7 +8,9 @@ from helpers.kernels.cuda_settings import facts_on, gpu
 from helpers.kernels.gpu_kernels import space_of
 from tilewright.core.forms import CHANNELS_LAST, PLAIN
 from tilewright.graph.workload import Workload
+from tilewright.kernels.columns import column
 from tilewright.kernels.cuda.exchanged_products import SPEC
+from tilewright.kernels.cuda.product_tiles import product
 from tilewright.testing.implementations import check_spec, single
 
 CONV = dict(strides=(1, 1), padding=(0,) * 4, dilation=(1, 1), groups=1)
@@ -36,12 +38,12 @@ def test_it_is_for_lines_that_begin_anywhere() -> None:
 
 
 def test_lanes_have_neighbours_and_others_to_give_them_to() -> None:
-    for setting in space_of(SPEC.name, ODD, gpu()).columns(
-        space_of(SPEC.name, ODD, gpu()).listed()
-    ):
-        assert int(setting["thread_rows"]) > 1
-        threads = int(setting["tile_columns"]) // int(setting["thread_columns"])
-        assert threads >= min(4, int(setting["thread_rows"]))
+    space = space_of(SPEC.name, ODD, gpu())
+    found = space.columns(space.listed())
+    assert len(found)
+    tiles = SPEC.tiles(product(ODD), lambda knob: column(found, knob).astype(int))
+    assert (tiles.lanes_fast * tiles.lanes_slow == 32).all()
+    assert ((tiles.lanes_slow >= tiles.widths[0]) & (tiles.widths[0] > 1)).all()
 
 
 def test_facts_of_one_setting_by_hand() -> None:

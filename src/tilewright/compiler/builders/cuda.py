@@ -99,7 +99,9 @@ class CudaBuilder:
         view: str,
     ) -> str:
         """`tir`, scheduled loops; `cuda`, the text that is compiled; `ptx`; `sass` or `asm`, the
-        GPU's machine code. Raises TargetError without the tools for it."""
+        GPU's machine code. Raises TargetError without the tools for it, and ModelError for
+        tensors that no GPU's memory holds."""
+        _check_memory(workload)
         if view == "tir":
             return kernel_module(workload, candidate, target, resources).script()
         source = program_of(workload, candidate, target, resources).source

@@ -3,15 +3,10 @@ how wrong they may be."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-
 from tilewright.core.element_types import element_type
-from tilewright.core.forms import Form
-from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
-from tilewright.kernels.columns import Bools
+from tilewright.kernels.base import FilteredAsColumns
 from tilewright.kernels.ports import Ports, plain_ports
 from tilewright.kernels.streaming import Streaming
 
@@ -50,30 +45,9 @@ class CudaKernels(Streaming):
         return 0.0 if exact else FAST_FUNCTIONS_ERROR
 
 
-class ColumnKernels(CudaKernels, ABC):
-    """The parts of a spec whose settings are filtered as columns."""
-
-    def valid(
-        self,
-        workload: Workload,
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Settings,
-    ) -> bool:
-        """See `valid_many`."""
-        return bool(self.valid_many(workload, target, resources, forms, [settings])[0])
-
-    @abstractmethod
-    def valid_many(
-        self,
-        workload: Workload,
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Sequence[Settings],
-    ) -> Bools:
-        """Whether each setting keeps what the kernel and the launch demand."""
+class ColumnKernels(FilteredAsColumns, CudaKernels):
+    """The parts of a spec whose settings are filtered as columns: by what the kernel and the launch
+    demand."""
 
 
 _ROUNDED_AS_SUMS = frozenset(

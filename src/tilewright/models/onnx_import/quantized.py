@@ -204,8 +204,8 @@ def _computed_products(
 ) -> Tensor:
     """Sums of (a - a_zero) (b - b_zero) of bytes that both come with the data:
 
-    Σ a s - a_zero Σ s - rest Σ (a - a_zero), of which s are the bytes of b as signed ones, less 128
-    where they are not, and rest is what b_zero is more than that.
+    Σ a s - a_zero Σ s - rest Σ (a - a_zero), where s is b and rest is b_zero, both less 128 if b
+    is unsigned.
     """
     (a, b), (a_zero, b_zero) = operands, zeros
     depth, middle = a.shape[-1], _MIDDLE if b.dtype == "uint8" else 0

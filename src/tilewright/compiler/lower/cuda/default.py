@@ -27,6 +27,10 @@ _RULES = (
     dlight.gpu.Fallback,
 )
 
+_STUMBLES = {dlight.gpu.GEMV: (AssertionError, AttributeError)}
+"""Rules that stumble over a shape, and by which errors: that for products with a vector reads
+numbers off expressions, which short rows do not have. Errors of other rules are faults."""
+
 _BLOCK = "blockIdx."
 
 
@@ -50,11 +54,10 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
 
 
 def _scheduled(rule: Any, function: Any, given: Any) -> Schedule | None:
-    """What a rule makes of a function; None where it does not apply, and where it stumbles: that
-    for rows reads numbers off expressions, which short rows do not have."""
+    """What a rule makes of a function; None where it does not apply, and where it stumbles."""
     try:
         made = rule.apply(function, given, False)
-    except (AssertionError, AttributeError):
+    except _STUMBLES.get(type(rule), ()):
         return None
     return made[0] if isinstance(made, list) else made
 
