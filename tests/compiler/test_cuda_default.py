@@ -99,6 +99,14 @@ def test_what_is_launched_along_another_axis_is_right(task: Workload) -> None:
 
 
 @executes
+@pytest.mark.parametrize("kept", [False, True])
+def test_everything_is_added_up(kept: bool) -> None:
+    """To a scalar, too, over which the rule for sums stumbles."""
+    task = in_double([(3, 10, 33)], "reduce_sum", axes=(0, 1, 2), keepdims=kept)
+    check_cuda_kernel(lowered(task, a_gpu().target), task, name=SPEC.name)
+
+
+@executes
 @pytest.mark.on_request
 def test_more_elements_than_32_bits_count(tmp_path: Path) -> None:
     """A few blocks of a sum of 4 GiB, into a file that has nothing but what they wrote."""
@@ -163,7 +171,7 @@ def test_threads_are_those_of_the_rule(task: Workload) -> None:
 
 
 def test_a_rule_that_fails_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only that for products with a vector is: others would hide a fault behind a slow kernel."""
+    """Only what is known to stumble is: others would hide a fault behind a slow kernel."""
     task, on = dense(64, 48, 64), a_gpu()
 
     def rule() -> str:

@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.core.forms import PLAIN, Form, blocked, channel_block, in_channel_blocks
+from tilewright.core.forms import (
+    CHANNELS_LAST,
+    PLAIN,
+    Form,
+    blocked,
+    channel_block,
+    in_channel_blocks,
+)
 from tilewright.core.grouping import grouped
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.fuse import FusedNetwork, TaskCall
@@ -137,10 +144,13 @@ def _only_plain(readers: list[TaskCall]) -> bool:
 
 
 def _convolution_form(workload: Workload, target: Target, resources: Resources) -> Form:
-    """Blocks, unless they are wider than a register and do not fill several."""
+    """Blocks, unless they are wider than a register and do not fill several; what is neither blocks
+    nor plain as an implementation usually writes it, channels last only as the first one does."""
     lanes = target.lanes(workload.computed_in)
-    for spec in applicable(workload, target, resources):
+    for place, spec in enumerate(applicable(workload, target, resources)):
         usual = spec.port_forms(workload, target, resources)[0][-1]
+        if usual == CHANNELS_LAST and place:
+            continue
         if not in_channel_blocks(usual):
             return usual
         block = channel_block(usual)

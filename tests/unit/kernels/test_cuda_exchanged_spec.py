@@ -6,11 +6,14 @@ import pytest
 
 from helpers.kernels.cuda_settings import facts_on, gpu
 from helpers.kernels.gpu_kernels import space_of
+from helpers.networks.fused_networks import fused
+from helpers.networks.graph_builder import Builder
 from tilewright.core.forms import CHANNELS_LAST, PLAIN
 from tilewright.graph.workload import Workload
 from tilewright.kernels.columns import column
 from tilewright.kernels.cuda.exchanged_products import SPEC
 from tilewright.kernels.cuda.product_tiles import product
+from tilewright.kernels.forms import choose_forms
 from tilewright.testing.implementations import check_spec, single
 
 CONV = dict(strides=(1, 1), padding=(0,) * 4, dilation=(1, 1), groups=1)
@@ -69,3 +72,13 @@ def test_facts_of_one_setting_by_hand() -> None:
     assert (told["instructions"] > usual["instructions"]).all()
     whole = facts_on(image(226), "cuda_product", [setting])
     assert whole["sectors_per_store"][0] == 16
+
+
+@pytest.mark.parametrize(("out", "groups"), [(32, 32), (33, 1)])
+def test_images_of_networks_stay_row_by_row(out: int, groups: int) -> None:
+    """Lines of an image with its channels last begin anywhere here, row by row they do not: what
+    the kernel offers then is no form that all of the network would be computed in."""
+    b, on = Builder(), gpu()
+    made = b.conv(b.input(1, 32, 16, 16), out, groups=groups)
+    network = fused(b, b.conv(made, 16))
+    assert choose_forms(network, on.target, on.resources)[made] == PLAIN

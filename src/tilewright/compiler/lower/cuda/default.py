@@ -27,9 +27,13 @@ _RULES = (
     dlight.gpu.Fallback,
 )
 
-_STUMBLES = {dlight.gpu.GEMV: (AssertionError, AttributeError)}
+_STUMBLES = {
+    dlight.gpu.GEMV: (AssertionError, AttributeError),
+    dlight.gpu.Reduction: (tvm.error.InternalError,),
+}
 """Rules that stumble over a shape, and by which errors: that for products with a vector reads
-numbers off expressions, which short rows do not have. Errors of other rules are faults."""
+numbers off expressions, which short rows do not have; that for sums replaces a block that it has
+lost where the result is a scalar. Errors of other rules are faults."""
 
 _BLOCK = "blockIdx."
 
