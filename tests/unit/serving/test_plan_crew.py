@@ -22,8 +22,8 @@ from tilewright.serving.stations import WARM_RUNS
 
 
 def until(found: Callable[[], bool]) -> None:
-    """Wait for something that comes true, at most for ten seconds."""
-    end_s = time.monotonic() + 10
+    """Wait for something that comes true, at most for a minute."""
+    end_s = time.monotonic() + 60
     while not found():
         assert time.monotonic() < end_s
         time.sleep(0.005)
