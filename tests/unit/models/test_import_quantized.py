@@ -67,7 +67,7 @@ def test_a_zero_point_that_comes_with_the_data() -> None:
 
 
 def products(operator: str, arrays: dict[str, Array], known: tuple[str, ...]) -> Graph:
-    """A node of all arrays, in their order, some of them constants."""
+    """A node of all arrays, in their order, some of them constants, whose result is checked."""
     node = helper.make_node(operator, [*arrays], ["y"], name="node")
     constants = {name: arrays[name] for name in known}
     feed = {name: array for name, array in arrays.items() if name not in known}
@@ -92,9 +92,8 @@ def test_requantized_product(shape: tuple[int, ...], zero: int, known: str) -> N
         "a": codes("uint8", *shape), "as": np.asarray(0.02, np.float32),
         "az": np.asarray(128, np.uint8), "b": b, "bs": np.asarray(0.01, np.float32),
         "bz": np.asarray(zero, np.int8), "ys": np.asarray(0.1, np.float32),
-        "yz": np.asarray(7, np.int8),
+        "yz": np.asarray(120, np.uint8),
     }  # fmt: skip
-    arrays["yz"] = np.asarray(120, np.uint8)
     if zero and len(shape) == 2:
         arrays["bs"] = np.linspace(0.005, 0.02, 6, dtype=np.float32)
         arrays["bz"] = np.arange(6, dtype=np.int8)
