@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import cast
@@ -80,11 +82,14 @@ def test_a_failure_gives_up_the_others() -> None:
 def test_a_child_can_be_aborted_from_another_thread() -> None:
     with Child("tilewright.measure.network_worker") as child:
         child.launch()
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGSTOP)  # so that it cannot answer before it is killed
         failures: list[ChildError] = []
 
         def ask() -> None:
             try:
-                child.request(("run", "nothing", []), PATIENCE_S)
+                # Where it is gone before the thread runs, no other one may start and answer.
+                child.request_again(("run", "nothing", []), PATIENCE_S)
             except ChildError as error:
                 failures.append(error)
 
