@@ -1,15 +1,23 @@
-"""What holds for all tests: the garbage collector leaves alone what lives as long as they do,
-workers are forks of a process that has imported everything, and no drawn example has a deadline."""
+"""What holds for all tests: threads that wait do not spin, the garbage collector leaves alone what
+lives as long as they do, workers are forks of a process that has imported everything, and no drawn
+example has a deadline."""
 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from helpers.processes.warm_workers import warm_workers
+
+# Libraries read these when they are loaded: here, in test processes and in workers. What spins
+# after a kernel takes the time of another process's test on a machine of two cores.
+os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 settings.register_profile(
     "untimed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
