@@ -5,6 +5,7 @@ other, with requests put together to batches against one by one, and over two de
     python benchmarks/serving.py soak --batches --seconds 600
     python benchmarks/serving.py soak --plan lanes --seconds 600
     python benchmarks/serving.py soak --plan parts --seconds 600
+    python benchmarks/serving.py soak --plan networks --seconds 600
     python benchmarks/serving.py pairs --seconds 3 --rounds 5
     python benchmarks/serving.py batches --network zoo:lstm --seconds 1 --rounds 5
     python benchmarks/serving.py devices --seconds 2 --rounds 5
@@ -48,9 +49,11 @@ PAIRS = (
 )
 PLANS = {
     "lanes": (("googlenet",), Wanted(objective="latency"), "stages"),
-    "parts": (PAIRS[0], Wanted(objective="throughput"), None),
+    "parts": (("squeezenet1_1",), Wanted(objective="throughput"), "chain_dp"),
+    "networks": (PAIRS[0], Wanted(objective="throughput"), None),
 }
-"""What is planned for this CPU, what for, and by whom: lanes in one process, parts in several."""
+"""What is planned for this CPU, what for, and by whom: lanes in one process, a network in parts
+that are processes, and two networks that are one each."""
 SIZES = (1, 2, 4, 8)
 BATCHED = ("zoo:mlp", "op:dense[m=1,k=2048,n=2048]")
 """Networks that are put together in a soak."""
@@ -90,8 +93,9 @@ def planned(folder: Path, kind: str) -> Path:
 
 class Soak:
     """Clients that count what becomes of every request, and somebody who kills processes, of a
-    `plan` only those that are not just being started: a device that does not start three times in a
-    row is planned without, and there is no other.
+    `plan` none that is just being started, and the next one when something was answered again: a
+    device that does not start three times in a row is planned without, and there is no other; a
+    request that ends three processes is not tried again.
 
     Each network has several inputs, so that an answer to another request is seen. Results are the
     same bits as before the kills, but for those of batches of other sizes, and of plans that are
@@ -161,18 +165,29 @@ class Soak:
             ]
             if pids:
                 sign = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
+                wanted = self.answered() + len(pids) + 1
                 os.kill(chance.choice(pids), sign)
                 self.kills += 1
+                while self.plan and self.answered() < wanted and time.monotonic() < self.end_s:
+                    time.sleep(0.05)
+
+    def answered(self) -> int:
+        """How many requests have been."""
+        return sum(each.answered for each in self.server.statistics().networks)
 
     def memory(self) -> tuple[list[int], list[int]]:
-        """Resident bytes of this process, and of the largest worker, every ten seconds."""
+        """Resident bytes of this process every ten seconds, and the most that a worker had until
+        the next time: they live for seconds, and are small when they begin."""
         here: list[int] = []
         workers: list[int] = []
-        while (left_s := self.end_s - time.monotonic()) > 0:
+        while self.end_s > time.monotonic():
             here.append(psutil.Process().memory_info().rss)
-            pids = (each.pid for each in self.server.statistics().instances)
-            workers.append(max((_resident(pid) for pid in pids if pid), default=0))
-            time.sleep(min(10.0, left_s))
+            workers.append(0)
+            next_s = min(self.end_s, time.monotonic() + 10)
+            while time.monotonic() < next_s:
+                pids = (each.pid for each in self.server.statistics().instances)
+                workers[-1] = max(workers[-1], *(_resident(pid) for pid in pids if pid), 0)
+                time.sleep(0.25)
         return here, workers
 
 
