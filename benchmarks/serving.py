@@ -345,12 +345,13 @@ def _batched_row(name: str, layout: str, clients: int, loads: list[list[Load]]) 
     )
 
 
-def over_devices(folder: Path, seconds: float, rounds: int, port: int) -> None:
-    """Each network of the pairs on one device and on two, and on as many instances here, in turn,
+def over_devices(
+    folder: Path, seconds: float, rounds: int, port: int, names: Sequence[str]
+) -> None:
+    """Each network on one device and on two, and on as many instances here, in turn,
     each time with four clients."""
     first, second, *_ = allotted_cpus()
     keys, cpus = ("one", "two", "two"), (first, first, second)
-    names = dict.fromkeys(name for pair in PAIRS for name in pair)
     with devices(port, keys, cpus) as address:
         for name in names:
             found = artifacts(folder, [name])
@@ -388,7 +389,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pair", action="append", default=[], help="a+b; all by default")
-    parser.add_argument("--network", action="append", default=[], help="for batches: zoo:lstm")
+    parser.add_argument(
+        "--network", action="append", default=[], help="zoo:lstm; of devices resnet18"
+    )
     parser.add_argument("--batches", action="store_true", help="a soak of networks in batches")
     parser.add_argument("--plan", choices=tuple(PLANS), help="a soak of a plan")
     parser.add_argument("--port", type=int, default=19190, help="for devices: of their tracker")
@@ -398,7 +401,9 @@ def main() -> None:
         if not soak(asked.artifacts, asked.seconds, names, asked.plan):
             raise SystemExit(1)
     elif asked.what == "devices":
-        over_devices(asked.artifacts, asked.seconds, asked.rounds, asked.port)
+        every = dict.fromkeys(name for pair in PAIRS for name in pair)
+        names = asked.network or list(every)
+        over_devices(asked.artifacts, asked.seconds, asked.rounds, asked.port, names)
     elif asked.what == "batches":
         batches(asked.artifacts, asked.seconds, asked.rounds, asked.network or ["zoo:lstm"])
     else:
