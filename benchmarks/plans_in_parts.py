@@ -13,21 +13,15 @@ two of one core. Prints answers per second, median of the rounds.
 from __future__ import annotations
 
 import argparse
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 import tilewright
-from tilewright.core.errors import TargetError
-from tilewright.measure.boards import Tracker
+from local_devices import devices
 from tilewright.plan.network_scheduling import DeviceTerms, Wanted
 from tilewright.plan.scheduling.plan_file import Plan, read_plan, write_plan
 from tilewright.plan.scheduling.planning import schedule_with
@@ -41,47 +35,6 @@ KEYS = ("a", "b", "c")
 LINK = DeviceTerms(link=(3e-3, 3e8))
 """About what a call over a session costs here beside its kernels, copies of the arrays counted."""
 _CLIENTS = 4
-
-
-@contextmanager
-def running(module: str, *words: str) -> Generator[None]:
-    """A module of TVM's as a program with one thread, killed at the end."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", module, "--host", "127.0.0.1", *words],
-        env={**os.environ, "TVM_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-@contextmanager
-def devices(port: int) -> Generator[str]:
-    """A tracker that knows a server for each key; its address."""
-    with ExitStack() as stack:
-        ports = ("--port", str(port), "--port-end", str(port + 1))
-        stack.enter_context(running("tvm.exec.rpc_tracker", *ports))
-        address = f"127.0.0.1:{port}"
-        for number, key in enumerate(KEYS):
-            own = str(port + 100 + 10 * number)
-            words = ("--port", own, "--port-end", str(int(own) + 10), "--silent", "--key", key)
-            stack.enter_context(running("tvm.exec.rpc_server", *words, "--tracker", address))
-        end_s = time.monotonic() + 60
-        for key in KEYS:
-            while True:
-                try:
-                    Tracker(host="127.0.0.1", port=port).servers(key)
-                    break
-                except TargetError:
-                    if time.monotonic() > end_s:
-                        raise
-                    time.sleep(0.2)
-        yield address
 
 
 def planned(session: Session, models: Sequence[str], keys: Sequence[str], folder: Path) -> None:
@@ -158,7 +111,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--port", type=int, default=19190)
     asked = parser.parse_args()
-    with TemporaryDirectory() as name, devices(asked.port) as address:
+    with TemporaryDirectory() as name, devices(asked.port, KEYS) as address:
         folder = Path(name)
         with tilewright.open(db="memory:", tracker=address) as session:
             with ExitStack() as stack:

@@ -1,12 +1,17 @@
-"""Serve networks at full load: with instances killed at random, side by side against one after the
-other, and with requests put together to batches against one by one.
+"""Serve networks at full load: with processes killed at random, side by side against one after the
+other, with requests put together to batches against one by one, and over two devices against one.
 
     python benchmarks/serving.py soak --seconds 600
     python benchmarks/serving.py soak --batches --seconds 600
+    python benchmarks/serving.py soak --plan lanes --seconds 600
+    python benchmarks/serving.py soak --plan parts --seconds 600
+    python benchmarks/serving.py soak --plan networks --seconds 600
     python benchmarks/serving.py pairs --seconds 3 --rounds 5
     python benchmarks/serving.py batches --network zoo:lstm --seconds 1 --rounds 5
+    python benchmarks/serving.py devices --seconds 2 --rounds 5
 
-Networks are compiled with default settings into `--artifacts`, once.
+Networks are compiled with default settings into `--artifacts`, once, and plans are made there. The
+devices are servers of TVM's on this machine, each on a core of its own.
 """
 
 from __future__ import annotations
@@ -27,8 +32,12 @@ import numpy as np
 import psutil
 
 import tilewright
+from local_devices import devices
 from tilewright.core.refusals import RequestFailed
+from tilewright.core.schedules import PLAN_FILE
 from tilewright.core.serving import Load
+from tilewright.hardware.probe import allotted_cpus
+from tilewright.plan.network_scheduling import Wanted
 from tilewright.serving.load import drive, named_inputs, speedup
 from tilewright.serving.server import Server
 
@@ -38,6 +47,13 @@ PAIRS = (
     ("mobilenet_v2", "googlenet"),
     ("resnet18", "googlenet"),
 )
+PLANS = {
+    "lanes": (("googlenet",), Wanted(objective="latency"), "stages"),
+    "parts": (("squeezenet1_1",), Wanted(objective="throughput"), "chain_dp"),
+    "networks": (PAIRS[0], Wanted(objective="throughput"), None),
+}
+"""What is planned for this CPU, what for, and by whom: lanes in one process, a network in parts
+that are processes, and two networks that are one each."""
 SIZES = (1, 2, 4, 8)
 BATCHED = ("zoo:mlp", "op:dense[m=1,k=2048,n=2048]")
 """Networks that are put together in a soak."""
@@ -65,15 +81,29 @@ def batched_artifact(folder: Path, name: str) -> Path:
     return place
 
 
+def planned(folder: Path, kind: str) -> Path:
+    """A plan of one of the `PLANS`, made where it is missing."""
+    place, (names, wanted, planner) = folder / f"plan {kind}", PLANS[kind]
+    if not (place / PLAN_FILE).exists():
+        with tilewright.open(db="memory:") as session:
+            models = [f"zoo:{name}" for name in names]
+            session.plan(models, ["llvm"], wanted=wanted, planner=planner, out=place)
+    return place
+
+
 class Soak:
-    """Clients that count what becomes of every request, and somebody who kills instances.
+    """Clients that count what becomes of every request, and somebody who kills processes, of a
+    `plan` none that is just being started, and the next one when something was answered again: a
+    device that does not start three times in a row is planned without, and there is no other; a
+    request that ends three processes is not tried again.
 
     Each network has several inputs, so that an answer to another request is seen. Results are the
-    same bits as before the kills, but for those of batches of other sizes.
+    same bits as before the kills, but for those of batches of other sizes, and of plans that are
+    made anew for a device that became slow.
     """
 
-    def __init__(self, server: Server, seconds: float) -> None:
-        self.server = server
+    def __init__(self, server: Server, seconds: float, *, plan: bool = False) -> None:
+        self.server, self.plan = server, plan
         self.inputs = {
             name: [named_inputs(each, seed) for seed in range(_INPUTS)]
             for name, each in server.networks.items()
@@ -91,7 +121,7 @@ class Soak:
         if isinstance(found, dict) and isinstance(expected, dict):
             return all(self.is_right(found[name], expected[name]) for name in expected)
         one, other = np.asarray(found), np.asarray(expected)
-        if self.server.largest_batch == 1:
+        if self.server.largest_batch == 1 and not self.plan:
             return np.array_equal(one, other)
         return np.allclose(one, other, rtol=0.0, atol=_SAME * np.abs(other).max())
 
@@ -124,25 +154,40 @@ class Soak:
                 self.fates["not answered once"] += len(answers) != 1
 
     def kill(self) -> None:
-        """Kill, stop or spare an instance every second or two."""
+        """Kill or stop a process every second or two."""
         chance = random.Random(1)
         while time.monotonic() < self.end_s:
             time.sleep(chance.uniform(0.5, 4.0))
-            pids = [each.pid for each in self.server.statistics().instances if each.pid]
+            pids = [
+                each.pid
+                for each in self.server.statistics().instances
+                if each.pid and (not self.plan or each.state in ("ready", "slow"))
+            ]
             if pids:
                 sign = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
+                wanted = self.answered() + len(pids) + 1
                 os.kill(chance.choice(pids), sign)
                 self.kills += 1
+                while self.plan and self.answered() < wanted and time.monotonic() < self.end_s:
+                    time.sleep(0.05)
+
+    def answered(self) -> int:
+        """How many requests have been."""
+        return sum(each.answered for each in self.server.statistics().networks)
 
     def memory(self) -> tuple[list[int], list[int]]:
-        """Resident bytes of this process, and of the largest worker, every ten seconds."""
+        """Resident bytes of this process every ten seconds, and the most that a worker had until
+        the next time: they live for seconds, and are small when they begin."""
         here: list[int] = []
         workers: list[int] = []
-        while (left_s := self.end_s - time.monotonic()) > 0:
+        while self.end_s > time.monotonic():
             here.append(psutil.Process().memory_info().rss)
-            pids = (each.pid for each in self.server.statistics().instances)
-            workers.append(max((_resident(pid) for pid in pids if pid), default=0))
-            time.sleep(min(10.0, left_s))
+            workers.append(0)
+            next_s = min(self.end_s, time.monotonic() + 10)
+            while time.monotonic() < next_s:
+                pids = (each.pid for each in self.server.statistics().instances)
+                workers[-1] = max(workers[-1], *(_resident(pid) for pid in pids if pid), 0)
+                time.sleep(0.25)
         return here, workers
 
 
@@ -164,13 +209,21 @@ def _grows(what: str, sizes: Sequence[int]) -> bool:
     return halves[1] > _FLAT * halves[0]
 
 
-def soak(folder: Path, seconds: float, batched: Sequence[str]) -> bool:
-    """Full load, kills at random, of networks in batches where some are named; prints what became
-    of the requests, and the memory. Whether each was answered once and right, and the memory is
-    flat."""
+def served(folder: Path, batched: Sequence[str], plan: str | None) -> Server:
+    """What a soak is of: a plan, carried out as it says, else networks, in batches where some are
+    named."""
+    if plan:
+        return tilewright.serve(planned(folder, plan), instances="parallel")
     found = {name: batched_artifact(folder, name) for name in batched}
-    with tilewright.serve(found or artifacts(folder, PAIRS[0]), instances="2x1") as server:
-        run = Soak(server, seconds)
+    return tilewright.serve(found or artifacts(folder, PAIRS[0]), instances="2x1")
+
+
+def soak(folder: Path, seconds: float, batched: Sequence[str], plan: str | None = None) -> bool:
+    """Full load, kills at random; prints what became of the requests, and the memory. Whether each
+    was answered once and right, and the memory is flat."""
+    with served(folder, batched, plan) as server:
+        print(server.choice)
+        run = Soak(server, seconds, plan=plan is not None)
         clients = 8 * min(4, server.largest_batch)
         threads = [threading.Thread(target=run.client, args=(seed,)) for seed in range(clients)]
         threads.append(threading.Thread(target=run.kill))
@@ -292,21 +345,65 @@ def _batched_row(name: str, layout: str, clients: int, loads: list[list[Load]]) 
     )
 
 
+def over_devices(
+    folder: Path, seconds: float, rounds: int, port: int, names: Sequence[str]
+) -> None:
+    """Each network on one device and on two, and on as many instances here, in turn,
+    each time with four clients."""
+    first, second, *_ = allotted_cpus()
+    keys, cpus = ("one", "two", "two"), (first, first, second)
+    with devices(port, keys, cpus) as address:
+        for name in names:
+            found = artifacts(folder, [name])
+            with (
+                tilewright.serve(found, devices=["rpc:one"], tracker=address) as one,
+                tilewright.serve(found, devices=["rpc:two"] * 2, tracker=address) as two,
+                tilewright.serve(found, instances="1x1") as here,
+                tilewright.serve(found, instances="2x1") as both,
+            ):
+                servers = (one, two, here, both)
+                loads = [[drive(server, seconds, 4) for server in servers] for _ in range(rounds)]
+            print(_devices_row(name, loads), flush=True)
+
+
+def _devices_row(name: str, loads: list[list[Load]]) -> str:
+    sides = zip(*loads, strict=True)
+    rates = [median(load.networks[0].throughput_per_s for load in side) for side in sides]
+    failed = sum(each.failed for load in loads for side in load for each in side.networks)
+    gains: list[str] = []
+    for first in (0, 2):
+        found = [speedup(two[first + 1], two[first]) for two in loads]
+        ratios = sorted(ratio for ratio in found if ratio is not None)
+        gains.append(f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+    return (
+        f"| {name} | {rates[0]:.1f} | {rates[1]:.1f} | {gains[0]} | {rates[2]:.1f} | "
+        f"{rates[3]:.1f} | {gains[1]} | {failed} failed |"
+    )
+
+
 def main() -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("soak", "pairs", "batches"))
+    parser.add_argument("what", choices=("soak", "pairs", "batches", "devices"))
     parser.add_argument("--artifacts", type=Path, default=Path("serving-artifacts"))
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pair", action="append", default=[], help="a+b; all by default")
-    parser.add_argument("--network", action="append", default=[], help="for batches: zoo:lstm")
+    parser.add_argument(
+        "--network", action="append", default=[], help="zoo:lstm; of devices resnet18"
+    )
     parser.add_argument("--batches", action="store_true", help="a soak of networks in batches")
+    parser.add_argument("--plan", choices=tuple(PLANS), help="a soak of a plan")
+    parser.add_argument("--port", type=int, default=19190, help="for devices: of their tracker")
     asked = parser.parse_args()
     if asked.what == "soak":
         names = asked.network or (BATCHED if asked.batches else ())
-        if not soak(asked.artifacts, asked.seconds, names):
+        if not soak(asked.artifacts, asked.seconds, names, asked.plan):
             raise SystemExit(1)
+    elif asked.what == "devices":
+        every = dict.fromkeys(name for pair in PAIRS for name in pair)
+        names = asked.network or list(every)
+        over_devices(asked.artifacts, asked.seconds, asked.rounds, asked.port, names)
     elif asked.what == "batches":
         batches(asked.artifacts, asked.seconds, asked.rounds, asked.network or ["zoo:lstm"])
     else:

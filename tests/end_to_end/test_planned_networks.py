@@ -164,6 +164,30 @@ def test_beside_each_other_they_give_what_they_give_in_turn(
 
 
 @pytest.mark.usefixtures("all_cores")
+def test_a_plan_for_energy_keeps_the_cores_of_lone_calls(tmp_path: Path) -> None:
+    """It computes on the cores of the plan, and no clock is asked: it may be slower on purpose."""
+    plan = written(tmp_path, threads=2)
+    calls = [
+        replace(call, modes=tuple(replace(m, energy_j=1e-3 * m.cores) for m in call.modes))
+        for call in plan.problem.calls
+    ]
+    devices = [replace(each, idle_w=1e-6) for each in plan.problem.devices]
+    problem = replace(plan.problem, objective="energy", calls=tuple(calls), devices=tuple(devices))
+    plan = replace(plan, problem=problem, schedule=schedule_with("heft", problem))
+    one_core = {slot.call for slot in plan.schedule.slots if len(slot.cores) == 1}
+    assert {"stem", "head"} <= one_core
+    with tilewright.open(db="memory:") as session:
+        saving = planned_network(plan, session.records)
+        usual = planned_network(plan, session.records, mode="sequential")
+    found, wanted = (each.run(image())["head"] for each in (saving, usual))
+    assert (saving.mode, saving.times_s, usual.mode) == ("parallel", {}, "sequential")
+    assert "Each call had the cores" in saving.choice and "Each call" not in usual.choice
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    ran = events_of(saving.traced(), "run: llvm")
+    assert {name: len(ran[name]) for name in one_core & ran.keys()} == dict.fromkeys(one_core, 1)
+
+
+@pytest.mark.usefixtures("all_cores")
 def test_a_server_keeps_the_way_in_which_requests_take_less(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,10 +27,20 @@ class ControlFlags:
         str,
         Parameter(
             help="Clocks at which the CPUs are kept, such as 1.5GHz,3GHz; `usual` leaves them as "
-            "they are. This and the next two take a machine that lets us "
+            "they are. This and the next five take a machine that lets us "
             "(`tilewright targets --controls`)."
         ),
     ] = "usual"
+    governor: Annotated[
+        str,
+        Parameter(help="What decides about clocks, such as usual,performance,powersave."),
+    ] = "usual"
+    turbo: Annotated[
+        str, Parameter(help="Whether clocks may be above the nominal one: usual, on, off.")
+    ] = "usual"
+    smt: Annotated[str, Parameter(help="Whether cores have several threads: usual, on, off.")] = (
+        "usual"
+    )
     power_cap: Annotated[
         str, Parameter(help="Limits of each package's power, such as usual,65W.")
     ] = "usual"
@@ -43,6 +53,9 @@ class ControlFlags:
     def controls(self) -> dict[str, tuple[str, ...]]:
         """The same as designs have them. Raises UsageError for what is no list."""
         return {
+            "smt": values("--smt", self.smt, str),
+            "governors": values("--governor", self.governor, str),
+            "turbo": values("--turbo", self.turbo, str),
             "clocks": values("--clock", self.clock, str),
             "power_caps": values("--power-cap", self.power_cap, str),
             "cache_ways": values("--cache-ways", self.cache_ways, str),

@@ -13,7 +13,7 @@ from tilewright.core.budget import Limit
 from tilewright.core.codec import canonical_json, digest
 from tilewright.core.errors import TargetError, UsageError, close_matches
 from tilewright.core.records import Placement
-from tilewright.hardware.holding import USUAL, ControlName, Held, checked, combinations
+from tilewright.hardware.holding import CONTROLS, USUAL, Held, checked, combinations, usable_cpus
 from tilewright.kernels.base import CPU, MIXED
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.circumstances import Cache, Circumstances
@@ -22,11 +22,6 @@ from tilewright.models.configurations import CONFIGURATIONS, configurations_of, 
 from tilewright.models.loaded import ON_CODES
 
 CACHES: tuple[Cache, ...] = get_args(Cache)
-_CONTROLS: dict[str, ControlName] = {
-    "clocks": "clock",
-    "power_caps": "power-cap",
-    "cache_ways": "cache-ways",
-}
 DTYPES = tuple(dict.fromkeys(family.dtype for family in CONFIGURATIONS.values()))
 
 
@@ -41,10 +36,10 @@ class Design:
     is measured with each number of `threads` (none: that of the session), in each state of
     `caches`, in each element type of `dtypes`, beside each number of `neighbours`, copies of the
     kernel that run on other cores meanwhile, and with each value of the machine's controls:
-    `clocks`, `power_caps` and `cache_ways`, texts such as "1.5GHz", "65W" and "4", or "usual" for
-    what they are set to. Of networks, as few tasks are measured as make up
-    `share` of their time, above 0 and at most 1, by measured times where they are known and by
-    predicted ones elsewhere; with 1 all of them.
+    `clocks`, `power_caps` and `cache_ways`, texts such as "1.5GHz", "65W" and "4", `governors` by
+    their names, `turbo` and `smt` "on" or "off", or "usual" for what they are set to. Of networks,
+    as few tasks are measured as make up `share` of their time, above 0 and at most 1, by measured
+    times where they are known and by predicted ones elsewhere; with 1 all of them.
     """
 
     settings: int = 3
@@ -54,6 +49,9 @@ class Design:
     caches: tuple[Cache, ...] = ("usual",)
     dtypes: tuple[str, ...] = ("float32",)
     neighbours: tuple[int, ...] = (0,)
+    smt: tuple[str, ...] = (USUAL,)
+    governors: tuple[str, ...] = (USUAL,)
+    turbo: tuple[str, ...] = (USUAL,)
     clocks: tuple[str, ...] = (USUAL,)
     power_caps: tuple[str, ...] = (USUAL,)
     cache_ways: tuple[str, ...] = (USUAL,)
@@ -69,7 +67,7 @@ class Design:
                 f"share is a part of a network's time, at most 1, not {self.share:g}.",
                 hint="--share 0.9 takes the operators that make up 90 %.",
             )
-        for name in ("caches", "dtypes", *_CONTROLS):
+        for name in ("caches", "dtypes", *CONTROLS):
             object.__setattr__(self, name, texts_of(getattr(self, name), name))
         for name, least in (("threads", 1), ("neighbours", 0)):
             object.__setattr__(self, name, counts_of(getattr(self, name), name, least))
@@ -78,7 +76,7 @@ class Design:
     def held(self) -> tuple[tuple[Held, ...], ...]:
         """Every combination of values of controls; an empty one leaves all as they are. Raises
         UsageError for a text that is no value."""
-        return combinations({control: getattr(self, name) for name, control in _CONTROLS.items()})
+        return combinations({control: getattr(self, name) for name, control in CONTROLS.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,18 +189,20 @@ def circumstances_of(
     ]
     for place in found:
         usual = place.usual
-        threads, there = usual.resources.threads, len(usual.binding.cpus)
+        threads, allotted = usual.resources.threads, usual.binding.cpus
+        there = len(usable_cpus(place.held, allotted, root))
         needed = threads * (1 + place.neighbours)
-        if place.neighbours and needed > there:
+        if needed > there and (place.neighbours or there < len(allotted)):
+            without = " without SMT" if there < len(allotted) else ""
             raise TargetError(
                 f"{place.neighbours} copies beside a kernel of {threads} threads need "
-                f"{needed} logical CPUs; this process is allotted {there}",
+                f"{needed} logical CPUs; this process is allotted {there}{without}",
                 hint="Use fewer --neighbours, or fewer --threads.",
             )
         if place.special and not access_to(usual.device).here:
             raise UsageError(
-                "--cache, --neighbours, --clock, --power-cap and --cache-ways are for kernels that "
-                "run on this machine; a remote device is timed by its own server.",
+                "--cache, --neighbours and controls that are held, such as --clock, are for "
+                "kernels that run on this machine; a remote device is timed by its own server.",
                 hint="Leave them out with --target rpc:KEY.",
             )
         if place.held and usual.target.kind not in CPU:

@@ -22,7 +22,9 @@ class PlanningDevice:
     of a CPU or the multiprocessors of a GPU. `network` is what the whole network takes there, None
     where `refused` says why it cannot run there as a whole; `energy_reason` says why energies are
     unknown. Calls that run at a time on cores of it and stream `contention_bytes_per_s` each take
-    twice as long as alone; None where nothing is known of that."""
+    twice as long as alone; None where nothing is known of that. A tensor takes at least
+    `host_latency_s` + bytes / `host_bytes_per_s` between it and its host; None where it is a host,
+    or nobody knows."""
 
     name: str
     kind: str
@@ -32,6 +34,8 @@ class PlanningDevice:
     refused: str = ""
     energy_reason: str = ""
     contention_bytes_per_s: float | None = None
+    host_latency_s: float | None = None
+    host_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

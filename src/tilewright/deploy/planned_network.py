@@ -40,6 +40,7 @@ from tilewright.plan.lanes import cores_in, in_stages, stages_of
 from tilewright.plan.preparation import prepare_loaded
 from tilewright.plan.scheduling.answering import answered
 from tilewright.plan.scheduling.plan_file import Plan
+from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.report import islands, shown
 from tilewright.report.traces import Traced, trace
 from tilewright.store.base import Store
@@ -64,6 +65,7 @@ class PlannedNetwork(CallableNetwork):
         network = ways.network
         self.islands = islands.of_plan(network.plan)
         self.mode, self.times_s = "", dict[str, float]()
+        self._keeps_cores = ways.keep_cores
         self._made_from, self._planned, self._plans = network.model.name, planned, ways.plans
         self._given: Mapping[str, Array] | None = None
         ports = input_ports(network), output_ports(network)
@@ -95,7 +97,10 @@ class PlannedNetwork(CallableNetwork):
     def choice(self) -> str:
         """What it does, and what both ways took."""
         times = ", ".join(f"{n} {shown.seconds(s)}" for n, s in self.times_s.items())
-        return f"It ran in the mode {self.mode}. {times and f'In turn: {times}.'}".strip()
+        told = f"In turn: {times}." if times else ""
+        if self._keeps_cores:
+            told = "Each call had the cores that it was planned for, since energy or power counts."
+        return f"It ran in the mode {self.mode}. {told}".strip()
 
     def __enter__(self) -> Self:
         return self
@@ -174,16 +179,20 @@ def beside_its_plan(plan: Plan, ran: Sequence[ScheduledSlot]) -> str:
 class PlannedWays:
     """A plan's network, prepared, where it runs, and what is compiled of it for each mode that it
     may run in: one where there is nothing to choose, with the kernels that the plan chose unless it
-    was asked for without lanes."""
+    was asked for without lanes. Where calls `keep_cores`, one that is beside nothing has no more of
+    them than the plan gave it."""
 
     network: PreparedNetwork
     placement: Placement
     plans: Mapping[str, NetworkPlan]
+    keep_cores: bool = False
 
 
 def planned_ways(plan: Plan, store: Store, mode: RunMode) -> PlannedWays:
     """The network of a plan for this CPU, with the settings and the allowed error that it was
     planned with, and the kernels that it chose for calls that have as many cores as it gave them.
+    Where energy or power count, each call keeps the cores that it gave them, and no clock chooses
+    between two ways: the plan may be slower on purpose.
 
     Raises TargetError for a plan of other devices, for another kind of machine, or of more cores
     than there are here, ModelError for one that has no network or several, or of a network that has
@@ -197,7 +206,8 @@ def planned_ways(plan: Plan, store: Store, mode: RunMode) -> PlannedWays:
     network = prepare_loaded(model_of(plan, named), options_of(named), placement)
     usual = choose_plan(network, store, placement, settings, max_error)
     require_planned(named, [call for call in plan.problem.calls if call.task], network.fused)
-    stages, slots = stages_of(usual, plan.schedule.slots), plan.schedule.slots
+    slots, keeps = plan.schedule.slots, _counts_power(plan.problem)
+    stages = stages_of(usual, slots, keep=keeps)
     planned = {slot.call: plan.schedule.mode_of(plan.problem, slot.call).cores for slot in slots}
     has = cores_in(stages, cores)
     own = {name: each for name, each in named.kernels.items() if planned.get(name) == has.get(name)}
@@ -206,8 +216,16 @@ def planned_ways(plan: Plan, store: Store, mode: RunMode) -> PlannedWays:
         plans = {"sequential": usual if mode == "sequential" else chosen}
     else:
         plans = {"sequential": usual, "parallel": in_stages(chosen, stages)}
-        plans = plans if mode == "auto" else {mode: plans[mode]}
-    return PlannedWays(network=network, placement=placement, plans=plans)
+        wanted = "parallel" if keeps and mode == "auto" else mode
+        plans = plans if wanted == "auto" else {wanted: plans[wanted]}
+    keeps = keeps and "parallel" in plans
+    return PlannedWays(network=network, placement=placement, plans=plans, keep_cores=keeps)
+
+
+def _counts_power(problem: SchedulingProblem) -> bool:
+    """Whether more cores than planned may cost what the plan was to save, or break a limit."""
+    capped = any(device.power_w is not None for device in problem.devices)
+    return problem.objective == "energy" or problem.limits.energy_j is not None or capped
 
 
 def planned_network(plan: Plan, store: Store, *, mode: RunMode = "auto") -> PlannedNetwork:

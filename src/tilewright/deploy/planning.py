@@ -151,7 +151,7 @@ def plan_networks(
     several = tuple(name for name, n in there.copies.items() if n > 1)
     asked = replace(networks.predicted, copied=several)
     known = [planning_data(model, there.placements, asked, store, events) for model in models]
-    data = with_tables([multiplied(each, there.copies) for each in known], there.tables)
+    data = with_tables([multiplied(each, there.copies) for each in known], there.tables, events)
     named = tuple(
         PlannedNetwork(
             name=title,

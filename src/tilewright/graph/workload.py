@@ -10,6 +10,7 @@ The bare operator is the same thing with a single step.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,12 @@ from tilewright.graph.network import Applied, AttributeValue, TensorType
 from tilewright.graph.operators import OPERATORS
 
 Role = Literal["data", "constant"]
+_NO_ANCHOR = "elementwise"
+
+
+def is_anchor_name(text: str) -> bool:
+    """Whether workloads can have an anchor of this name."""
+    return text in OPERATORS or text == _NO_ANCHOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +90,7 @@ class Workload:
         if self.anchor is not None:
             return self.anchor.operator
         kinds = (s.operator for s in self.steps if not OPERATORS[s.operator].elementwise)
-        return next(kinds, "elementwise")
+        return next(kinds, _NO_ANCHOR)
 
     @property
     def element_type(self) -> str:
@@ -117,6 +124,15 @@ class Workload:
     def key(self) -> str:
         """Short stable identity: anchor name and a hash of `text`."""
         return f"{self.anchor_name}-{digest(self.text)}"
+
+    @staticmethod
+    def may_be_key(text: str) -> bool:
+        """Whether a text has the form of a key: an anchor's name that is known, and a hash.
+
+        `dense-51d92c1c40a0ed73`
+        """
+        anchor, _, rest = text.rpartition("-")
+        return is_anchor_name(anchor) and re.fullmatch("[0-9a-f]{16}", rest) is not None
 
     @cached_property
     def flop(self) -> int:

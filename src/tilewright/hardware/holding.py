@@ -1,5 +1,5 @@
-"""Controls of this machine that are held at a value while something is measured: the clock, the
-power cap, the ways of the last-level cache.
+"""Controls of this machine that are held at a value while something is measured: SMT, the governor
+of the clocks, turbo, the clock, the power cap, the ways of the last-level cache.
 
     with holding([Held(control="clock", value=2e9)], cpus=(0, 1)):
         ...                                  both CPUs are kept at 2 GHz until the block ends
@@ -26,16 +26,27 @@ from typing import Literal
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.settings import child_environment
 from tilewright.hardware.controls import controls, may_write
-from tilewright.hardware.probe import read_text
+from tilewright.hardware.probe import core_groups, read_text
 
-ControlName = Literal["clock", "power-cap", "cache-ways"]
+ControlName = Literal["smt", "governor", "turbo", "clock", "power-cap", "cache-ways"]
+
+CONTROLS: Mapping[str, ControlName] = {
+    "smt": "smt",
+    "governors": "governor",
+    "turbo": "turbo",
+    "clocks": "clock",
+    "power_caps": "power-cap",
+    "cache_ways": "cache-ways",
+}
+"""Controls by what designs call their values, in the order in which they are set: a CPU has no
+files while SMT keeps it off, and a governor decides which clocks there are."""
 
 USUAL = "usual"
 """The text that leaves a control as it is."""
 
 _MODULE = "tilewright.hardware.restoring"
 _CPUS, _CAPS = "sys/devices/system/cpu", "sys/class/powercap"
-_RESCTRL = "sys/fs/resctrl"
+_RESCTRL, _SMT = "sys/fs/resctrl", f"{_CPUS}/smt/control"
 _NEAR = 0.02
 """A value that reads back so far from what was written counts as held: kernels round."""
 _RESTORE_S = 10.0
@@ -44,15 +55,18 @@ _ADVICE = "`tilewright targets --controls` lists what can be set here, and in wh
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class Held:
-    """A control and its value: the clock in hertz, the power cap of each package in watts, or the
-    number of ways of the last-level cache that programs on the measuring CPUs may fill."""
+    """A control and its value: the clock in hertz, the power cap of each package in watts, the
+    number of ways of the last-level cache that programs on the measuring CPUs may fill, or a word:
+    the governor, and whether turbo and SMT are `on` or `off`."""
 
     control: ControlName
-    value: float
+    value: float | str
 
     @property
     def text(self) -> str:
-        """`clock=2GHz`, `power-cap=65W`, `cache-ways=4`."""
+        """`clock=2GHz`, `power-cap=65W`, `cache-ways=4`, `turbo=off`."""
+        if isinstance(self.value, str):
+            return f"{self.control}={self.value}"
         scale, unit = _UNITS[self.control]
         return f"{self.control}={self.value / scale:g}{unit}"
 
@@ -66,6 +80,9 @@ _KNOWN_AS: Mapping[ControlName, str] = {
     "clock": "clock",
     "power-cap": "power cap",
     "cache-ways": "cache ways",
+    "governor": "frequency governor",
+    "turbo": "turbo",
+    "smt": "smt siblings",
 }
 """What the rows of `controls` begin with."""
 _GIVEN: Mapping[ControlName, tuple[str, str]] = {
@@ -73,11 +90,23 @@ _GIVEN: Mapping[ControlName, tuple[str, str]] = {
     "power-cap": (r"(\d+(?:\.\d+)?) ?(W)", "65W"),
     "cache-ways": (r"(\d+)()", "4"),
 }
+_WORDS: Mapping[ControlName, tuple[str, str]] = {
+    "governor": (r"[a-z_]+", "performance"),
+    "turbo": (r"on|off", "off"),
+    "smt": (r"on|off", "off"),
+}
+"""What is a word of a control, and an example; a machine has its own governors."""
 _FACTORS = {"ghz": 1e9, "mhz": 1e6, "w": 1.0, "": 1.0}
 
 
 def parse_held(control: ControlName, text: str) -> Held:
-    """`1.5GHz`, `65W` or `4`, by the control. Raises UsageError for anything else."""
+    """`1.5GHz`, `65W`, `4`, `performance` or `off`, by the control. Raises UsageError for anything
+    else."""
+    if control in _WORDS:
+        pattern, example = _WORDS[control]
+        if re.fullmatch(pattern, text.strip()):
+            return Held(control=control, value=text.strip())
+        raise UsageError(f"--{control} {text!r} is no value of it.", hint=f"--{control} {example}")
     pattern, example = _GIVEN[control]
     found = re.fullmatch(pattern, text.strip(), re.IGNORECASE | re.ASCII)
     value = float(found[1]) * _FACTORS[found[2].lower()] if found else 0.0
@@ -119,6 +148,8 @@ def checked(
     value out of the control's range.
     """
     found: dict[Held, Steps] = {}
+    held = tuple(held)
+    cpus = usable_cpus(held, cpus, root)
     for one in held:
         name = _KNOWN_AS[one.control]
         for row in (row for row in controls(root, writable) if row.name.startswith(name)):
@@ -128,9 +159,63 @@ def checked(
     return found
 
 
+def usable_cpus(
+    held: Iterable[Held], cpus: Sequence[int], root: Path = Path("/")
+) -> tuple[int, ...]:
+    """Which of some CPUs are there while controls are held: with SMT off the first one of each
+    core. Raises TargetError where none is."""
+    if Held(control="smt", value="off") not in held:
+        return tuple(cpus)
+    first = {group[0] for group in core_groups(root)}
+    left = tuple(cpu for cpu in cpus if cpu in first)
+    if not left:
+        named = ", ".join(map(str, cpus))
+        raise TargetError(
+            f"smt=off turns off all CPUs that this process may use, {named}: none is the first of "
+            "its core",
+            hint=f"Let it use some of these: {', '.join(map(str, sorted(first)))}.",
+        )
+    return left
+
+
+def _smt(held: Held, _cpus: Sequence[int], root: Path) -> Steps:
+    """Whether cores have their second threads."""
+    return _of_files([root / _SMT], str(held.value))
+
+
+def _governor(held: Held, cpus: Sequence[int], root: Path) -> Steps:
+    """What decides about the clock of each CPU."""
+    folders = [root / _CPUS / f"cpu{cpu}/cpufreq" for cpu in cpus]
+    for folder in folders:
+        known = (read_text(folder / "scaling_available_governors") or "").split()
+        if known and held.value not in known:
+            raise UsageError(
+                f"--governor {held.value} is none of this machine's: {', '.join(known)}.",
+                hint=_ADVICE,
+            )
+    return _of_files([folder / "scaling_governor" for folder in folders], str(held.value))
+
+
+def _turbo(held: Held, _cpus: Sequence[int], root: Path) -> Steps:
+    """Whether clocks may be above the nominal one; one of the two files says that they may not."""
+    forbids, allows = (root / _CPUS / name for name in ("intel_pstate/no_turbo", "cpufreq/boost"))
+    if read_text(forbids) is not None:
+        return _of_files([forbids], "0" if held.value == "on" else "1")
+    return _of_files([allows], "1" if held.value == "on" else "0")
+
+
+def _of_files(files: Sequence[Path], text: str) -> Steps:
+    """The same text in all of them, then what was there."""
+    return Steps(
+        write=[(str(path), text) for path in files],
+        undo=[(str(path), (read_text(path) or "").strip()) for path in files],
+        wanted={str(path): text for path in files},
+    )
+
+
 def _clock(held: Held, cpus: Sequence[int], root: Path) -> Steps:
     """The lowest and the highest clock of each CPU; the lowest is never above the highest."""
-    wanted = round(held.value / 1e3)
+    wanted = round(float(held.value) / 1e3)
     write: list[tuple[str, str | None]] = []
     undo: list[tuple[str, str | None]] = []
     for cpu in cpus:
@@ -150,14 +235,15 @@ _ENDS = ("min", "max")
 
 def _power_cap(held: Held, _cpus: Sequence[int], root: Path) -> Steps:
     """The long-term limit of every package."""
-    text = str(round(held.value * 1e6))
+    watts = float(held.value)
+    text = str(round(watts * 1e6))
     names: list[str] = []
     for package in sorted((root / _CAPS).glob("intel-rapl:?")):
         if not (read_text(package / "name") or "").startswith("package"):
             continue  # such as the whole platform, `psys`
         most = int(read_text(package / "constraint_0_max_power_uw") or "0")
         if most:  # some kernels say 0 where they do not know
-            _within(held, (0.0, most / 1e6), held.value, "W")
+            _within(held, (0.0, most / 1e6), watts, "W")
         names.append(str(package / "constraint_0_power_limit_uw"))
     return Steps(
         write=[(name, text) for name in names],
@@ -176,8 +262,9 @@ def _cache_ways(held: Held, cpus: Sequence[int], root: Path) -> Steps:
         raise TargetError(f"/{_RESCTRL}/schemata tells no ways of an L3 cache", hint=_ADVICE)
     all_ways = int(read_text(folder / "info/L3/cbm_mask") or "0", 16).bit_count()
     least = int(read_text(folder / "info/L3/min_cbm_bits") or "1")
-    _within(held, (least, all_ways), held.value, "ways")
-    mask = f"{(1 << int(held.value)) - 1:x}"
+    ways = int(held.value)
+    _within(held, (least, all_ways), ways, "ways")
+    mask = f"{(1 << ways) - 1:x}"
     group = folder / f"tilewright-{os.getpid()}"
     line = "L3:" + ";".join(f"{domain}={mask}" for domain in domains)
     others = [path for path in folder.glob("*/cpus_list") if (read_text(path) or "").strip()]
@@ -199,6 +286,9 @@ def _cache_ways(held: Held, cpus: Sequence[int], root: Path) -> Steps:
 
 
 _STEPS: Mapping[ControlName, Callable[[Held, Sequence[int], Path], Steps]] = {
+    "smt": _smt,
+    "governor": _governor,
+    "turbo": _turbo,
     "clock": _clock,
     "power-cap": _power_cap,
     "cache-ways": _cache_ways,

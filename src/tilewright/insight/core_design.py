@@ -9,7 +9,7 @@ from math import inf
 
 from tilewright.core.arguments import counts_of, texts_of
 from tilewright.core.errors import UsageError, close_matches
-from tilewright.hardware.holding import USUAL, ControlName, Held, combinations
+from tilewright.hardware.holding import CONTROLS, USUAL, Held, combinations
 from tilewright.measure.circumstances import PROBE
 from tilewright.plan.scheduling.planners.threads import GAINS
 
@@ -19,11 +19,6 @@ NEIGHBOURS: Mapping[str, str] = {"stream": "op:add[shape=1x64x512x512]", "comput
 the caches hold."""
 
 _NAMED = re.compile(r"(?P<name>op:.*\]|[^\s\[\]]*?)(?:x(?P<cores>[1-9]\d*))?")
-_CONTROLS: Mapping[str, ControlName] = {
-    "clocks": "clock",
-    "power_caps": "power-cap",
-    "cache_ways": "cache-ways",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,21 +29,24 @@ class CoresDesign:
     always among them. `beside` are neighbours: "none", "stream" (it streams memory), "compute" (it
     computes on what its caches hold) or an `op:…` text, in float32, each on a core of its own, on
     four with "streamx4". A turning point takes at most `gains` longer than the fastest number of
-    cores, as a part of its time. `clocks`, `power_caps` and `cache_ways` are values of controls
-    that are held meanwhile, as in `Design`. Raises UsageError for values that none of these can
-    have.
+    cores, as a part of its time. `smt`, `governors`, `turbo`, `clocks`, `power_caps` and
+    `cache_ways` are values of controls that are held meanwhile, as in `Design`. Raises UsageError
+    for values that none of these can have.
     """
 
     cores: tuple[int, ...] = ()
     beside: tuple[str, ...] = (NONE, *NEIGHBOURS)
     gains: tuple[float, ...] = (GAINS[0],)
+    smt: tuple[str, ...] = (USUAL,)
+    governors: tuple[str, ...] = (USUAL,)
+    turbo: tuple[str, ...] = (USUAL,)
     clocks: tuple[str, ...] = (USUAL,)
     power_caps: tuple[str, ...] = (USUAL,)
     cache_ways: tuple[str, ...] = (USUAL,)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cores", counts_of(self.cores, "cores", 1))
-        for name in ("beside", *_CONTROLS):
+        for name in ("beside", *CONTROLS):
             each = dict.fromkeys(texts_of(getattr(self, name), name))
             object.__setattr__(self, name, tuple(each))
         gains = (self.gains,) if isinstance(self.gains, int | float) else tuple(self.gains)
@@ -63,7 +61,7 @@ class CoresDesign:
     @property
     def held(self) -> tuple[tuple[Held, ...], ...]:
         """Every combination of values of controls; an empty one leaves all as they are."""
-        return combinations({control: getattr(self, name) for name, control in _CONTROLS.items()})
+        return combinations({control: getattr(self, name) for name, control in CONTROLS.items()})
 
     def grid(self, there: int) -> tuple[int, ...]:
         """The numbers of cores on a machine that has so many."""

@@ -27,7 +27,7 @@ from tilewright.core.records import Placement
 from tilewright.core.sufficient_cores import CoresResult, CoresRow, SufficientCores, TimeOnCores
 from tilewright.cost.enough_cores import OnCores, enough_cores
 from tilewright.graph.tasks import Task
-from tilewright.hardware.holding import Held, checked, holding
+from tilewright.hardware.holding import Held, checked, holding, usable_cpus
 from tilewright.insight.core_design import CoresDesign, neighbour_of
 from tilewright.insight.single_operators import default_kernel, main_task
 from tilewright.kernels.estimates import kernel_stream
@@ -136,7 +136,7 @@ class CoresStudy:
         if limit.nothing:
             if any(design.held):
                 raise UsageError(
-                    "no prediction knows a clock, a power cap or cache ways: they are measured.",
+                    "no prediction knows a clock or another control: they are measured.",
                     hint="Give a --budget, such as 2m, or leave out the control.",
                 )
             return
@@ -147,7 +147,14 @@ class CoresStudy:
                 hint="Add numbers up to that one, or --budget 0 to have all predicted.",
             )
         for held in design.held:
-            checked(held, self.placement.binding.cpus)
+            cpus = self.placement.binding.cpus
+            checked(held, cpus)
+            left = len(usable_cpus(held, cpus))
+            if left < self._there:
+                raise TargetError(
+                    f"without SMT {left} of {self._there} CPUs are left",
+                    hint=f"Give --threads {left}.",
+                )
 
     def _tasks(
         self,

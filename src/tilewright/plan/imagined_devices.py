@@ -12,16 +12,19 @@ nothing of it. See docs/reference/scheduling-problem.md.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
-from tilewright.core.errors import ModelError, UsageError, close_matches
+from tilewright.core.errors import ModelError, UsageError, close_matches, near_names
+from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.forms import PLAIN
+from tilewright.core.grouping import grouped
 from tilewright.core.input_files import readable
 from tilewright.core.planning import (
     PlanningCall,
@@ -31,8 +34,10 @@ from tilewright.core.planning import (
     Transfer,
 )
 from tilewright.core.predictions import Mark, Source
+from tilewright.graph.workload import Workload
 from tilewright.kernels.base import CPU
-from tilewright.plan.network_scheduling import prefixes, way_to_host
+from tilewright.plan.network_scheduling import titles, way_to_host
+from tilewright.predict.collected import is_family
 
 FORMAT = "tilewright device table 1"
 TABLE = "table"
@@ -50,10 +55,10 @@ class TableLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TableRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What calls take on a device: the one with the name `call` ("resnet18/conv1" where several
-    networks are planned), those of the task with this key, or those of a family that no other row
-    names. Seconds with their interval, joules, bytes, and what each of them is; see
-    `PlanningMode`. A time that nobody says more of is not taken for measured."""
+    """What calls take on a device: the one with the name `call` ("resnet18/conv1", which is also
+    called "conv1" where no other network is planned), those of the task with this key, or those of
+    a family that no other row names. Seconds with their interval, joules, bytes, and what each of
+    them is; see `PlanningMode`. A time that nobody says more of is not taken for measured."""
 
     call: str = ""
     task: str = ""
@@ -69,6 +74,12 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     energy_is: Mark | None = None
     memory_is: Mark | None = None
     moved_is: Mark | None = None
+
+    @property
+    def of(self) -> tuple[str, str]:
+        """What it is of: the field that says it, and what that says."""
+        said = (("call", self.call), ("task", self.task), ("family", self.family))
+        return next((each for each in said if each[1]), ("", ""))
 
     @property
     def wrong(self) -> str:
@@ -92,10 +103,11 @@ class DeviceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     kind: str = TABLE
     link: TableLink | None = None
 
-    def row_of(self, call: PlanningCall, name: str) -> TableRow | None:
-        """The row that says most precisely what a call takes, which the plan calls `name`, if one
-        does."""
-        for field, value in (("call", name), ("task", call.task), ("family", call.family)):
+    def row_of(self, call: PlanningCall, names: Sequence[str]) -> TableRow | None:
+        """The row that says most precisely what a call takes, which has these names in the plan,
+        if one does."""
+        named = (("call", name) for name in names)
+        for field, value in (*named, ("task", call.task), ("family", call.family)):
             for row in self.rows:
                 if getattr(row, field) == value:
                     return row
@@ -188,44 +200,100 @@ def _no_table(path: Path, reason: str) -> ModelError:
 
 
 def with_tables(
-    networks: Sequence[PlanningData], tables: Mapping[str, DeviceTable]
+    networks: Sequence[PlanningData],
+    tables: Mapping[str, DeviceTable],
+    events: EventSink = discard,
 ) -> list[PlanningData]:
-    """The networks with devices by tables beside their own, by names. Raises UsageError for a name
-    that another device has, ModelError for a table that says nothing of any call, and for a row of
-    a call or a task that is not there."""
-    found, before = list(networks), prefixes(networks)
-    each = [(c, b + c.name) for data, b in zip(networks, before, strict=True) for c in data.calls]
+    """The networks with devices by tables beside their own, by names; `events` are told how many
+    rows are for other networks. Raises UsageError for a name that another device has, ModelError
+    for a table that says nothing of any call, and for a row that no network can have or that is of
+    a call which one of these has not."""
+    found, named = list(networks), _names(networks)
+    known = _Known(
+        titles=titles(networks),
+        calls={name: call for each in named for call, names in each for name in names},
+        bare={call.name for each in named for call, _ in each},
+    )
     for name, table in tables.items():
         if name in [device.name for device in found[0].devices]:
             raise UsageError(f"{name!r} is named twice", hint="Give the table another name.")
-        if not any(table.row_of(*call) for call in each):
-            known = ", ".join(called for _, called in each[:3])
+        rows = enumerate(table.rows, 1)
+        others = {number: row for number, row in rows if not known.has(name, number, row)}
+        if len(others) == len(table.rows):
+            listed = ", ".join([*known.calls][-3:])
             raise ModelError(
                 f"the table of {name!r} names no call of {networks[0].model}",
-                hint=f"Its calls are {known}, …; predict --devices lists them.",
+                hint=f"Its calls are {listed}, …; predict --devices lists them.",
             )
-        _require_known(name, table, each)
-        found = [_with_table(data, b, name, table) for data, b in zip(found, before, strict=True)]
+        if others:
+            events(Note(message=known.told(name, others, len(table.rows))))
+        found = [_with_table(data, n, name, table) for data, n in zip(found, named, strict=True)]
     return found
 
 
-def _require_known(
-    name: str, table: DeviceTable, calls: Sequence[tuple[PlanningCall, str]]
-) -> None:
-    """Raise ModelError for a row of a call or a task that is none of these."""
-    known = {"call": {called for _, called in calls}, "task": {call.task for call, _ in calls}}
-    for number, row in enumerate(table.rows, 1):
-        for field, names in known.items():
-            if (said := getattr(row, field)) and said not in names:
-                raise ModelError(
-                    f"row {number} of the table of {name!r} is of the {field} {said!r}, which is "
-                    f"not there. {close_matches(said, names)}",
-                    hint="predict --devices lists calls and tasks. Of several networks calls begin "
-                    "with the name of theirs: resnet18/conv1.",
-                )
+_Named = Sequence[tuple[PlanningCall, tuple[str, ...]]]
 
 
-def _with_table(data: PlanningData, before: str, name: str, table: DeviceTable) -> PlanningData:
+def _names(networks: Sequence[PlanningData]) -> list[_Named]:
+    """What rows may call the calls of each network."""
+    alone = len(networks) == 1
+    return [
+        [(c, (f"{title}/{c.name}", *([c.name] if alone else []))) for c in data.calls]
+        for title, data in zip(titles(networks), networks, strict=True)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """What rows can be of: networks by their names, calls by all that they may be called, and what
+    the networks themselves call them."""
+
+    titles: Sequence[str]
+    calls: Mapping[str, PlanningCall]
+    bare: set[str]
+
+    def has(self, table: str, number: int, row: TableRow) -> bool:
+        """Whether a row is of one of these networks, not of another one. Raises ModelError for one
+        that is of none."""
+        calls = self.calls.values()
+        if row.call:
+            if row.call in self.calls:
+                return True
+            own = row.call.startswith(tuple(f"{title}/" for title in self.titles))
+            wrong, names = own or row.call in self.bare, {*self.calls}
+        elif row.task:
+            names = {call.task for call in calls}
+            wrong = not Workload.may_be_key(row.task)
+        else:
+            names = {call.family for call in calls}
+            wrong = not is_family(row.family)
+        field, said = row.of
+        if said not in names and wrong:
+            raise ModelError(
+                f"row {number} of the table of {table!r} is of the {field} {said!r}, which is "
+                f"not there. {close_matches(said, names)}",
+                hint="predict --devices lists calls, tasks and families. Of several networks calls "
+                "begin with the name of theirs: resnet18/conv1.",
+            )
+        return said in names
+
+    def told(self, table: str, others: Mapping[int, TableRow], count: int) -> str:
+        """How many rows are for other networks, and which of them may be misspelt."""
+        alike = grouped([(_numbers(name), name) for name in self.calls])
+        told = f"{len(others)} of {count} rows of the table of {table!r} are for other networks"
+        for number, row in others.items():
+            for near in near_names(row.call, alike.get(_numbers(row.call), ())):
+                return f"{told}. Row {number} is of {row.call!r}: is it {near!r}?"
+        return f"{told}."
+
+
+def _numbers(name: str) -> tuple[str, ...]:
+    """Those in a name: conv1 is not how anybody misspells conv2."""
+    return tuple(re.findall(r"\d+", name))
+
+
+def _with_table(data: PlanningData, named: _Named, name: str, table: DeviceTable) -> PlanningData:
+    link = table.link
     device = PlanningDevice(
         name=name,
         kind=table.kind,
@@ -234,17 +302,21 @@ def _with_table(data: PlanningData, before: str, name: str, table: DeviceTable) 
         network=None,
         refused="a table of times is all that is known of it",
         energy_reason="the table has no energies",
+        host_latency_s=link and link.latency_s,
+        host_bytes_per_s=link and link.bytes_per_s,
     )
     return replace(
         data,
         devices=(*data.devices, device),
-        calls=tuple(_called(call, before, name, table) for call in data.calls),
-        transfers=(*data.transfers, *_transfers(data, name, table.link)),
+        calls=tuple(_called(call, names, name, table) for call, names in named),
+        transfers=(*data.transfers, *_transfers(data, name, link)),
     )
 
 
-def _called(call: PlanningCall, before: str, name: str, table: DeviceTable) -> PlanningCall:
-    row = table.row_of(call, before + call.name)
+def _called(
+    call: PlanningCall, names: Sequence[str], name: str, table: DeviceTable
+) -> PlanningCall:
+    row = table.row_of(call, names)
     if row is None:
         return call
     mode = PlanningMode(

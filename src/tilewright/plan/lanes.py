@@ -79,7 +79,8 @@ def in_stages(plan: NetworkPlan, stages: Sequence[Stage]) -> NetworkPlan:
             raise InternalError(f"call {alone[0]!r} cannot run beside others")
         ended = {name: lane for lane, name in last.items()}
         last = dict[str, str]()
-        for lane, names in inside.items():
+        # lanes that begin behind another one's end go first: that ends the region before
+        for lane, names in sorted(inside.items(), key=lambda each: {*ended.values()} == {each[0]}):
             for name in names:
                 after = tuple(n for n in ended if ended[n] != lane) if name == names[0] else ()
                 placed.append(replace(calls[name], lane=lane, after=after))
@@ -87,14 +88,14 @@ def in_stages(plan: NetworkPlan, stages: Sequence[Stage]) -> NetworkPlan:
     return replace(plan, calls=tuple(placed), lanes=lanes)
 
 
-def stages_of(plan: NetworkPlan, slots: Iterable[Slot]) -> list[Stage]:
+def stages_of(plan: NetworkPlan, slots: Iterable[Slot], *, keep: bool = False) -> list[Stage]:
     """The stages in which a plan's calls run as nearly as can be as a schedule says: a call on some
-    cores is beside others, and has all of them where there are none. Calls that the schedule leaves
-    out, such as changes of form, run on all cores before the first one that reads what they
-    write."""
+    cores is beside others, and has all of them where there are none, unless calls are to `keep`
+    theirs. Calls that the schedule leaves out, such as changes of form, run on all cores before the
+    first one that reads what they write."""
     cores = plan.only_lane.resources.threads
     beside = {call.name: may_run_beside(call) for call in plan.calls}
-    return _Stages(waits=producers(plan), beside=beside, cores=cores).of(slots)
+    return _Stages(waits=producers(plan), beside=beside, cores=cores, keep=keep).of(slots)
 
 
 def foreseen_stages(problem: SchedulingProblem, slots: Iterable[Slot]) -> list[Stage]:
@@ -171,12 +172,14 @@ def producers(plan: NetworkPlan) -> dict[str, set[str]]:
 
 @dataclass(slots=True, kw_only=True)
 class _Stages:
-    """Stages that are made call by call; `beside` says which calls may run beside others, `open`
-    are the calls of the last one with their slots, by rising begin."""
+    """Stages that are made call by call; `beside` says which calls may run beside others, and
+    `keep` whether a call that is beside nothing keeps its cores; `open` are the calls of the last
+    one with their slots, by rising begin."""
 
     waits: Mapping[str, set[str]]
     beside: Mapping[str, bool]
     cores: int
+    keep: bool = False
     found: list[Stage] = field(default_factory=list[Stage])
     open: dict[str, Slot] = field(default_factory=dict[str, Slot])
     placed: set[str] = field(default_factory=set[str])
@@ -214,12 +217,12 @@ class _Stages:
 
     def close(self, until_s: float = inf) -> None:
         """End the last stage, with what begins before `until_s`, or takes no time then; what is
-        beside nothing runs on all cores."""
+        beside nothing runs on all cores, or keeps its own."""
         lanes: dict[tuple[int, ...], list[str]] = {}
         begun = (n for n, s in self.open.items() if s.begin_s < until_s or s.end_s <= until_s)
         for name in list(begun):
             lanes.setdefault(self.open.pop(name).cores, []).append(name)
-        if len(lanes) > 1:
+        if len(lanes) > 1 or (lanes and self.keep):
             self.found.append([LaneCalls(lanes[each], len(each)) for each in sorted(lanes)])
         else:
             self.found.extend(name for names in lanes.values() for name in names)

@@ -132,11 +132,14 @@ def _device(device: PlanningDevice, terms: DeviceTerms) -> ScheduleDevice:
 
 
 def way_to_host(data: PlanningData, name: str) -> tuple[float, float] | None:
-    """Seconds, and bytes per second, between a device and the first CPU among the devices, which is
-    the host of the others; None where no way is known, or there is no CPU."""
+    """Seconds, and bytes per second, between a device and its host: the first CPU among the
+    devices, or one that is not among them; None where no way is known."""
     hosts = [device.name for device in data.devices if device.kind in CPU][:1]
     if name in hosts:
         return 0.0, inf
+    (device,) = (each for each in data.devices if each.name == name)
+    if device.host_latency_s is not None and device.host_bytes_per_s:
+        return device.host_latency_s, device.host_bytes_per_s
     for way in data.transfers:
         ends = way.origin in hosts and way.destination == name
         if ends and way.latency_s is not None and way.bytes_per_s:

@@ -260,6 +260,7 @@ class _Device:
         if isinstance(prepared, PreparedNetwork):
             whole = self._forecaster.network(prepared, settings).network
         used = list(dict.fromkeys(kernels.values()))
+        link = host_link(self.placement.target)
         return PlanningDevice(
             name=self.name,
             kind=self.placement.target.kind,
@@ -269,6 +270,8 @@ class _Device:
             refused=prepared.message if isinstance(prepared, ModelError) else "",
             energy_reason=why_none(used, self._powers(used)),
             contention_bytes_per_s=self._contention_bytes_per_s,
+            host_latency_s=LAUNCH_S if link else None,
+            host_bytes_per_s=link[1] if link else None,
         )
 
     def kernels(self, calls: Sequence[TaskCall]) -> dict[str, Kernel]:

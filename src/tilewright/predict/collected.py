@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.core.codec import canonical_json, convert, digest, to_builtins
+from tilewright.core.element_types import element_types
 from tilewright.core.errors import ModelError
 from tilewright.core.forms import form_texts, parse_forms
 from tilewright.core.grouping import grouped
@@ -37,13 +38,13 @@ from tilewright.core.predictions import Source
 from tilewright.core.records import Candidate, Device, Measurement, Placement
 from tilewright.core.targets import parse_resources
 from tilewright.cost.floors import Peaks
-from tilewright.graph.workload import Workload, parse_workload
+from tilewright.graph.workload import Workload, is_anchor_name, parse_workload
 from tilewright.kernels.stored_settings import refusals
 from tilewright.predict.base import Floats
 from tilewright.predict.family_models import FamilyModel, TrainingSet
 from tilewright.predict.kernel_features import Kernel, kernel_table
 
-_USUAL, _BYTES = "float32", ("int8", "uint8")
+_USUAL, _BYTES, _DEPTHWISE = "float32", ("int8", "uint8"), "depthwise"
 _REASONS = 3
 """Of rows that are left out, so many reasons are told, the most frequent ones."""
 
@@ -70,8 +71,15 @@ def family_of(workload: Workload) -> str:
         return f"{name}_int8"
     if anchor is not None and name == "conv2d":
         channels = workload.types[anchor.inputs[0]].shape[1]
-        name = "depthwise" if anchor.integer("groups") == channels > 1 else name
+        name = _DEPTHWISE if anchor.integer("groups") == channels > 1 else name
     return name if dtype == _USUAL else f"{name}_{dtype}"
+
+
+def is_family(text: str) -> bool:
+    """Whether workloads can be of a family of this name: `conv2d`, `depthwise`, `dense_int8`."""
+    types = {kind.name for kind in element_types()} - {_USUAL}
+    names = (text, *(text.removesuffix(f"_{dtype}") for dtype in types))
+    return any(is_anchor_name(name) or name == _DEPTHWISE for name in names)
 
 
 def rows_of(measurements: Iterable[Measurement], workloads: Mapping[str, Workload]) -> list[Row]:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import inf
 
+from tilewright.core.errors import TilewrightError, first_line
 from tilewright.core.events import Stage
 from tilewright.core.serving import Load, ServeResult
 from tilewright.core.units import format_seconds
@@ -44,7 +45,8 @@ def chosen(
 
     `sequential` is one instance of all physical cores, whose requests run one by one, `shared` the
     best of those with several, or with batches, `auto` the better of the two as measured in turn
-    under load. Raises as a `Server` does.
+    under load, which is the first where an instance of the other crashes or hangs meanwhile. Raises
+    as a `Server` does.
     """
     cores = default_threads()
     one_by_one = Choice(unbatched(networks), (cores,), "One request after the other on all cores.")
@@ -52,12 +54,16 @@ def chosen(
     if mode == "sequential" or (cores == 1 and not batched):
         return one_by_one
     options.events(Stage(name="choose instances"))
-    layouts = _layouts(cores, fewest=1 if batched else 2)
-    alone = {layout: _alone(networks, layout, options) for layout in layouts}
-    best = Choice(tuple(networks), *best_layout(alone, deadline_s))
-    if mode == "shared":
-        return best
-    return _guarded(best, one_by_one, options, deadline_s)
+    try:
+        layouts = _layouts(cores, fewest=1 if batched else 2)
+        alone = {layout: _alone(networks, layout, options) for layout in layouts}
+        best = Choice(tuple(networks), *best_layout(alone, deadline_s))
+        return best if mode == "shared" else _guarded(best, one_by_one, options, deadline_s)
+    except TilewrightError as error:
+        if mode == "shared":
+            raise
+        failed = f"{one_by_one.why} Others failed when they were tried: {first_line(error)}."
+        return replace(one_by_one, why=failed)
 
 
 def _layouts(cores: int, fewest: int) -> list[Layout]:
@@ -113,7 +119,8 @@ def _best_batch(times_s: Mapping[int, float], limit_s: float) -> tuple[int, floa
 def _guarded(
     best: Choice, one_by_one: Choice, options: ServerOptions, deadline_s: float | None
 ) -> Choice:
-    """The best choice if it is faster than one by one, both measured in turn; else that."""
+    """The best choice if it is faster than one by one, both measured in turn, and no instance of
+    it fails; else that."""
     clients = default_clients(best.networks, best.layout)
     with ExitStack() as stack:
         servers = [
@@ -124,6 +131,10 @@ def _guarded(
             _ratio([drive(server, _ROUND_S, clients, deadline_s) for server in servers])
             for _ in range(_ROUNDS)
         ]
+        failures = sum(each.restarts for each in servers[0].statistics().instances)
+    if failures:
+        failed = f"{best.why} On trial its instances crashed or hung {failures} times"
+        return replace(one_by_one, why=f"{failed}: one after the other is kept.")
     ratio = sorted(ratios)[_ROUNDS // 2]
     told = (
         f"{best.why} Measured beside one request after the other on all cores it has "

@@ -89,7 +89,8 @@ class Span:
 class Flow:
     """A request: its network, the slot with its inputs, its turn, the way it goes, when it came and
     when it is due on the monotonic clock. `done` hears once how it ended, of a fault or none;
-    `wanted` says whether anybody still waits."""
+    `wanted` says whether anybody still waits. One `on_trial` ends at the first process that
+    fails."""
 
     network: str
     slot: int
@@ -100,6 +101,7 @@ class Flow:
     came_s: float = field(default_factory=monotonic)
     due_s: float = inf
     turn_to: LoadedWay | None = None
+    on_trial: bool = False
     begun: set[int] = field(default_factory=set[int])
     ended: set[int] = field(default_factory=set[int])
     running: int = 0

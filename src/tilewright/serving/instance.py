@@ -42,7 +42,8 @@ class Supervision:
     whose instance failed runs again `retries` times. An instance is started again after `pause_s`,
     twice as long each time that it fails before it answered, at most `longest_pause_s`; after
     `starts` starts in a row that failed it counts as lost until one succeeds, and when all are lost
-    the server gives up. A start may take `start_s`.
+    the server gives up. A start may take `start_s`. What is compared with something else, which is
+    there in its place, may take `trial_s` until it is known how long it takes.
     """
 
     patience: float = 20.0
@@ -52,6 +53,7 @@ class Supervision:
     longest_pause_s: float = 10.0
     starts: int = 8
     start_s: float = 300.0
+    trial_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,10 +334,11 @@ class Instance:
         if len(request.failures) <= service.supervision.retries or request.answer.cancelled():
             self._again(request)
         else:
-            told = "; ".join(request.failures)
+            told, retries = "; ".join(request.failures), service.supervision.retries
+            many = f"{len(request.failures)} instances, one after the other"
             fault = RequestFailed(
-                f"a request for {name!r} ended {len(request.failures)} instances, one after the "
-                f"other, and is not tried again: {told}",
+                f"a request for {name!r} ended {many if retries else 'its instance'}, and is not "
+                f"tried again: {told}",
                 hint="Its inputs, or a fault of the compiled network, are the likely cause.",
             )
             service.settle(request, fault, "failed")

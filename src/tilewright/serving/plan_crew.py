@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, as_completed, wait
 from itertools import count
 from math import inf, log2
 from statistics import median
@@ -46,8 +46,9 @@ class PlanCrew:
 
     In the `mode` "parallel" it does as the plan says, in "sequential" all on the device that should
     be fastest alone; "auto" measures both in turn, `together` requests for each network at a time,
-    and keeps the faster one. What is compiled lies in `folder`, which is removed at the end. `mode`
-    is then what it does, and `times_s` are the medians of both.
+    and keeps the faster one; where the plan crashes or hangs meanwhile, the other one. What is
+    compiled lies in `folder`, which is removed at the end. `mode` is then what it does, and
+    `times_s` are the medians of both.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class PlanCrew:
         self.running = 2 * (len(places) + 1)
         self.own_slots = max(together, 1) * len(parts.names)
         self.layout = tuple(len(cores) for _, cores in places)
-        self.choice = ""
+        self.choice = self._fault = ""
         self._flows, self._orders, self._keys = Flows(), count(), count()
         self._stations: dict[Place, Station] = {}
         self._way, self._known = LoadedWay(parts={}), dict[_Known, LoadedWay]()
@@ -88,12 +89,7 @@ class PlanCrew:
     def begin(self, service: Service, first_slot: int) -> None:
         """Load all ways, keep the one that is fastest, and take requests."""
         self._service, self._first_slot = service, first_slot
-        loaded = {name: self._loaded(way) for name, way in self._ways.items()}
-        for way in loaded.values():
-            self._put_up(way)
-            self._try_out(way)
-        if len(loaded) > 1:
-            self._measure(loaded)
+        loaded = self._compared({name: self._loaded(way) for name, way in self._ways.items()})
         self.mode = min(loaded, key=lambda name: self.times_s.get(name, 0.0))
         self.choice = self._told()
         self._way = self._known[frozenset(), frozenset()] = loaded[self.mode]
@@ -107,8 +103,43 @@ class PlanCrew:
             self._threads.append(threading.Thread(target=work, daemon=True))
             self._threads[-1].start()
 
+    def _compared(self, ways: dict[str, LoadedWay]) -> dict[str, LoadedWay]:
+        """All ways, put up and, where there are two, timed in turn; without the plan's where that
+        fails and there is another."""
+        planned = ways[PARALLEL] if len(ways) > 1 else None
+        for way in ways.values():
+            if way is not planned:
+                self._put_up(way)
+                self._try_out(way)
+        if planned is None:
+            return ways
+        try:
+            self._put_up(planned)
+            self._try_out(planned, on_trial=True)
+            self._measure(ways)
+        except TilewrightError as error:
+            self._fault, alone = first_line(error), ways[SEQUENTIAL]
+            self.tell(f"The plan fails, and is not carried out: {self._fault}.")
+            self._begin_anew(alone)
+            return {SEQUENTIAL: alone}
+        return ways
+
+    def _begin_anew(self, way: LoadedWay) -> None:
+        """Have only this way, in processes of which none has failed."""
+        stations = list(self._stations.values())
+        self._stations.clear()
+        for station in stations:
+            station.stop(at_once=True)
+        for station in stations:
+            station.join()
+        self._lost.clear()
+        self._put_up(way)
+        self._try_out(way)
+
     def _told(self) -> str:
         how = {PARALLEL: "as planned", SEQUENTIAL: f"one after the other on {self._alone!r}"}
+        if self._fault:
+            return f"Computed {how[SEQUENTIAL]}: as planned it failed on trial: {self._fault}."
         if not self.times_s:
             return f"Computed {how[self.mode]}."
         times = ", ".join(f"{how[n]} {format_seconds(s)}" for n, s in self.times_s.items())
@@ -164,41 +195,46 @@ class PlanCrew:
             else:
                 station.forget(way.at(place))
 
-    def _try_out(self, way: LoadedWay) -> None:
+    def _try_out(self, way: LoadedWay, *, on_trial: bool = False) -> None:
         """A few runs with drawn inputs, after which it is known what each part takes."""
         for _ in range(WARM_RUNS):
             for name in way.parts:
-                self._run_once(way, [name])
+                self._run_once(way, [name], on_trial=on_trial)
 
     def _measure(self, ways: Mapping[str, LoadedWay]) -> None:
         samples: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(_ROUNDS):
             for name, way in ways.items():
-                samples[name].append(self._run_once(way, list(way.parts) * self._together))
+                asked, on_trial = list(way.parts) * self._together, name == PARALLEL
+                samples[name].append(self._run_once(way, asked, on_trial=on_trial))
         self.times_s = {name: median(times) for name, times in samples.items()}
 
-    def _run_once(self, way: LoadedWay, names: Iterable[str]) -> float:
+    def _run_once(self, way: LoadedWay, names: Iterable[str], *, on_trial: bool = False) -> float:
         """Seconds in which so many requests on drawn inputs are computed beside each other. Raises
-        what one of them ends in."""
+        what the first of them ends in that fails, when all have ended."""
         asked = list(enumerate(names, self._first_slot))
         for slot, name in asked:
             served = self._networks.served(name)
             self._service.slots.write(slot, served.plan, served.drawn_inputs())
         ended, began_s = [Future[Flow]() for _ in asked], monotonic()
-        self._flows.add(
-            *(
-                Flow(
-                    network=name,
-                    slot=slot,
-                    order=next(self._orders),
-                    way=way,
-                    came_s=began_s,
-                    done=lambda flow, fault, future=future: _end(future, flow, fault),
-                )
-                for (slot, name), future in zip(asked, ended, strict=True)
+        flows = [
+            Flow(
+                network=name,
+                slot=slot,
+                order=next(self._orders),
+                way=way,
+                came_s=began_s,
+                done=lambda flow, fault, future=future: _end(future, flow, fault),
+                on_trial=on_trial,
             )
-        )
-        for future in ended:
+            for (slot, name), future in zip(asked, ended, strict=True)
+        ]
+        self._flows.add(*flows)
+        for future in as_completed(ended):
+            if future.exception() is not None:
+                for flow in flows:
+                    self._flows.finish(flow, None)
+                wait(ended)
             future.result()
         return monotonic() - began_s
 

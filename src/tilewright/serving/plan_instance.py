@@ -1,5 +1,6 @@
 """A plan of one network on this CPU, served: an instance with all of the plan's cores runs its
-lanes in one process.
+lanes in one process. Where they crash or hang while they are compared with one call after the
+other, that is what is served.
 
     server = plan_instance(read_plan("plan"), store, "auto", options)
     server.choice         Computed as planned, in one process; in turn: as planned 3.1 ms, …
@@ -8,11 +9,13 @@ lanes in one process.
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 
-from tilewright.core.events import Stage
+from tilewright.core.errors import TilewrightError, first_line
+from tilewright.core.events import Note, Stage
 from tilewright.core.schedules import RunMode
 from tilewright.core.scratch import PrivateFolder, scratch_folder
 from tilewright.core.units import format_seconds
@@ -27,7 +30,8 @@ from tilewright.serving.networks import ServedNetwork
 from tilewright.serving.server import Server, ServerOptions
 from tilewright.store.base import Store
 
-_TOLD = {"parallel": "as planned", "sequential": "one call after the other"}
+_PLANNED, _SEQUENTIAL = "parallel", "sequential"
+_TOLD = {_PLANNED: "as planned", _SEQUENTIAL: "one call after the other"}
 
 
 class PlanInstance(Instances):
@@ -47,19 +51,24 @@ class PlanInstance(Instances):
 def plan_instance(plan: Plan, store: Store, mode: RunMode, options: ServerOptions) -> Server:
     """A server of the network of a plan: as planned ("parallel"), one call after the other on all
     cores ("sequential"), or what requests take less time in ("auto"), measured in turn in the
-    process that computes them. Raises as `planned_ways` and a `Server` do."""
+    process that computes them; one call after the other where the plan fails there. Raises as
+    `planned_ways` and a `Server` do."""
     folder = scratch_folder()
     try:
         options.events(Stage(name="import", detail=plan.networks[0].model))
         ways = planned_ways(plan, store, mode)
         served = _compiled(ways, plan, folder, options)
         layout = (ways.placement.resources.threads,)
-        times_s = _in_turn(served, layout, options) if len(served) > 1 else {}
+        compared = _compared(served, layout, options) if len(served) > 1 else _Compared()
+        times_s = compared.times_s
         best = min(served, key=lambda way: times_s.get(way, 0.0))
+        best = _SEQUENTIAL if compared.fault else best
         for way in served.keys() - {best}:
             shutil.rmtree(served[way].folder)
         told = ", ".join(f"{_TOLD[way]} {format_seconds(s)}" for way, s in times_s.items())
-        choice = f"Computed {_TOLD[best]}, in one process{told and f'; in turn: {told}'}."
+        told = f"as planned it failed on trial: {compared.fault}" if compared.fault else told
+        told = f"in turn: {told}" if times_s else told
+        choice = f"Computed {_TOLD[best]}, in one process{told and f'; {told}'}."
         return Server([served[best]], PlanInstance(layout, folder), options, choice)
     except BaseException:
         folder.close()
@@ -90,6 +99,29 @@ def _compiled(
         )
         for way, each in waiting.items()
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """Seconds of a request in each way, or why they could not be had."""
+
+    times_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    fault: str = ""
+
+
+def _compared(
+    served: dict[str, ServedNetwork], layout: Layout, options: ServerOptions
+) -> _Compared:
+    """Both ways in one process, which may fail once: it is the plan that is on trial."""
+    supervision = options.supervision
+    once = replace(supervision, retries=0, start_s=supervision.trial_s)
+    try:
+        times_s = _in_turn(served, layout, replace(options, supervision=once))
+    except TilewrightError as error:
+        fault = first_line(error)
+        options.events(Note(message=f"The plan fails, and is not carried out: {fault}."))
+        return _Compared(fault=fault)
+    return _Compared(times_s=times_s)
 
 
 def _in_turn(

@@ -221,7 +221,7 @@ class Station:
             self._flows.ended(flow, number, None, {})
             return
         supervision, pace = self._supervision, part.pace
-        patience_s = supervision.start_s
+        patience_s = supervision.trial_s if flow.on_trial else supervision.start_s
         if pace is not None:
             patience_s = max(supervision.least_patience_s, supervision.patience * pace.expected_s)
         began_s = monotonic()
@@ -278,10 +278,12 @@ class Station:
         if not self._stopping.is_set():
             name = flow.parts[number].part.name
             self._watch.tell(f"{self._title} {how} at {name!r}: {first_line(error)}.")
-        if len(flow.failures) > self._supervision.retries and flow.wanted():
+        retries = 0 if flow.on_trial else self._supervision.retries
+        if len(flow.failures) > retries and flow.wanted():
+            many = f"{len(flow.failures)} processes, one after the other"
             fault = RequestFailed(
-                f"a request for {flow.network!r} ended {len(flow.failures)} processes, one after "
-                f"the other, and is not tried again: {'; '.join(flow.failures)}",
+                f"a request for {flow.network!r} ended {many if retries else 'its process'}, and "
+                f"is not tried again: {'; '.join(flow.failures)}",
                 hint="Its inputs, or a fault of the compiled network, are the likely cause.",
             )
             self._flows.finish(flow, fault)

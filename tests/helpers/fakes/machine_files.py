@@ -24,6 +24,7 @@ SERVER = {
     **{
         f"{CPUS}/cpu1/cpufreq/{name}": text
         for name, text in (
+            ("scaling_governor", "powersave"),
             ("scaling_min_freq", "800000"),
             ("scaling_max_freq", "3500000"),
             ("cpuinfo_min_freq", "400000"),

@@ -22,7 +22,7 @@ Y = Port(name="y", shape=(1, 4), dtype="float32")
 COLUMN = Port(name="column", shape=(4, 1), dtype="float32")
 Z = Port(name="z", shape=(-1,), dtype="int64")
 CORES = len(os.sched_getaffinity(0))
-QUICK = Supervision(patience=20.0, least_patience_s=0.3, pause_s=0.01, starts=2)
+QUICK = Supervision(patience=20.0, least_patience_s=0.3, pause_s=0.01, starts=2, trial_s=0.5)
 
 
 def toy_network(

@@ -4,7 +4,8 @@ The folder of a network holds what it does: `seconds` how long it takes, which i
 every run, be it of one request or a batch, `start` why it does not start, and `mixes` what is added
 to the x of a batch, in Python. An x that begins with
 one of the numbers below ends the process, or keeps it busy for ever; one of `ONCE` does so until a
-file says that it did. In a batch a second output may be -x, as a column.
+file says that it did; one of them in a file `fault` of the folder does so for every x. In a batch a
+second output may be -x, as a column.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tilewright.serving.slots import SharedSlots, SlotPlan
 
 CRASH, HANG, CRASH_ONCE, HANG_ONCE, REFUSE = -101.0, -102.0, -103.0, -104.0, -105.0
 ONCE = {CRASH_ONCE: CRASH, HANG_ONCE: HANG}
-SECONDS, STARTS_NOT, MIXES = "seconds", "start", "mixes"
+SECONDS, STARTS_NOT, MIXES, FAULT = "seconds", "start", "mixes", "fault"
 _slots: list[SharedSlots] = []
 _networks: dict[str, tuple[Path, SlotPlan]] = {}
 _batches: dict[str, Batches] = {}
@@ -79,6 +80,8 @@ def run_batch(name: str, size: int, slots: Sequence[int]) -> dict[int, Any]:
 
 
 def _wished(folder: Path, wish: float) -> None:
+    if (folder / FAULT).exists():
+        wish = float((folder / FAULT).read_text())
     if wish in ONCE and not (folder / str(wish)).exists():
         (folder / str(wish)).touch()
         wish = ONCE[wish]

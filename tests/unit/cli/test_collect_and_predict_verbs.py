@@ -77,6 +77,13 @@ def test_factors_of_collect(tilewright: Command, session: FakeSession) -> None:
         "power-cap=65W+cache-ways=2",
         "clock=1.5GHz+power-cap=65W+cache-ways=2",
     ]
+    flags = ("--turbo", "off", "--clock", "2GHz", "--governor", "performance", "--smt", "usual,off")
+    assert tilewright("collect", "--op", "conv2d", *flags).code == 0
+    held = session.calls[-1]["design"].held
+    assert ["+".join(one.text for one in each) for each in held] == [
+        "governor=performance+turbo=off+clock=2GHz",
+        "smt=off+governor=performance+turbo=off+clock=2GHz",
+    ]
 
 
 def test_a_share_of_a_networks_time(tilewright: Command, session: FakeSession) -> None:

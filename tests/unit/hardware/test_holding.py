@@ -15,7 +15,14 @@ from helpers.fakes.machine_files import CPUS, RAPL, SERVER, tree
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.hardware import holding as module
 from tilewright.hardware import restoring
-from tilewright.hardware.holding import ControlName, Held, checked, holding, parse_held
+from tilewright.hardware.holding import (
+    ControlName,
+    Held,
+    checked,
+    holding,
+    parse_held,
+    usable_cpus,
+)
 
 CAP = f"{RAPL}/constraint_0_power_limit_uw"
 SCALING = tuple(
@@ -39,6 +46,9 @@ def values(root: Path, *names: str) -> list[str]:
         ("clock", "1500 mhz", "clock=1.5GHz"),
         ("power-cap", "65W", "power-cap=65W"),
         ("cache-ways", "4", "cache-ways=4"),
+        ("governor", "performance", "governor=performance"),
+        ("turbo", "off", "turbo=off"),
+        ("smt", "on", "smt=on"),
     ],
 )
 def test_values_of_controls(control: ControlName, text: str, told: str) -> None:
@@ -47,7 +57,17 @@ def test_values_of_controls(control: ControlName, text: str, told: str) -> None:
 
 @pytest.mark.parametrize(
     ("control", "text"),
-    [("clock", "2"), ("clock", "0GHz"), ("power-cap", "65"), ("cache-ways", "4.5"), ("clock", "")],
+    [
+        ("clock", "2"),
+        ("clock", "0GHz"),
+        ("power-cap", "65"),
+        ("cache-ways", "4.5"),
+        ("clock", ""),
+        ("governor", "3"),
+        ("governor", ""),
+        ("turbo", "1"),
+        ("smt", "ON"),
+    ],
 )
 def test_texts_that_are_no_values(control: ControlName, text: str) -> None:
     with pytest.raises(UsageError, match=f"--{control}") as caught:
@@ -62,6 +82,62 @@ def test_clocks_and_power_are_held_and_given_back(tmp_path: Path) -> None:
         assert values(root, *SCALING) == ["2000000"] * 4
         assert values(root, CAP) == ["65000000"]
     assert values(root, *SCALING, CAP) == before
+
+
+WORDS = [
+    parse_held("smt", "off"),
+    parse_held("governor", "performance"),
+    parse_held("turbo", "off"),
+]
+SMT, TURBO = f"{CPUS}/smt/control", f"{CPUS}/intel_pstate/no_turbo"
+GOVERNORS = tuple(f"{CPUS}/cpu{cpu}/cpufreq/scaling_governor" for cpu in (0, 1))
+
+
+def test_governor_turbo_and_smt_are_held_and_given_back(tmp_path: Path) -> None:
+    """CPUs that SMT keeps off have no files of their own meanwhile, and are left out."""
+    root = tree(tmp_path, SERVER)
+    before = values(root, SMT, *GOVERNORS, TURBO, *SCALING)
+    with holding([*WORDS, parse_held("clock", "2GHz")], (0, 1, 2, 3), root):
+        assert values(root, SMT, *GOVERNORS, TURBO) == ["off", "performance", "performance", "1"]
+        assert values(root, *SCALING) == ["2000000"] * 4
+    assert values(root, SMT, *GOVERNORS, TURBO, *SCALING) == before
+
+
+def test_turbo_of_processors_that_call_it_boost(tmp_path: Path) -> None:
+    boost = f"{CPUS}/cpufreq/boost"
+    files = {name: text for name, text in SERVER.items() if name != TURBO}
+    root = tree(tmp_path, files | {boost: "1\n"})
+    with holding([parse_held("turbo", "off")], (0,), root):
+        assert values(root, boost) == ["0"]
+    assert values(root, boost) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("files", "held", "error", "said"),
+    [
+        ({SMT: "notsupported"}, ("smt", "off"), TargetError, "each core has one thread"),
+        ({SMT: "forceoff"}, ("smt", "on"), TargetError, "off until the next start"),
+        ({}, ("governor", "ondemand"), UsageError, "performance, powersave"),
+        ({TURBO: ""}, ("turbo", "off"), TargetError, "the turbo cannot be set"),
+    ],
+)
+def test_words_that_a_machine_does_not_take(
+    tmp_path: Path,
+    files: dict[str, str],
+    held: tuple[ControlName, str],
+    error: type[Exception],
+    said: str,
+) -> None:
+    with pytest.raises(error, match=said):
+        checked([parse_held(*held)], (0, 1), tree(tmp_path, SERVER | files))
+
+
+def test_without_smt_the_first_cpu_of_each_core_is_left(tmp_path: Path) -> None:
+    root = tree(tmp_path, SERVER)
+    assert usable_cpus(WORDS, (0, 1, 2, 3), root) == (0, 1)
+    assert usable_cpus(WORDS[1:], (2, 3), root) == (2, 3)
+    with pytest.raises(TargetError, match="turns off all CPUs that this process may use, 2, 3"):
+        checked(WORDS, (2, 3), root)
 
 
 def test_ways_of_the_cache_are_those_of_a_group(tmp_path: Path) -> None:
@@ -201,16 +277,20 @@ def test_a_killed_process_leaves_nothing_held(tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "from tilewright.hardware import holding\n"
         "holding.controls = lambda *_: ()\n"
-        "with holding.holding([holding.parse_held('clock', '2GHz')], (0, 1), Path(sys.argv[1])):\n"
+        "held = [holding.parse_held(*each.split('=')) for each in sys.argv[2:]]\n"
+        "with holding.holding(held, (0, 1), Path(sys.argv[1])):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(60)\n"
     )
-    command = [sys.executable, "-c", script, str(root)]
+    words = ("smt=off", "governor=performance", "turbo=off", "clock=2GHz")
+    command = [sys.executable, "-c", script, str(root), *words]
+    names = (SMT, *GOVERNORS, TURBO, *SCALING)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "held\n"
+        assert values(root, *names[:4]) == ["off", "performance", "performance", "1"]
         assert values(root, *SCALING) == ["2000000"] * 4
         process.send_signal(signal.SIGKILL)
     ends_s = time.monotonic() + 20
-    while values(root, *SCALING) != [SERVER[name] for name in SCALING]:
+    while values(root, *names) != [SERVER[name] for name in names]:
         assert time.monotonic() < ends_s
         time.sleep(0.02)

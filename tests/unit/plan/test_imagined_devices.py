@@ -138,10 +138,24 @@ def test_nothing_is_sent_where_one_of_two_links_is_unknown() -> None:
     assert ways["one", "other"].latency_s == pytest.approx(1e-3 + 2e-5)
     assert ways[H100, "one"].latency_s == pytest.approx(1e-3 + LAUNCH_S)
     assert ways["llvm", "one"].bytes_per_s == pytest.approx(1e9)
-    (without,) = with_tables([alone], {"npu": npu(own)})
-    assert links(without) == {}, "nobody knows the way from the GPU to its host"
-    assert links(without, npu=(1e-3, 1e9)) == {}
-    assert len(links(without, **{"npu": (1e-3, 1e9), H100: (1e-5, 1e9)})) == 2
+    (without,) = with_tables([alone], {"npu": npu(own, link=None)})
+    assert links(without) == {} == links(without, **{H100: (1e-5, 1e9)})
+    assert links(without, npu=(1e-3, 1e9))[H100, "npu"].latency_s == pytest.approx(1e-3 + LAUNCH_S)
+
+
+def test_the_link_of_each_of_two_gpus_counts_without_a_cpu() -> None:
+    other = "cuda -model=A100"
+    with tilewright.open(db="memory:", threads=1) as session:
+        data = session.planning_data("zoo:mlp", [H100, other])
+    usual = links(data)[H100, other]
+    assert usual.bytes_per_s == pytest.approx(1 / (1 / 63e9 + 1 / 31.5e9), rel=1e-6)
+    one = links(data, **{other: (1e-3, 1e9)})
+    assert one.keys() == {(H100, other), (other, H100)}
+    for way in one.values():
+        assert way.latency_s == pytest.approx(LAUNCH_S + 1e-3)
+        assert way.bytes_per_s == pytest.approx(1 / (1 / 63e9 + 1 / 1e9))
+    both = links(data, **{other: (1e-3, 1e9), H100: (2e-3, 2e9)})[other, H100]
+    assert both.latency_s == pytest.approx(3e-3)
 
 
 def test_rows_of_calls_are_of_one_of_several_networks() -> None:
@@ -153,13 +167,46 @@ def test_rows_of_calls_are_of_one_of_several_networks() -> None:
     assert [len(each.calls[0].modes) for each in found] == [1, 2]
     for names, kind, said in (
         (several, "call", first.name),
-        ([data], "call", f"{data.model}/{first.name}"),
+        (several, "call", f"{data.model} 2/fc9"),
+        ([data], "call", f"{data.model}/fc9"),
         ([data], "task", "dense-0"),
+        ([data], "task", "danse-0123456789abcdef"),
+        ([data], "family", "danse"),
+        ([data], "family", "dense_float33"),
     ):
         other = TableRow(family=first.family, latency_s=1e-6)
         wrong = msgspec.structs.replace(row(""), **{kind: said})
         with pytest.raises(ModelError, match=f"row 2 .* is of the {kind} '{said}', which is not"):
             with_tables(names, {"npu": npu(other, wrong)})
+
+
+def test_a_table_for_many_networks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows of other networks are counted; among them those that may be misspelt are told."""
+    with tilewright.open(db="memory:", threads=1) as session:
+        data = session.planning_data("zoo:mlp", ["llvm"])
+    told: list[str] = []
+
+    def tell(event: object) -> None:
+        told.append(str(getattr(event, "message", "")))
+
+    kinds = ("conv2d", "depthwise", "dense_int8", "elementwise")
+    others = [TableRow(family=kind, latency_s=1e-6) for kind in kinds]
+    others.append(TableRow(task="conv2d-4b6b381535862816", latency_s=1e-6))
+    rows = (row("mlp/fc1"), row("resnet18/fc1"), row("fc4"), *others)
+    (found,) = with_tables([data], {"npu": npu(*rows)}, tell)
+    assert [len(call.modes) for call in found.calls] == [2, 1, 1]
+    assert told == ["7 of 8 rows of the table of 'npu' are for other networks."]
+    with_tables([data], {"npu": npu(row("fcc2"), row("fc1"))}, tell)
+    assert told[1:] == [
+        "1 of 2 rows of the table of 'npu' are for other networks. Row 1 is of 'fcc2': is it 'fc2'?"
+    ]
+    with pytest.raises(ModelError, match="names no call of mlp"):
+        with_tables([data], {"npu": npu(*rows[1:])})
+    table = tmp_path / "npu.csv"
+    table.write_text("call,latency_s\nmlp/fc1,1e-6\nresnet18/conv1,1e-6\n")
+    where = ("--planner", "heft", "--db", "memory:", "--threads", "1")
+    assert main(["plan", "zoo:mlp", "--devices", "llvm", "--table", f"npu={table}", *where]) == 0
+    assert "1 of 2 rows of the table of 'npu' are for other networks" in capsys.readouterr().err
 
 
 def test_a_table_of_commas_and_a_link_by_flag(tmp_path: Path) -> None:

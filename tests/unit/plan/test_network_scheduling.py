@@ -21,8 +21,17 @@ from tilewright.core.errors import UsageError
 from tilewright.core.planning import PlanningData
 from tilewright.cost.contention import USUAL_CONTENTION_BYTES_PER_S
 from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.regions import Region, steps_of
 from tilewright.models import ModelOptions
-from tilewright.plan.lanes import LaneCalls, as_run, in_stages, names_in, stages_of, with_barriers
+from tilewright.plan.lanes import (
+    LaneCalls,
+    as_run,
+    cores_in,
+    in_stages,
+    names_in,
+    stages_of,
+    with_barriers,
+)
 from tilewright.plan.network_scheduling import DeviceTerms, Wanted, scheduling_problem
 from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
 from tilewright.plan.preparation import prepare
@@ -188,6 +197,33 @@ def test_any_schedule_becomes_stages(seed: int, planner: str, cores: int) -> Non
             assert [len(run.slot[name].cores) for name in names] == most
     assert least_s <= run.latency_s + 1e-12
     assert run.latency_s <= least_s + 2 * len(run.slots) * times.handoff_s
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_calls_keep_their_cores_where_that_is_wanted(seed: int) -> None:
+    """Whatever is beside them, and with nothing beside them that they could not be beside."""
+    random = Random(seed)
+    usual, predicted = network(4), problem("llvm", threads=4)
+
+    def drawn(call: ScheduledCall) -> ScheduledCall:
+        modes = (replace(m, latency_s=random.choice((1e-4, 2e-4))) for m in call.modes)
+        return replace(call, task="", modes=tuple(modes))
+
+    times = replace(predicted, calls=tuple(map(drawn, predicted.calls)))
+    slots = schedule_with("heft", times, 1.0).slots
+    stages = stages_of(usual, slots, keep=True)
+    has, planned = cores_in(stages, 4), {slot.call: len(slot.cores) for slot in slots}
+    assert 1 in planned.values()
+    assert {name: has[name] for name in planned} == planned
+    lent = cores_in(stages_of(usual, slots), 4)
+    assert any(lent[name] > cores for name, cores in planned.items()), "else nothing is tested"
+    staged = in_stages(usual, stages)
+    assert {call.name for call in staged.calls} == {call.name for call in usual.calls}
+    regions = [step for step in steps_of(staged) if isinstance(step, Region)]
+    wide = [stage for stage in stages if not isinstance(stage, str) and len(stage) > 1]
+    beside = [{c.name for lane in each.lanes for c in lane} for each in regions]
+    for stage in wide:
+        assert any({*names_in(stage)} <= each for each in beside), "a stage was torn"
 
 
 def test_a_plan_says_what_its_stages_take(tmp_path: Path) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helpers.fakes.toy_serving import QUICK, ToyServer, toy_network
+from helpers.fakes.toy_serving_worker import CRASH, FAULT
+from tilewright.core.errors import TargetError
 from tilewright.core.serving import Load, NetworkLoad
 from tilewright.serving import choosing
 from tilewright.serving.choosing import best_layout, chosen, driven
@@ -74,6 +77,33 @@ def test_what_is_not_faster_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monk
     assert "0.50 times the throughput: one after the other is kept" in found.why
     assert chosen(networks, "shared", options).layout == (1, 1)
     assert chosen(networks, "sequential", options).layout == (2,)
+
+
+def test_instances_that_fail_on_trial_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At their start, and under the load that compares them."""
+    monkeypatch.setattr(choosing, "default_threads", lambda: 2)
+    monkeypatch.setattr(choosing, "_ROUND_S", 0.1)
+    networks = [toy_network(tmp_path, "a", seconds=0.01)]
+    options = ServerOptions(worker="helpers.fakes.toy_serving_worker", supervision=QUICK)
+    drive_as_usual = choosing.drive
+
+    def driven_ill(server: Server, *terms: Any) -> Load:
+        if server.layout == (1, 1):
+            (tmp_path / "a" / FAULT).write_text(str(CRASH))
+        found = drive_as_usual(server, *terms)
+        (tmp_path / "a" / FAULT).unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(choosing, "drive", driven_ill)
+    found = chosen(networks, "auto", options)
+    assert found.layout == (2,) and "On trial its instances crashed or hung" in found.why
+    (tmp_path / "a" / FAULT).write_text(str(CRASH))
+    found = chosen(networks, "auto", options)
+    assert found.layout == (2,) and "Others failed when they were tried: " in found.why
+    with pytest.raises(TargetError):
+        chosen(networks, "shared", options)
 
 
 def test_batches_are_chosen_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

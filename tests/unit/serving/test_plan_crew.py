@@ -10,14 +10,24 @@ import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from helpers.fakes.toy_plan import ToyPlanServer, given, wanted
-from helpers.fakes.toy_serving_worker import CRASH, CRASH_ONCE, HANG_ONCE, REFUSE, STARTS_NOT
+from helpers.fakes.toy_serving_worker import (
+    CRASH,
+    CRASH_ONCE,
+    FAULT,
+    HANG,
+    HANG_ONCE,
+    REFUSE,
+    STARTS_NOT,
+)
 from tilewright.core.errors import InputError, TargetError
 from tilewright.core.refusals import DeadlineMissed, RequestFailed, ServerClosed
+from tilewright.serving.plan_crew import PlanCrew
 from tilewright.serving.stations import WARM_RUNS
 
 
@@ -87,6 +97,54 @@ def test_the_faster_way_is_kept(tmp_path: Path, slow: str) -> None:
             assert "in turn: as planned" in server.choice
             check(server, count=3)
             assert len(server.pids()) == {"right": 1, "left": 2}[slow]
+
+
+@pytest.mark.parametrize(
+    ("file", "fault", "said", "measured"),
+    [
+        (STARTS_NOT, "", r"right (core 1) does not start", False),
+        (FAULT, CRASH, "ended its process", True),
+        pytest.param(FAULT, HANG, "hung", True, marks=pytest.mark.on_request),
+        pytest.param(FAULT, HANG, "hung", False, marks=pytest.mark.on_request),
+        pytest.param(FAULT, CRASH, "crashed", False, marks=pytest.mark.on_request),
+        pytest.param(STARTS_NOT, "", "SIGKILL", True, marks=pytest.mark.on_request),
+    ],
+)
+def test_a_plan_that_fails_on_trial_is_not_carried_out(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    fault: float | str,
+    said: str,
+    measured: bool,
+) -> None:
+    """At its first run, or when both ways are measured."""
+    (tmp_path / "right").mkdir()
+
+    def inject() -> None:
+        (tmp_path / "right" / file).write_text(str(fault))
+
+    def measure(crew: PlanCrew, *given: Any) -> None:
+        inject()
+        if file == STARTS_NOT:
+            (right,) = (each for each in crew._stations.values() if each.place[0] == "right")
+            os.kill(right.statistics().pid or 0, signal.SIGKILL)
+        measured_as_usual(crew, *given)
+
+    measured_as_usual = PlanCrew._measure
+    monkeypatch.setattr(PlanCrew, "_measure", measure)
+    if not measured:
+        inject()
+    with ToyPlanServer(tmp_path, ("a", "b"), mode="auto") as server:
+        assert server.crew.mode == "sequential" and not server.crew.times_s
+        assert "one after the other on 'left': as planned it failed on trial: " in server.choice
+        assert [each.device for each in server.statistics().instances] == ["left"]
+        assert any(note.startswith("The plan fails") for note in server.notes)
+        for name in "ab":
+            check(server, name, count=3)
+        told = server.statistics().networks
+    assert [(each.answered, each.failed, each.retried) for each in told] == [(3, 0, 0)] * 2
+    assert said in server.choice
 
 
 @pytest.mark.parametrize(("wish", "how"), [(CRASH_ONCE, "crashed"), (HANG_ONCE, "hung")])
