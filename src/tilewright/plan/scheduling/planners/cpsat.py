@@ -79,6 +79,8 @@ class CpSat:
         cut = sections_of(small.problem)
         if cut is None:
             known.sort(key=lambda each: each.objective)
+            if known and problem.objective == "latency":
+                known.insert(0, self._annealed(small.problem, known[0], begin + limit_s))
             found = self._whole(small.problem, known, begin + limit_s)
         else:
             found = self._joined(cut, known, begin + limit_s)
@@ -162,8 +164,6 @@ class CpSat:
         start = known[0] if known else None
         if start is not None and start.objective <= bound(problem):
             return replace(start, bound=start.objective)
-        if start is not None and problem.objective == "latency":
-            start = self._annealed(problem, start, until)
         within_s = _longest_s(problem)
         if start is not None and problem.objective == "latency":
             within_s = start.latency_s

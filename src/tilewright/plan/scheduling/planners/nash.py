@@ -138,18 +138,24 @@ class Nash:
     def games(self, problem: SchedulingProblem, until: float) -> list[_End]:
         """Where games end, the best first. They begin with shares and with all cores on each
         device, from where they find most; with the best starts where there is no time for a good
-        part of a round, and with the best one where no game ended as well."""
-        begin, trials = perf_counter(), _Trials(problem)
+        part of a round, and with the best one where no game ended as well. Where calls slow each
+        other down games are played as if they did not, then on from there as they do."""
+        begin, trials = perf_counter(), _Trials(problem, alone=True)
         (starts, others), players = _starts(problem), _players(problem)
         known = sorted([*starts, *others], key=lambda modes: trials.cost(modes, None))
         trial_s = (perf_counter() - begin) / len(known)
         until -= _PLACING * trial_s
         hurried = perf_counter() + _PART * trial_s * sum(map(len, players)) > until
         chosen = known[: len(starts)] if hurried else starts
-        ends = self._behind_lists(problem, players, until) if len(problem.devices) > 1 else []
-        ends += [self._played(trials, players, start, until) for start in chosen]
-        if _less(trials.cost(known[0], None), min(end.cost for end in ends)):
-            ends.append(self._played(trials, players, known[0], until))
+        listed = self._behind_lists(problem, players, until) if len(problem.devices) > 1 else []
+        ends = [self._played(trials, players, start, until) for start in chosen]
+        if any(device.contention_bytes_per_s is not None for device in problem.devices):
+            trials = _Trials(problem)
+            ends = [self._played_on(trials, players, end, until) for end in ends]
+        ends += listed
+        best_known = min(known, key=lambda modes: trials.cost(modes, None))
+        if _less(trials.cost(best_known, None), min(end.cost for end in ends)):
+            ends.append(self._played(trials, players, best_known, until))
         return sorted(ends, key=lambda end: end.cost)
 
     def _behind_lists(
@@ -170,6 +176,11 @@ class Nash:
         modes = [start.slot[call.name].mode for call in problem.calls]
         half = perf_counter() + _FIRST * (until - perf_counter())
         return [self._played(_Trials(problem, order), players[::-1], modes, half)]
+
+    def _played_on(self, trials: _Trials, players: _Players, end: _End, until: float) -> _End:
+        """Where the game ends that begins where another one ended."""
+        found = self._played(trials, players, end.modes, until)
+        return replace(found, rounds=end.rounds + found.rounds, moves=end.moves + found.moves)
 
     def _played(
         self, trials: _Trials, players: _Players, start: Sequence[int], until: float
@@ -231,9 +242,16 @@ class _Game:
 class _Trials:
     """What modes cost, each tried once: those that were given up have been so in time."""
 
-    def __init__(self, problem: SchedulingProblem, order: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        problem: SchedulingProblem,
+        order: Sequence[int] | None = None,
+        *,
+        alone: bool = False,
+    ) -> None:
         self._problem, self._queue = problem, LineUp(problem, order)
         self._beside = Beside(self._queue)
+        self._neighbours = self._beside.known and not alone
         self._known: dict[tuple[int, ...], tuple[float, Cost]] = {}
         self._work_s = [[m.cores * m.latency_s for m in call.modes] for call in problem.calls]
         self._plain = problem.objective == "latency" and problem.limits == NO_LIMITS
@@ -269,7 +287,7 @@ class _Trials:
         if latency_s == inf:
             return _NEVER
         times: Beside | LineUp = self._queue
-        if self._beside.known:
+        if self._neighbours:
             latency_s, times = self._beside.latency_s(modes), self._beside
         if self._plain:
             return 0.0, latency_s, work_s
