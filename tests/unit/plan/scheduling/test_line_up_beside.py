@@ -53,7 +53,7 @@ def test_the_simulator_says_the_same(seed: int, scale: float) -> None:
 def test_where_a_game_ends_no_call_gains_beside_the_others(seed: int, scale: float) -> None:
     problem = slowed(seed, scale, devices=2)
     (end, *_) = Nash().games(problem, inf)
-    queue = LineUp(problem)
+    queue = LineUp(problem, end.behind)
     beside = Beside(queue)
 
     def there_s(modes: list[int]) -> float:

@@ -175,7 +175,8 @@ class Nash:
         order = [problem.numbers[slot.call] for slot in start.slots]
         modes = [start.slot[call.name].mode for call in problem.calls]
         half = perf_counter() + _FIRST * (until - perf_counter())
-        return [self._played(_Trials(problem, order), players[::-1], modes, half)]
+        end = self._played(_Trials(problem, order), players[::-1], modes, half)
+        return [replace(end, behind=order)]
 
     def _played_on(self, trials: _Trials, players: _Players, end: _End, until: float) -> _End:
         """Where the game ends that begins where another one ended."""
@@ -202,7 +203,7 @@ class Nash:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _End:
-    """Where a game ends."""
+    """Where a game ends; `behind` is the order in which calls had their places, if in a given one."""
 
     cost: Cost
     order: Sequence[int]
@@ -210,6 +211,7 @@ class _End:
     rounds: int
     moves: int
     converged: bool
+    behind: Sequence[int] | None = None
 
 
 class _Game:
