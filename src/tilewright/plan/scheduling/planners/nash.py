@@ -203,7 +203,7 @@ class Nash:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _End:
-    """Where a game ends; `behind` is the order in which calls had their places, if in a given one."""
+    """Where a game ends; `behind` is the order in which calls had places, if in a given one."""
 
     cost: Cost
     order: Sequence[int]
