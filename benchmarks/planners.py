@@ -1,6 +1,7 @@
 """Planners of schedules on real networks, with imaginary cores, accelerators and limits.
 
     python benchmarks/planners.py networks [--cores 4 8 16] [--planner NAME]… [--network NAME]…
+                                           [--contention BYTES_PER_S]
     python benchmarks/planners.py blocks [--cores 4 8 16]
     python benchmarks/planners.py towers      all: [--seconds 10] [--db DATABASE]
 
@@ -8,6 +9,8 @@
 what a call takes on other numbers of cores is assumed: the time falls with the number to the power
 0.8, and a hand-off takes 5 µs. A row for each network, number of cores and planner has the latency,
 how many times as fast it is as one call after the other, the gap to the proven bound, and seconds.
+With `--contention` calls that run at a time slow each other down by what they stream (the scale of
+`cost/contention.py`), and the latency beside each other, as the simulator has it, is told as well.
 
 `blocks` asks `cpsat` for the proven gap of parts of up to 60 calls: sections of googlenet and
 inception_v3, between calls that all others come before or after, alone and several in a row, and
@@ -30,6 +33,7 @@ from random import Random
 
 from tilewright import Session
 from tilewright.core.planning import PlanningData
+from tilewright.plan.scheduling.beside import beside_each_other
 from tilewright.plan.scheduling.measures import measures
 from tilewright.plan.scheduling.parts import (
     Limits,
@@ -53,7 +57,9 @@ _MOST = 60
 SLOWER_CLOCK, LESS_ENERGY = 1.04, 0.6
 
 
-def network(session: Session, name: str, cores: int, prefix: str = "") -> SchedulingProblem:
+def network(
+    session: Session, name: str, cores: int, prefix: str = "", contention: float | None = None
+) -> SchedulingProblem:
     """A network on a CPU of so many cores, by the assumption above."""
     data: PlanningData = session.planning_data(f"zoo:{name}", ["llvm"])
     counts = [1 << power for power in range(cores.bit_length())]
@@ -63,7 +69,10 @@ def network(session: Session, name: str, cores: int, prefix: str = "") -> Schedu
         ScheduledCall(
             name=prefix + call.name,
             modes=tuple(
-                _mode(call.modes[0].latency_s * (threads / count) ** POWER, count)
+                replace(
+                    _mode(call.modes[0].latency_s * (threads / count) ** POWER, count),
+                    moved_bytes=call.modes[0].moved_bytes,
+                )
                 for count in counts
             ),
             output_bytes=sizes[call.output],
@@ -78,7 +87,9 @@ def network(session: Session, name: str, cores: int, prefix: str = "") -> Schedu
         if tensor in made_by
     ]
     return SchedulingProblem(
-        devices=(ScheduleDevice(name="cpu", cores=cores, idle_w=0.0),),
+        devices=(
+            ScheduleDevice(name="cpu", cores=cores, idle_w=0.0, contention_bytes_per_s=contention),
+        ),
         calls=tuple(calls),
         waits=tuple(waits),
         handoff_s=HANDOFF_S,
@@ -202,13 +213,15 @@ def alone(problem: SchedulingProblem, device: str, seconds: float) -> float:
 def rows(session: Session, given: argparse.Namespace) -> Iterator[str]:
     """A row for each network, number of cores and planner."""
     for name, cores in product(given.network or NETWORKS, given.cores):
-        problem = network(session, name, cores)
+        problem = network(session, name, cores, contention=given.contention)
         plain = schedule_with("sequential", problem).latency_s
         for planner in given.planner or PLANNERS:
             found = schedule_with(planner, problem, given.seconds)
+            beside_s = beside_each_other(problem, found).latency_s
+            beside = f"{beside_s * 1e3:9.4f} ms beside " if given.contention else ""
             yield (
                 f"{name:>14} {len(problem.calls):>4} calls {cores:>3} cores {planner:>10} "
-                f"{found.latency_s * 1e3:9.4f} ms {plain / found.latency_s:6.3f}x "
+                f"{found.latency_s * 1e3:9.4f} ms {beside}{plain / found.latency_s:6.3f}x "
                 f"gap {100 * found.gap:6.2f} % {found.solve_s:8.3f} s  {found.note}"
             )
 
@@ -242,6 +255,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--planner", action="append", default=[])
     parser.add_argument("--network", action="append", default=[])
+    parser.add_argument("--contention", type=float)
     parser.add_argument("--db")
     given = parser.parse_args()
     made = {"networks": rows, "blocks": block_rows, "towers": tower_rows}

@@ -10,7 +10,7 @@ was measured of it is believed before anything else. Transfers are lower bounds 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import permutations
@@ -45,7 +45,7 @@ from tilewright.kernels.estimates import kernel_stream
 from tilewright.kernels.planned_memory import workspaces_of
 from tilewright.kernels.plans import with_candidates
 from tilewright.kernels.registry import applicable, implementation
-from tilewright.kernels.spaces import default_candidate, ranked_defaults
+from tilewright.kernels.spaces import default_candidate
 from tilewright.kernels.stored_settings import refusals
 from tilewright.measure.targeting import (
     describable_placement,
@@ -56,6 +56,7 @@ from tilewright.measure.targeting import (
 from tilewright.models import LoadedModel, ModelOptions, loading
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.kernel_versions import worth_choosing
+from tilewright.plan.predicted_versions import predicted_versions, shortlist
 from tilewright.plan.preparation import prepare_loaded
 from tilewright.predict.collected import Estimate, family_of
 from tilewright.predict.core_counts import forecaster_on_cores
@@ -300,8 +301,12 @@ class _Device:
         """How each call is computed there, by its name: in one way, or in several versions, the
         fastest first; none of those that cannot be."""
         versions = {kernel: self._versions(kernel) for kernel in dict.fromkeys(kernels.values())}
-        used = list(dict.fromkeys(one for several in versions.values() for one in several))
-        estimates = self._forecaster.kernels(used)
+        known = list(dict.fromkeys(one for several in versions.values() for one in several))
+        taken = dict(zip(known, self._forecaster.kernels(known), strict=True))
+        for kernel, others in self._predicted(versions, taken).items():
+            versions[kernel] += [one for one in others if one not in versions[kernel]]
+            taken = {**others, **taken}
+        used, estimates = list(taken), list(taken.values())
         powers = self._powers(used)
         joules = energies_j(estimates, powers)
         each = {
@@ -326,29 +331,39 @@ class _Device:
 
     def _versions(self, kernel: Kernel) -> list[Kernel]:
         """A kernel, and others of its task in the same forms that may be worth choosing from: of
-        each implementation the fastest that was measured, be it on another number of cores, else
-        its default settings where it moves less."""
+        each implementation the fastest that was measured, be it on another number of cores."""
         (workload, candidate), allowed = kernel, self.request.max_error
-        whole = self.whole or self
-        if not self.request.versions or not isinstance(whole.prepared, PreparedNetwork):
+        if not self._chooses:
             return [kernel]
-        forms, there = candidate.forms, self.placement
+        there, whole = self.placement, self.whole or self
         places = [there, *(part.placement for part in whole.parts)]
         known = [
             one
             for place in dict.fromkeys(places)
-            for one in fastest_of_each(workload, forms, self.store, place, allowed)
+            for one in fastest_of_each(workload, candidate.forms, self.store, place, allowed)
         ]
         why = refusals(workload, known, there.target, there.resources)
         found = [one for one, refused in zip(known, why, strict=True) if not refused]
-        measured = {one.implementation for one in (candidate, *found)}
-        found += [
-            guess
-            for guess, _ in ranked_defaults(workload, forms, there, allowed)
-            if guess.implementation not in measured
-            and self._moved_bytes(workload, guess) < self._moved_bytes(*kernel)
-        ]
         return list(dict.fromkeys((workload, one) for one in (candidate, *found)))
+
+    def _predicted(
+        self, kernels: Iterable[Kernel], taken: Mapping[Kernel, Estimate]
+    ) -> dict[Kernel, dict[Kernel, Estimate]]:
+        """For each kernel others from all settings of its task, with what is predicted of them."""
+        if not self._chooses:
+            return {}
+        each, there, allowed = list(kernels), self.placement, self.request.max_error
+        asked = [shortlist(task, one.forms, there, allowed) for task, one in each]
+        usual = [(kernel, taken[kernel]) for kernel in each]
+        told = self._forecaster.modelled
+        found = predicted_versions(usual, asked, told, lambda one: self._moved_bytes(*one))
+        return {kernel: dict(others) for kernel, others in zip(each, found, strict=True)}
+
+    @property
+    def _chooses(self) -> bool:
+        """Whether there are several versions of a kernel to choose from."""
+        whole = self.whole or self
+        return self.request.versions and isinstance(whole.prepared, PreparedNetwork)
 
     def _moved_bytes(self, workload: Workload, candidate: Candidate) -> int:
         return round(kernel_stream(workload, candidate, self.placement.target, self._cores))

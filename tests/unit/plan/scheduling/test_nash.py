@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from helpers.scheduling import MICRO, mode, plain_problem, problems, random_problem
 from tilewright.plan.scheduling.decoding import decode
 from tilewright.plan.scheduling.faults import faults
+from tilewright.plan.scheduling.parts import Link, ScheduleDevice
 from tilewright.plan.scheduling.planners.line_up import LineUp
 from tilewright.plan.scheduling.planners.nash import Nash
 from tilewright.plan.scheduling.planning import schedule_with
@@ -50,12 +51,12 @@ def test_where_a_game_ends_no_call_gains_alone(seed: int) -> None:
     problem = random_problem(seed, calls=8, devices=2, cores=3, limits=False)
     (end, *_) = Nash().games(problem, inf)
     assert end.converged
-    now = LineUp(problem).latency_s(end.modes)
+    now = LineUp(problem, end.behind).latency_s(end.modes)
     assert now == pytest.approx(end.cost[1])
     for number, call in enumerate(problem.calls):
         for place in range(len(call.modes)):
             other = [place if at == number else mode for at, mode in enumerate(end.modes)]
-            assert LineUp(problem).latency_s(other) >= now * (1 - 1e-8)
+            assert LineUp(problem, end.behind).latency_s(other) >= now * (1 - 1e-8)
 
 
 @settings(max_examples=20, deadline=None)
@@ -90,3 +91,32 @@ def test_branches_agree_on_sharing_the_cores() -> None:
     assert found.objective == pytest.approx(50 * MICRO)
     assert [len(found.slot[name].cores) for name in ("a", "b", "join")] == [2, 2, 4]
     assert found.note.startswith("equilibrium after")
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_trial_in_an_order_is_the_schedule_in_that_order(seed: int) -> None:
+    """In the order of their begins, calls of a schedule without limits end when they did."""
+    drawn = random_problem(seed, calls=8, devices=2, cores=3, limits=False)
+    problem = replace(drawn, handoff_s=0.0)
+    found = schedule_with("heft", problem)
+    order = [problem.numbers[slot.call] for slot in found.slots]
+    modes = [found.slot[call.name].mode for call in problem.calls]
+    again = LineUp(problem, order)
+    assert again.latency_s(modes) <= found.latency_s * (1 + 1e-9)
+    assert again.latency_s(modes, found.latency_s * 0.5) in (inf, again.latency_s(modes))
+
+
+def test_with_several_devices_a_game_begins_with_a_list_of_heft() -> None:
+    """A call on all cores waits for its place, although a small one is ready before it."""
+    big, small = (mode(cores=4, us=40),), (mode(cores=1, us=35), mode("card", us=70))
+    devices = (ScheduleDevice(name="cpu", cores=4), ScheduleDevice(name="card"))
+    links = tuple(
+        Link(origin=a, destination=b, latency_s=5 * MICRO, bytes_per_s=1e9)
+        for a, b in (("cpu", "card"), ("card", "cpu"))
+    )
+    calls = {"a": (mode("card", us=5),), "b": big, "c": big, "d": small}
+    problem = plain_problem(calls, "a>b b>c", devices=devices, links=links)
+    found = Nash(most_s=inf).schedule(problem, inf)
+    assert found.objective <= schedule_with("heft", problem).objective
+    assert found.objective == pytest.approx(90 * MICRO)

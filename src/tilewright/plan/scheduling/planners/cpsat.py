@@ -11,6 +11,7 @@ after: what lies between two of those is planned by itself, and once where it co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -22,6 +23,7 @@ from tilewright.plan.scheduling.choosing import best, gathered, least
 from tilewright.plan.scheduling.decoding import decode
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import judged
+from tilewright.plan.scheduling.planners.annealing import annealed
 from tilewright.plan.scheduling.planners.cuts import (
     Sections,
     joined,
@@ -34,6 +36,7 @@ from tilewright.plan.scheduling.planners.starts import quick_schedules
 from tilewright.plan.scheduling.planners.thrift import saves, thriftier
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
+from tilewright.plan.scheduling.scheduler import NothingFound
 
 if TYPE_CHECKING:
     from tilewright.plan.scheduling.planners.constraint_solution import Outcome
@@ -41,6 +44,10 @@ if TYPE_CHECKING:
 _LEAST_S = 0.05
 _THRIFT = 0.3
 """Of the time, for modes that take less energy."""
+_WARM, _WALKS = 0.2, 2
+"""Of the time, for schedules that are made better by chance, and how many of these."""
+_NEAR = 0.01
+"""What is as close to the bound is left to the search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +79,8 @@ class CpSat:
         cut = sections_of(small.problem)
         if cut is None:
             known.sort(key=lambda each: each.objective)
+            if known and problem.objective == "latency":
+                known.insert(0, self._annealed(small.problem, known[0], begin + limit_s))
             found = self._whole(small.problem, known, begin + limit_s)
         else:
             found = self._joined(cut, known, begin + limit_s)
@@ -168,6 +177,30 @@ class CpSat:
             modes = [each.mode for each in answer.timed]
             attempts.append(partial(decode, problem, order, modes))
         return replace(best(problem, self.name, attempts), bound=answer.bound)
+
+    def _annealed(self, problem: SchedulingProblem, start: Schedule, until: float) -> Schedule:
+        """The schedule made better by chance, where it is far from the bound; itself where that
+        finds nothing, or nothing that keeps the limits."""
+        begin = perf_counter()
+        each_s = _WARM * (until - begin) / _WALKS
+        if start.objective <= bound(problem) * (1 + _NEAR) or each_s <= 0.0:
+            return start
+        order = [problem.numbers[slot.call] for slot in start.slots]
+        modes = [start.slot[call.name].mode for call in problem.calls]
+        found: list[Schedule] = [start]
+        for walk in range(_WALKS):
+            since = perf_counter()
+            passed = partial(_passed, since, each_s)
+            best_list = annealed(problem, order, modes, passed, self.seed + walk)
+            with suppress(NothingFound):
+                made = decode(problem, best_list.order, best_list.modes)
+                if next(faults(problem, made), None) is None:
+                    found.append(made)
+        return replace(least(problem, found), planner=start.planner)
+
+
+def _passed(since: float, lasts_s: float) -> float:
+    return (perf_counter() - since) / lasts_s
 
 
 def _longest_s(problem: SchedulingProblem) -> float:

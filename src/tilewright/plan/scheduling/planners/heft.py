@@ -38,11 +38,15 @@ class Heft:
     def schedule(self, problem: SchedulingProblem, limit_s: float) -> Schedule:
         """The best of them; `limit_s` is not needed."""
         sequential: Callable[[], Schedule] = partial(Sequential().schedule, problem, limit_s)
-        order = list(in_order(problem, by_urgency(problem)))
-        attempts = (
-            partial(_listed, problem, order, modes, frugal) for modes, frugal in _choices(problem)
-        )
-        return best(problem, self.name, chain((sequential,), attempts))
+        return best(problem, self.name, chain((sequential,), lists(problem)))
+
+
+def lists(problem: SchedulingProblem) -> Iterator[Callable[[], Schedule]]:
+    """The lists of `heft`, each yet to be made; first that in which calls may have all modes. One
+    raises NothingFound where a call finds no place."""
+    order = list(in_order(problem, by_urgency(problem)))
+    for modes, frugal in _choices(problem):
+        yield partial(_listed, problem, order, modes, frugal)
 
 
 def by_urgency(problem: SchedulingProblem) -> list[int]:

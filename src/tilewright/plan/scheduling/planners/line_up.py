@@ -4,8 +4,8 @@
     queue.latency_s(modes, limit_s)      infinity as soon as it is not below `limit_s`
 
 At each moment the calls that are ready begin, those with the longest way to the end first, where
-cores are left for them. A link takes results in the order in which calls begin. Memory, power and
-bandwidth are not looked at.
+cores are left for them. In the order in which calls begin a link takes their results, each into the
+soonest gap after the call's end. Memory, power and bandwidth are not looked at.
 
 A trial is given up as soon as the longest way from the end of a call, or the work of a device with
 what its cores have been idle, says that it ends too late.
@@ -13,21 +13,27 @@ what its cores have been idle, says that it ends too late.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from math import inf
 
 from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.profiles import free_from
 
 _Ends = tuple[float, tuple[int, ...]]
 
 
 class LineUp:
-    """A problem, and of the last trial when its calls begin and end."""
+    """A problem, and of the last trial when its calls begin and end, the cores that they have, and
+    when results are on other devices. With an `order` of all calls, which keeps every wait, each
+    has the soonest place behind those before it, instead of beginning when it is ready."""
 
-    def __init__(self, problem: SchedulingProblem) -> None:
-        self.problem = problem
+    def __init__(self, problem: SchedulingProblem, order: Sequence[int] | None = None) -> None:
+        self.problem, self.order = problem, order
         self.begins_s = [0.0] * len(problem.calls)
         self.ends_s = [0.0] * len(problem.calls)
+        self.cores: list[tuple[int, ...]] = []
+        self.arrivals_s: dict[tuple[int, str], float] = {}
         self.before = [[number for number, _ in waits] for waits in problem.before]
         self.after = [[number for number, _ in waits] for waits in problem.after]
         self.modes = [[(m.device, m.cores, m.latency_s) for m in c.modes] for c in problem.calls]
@@ -40,6 +46,9 @@ class LineUp:
         trial = _Trial(self, modes, limit_s)
         if trial.too_much() or trial.too_long():
             return inf
+        self.cores, self.arrivals_s = trial.cores, trial.sent_s
+        if self.order is not None:
+            return max(self.ends_s) if all(map(trial.placed, self.order)) else inf
         left = self.counts.copy()
         for number in self.first:
             trial.wait(number)
@@ -158,9 +167,9 @@ class _Trial:
         self._devices = {d.name: _Device(d.cores) for d in queue.problem.devices}
         for device, cores, seconds in self._chosen:
             self._devices[device].busy_s += cores * seconds
-        self._links = dict.fromkeys(queue.problem.link, 0.0)
-        self._sent: dict[tuple[int, str], float] = {}
-        self._cores: list[tuple[int, ...]] = [()] * len(modes)
+        self._links: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        self.sent_s: dict[tuple[int, str], float] = {}
+        self.cores: list[tuple[int, ...]] = [()] * len(modes)
 
     def too_long(self) -> bool:
         """Whether a way through the calls does not end in time."""
@@ -196,14 +205,26 @@ class _Trial:
         """When a result is on a device, and on which cores of it if it was computed there."""
         end, origin = self._queue.ends_s[before], self._chosen[before][0]
         if origin == device:
-            return end, self._cores[before]
-        if (before, device) not in self._sent:
+            return end, self.cores[before]
+        if (before, device) not in self.sent_s:
             link, seconds = (origin, device), self._queue.transfer_s(before, origin, device)
             if seconds == inf:
                 return inf, ()
-            self._links[link] = max(end, self._links[link]) + seconds
-            self._sent[before, device] = self._links[link]
-        return self._sent[before, device], ()
+            busy = self._links.setdefault(link, [])
+            begin = free_from(busy, end, seconds)
+            insort(busy, (begin, begin + seconds))
+            self.sent_s[before, device] = begin + seconds
+        return self.sent_s[before, device], ()
+
+    def placed(self, number: int) -> bool:
+        """Give a call the soonest place behind all others; whether all may still end in time."""
+        self.wait(number)
+        call = self.waiting.pop()
+        self._now = call.look()
+        if self._now + call.rank_s < self._limit_s:
+            self._begin(call)
+            return not self.late
+        return False
 
     def go_on(self) -> bool:
         """To the next moment at which a call begins; whether all may still end in time."""
@@ -243,6 +264,6 @@ class _Trial:
         _, count, seconds = self._chosen[number]
         cores, end = call.device.taken(count, call.liked, now), now + seconds
         call.device.run(cores, end)
-        self._cores[number] = cores
+        self.cores[number] = cores
         self._queue.begins_s[number], self._queue.ends_s[number] = now, end
         self.late |= end + self._tails_s[number] >= self._limit_s

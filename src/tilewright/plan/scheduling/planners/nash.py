@@ -12,6 +12,7 @@ problem, and of equals the one with less work.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -30,7 +31,9 @@ from tilewright.plan.scheduling.planners.cuts import (
     named_as,
     sections_of,
 )
+from tilewright.plan.scheduling.planners.heft import lists
 from tilewright.plan.scheduling.planners.line_up import LineUp
+from tilewright.plan.scheduling.planners.line_up_beside import Beside
 from tilewright.plan.scheduling.planners.sequential import Sequential
 from tilewright.plan.scheduling.precedence import (
     all_after,
@@ -51,6 +54,10 @@ _SHARE = 0.25
 """Of the time that is left a section may take so much, however small it is."""
 _PART = 0.1
 """Of a round, by which games from poor starts have mostly passed the known schedules."""
+_LISTS = 0.3
+"""Of the time, after which no further list of `heft` is made for several devices."""
+_FIRST = 0.7
+"""Of the time that is left then, for the game that begins with the best of them."""
 _PLACING = 12
 """In how many times a trial these have their places and are checked."""
 
@@ -89,6 +96,8 @@ class Nash:
             "moves": float(sum(end.moves for end in ends)),
             "converged": float(all(end.converged for end in ends)),
         }
+        if any(device.contention_bytes_per_s is not None for device in problem.devices):
+            details["beside_s"] = beside_each_other(problem, found).latency_s
         stop = "equilibrium" if details["converged"] else "stopped"
         note = f"{stop} after {details['rounds']:.0f} rounds and {details['moves']:.0f} moves"
         return replace(found, note=note, details=details)
@@ -129,18 +138,50 @@ class Nash:
     def games(self, problem: SchedulingProblem, until: float) -> list[_End]:
         """Where games end, the best first. They begin with shares and with all cores on each
         device, from where they find most; with the best starts where there is no time for a good
-        part of a round, and with the best one where no game ended as well."""
-        begin, trials = perf_counter(), _Trials(problem)
+        part of a round, and with the best one where no game ended as well. Where calls slow each
+        other down games are played as if they did not, then on from there as they do."""
+        begin, trials = perf_counter(), _Trials(problem, alone=True)
         (starts, others), players = _starts(problem), _players(problem)
         known = sorted([*starts, *others], key=lambda modes: trials.cost(modes, None))
         trial_s = (perf_counter() - begin) / len(known)
         until -= _PLACING * trial_s
         hurried = perf_counter() + _PART * trial_s * sum(map(len, players)) > until
         chosen = known[: len(starts)] if hurried else starts
+        listed = self._behind_lists(problem, players, until) if len(problem.devices) > 1 else []
         ends = [self._played(trials, players, start, until) for start in chosen]
-        if _less(trials.cost(known[0], None), min(end.cost for end in ends)):
-            ends.append(self._played(trials, players, known[0], until))
+        if any(device.contention_bytes_per_s is not None for device in problem.devices):
+            trials = _Trials(problem)
+            ends = [self._played_on(trials, players, end, until) for end in ends]
+        ends += listed
+        best_known = min(known, key=lambda modes: trials.cost(modes, None))
+        if _less(trials.cost(best_known, None), min(end.cost for end in ends)):
+            ends.append(self._played(trials, players, best_known, until))
         return sorted(ends, key=lambda end: end.cost)
+
+    def _behind_lists(
+        self, problem: SchedulingProblem, players: _Players, until: float
+    ) -> list[_End]:
+        """A game that begins with the best of the first lists of `heft`, and in which calls keep
+        the order of that."""
+        begin, found = perf_counter(), list[Schedule]()
+        for made in lists(problem):
+            with suppress(NothingFound):
+                found.append(made())
+            if perf_counter() > begin + _LISTS * (until - begin):
+                break
+        if not found:
+            return []
+        start = min(found, key=lambda schedule: schedule.objective)
+        order = [problem.numbers[slot.call] for slot in start.slots]
+        modes = [start.slot[call.name].mode for call in problem.calls]
+        half = perf_counter() + _FIRST * (until - perf_counter())
+        end = self._played(_Trials(problem, order), players[::-1], modes, half)
+        return [replace(end, behind=order)]
+
+    def _played_on(self, trials: _Trials, players: _Players, end: _End, until: float) -> _End:
+        """Where the game ends that begins where another one ended."""
+        found = self._played(trials, players, end.modes, until)
+        return replace(found, rounds=end.rounds + found.rounds, moves=end.moves + found.moves)
 
     def _played(
         self, trials: _Trials, players: _Players, start: Sequence[int], until: float
@@ -162,7 +203,7 @@ class Nash:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _End:
-    """Where a game ends."""
+    """Where a game ends; `behind` is the order in which calls had places, if in a given one."""
 
     cost: Cost
     order: Sequence[int]
@@ -170,6 +211,7 @@ class _End:
     rounds: int
     moves: int
     converged: bool
+    behind: Sequence[int] | None = None
 
 
 class _Game:
@@ -202,8 +244,16 @@ class _Game:
 class _Trials:
     """What modes cost, each tried once: those that were given up have been so in time."""
 
-    def __init__(self, problem: SchedulingProblem) -> None:
-        self._problem, self._queue = problem, LineUp(problem)
+    def __init__(
+        self,
+        problem: SchedulingProblem,
+        order: Sequence[int] | None = None,
+        *,
+        alone: bool = False,
+    ) -> None:
+        self._problem, self._queue = problem, LineUp(problem, order)
+        self._beside = Beside(self._queue)
+        self._neighbours = self._beside.known and not alone
         self._known: dict[tuple[int, ...], tuple[float, Cost]] = {}
         self._work_s = [[m.cores * m.latency_s for m in call.modes] for call in problem.calls]
         self._plain = problem.objective == "latency" and problem.limits == NO_LIMITS
@@ -238,14 +288,17 @@ class _Trials:
         latency_s = self._queue.latency_s(modes, limit_s)
         if latency_s == inf:
             return _NEVER
+        times: Beside | LineUp = self._queue
+        if self._neighbours:
+            latency_s, times = self._beside.latency_s(modes), self._beside
         if self._plain:
             return 0.0, latency_s, work_s
         chosen = [call.modes[at] for call, at in zip(problem.calls, modes, strict=True)]
         idle_w = sum(device.idle_w or 0.0 for device in problem.devices)
         energy_j = sum(mode.energy_j or 0.0 for mode in chosen) + idle_w * latency_s
         loads = dict.fromkeys(problem.device, 0.0)
-        for mode in chosen:
-            loads[mode.device] += mode.cores * mode.latency_s / problem.device[mode.device].cores
+        for mode, begin, end in zip(chosen, times.begins_s, times.ends_s, strict=True):
+            loads[mode.device] += mode.cores * (end - begin) / problem.device[mode.device].cores
         used = [problem.device[name].price_per_hour or 0.0 for name in {m.device for m in chosen}]
         objectives = {
             "latency": latency_s,
@@ -257,7 +310,7 @@ class _Trials:
             max(0.0, energy_j / problem.limits.energy_j - 1) if problem.limits.energy_j else 0.0
         )
         for network, seconds in problem.limits.deadlines_s.items():
-            for call, end in zip(problem.calls, self._queue.ends_s, strict=True):
+            for call, end in zip(problem.calls, times.ends_s, strict=True):
                 if network in ("", call.network):
                     broken = max(broken, end / seconds - 1)
         return broken, objectives[problem.objective], work_s
