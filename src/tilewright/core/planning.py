@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.core.display import Displayed
+from tilewright.core.handoffs import Handoff
 from tilewright.core.predictions import Mark, NetworkForecast, Source
 from tilewright.core.records import KnobValue
 
@@ -22,7 +23,8 @@ class PlanningDevice:
     of a CPU or the multiprocessors of a GPU. `network` is what the whole network takes there, None
     where `refused` says why it cannot run there as a whole; `energy_reason` says why energies are
     unknown. Calls that run at a time on cores of it and stream `contention_bytes_per_s` each take
-    twice as long as alone; None where nothing is known of that."""
+    twice as long as alone; None where nothing is known of that. `handoffs` are what handing over
+    between its cores takes, by lanes and by parts, measured or assumed; none of what is no CPU."""
 
     name: str
     kind: str
@@ -32,6 +34,7 @@ class PlanningDevice:
     refused: str = ""
     energy_reason: str = ""
     contention_bytes_per_s: float | None = None
+    handoffs: tuple[Handoff, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -174,6 +174,8 @@ def result_of(problem: SchedulingProblem, schedule: Schedule) -> ScheduleResult:
         gain=left and left.expected,
         gain_at_upper_ends=left and left.upper,
         gain_beside=left and left.beside,
+        gain_low=left and left.low,
+        gain_high=left and left.high,
         note=schedule.note,
         details=dict(schedule.details),
     )
