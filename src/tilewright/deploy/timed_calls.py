@@ -12,10 +12,11 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from tilewright.core.events import EventSink, Stage
+from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.targets import threads_alone
+from tilewright.core.timings import NOISY_ROUNDS
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.measure.network_timing import time_places
@@ -25,6 +26,8 @@ from tilewright.plan.call_times import CallTimes, TimeInPlace, with_readers
 
 ROUNDS = 7
 _NAME = "network"
+_NOISY = 4
+"""The least and the most of each call are farther apart than those of whole rounds."""
 
 
 def timed_calls(
@@ -48,7 +51,26 @@ def timed_calls(
         for worker in workers.values():
             worker.load(_NAME, folder, plan.constant_names)
         events(Stage(name="time", detail=f"{len(plan.calls)} calls in their places"))
-        return in_rounds(network, plan, workers)
+        times = in_rounds(network, plan, workers)
+    _tell_noise(times, events)
+    return times
+
+
+def _tell_noise(times: CallTimes, events: EventSink) -> None:
+    """Say by how much rounds differ, where that is more than the machine usually does."""
+    for cores, calls in times.items():
+        least, usual, most = (
+            sum(getattr(each, end) for each in calls.values())
+            for end in ("low_s", "seconds", "high_s")
+        )
+        spread = (most - least) / usual if usual else 0.0
+        if spread > _NOISY * NOISY_ROUNDS:
+            events(
+                Note(
+                    message=f"Rounds of the calls on {cores} cores differ by {spread:.0%} of their "
+                    "time: something else runs on this machine, and the plan knows as little."
+                )
+            )
 
 
 def in_rounds(

@@ -42,15 +42,17 @@ def expected(problem: SchedulingProblem, schedule: Schedule) -> Schedule:
     return replace(moved, planner=schedule.planner, note=f"planned at upper ends; {schedule.note}")
 
 
-def survival(problem: SchedulingProblem, schedule: Schedule) -> Survival:
-    """How much of the gain of a schedule of the problem is left at the upper ends, and beside each
-    other."""
+def survival(
+    problem: SchedulingProblem, schedule: Schedule, alone: Schedule | None = None
+) -> Survival:
+    """How much of the gain of a schedule of the problem is left at the upper ends, beside each
+    other, and by the intervals; over `alone`, or one call after the other."""
 
     def upper_s(call: str, mode: Mode) -> float:
         del call
         return max(mode.high_s, mode.latency_s)
 
-    alone = Sequential().schedule(problem, 0.0)
+    alone = alone or Sequential().schedule(problem, 0.0)
     slow = [simulate(problem, each, upper_s).latency_s for each in (alone, schedule)]
     slower = slowdown_of(problem, schedule)
     there = [beside_each_other(problem, each).latency_s for each in (alone, schedule)]
