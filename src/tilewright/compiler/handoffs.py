@@ -40,14 +40,15 @@ def lane_handoffs(target: Target, resources: Resources) -> list[float]:
     found: list[float] = []
     for number in range(_RUNS + 1):
         run(*operands, marks)
-        found += _read(marks.numpy()) if number else []
+        found += hand_offs(marks.numpy(), _LANES) if number else []
     return found
 
 
-def _read(marks: np.ndarray) -> list[float]:
-    """The hand-offs of a run, in rows of begin and end of each lane of each stage."""
+def hand_offs(marks: np.ndarray, lanes: int) -> list[float]:
+    """Seconds of the hand-offs of a run, from rows of begin and end, as clocks note them, of each
+    of so many lanes of each stage."""
     times_s = (marks - marks[0]) @ np.array((1.0, 1e-9))
-    begin_s, end_s = times_s.reshape(_STAGES, _LANES, 2).transpose(2, 0, 1)
+    begin_s, end_s = times_s.reshape(-1, lanes, 2).transpose(2, 0, 1)
     return (begin_s[1:].max(axis=1) - end_s[:-1].max(axis=1)).tolist()
 
 

@@ -52,11 +52,11 @@ def timed_calls(
             worker.load(_NAME, folder, plan.constant_names)
         events(Stage(name="time", detail=f"{len(plan.calls)} calls in their places"))
         times = in_rounds(network, plan, workers)
-    _tell_noise(times, events)
+    tell_noise(times, events)
     return times
 
 
-def _tell_noise(times: CallTimes, events: EventSink) -> None:
+def tell_noise(times: CallTimes, events: EventSink) -> None:
     """Say by how much rounds differ, where that is more than the machine usually does."""
     for cores, calls in times.items():
         least, usual, most = (
