@@ -59,11 +59,10 @@ def timed_calls(
 def tell_noise(times: CallTimes, events: EventSink) -> None:
     """Say by how much rounds differ, where that is more than the machine usually does."""
     for cores, calls in times.items():
-        least, usual, most = (
-            sum(getattr(each, end) for each in calls.values())
-            for end in ("low_s", "seconds", "high_s")
+        calmest, most = (
+            sum(getattr(each, end) for each in calls.values()) for end in ("seconds", "high_s")
         )
-        spread = (most - least) / usual if usual else 0.0
+        spread = (most - calmest) / calmest if calmest else 0.0
         if spread > _NOISY * NOISY_ROUNDS:
             events(
                 Note(

@@ -1,7 +1,7 @@
 """Scheduling problems with times of calls that were taken in their places in the network.
 
 predicted   conv1   1 core: 90 µs, 2 cores: 50 µs
-in place    conv1   1 core: 84 µs (82 to 91), 2 cores: 49 µs (48 to 52)
+in place    conv1   1 core: 84 µs (to 91), 2 cores: 49 µs (to 52)
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 from tilewright.graph.plan import NetworkPlan
 from tilewright.plan.lanes import producers
@@ -19,16 +18,16 @@ from tilewright.plan.scheduling.problem import SchedulingProblem
 
 @dataclass(frozen=True, slots=True)
 class TimeInPlace:
-    """Seconds of a call in its place: the median of some rounds, the least and the most."""
+    """Seconds of a call in its place: those of its calmest round, since what else runs on a machine
+    makes calls longer and never shorter, and those of the round that took most."""
 
     seconds: float
-    low_s: float
     high_s: float
 
     @classmethod
     def of(cls, rounds_s: Sequence[float]) -> TimeInPlace:
-        """By what each round took."""
-        return cls(median(rounds_s), min(rounds_s), max(rounds_s))
+        """By what each round took, itself the median of some runs."""
+        return cls(min(rounds_s), max(rounds_s))
 
 
 CallTimes = Mapping[int, Mapping[str, TimeInPlace]]
@@ -69,5 +68,5 @@ def _timed(call: ScheduledCall, times: CallTimes) -> Iterator[Mode]:
     for mode in call.modes:
         time = times[mode.cores][call.name]
         yield replace(
-            mode, latency_s=time.seconds, low_s=time.low_s, high_s=time.high_s, source="exact"
+            mode, latency_s=time.seconds, low_s=time.seconds, high_s=time.high_s, source="exact"
         )

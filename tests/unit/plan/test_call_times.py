@@ -29,8 +29,8 @@ FORKED = plain_problem(
     {"a": on_cores(2), **BRANCHES, "d": on_cores(2)}, "a>b a>c b>d c>d", name="forked"
 )
 IN_PLACE: CallTimes = {
-    1: {name: TimeInPlace.of([s * MICRO for s in (19, 20, 23)]) for name in "abcd"},
-    2: {name: TimeInPlace.of([s * MICRO for s in (9, 10, 10)]) for name in "abcd"},
+    1: {name: TimeInPlace.of([s * MICRO for s in (20, 23, 21)]) for name in "abcd"},
+    2: {name: TimeInPlace.of([s * MICRO for s in (11, 10, 10)]) for name in "abcd"},
 }
 
 
@@ -72,8 +72,8 @@ def test_no_two_calls_in_their_places_are_one_task() -> None:
     first, *others = [call.task for call in found.calls if call.name in "bc"]
     assert all(task.startswith("conv k1") and task != first for task in others)
     assert [(m.latency_s, m.low_s, m.high_s) for m in found.calls[1].modes] == [
-        pytest.approx((20 * MICRO, 19 * MICRO, 23 * MICRO)),
-        pytest.approx((10 * MICRO, 9 * MICRO, 10 * MICRO)),
+        pytest.approx((20 * MICRO, 20 * MICRO, 23 * MICRO)),
+        pytest.approx((10 * MICRO, 10 * MICRO, 11 * MICRO)),
     ]
 
 
@@ -103,7 +103,7 @@ def test_rounds_of_each_number_of_cores_in_turn(monkeypatch: pytest.MonkeyPatch)
         1e-5 * (len(network.fused.calls) + changes)
     )
     for each in found[1].values():
-        assert each.low_s < each.seconds < each.high_s
+        assert each.high_s > 2 * each.seconds
     events: list[Event] = []
     timed_calls.tell_noise(found, events.append)
     (note,) = [event for event in events if isinstance(event, Note)]
@@ -124,7 +124,7 @@ def test_plan_time_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     def times(network: Any, plan: Any, placement: Any, counts: Any, _events: Any) -> CallTimes:
         asked.append((len(plan.calls) > 0, placement.resources.threads, set(counts)))
         names = [call.name for call in network.fused.calls]
-        return {n: dict.fromkeys(names, TimeInPlace(1e-4, 1e-4, 1e-4)) for n in counts}
+        return {n: dict.fromkeys(names, TimeInPlace(1e-4, 1e-4)) for n in counts}
 
     monkeypatch.setattr(planning, "timed_calls", times)
     with tilewright.open(db="memory:", threads=1) as session:
