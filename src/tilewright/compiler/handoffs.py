@@ -19,10 +19,12 @@ from tvm.script.ir_builder import tirx as script
 from tilewright.compiler.side_by_side import Kind, LaneCall, TeamCalls, region
 from tilewright.compiler.stopwatch import has_stopwatch
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.floors import MEASURED
 from tilewright.graph.marks import RegionMarks
 
-_STAGES, _LANES, _RUNS = 8, 2, 60
-_OPERAND: Kind = ((16,), "float32")
+_STAGES, _LANES, _CORES, _RUNS = 8, 2, 1, 60
+"""Stages of a run, lanes of each, cores of each lane, and runs that count."""
+_OPERAND: Kind = ((16,), MEASURED)
 _MARKS = 2 * _STAGES * _LANES
 _KERNEL, _MAIN = "touch", "main"
 
@@ -64,7 +66,7 @@ def _kernel() -> tirx.PrimFunc:
 
 def _stage(number: int) -> tirx.PrimFunc:
     lanes = [
-        TeamCalls(threads=1, calls=[LaneCall(symbols=[_KERNEL], operands=[lane])])
+        TeamCalls(threads=_CORES, calls=[LaneCall(symbols=[_KERNEL], operands=[lane])])
         for lane in range(_LANES)
     ]
     rows = RegionMarks(rows=_MARKS, first=2 * _LANES * number)

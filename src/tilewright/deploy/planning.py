@@ -171,17 +171,17 @@ class Networks:
 
 
 def predicted_with(
-    options: ModelOptions, settings: str, max_error: Error | None, *, timed: bool
+    options: ModelOptions, settings: str | None, max_error: Error | None, *, timed: bool
 ) -> PlanningRequest:
     """Times on as many cores as there are and on fewer, of settings and errors that are known;
     `timed` says whether those of this CPU are taken in their places. Raises UsageError for
     others."""
     return PlanningRequest(
         options=options,
-        settings=checked_settings(settings),
+        settings=checked_settings(settings or "default"),
         max_error=allowed_error(max_error),
         fewer_cores=True,
-        timed=truth_of(timed, "time_calls"),
+        timed=timed,
     )
 
 

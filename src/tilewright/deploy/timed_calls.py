@@ -8,7 +8,7 @@ cores, in turn.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -73,7 +73,7 @@ def tell_noise(times: CallTimes, events: EventSink) -> None:
 
 
 def in_rounds(
-    network: PreparedNetwork, plan: NetworkPlan, workers: dict[int, NetworkRunner]
+    network: PreparedNetwork, plan: NetworkPlan, workers: Mapping[int, NetworkRunner]
 ) -> CallTimes:
     """The same by workers that have the network loaded, by their number of cores."""
     inputs: Sequence[Array] = network.sample_inputs(0)

@@ -78,7 +78,8 @@ class PlanVerbs(Opened):
         `NegativeVerdict` where the planner found none that keeps them.
         """
         said = {name: wish for name, wish in wishes.items() if wish is not None}
-        request, timed = planning.request_of(said), said.get("time_calls", False)
+        request = planning.request_of(said)
+        timed = truth_of(wishes.get("time_calls") or False, "time_calls")
         models, names = several_models(what), texts_of(devices, "devices")
         wanted = one_of(said.get("wanted", Wanted()), "wanted", Wanted, "a Wanted(…)")
         given = named_of(said.get("tables", {}), "tables")
@@ -91,7 +92,7 @@ class PlanVerbs(Opened):
                 names or (self._target,), given, self._tracker, self._threads
             ),
             predicted=planning.predicted_with(
-                options, said.get("settings", "default"), said.get("max_error"), timed=timed
+                options, wishes.get("settings"), wishes.get("max_error"), timed=timed
             ),
             wanted=wanted,
         )
