@@ -42,7 +42,7 @@ import onnx
 from onnx import compose, helper
 
 from card.archive import lines
-from curves.lanes_worker import as_measured, called, with_readers
+from curves.lanes_worker import as_measured, called
 from pages import table
 from tilewright.compiler.execute import LoadedNetwork
 from tilewright.core.events import discard
@@ -53,6 +53,7 @@ from tilewright.kernels.spaces import MAX_ERROR
 from tilewright.measure.network_timing import time_places
 from tilewright.models import ModelOptions, zoo
 from tilewright.models.loaded import PreparedNetwork
+from tilewright.plan.call_times import with_readers
 from tilewright.plan.lanes import as_run, in_its_stages, in_stages, stages_of
 from tilewright.plan.network_scheduling import Wanted, scheduling_problem
 from tilewright.plan.planning_data import PlanningRequest, planning_data

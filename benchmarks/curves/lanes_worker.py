@@ -3,7 +3,6 @@ lanes, and runs it."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +21,8 @@ from tilewright.kernels.spaces import MAX_ERROR
 from tilewright.measure.network_timing import time_places
 from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
-from tilewright.plan.lanes import LaneCalls, Stage, in_stages, producers, stages_of, with_barriers
+from tilewright.plan.call_times import with_readers
+from tilewright.plan.lanes import LaneCalls, Stage, in_stages, stages_of, with_barriers
 from tilewright.plan.network_scheduling import Wanted, scheduling_problem
 from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
 from tilewright.plan.preparation import prepare
@@ -171,19 +171,6 @@ def calls(cores: int, cpus: Sequence[int], repeats: int) -> dict[str, float]:
     here: Any = Here()
     places_s = called(cores, cpus, lambda: time_places(here, "", each.usual, inputs))
     return with_readers(each.usual, places_s, {call.name for call in each.network.fused.calls})
-
-
-def with_readers(plan: NetworkPlan, places_s: dict[str, float], own: set[str]) -> dict[str, float]:
-    """Times of calls of the network, with what its changes of form take."""
-    left_s, before = dict(places_s), producers(plan)
-    found = defaultdict[str, float](float)
-    for call in reversed(plan.calls):
-        made = deque([call.name] if call.name in own else [])
-        while made:
-            name = made.popleft()
-            found[call.name] += left_s.pop(name, 0.0)
-            made.extend(before[name] - own)
-    return dict(found)
 
 
 def simulated(times: Times) -> float:

@@ -119,6 +119,14 @@ class PlannerFlags:
     robust: Annotated[
         bool, Parameter(help="Plan with the upper ends of predicted intervals.", negative="")
     ] = False
+    time_calls: Annotated[
+        bool,
+        Parameter(
+            help="Compile the network, one on this CPU, and plan with what each call takes in its "
+            "place, on each number of cores.",
+            negative="",
+        ),
+    ] = False
     front: Annotated[
         Second | None,
         Parameter(
@@ -176,7 +184,7 @@ def plan(
 ) -> None:
     """Say what runs where, beside what: a schedule of the calls of networks on devices, from
     predicted times, or of a problem's; what it takes, and what there was to gain. Nothing is
-    measured. With --out the plan is kept, with a page and a trace."""
+    measured, but for --time-calls. With --out the plan is kept, with a page and a trace."""
     if wanted.devices and model_flags.target != TargetFlag().target:
         raise UsageError("--devices goes without --target.", hint="Name that device, too.")
     with working(flags, model_flags) as work:
@@ -187,6 +195,7 @@ def plan(
             seconds=search.seconds,
             robust=search.robust,
             front=search.front,
+            time_calls=search.time_calls,
             wanted=wanted.wanted(),
             tables=_named("table", wanted.table, Path, "NAME=FILE", str.partition) or None,
             options=model_flags.options(flags.seed),

@@ -21,6 +21,7 @@ from tilewright.collect.shares import heaviest
 from tilewright.core.budget import Budget
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage, TuningProgress
+from tilewright.core.handoffs import HandoffSamples, nobody_measures
 from tilewright.core.predictions import CollectedShare, CollectResult, CollectRound
 from tilewright.core.records import Candidate, Failure, Outcome, Placement, Run
 from tilewright.core.signals import graceful_interrupt
@@ -32,6 +33,7 @@ from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
 from tilewright.measure.circumstances import PROBE, Circumstances
 from tilewright.measure.contention import keep_contention
+from tilewright.measure.handoffs import keep_handoffs
 from tilewright.measure.targeting import measured_peaks, open_measurer_under
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
@@ -57,7 +59,8 @@ Holds = Callable[[Iterable[Held], Sequence[int]], AbstractContextManager[None]]
 class Collector:
     """One `collect` command, in every place in turn: each gets an equal part of the budget that is
     left when it begins. With a `meter`, by which `measurers` then tell energy, too, kernels without
-    energy are not known yet. `holds` keeps controls of the machine at their values.
+    energy are not known yet. `holds` keeps controls of the machine at their values, `part_handoffs`
+    measures what is handed over between processes.
 
     `count` has candidates by what became of them: of operators, which were asked for by number,
     those measured, known and failed; `beside`, copies between layouts and probes of the machine's
@@ -70,6 +73,7 @@ class Collector:
     measurers: Measurers = open_measurer_under
     holds: Holds = holding
     meter: Meter | None = None
+    part_handoffs: HandoffSamples = nobody_measures
     count: Counter[str] = field(default_factory=Counter[str])
     rounds: list[CollectRound] = field(default_factory=list[CollectRound])
     shares: list[CollectedShare] = field(default_factory=list[CollectedShare])
@@ -144,12 +148,17 @@ class Collector:
 
 
 def collector_of(
-    places: Sequence[Circumstances], store: Store, events: EventSink, meter: str | None
+    places: Sequence[Circumstances],
+    store: Store,
+    events: EventSink,
+    meter: str | None,
+    part_handoffs: HandoffSamples = nobody_measures,
 ) -> Collector:
     """What collects; with the name of a `meter` also energy. Raises UsageError for another name,
     and for a meter that would read neighbours, too."""
+    plain = Collector(places=places, store=store, events=events, part_handoffs=part_handoffs)
     if meter is None:
-        return Collector(places=places, store=store, events=events)
+        return plain
     if any(place.neighbours for place in places):
         raise UsageError(
             "a meter measures the whole machine, including the copies that --neighbours runs.",
@@ -157,7 +166,7 @@ def collector_of(
         )
     found = meter_of(meter, places[0].placement.target)
     measurers = partial(open_measurer_under, meter=found)
-    return Collector(places=places, store=store, events=events, measurers=measurers, meter=found)
+    return replace(plain, measurers=measurers, meter=found)
 
 
 @dataclass(kw_only=True)
@@ -213,6 +222,7 @@ class _Visit:
         measured_peaks(store, placement, measurer)
         if self.place.neighbours and not self.place.held:
             keep_contention(store, self.place.usual)
+            keep_handoffs(store, self.place.usual, self.collector.part_handoffs)
         usual = ModelOptions()
         placement = replace(placement, precision=usual.precision)
         network = prepare(PROBE, usual, placement)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.core.display import Displayed
+from tilewright.core.handoffs import Handoff
 from tilewright.core.predictions import Mark, NetworkForecast, Source
 from tilewright.core.records import KnobValue
 
@@ -24,7 +25,8 @@ class PlanningDevice:
     unknown. Calls that run at a time on cores of it and stream `contention_bytes_per_s` each take
     twice as long as alone; None where nothing is known of that. A tensor takes at least
     `host_latency_s` + bytes / `host_bytes_per_s` between it and its host; None where it is a host,
-    or nobody knows."""
+    or nobody knows. `handoffs` are what handing over between its cores takes, by lanes and by
+    parts, measured or assumed; none of what is no CPU."""
 
     name: str
     kind: str
@@ -36,6 +38,7 @@ class PlanningDevice:
     contention_bytes_per_s: float | None = None
     host_latency_s: float | None = None
     host_bytes_per_s: float | None = None
+    handoffs: tuple[Handoff, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

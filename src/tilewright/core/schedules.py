@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from tilewright.core.display import Displayed
+from tilewright.core.handoffs import Handoff
 from tilewright.core.predictions import Mark, Source
 
 PLAN_FILE = "schedule.json"
@@ -112,7 +113,10 @@ class ScheduleResult(Displayed):
     The schedule is `gain` times as fast as one call after the other as expected, and
     `gain_at_upper_ends` times where all calls take the upper ends of their intervals, and
     `gain_beside` times where calls that run at a time slow each other down as predicted; None where
-    nobody knows how they do.
+    nobody knows how they do. From `gain_low` to `gain_high` it is where times on each number of
+    cores of each device lie at an end of their intervals, all of that number together and each
+    number by itself. `handoff` is what going on on other cores takes in a plan of networks, and
+    whether that was measured; None of a problem that says so itself.
 
     `front` are, of the `considered` schedules that the planner found on its way, those that no
     other one beats in latency, energy, price and memory alike, and the plan in any case; empty for
@@ -141,6 +145,9 @@ class ScheduleResult(Displayed):
     gain: float | None = None
     gain_at_upper_ends: float | None = None
     gain_beside: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
+    handoff: Handoff | None = None
     front: tuple[Alternative, ...] = ()
     considered: int = 0
     front_of: str = ""

@@ -11,7 +11,16 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tilewright.core.arguments import Error, Text, named_of, path_of
+from tilewright.core.arguments import (
+    Error,
+    Text,
+    count_of,
+    named_of,
+    path_of,
+    path_or_none,
+    text_or_none,
+    truth_of,
+)
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.events import EventSink, Stage
@@ -20,9 +29,12 @@ from tilewright.core.planning import PlanningData
 from tilewright.core.records import Placement
 from tilewright.core.schedules import MEASURE, PLAN_FILE, ScheduleResult, Second
 from tilewright.deploy.planned_network import HERE
+from tilewright.deploy.timed_calls import timed_calls
+from tilewright.hardware.device import local_placement
 from tilewright.hardware.remote import read_remote, remote_place
 from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
+from tilewright.plan.call_times import as_timed
 from tilewright.plan.imagined_devices import (
     DeviceTable,
     copies_of,
@@ -33,8 +45,9 @@ from tilewright.plan.imagined_devices import (
 )
 from tilewright.plan.kernel_versions import chosen_kernels
 from tilewright.plan.lanes import in_its_stages
-from tilewright.plan.network_scheduling import Wanted, scheduling_problem, titles
+from tilewright.plan.network_scheduling import Wanted, handoff_of, scheduling_problem, titles
 from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
+from tilewright.plan.preparation import prepare
 from tilewright.plan.scheduling import problem_file
 from tilewright.plan.scheduling.answering import Answer, answer, answered
 from tilewright.plan.scheduling.beside import slowdown_of
@@ -54,7 +67,7 @@ from tilewright.plan.scheduling.simulator import simulate
 from tilewright.report.plan_page import render_plan
 from tilewright.report.traces import trace
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import allowed_error, checked_settings
+from tilewright.store.known_candidates import allowed_error, checked_settings, choose_plan
 
 TRACE, PAGE = "trace.json", "plan.html"
 
@@ -71,6 +84,18 @@ class PlanRequest:
     out: Path | None = None
 
 
+def request_of(said: Mapping[str, Any]) -> PlanRequest:
+    """How to plan by the arguments that somebody gave, `planner`, `seconds`, `robust`, `front` and
+    `out`. Raises UsageError for what none of these can be."""
+    return PlanRequest(
+        planner=text_or_none(said.get("planner"), "planner"),
+        limit_s=count_of(said.get("seconds", 10), "seconds", 1),
+        robust=truth_of(said.get("robust", False), "robust"),
+        front=known_front(said.get("front")),
+        out=path_or_none(said.get("out"), "out"),
+    )
+
+
 def known_front(given: object) -> Second | None:
     """What is weighed against latency, if anything. Raises UsageError for what is not known."""
     found: tuple[Second, ...] = tuple(each for each in MEASURE if each == given)
@@ -79,11 +104,15 @@ def known_front(given: object) -> Second | None:
     return found[0] if found else None
 
 
-def plan_problem(path: Path, request: PlanRequest, wanted: Wanted | None = None) -> ScheduleResult:
+def plan_problem(
+    path: Path, request: PlanRequest, wanted: Wanted | None = None, *, timed: bool = False
+) -> ScheduleResult:
     """Plan the scheduling problem in a file, which says itself what is wanted. Raises as
-    `schedule_with`, UsageError where more than that is wanted, ModelError for a file that is
-    missing, broken, or holds what cannot be planned, OutputError where files of the plan cannot be
-    written."""
+    `schedule_with`, UsageError where more than that is wanted or calls are to be `timed`,
+    ModelError for a file that is missing, broken, or holds what cannot be planned, OutputError
+    where files of the plan cannot be written."""
+    if timed:
+        raise UsageError("calls of a problem cannot be timed", hint="Plan a MODEL.")
     if wanted not in (None, Wanted()):
         raise UsageError(
             "objective, limits and terms of a problem are in its file",
@@ -127,27 +156,45 @@ class Networks:
     predicted: PlanningRequest
     wanted: Wanted
 
+    def require_one_here(self) -> None:
+        """Raise UsageError unless it is one network on this CPU alone, whose calls can be timed in
+        their places."""
+        there = self.devices
+        (name, placement), *others = there.placements.items()
+        alone = len(self.models) == 1 and not (others or there.tables)
+        if not (alone and name == HERE and there.copies.get(name, 1) == 1):
+            raise UsageError(
+                "calls are timed in their places for one network on this CPU alone",
+                hint=f"One MODEL, and no device but {HERE}; or leave --time-calls out.",
+            )
+        local_placement(placement.resources.threads)
+
 
 def predicted_with(
-    options: ModelOptions, settings: str, max_error: Error | None
+    options: ModelOptions, settings: str | None, max_error: Error | None, *, timed: bool
 ) -> PlanningRequest:
-    """Times on as many cores as there are and on fewer, of settings and errors that are known.
-    Raises UsageError for others."""
+    """Times on as many cores as there are and on fewer, of settings and errors that are known;
+    `timed` says whether those of this CPU are taken in their places. Raises UsageError for
+    others."""
     return PlanningRequest(
         options=options,
-        settings=checked_settings(settings),
+        settings=checked_settings(settings or "default"),
         max_error=allowed_error(max_error),
         fewer_cores=True,
+        timed=timed,
     )
 
 
 def plan_networks(
     networks: Networks, request: PlanRequest, store: Store, events: EventSink
 ) -> ScheduleResult:
-    """Plan networks on devices from what is predicted of them there. Raises as `planning_data`,
-    `scheduling_problem` and `schedule_with`; for a planner that nobody knows at once."""
+    """Plan networks on devices from what is predicted of them there, or from calls that are timed
+    in their places. Raises as `planning_data`, `scheduling_problem` and `schedule_with`; for a
+    planner that nobody knows at once, and so for calls that cannot be timed."""
     SCHEDULERS.named(request.planner or DEFAULT)
     models, there = networks.models, networks.devices
+    if networks.predicted.timed:
+        networks.require_one_here()
     several = tuple(name for name, n in there.copies.items() if n > 1)
     asked = replace(networks.predicted, copied=several)
     known = [planning_data(model, there.placements, asked, store, events) for model in models]
@@ -166,7 +213,26 @@ def plan_networks(
     devices = tuple(_devices(there))
     chosen_from = data if asked.versions else ()
     problem = scheduling_problem(data, _of_all_copies(networks.wanted, there.copies))
-    return _planned(problem, named, request, devices, chosen_from)
+    if asked.timed:
+        problem = _timed(problem, models[0], asked, store, events)
+    found = _planned(problem, named, request, devices, chosen_from)
+    return replace(found, handoff=handoff_of(data))
+
+
+def _timed(
+    problem: SchedulingProblem,
+    model: str,
+    asked: PlanningRequest,
+    store: Store,
+    events: EventSink,
+) -> SchedulingProblem:
+    """The problem of a network on this CPU with times of its calls in their places."""
+    (device,) = problem.devices
+    placement = local_placement(device.cores)
+    network = prepare(model, asked.options, placement)
+    plan = choose_plan(network, store, placement, asked.settings, asked.max_error)
+    counts = {mode.cores for call in problem.calls for mode in call.modes}
+    return as_timed(problem, timed_calls(network, plan, placement, counts, events))
 
 
 def _of_all_copies(wanted: Wanted, copies: Mapping[str, int]) -> Wanted:

@@ -10,6 +10,7 @@ from typing import TypedDict
 
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.handoffs import HandoffSamples, nobody_measures
 from tilewright.core.neighbours import BesideResult
 from tilewright.core.records import (
     EnergyUse,
@@ -33,6 +34,7 @@ from tilewright.kernels.spaces import MAX_ERROR
 from tilewright.measure import circumstances, network_timing, targeting
 from tilewright.measure.base import Measurer
 from tilewright.measure.contention import keep_contention
+from tilewright.measure.handoffs import keep_handoffs
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.targeting import measured_peaks
 from tilewright.models import ModelOptions
@@ -66,7 +68,8 @@ class Measured(TypedDict, total=False):
 class Profiler:
     """One `profile` command; without a `meter` no energy is measured, and memory is only planned
     unless `memory` says otherwise. `verify` has an artifact's files checked by their hashes. With a
-    `partner` the network also runs beside that."""
+    `partner` the network also runs beside that, and what neighbours and hand-offs cost is kept,
+    those between processes as `part_handoffs` measures them."""
 
     placement: Placement
     store: Store
@@ -77,6 +80,7 @@ class Profiler:
     verify: bool = True
     max_error: float = MAX_ERROR
     partner: Partner | None = None
+    part_handoffs: HandoffSamples = nobody_measures
 
     def run(self, model: str, options: ModelOptions, settings: SettingsName) -> ProfileResult:
         """Time each task alone and the compiled network as a whole. Raises UsageError where a
@@ -129,6 +133,8 @@ class Profiler:
             self.store.add_network(replace(apart, latency_s=found.beside_s))
             self.events(Stage(name="time", detail="how much kernels slow each other down"))
             keep_contention(self.store, self._both())
+            self.events(Stage(name="time", detail="what hand-offs between cores take"))
+            keep_handoffs(self.store, self._both(), self.part_handoffs)
         return ProfileResult(
             **shipment.times_of_tasks(network, result, self.placement, peaks),
             network_latency_s=network_s,

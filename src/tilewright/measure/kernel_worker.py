@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.compiler import execute, opaque, peaks
+from tilewright.compiler import execute, handoffs, opaque, peaks
 from tilewright.compiler.build import accept_target, kernel_module
 from tilewright.compiler.builders.base import Kernel
 from tilewright.compiler.builders.registry import builder_for
@@ -142,6 +142,7 @@ if __name__ == "__main__":
             "identify": identify,
             "features": features,
             "peaks": peaks.measured_peaks,
+            "lane handoffs": handoffs.lane_handoffs,
             "render": render,
             "target": accept_target,
             "unsupported": opaque.unsupported,

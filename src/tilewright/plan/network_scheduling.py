@@ -21,6 +21,7 @@ from typing import get_args
 
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.forms import PLAIN
+from tilewright.core.handoffs import ASSUMED, Handoff, HandoffKind
 from tilewright.core.planning import PlanningCall, PlanningData, PlanningDevice, PlanningMode
 from tilewright.kernels.base import CPU
 from tilewright.plan.kernel_versions import kernel_names
@@ -35,13 +36,6 @@ from tilewright.plan.scheduling.parts import (
     Wait,
 )
 from tilewright.plan.scheduling.problem import SchedulingProblem
-
-HANDOFF_S = 2e-6
-"""What waking the threads of other cores takes: a parallel loop begins after 1.9 µs on two cores of
-a Xeon, 4.7 µs on sixteen (docs/benchmarks-cores.md)."""
-PART_HANDOFF_S = 7e-4
-"""What handing over to a process on other cores takes: plans of several networks, or over several
-devices, run in parts (docs/decisions/0091-plans-in-parts.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +89,23 @@ def scheduling_problem(networks: Sequence[PlanningData], wanted: Wanted) -> Sche
     return SchedulingProblem(
         name=" and ".join(titles(networks)),
         objective=wanted.objective,
-        handoff_s=PART_HANDOFF_S if len(networks) > 1 or len(devices) > 1 else HANDOFF_S,
+        handoff_s=handoff_of(networks).seconds,
         devices=tuple(_device(d, wanted.terms.get(d.name, DeviceTerms())) for d in devices),
         calls=tuple(call for part in parts for call in part.calls()),
         waits=tuple(wait for part in parts for wait in part.waits()),
         links=tuple(_links(networks[0], wanted.terms)),
         limits=Limits(deadlines_s=deadlines, energy_j=wanted.energy_j),
     )
+
+
+def handoff_of(networks: Sequence[PlanningData]) -> Handoff:
+    """What a hand-off takes in a plan of these networks: between lanes of one process; between
+    processes where there are several networks or several devices, which run in parts
+    (docs/decisions/0091-plans-in-parts.md). As the first CPU knows it."""
+    devices = networks[0].devices
+    kind: HandoffKind = "parts" if len(networks) > 1 or len(devices) > 1 else "lanes"
+    known = (each for device in devices for each in device.handoffs if each.kind == kind)
+    return next(known, ASSUMED[kind])
 
 
 def titles(networks: Sequence[PlanningData]) -> list[str]:

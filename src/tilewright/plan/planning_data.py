@@ -20,6 +20,7 @@ from tilewright.core.element_types import element_type
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import Event, EventSink, Note, Stage
 from tilewright.core.forms import PLAIN, Form, form_texts
+from tilewright.core.handoffs import ASSUMED, Handoff
 from tilewright.core.planning import (
     Conversion,
     PlanningCall,
@@ -71,6 +72,7 @@ from tilewright.store.known_candidates import (
     defaults,
     fastest_of_each,
 )
+from tilewright.store.known_handoffs import known_handoff
 
 IN_PLACE = "in place"
 
@@ -80,18 +82,20 @@ class PlanningRequest:
     """How a model is read, and which settings its kernels have on every device; with
     `fewer_cores` there are modes on 1, 2, 4 … cores of a CPU, too, in the same forms, and with the
     best settings several versions of a kernel on each number of them. There are several devices of
-    those named in `copied`, so that there are ways between them."""
+    those named in `copied`, so that there are ways between them. Calls that are to be `timed` in
+    their places have one version, the one that is in the network."""
 
     options: ModelOptions
     settings: SettingsName
     max_error: float
     fewer_cores: bool = False
     copied: tuple[str, ...] = ()
+    timed: bool = False
 
     @property
     def versions(self) -> bool:
         """Whether several kernels may be known of a task; other settings name one."""
-        return self.fewer_cores and self.settings == "best"
+        return self.fewer_cores and self.settings == "best" and not self.timed
 
 
 def placements_of(
@@ -234,6 +238,12 @@ class _Device:
         return self._forecaster.predictors.contention_bytes_per_s
 
     @property
+    def _handoffs(self) -> tuple[Handoff, ...]:
+        """None of what is no CPU."""
+        kinds = ASSUMED if self.placement.target.kind in CPU else ()
+        return tuple(known_handoff(self.store, self.placement, kind) for kind in kinds)
+
+    @property
     def _cores(self) -> int:
         """Those of a CPU; a GPU computes one thing after the other."""
         there = self.placement
@@ -273,6 +283,7 @@ class _Device:
             contention_bytes_per_s=self._contention_bytes_per_s,
             host_latency_s=LAUNCH_S if link else None,
             host_bytes_per_s=link[1] if link else None,
+            handoffs=self._handoffs,
         )
 
     def kernels(self, calls: Sequence[TaskCall]) -> dict[str, Kernel]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilewright.core.handoffs import Handoff
 from tilewright.core.schedules import MEASURE, MEASURES, ScheduleResult
 from tilewright.report import shown
 from tilewright.report.tables import Column, Heading, Table, facts_table
@@ -99,8 +100,21 @@ def summary(result: ScheduleResult) -> Table:
             ("energy", result.energy_j, shown.joules(result.energy_j)),
             ("price", result.price, shown.number(result.price)),
             ("planning", result.solve_s, shown.seconds(result.solve_s)),
+            *_handing(result.handoff),
         ),
     )
+
+
+def _handing(handoff: Handoff | None) -> list[tuple[str, float, str]]:
+    """What a hand-off takes, and where that is from; nothing where a problem says it itself."""
+    if handoff is None:
+        return []
+    where = "assumed; profile --beside measures it"
+    if handoff.day:
+        ends = f"{shown.seconds(handoff.low_s)} to {shown.seconds(handoff.high_s)}"
+        where = f"measured here on {handoff.day}, half of them {ends}"
+    told = f"{shown.seconds(handoff.seconds)} between {handoff.kind} ({where})"
+    return [("hand-off", handoff.seconds, told)]
 
 
 def gained(result: ScheduleResult) -> str:
@@ -119,8 +133,25 @@ def gained(result: ScheduleResult) -> str:
     left = "" if beside is None else f" Beside each other calls are slower: {beside:.2f}× is left."
     return (
         f"One call after the other takes {now} what this schedule takes of {result.objective}; "
-        f"no schedule gains more than {shown.ratio(most)}.{left} {shape}"
+        f"no schedule gains more than {shown.ratio(most)}.{left}{_surely(result)} {shape}"
     )
+
+
+def _surely(result: ScheduleResult) -> str:
+    """How sure a gain in latency is, where one is promised."""
+    low, high = result.gain_low, result.gain_high
+    if low is None or high is None or result.gain is None or result.gain <= _GAINED:
+        return ""
+    told = f" By the intervals of its times that is {low:.2f}× to {high:.2f}×"
+    told += ": it is not sure that anything is gained." if low <= _GAINED else "."
+    one = result.handoff is not None and result.handoff.kind == "lanes"
+    if one and any(slot.marks.get("latency") != "measured" for slot in result.slots):
+        told += (
+            " Predicted times have promised gains that no run showed "
+            "(docs/benchmarks-cores.md#two-lanes-of-one-core): --time-calls times the calls of "
+            "this network in their places, and run keeps the faster way."
+        )
+    return told
 
 
 def compromises(result: ScheduleResult) -> str:

@@ -50,6 +50,7 @@ from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict import forecasting, modelling, powers, tables
 from tilewright.predict.core_counts import forecaster_on_cores
 from tilewright.predict.evaluation import EvaluateRequest, Evaluation, Split
+from tilewright.serving.handoffs import part_handoffs
 from tilewright.session.networks import BUDGET
 from tilewright.session.opened import Opened
 from tilewright.store.known_candidates import allowed_error, checked_settings
@@ -97,6 +98,7 @@ class ForecastVerbs(Opened):
             self.store,
             self.events,
             text_or_none(self.meter, "meter"),
+            part_handoffs,
         ).run(request)
 
     def fit(self, families: Names = (), metrics: Names = ()) -> FitResult:

@@ -46,6 +46,7 @@ from tilewright.models.shape_grid import ShapeGrid
 from tilewright.plan.assignment.solving import solve_file
 from tilewright.search.levels import GraphLevel, OptimizeRequest, checked_level
 from tilewright.search.tuners.registry import tuner_factory
+from tilewright.serving.handoffs import part_handoffs
 from tilewright.session.opened import Opened
 from tilewright.store.known_candidates import allowed_error, checked_settings
 
@@ -225,6 +226,7 @@ class NetworkVerbs(Opened):
         return profiling.Profiler(
             placement=placement,
             partner=partner,
+            part_handoffs=part_handoffs,
             store=self.store,
             events=self.events,
             seed=self.seed,

@@ -8,12 +8,10 @@ from typing import TypedDict, Unpack
 from tilewright.core.arguments import (
     Error,
     Text,
-    count_of,
     named_of,
     one_of,
     path_of,
     path_or_none,
-    text_or_none,
     texts_of,
     truth_of,
 )
@@ -39,8 +37,9 @@ class PlanWishes(TypedDict, total=False):
     searches of so many seconds more. `wanted` says what is to be least within which limits.
     `tables` are files of what calls take on devices of which nothing else is known, by the names of
     these (docs/reference/scheduling-problem.md).
-    `options`, `settings` and `max_error` are those of `predict`. The plan is written to the folder
-    `out`, with a page and a trace. None is the default of each.
+    With `time_calls` the network, one on this CPU, is compiled, and its calls are timed in their
+    places. `options`, `settings` and `max_error` are those of `predict`. The plan is written to
+    the folder `out`, with a page and a trace. None is the default of each.
     """
 
     planner: str | None
@@ -49,6 +48,7 @@ class PlanWishes(TypedDict, total=False):
     front: Second | None
     wanted: Wanted | None
     tables: Mapping[str, Text] | None
+    time_calls: bool | None
     options: ModelOptions | None
     settings: str | None
     max_error: Error | None
@@ -64,32 +64,27 @@ class PlanVerbs(Opened):
         devices: Names = (),
         **wishes: Unpack[PlanWishes],
     ) -> ScheduleResult:
-        """Plan when each call runs, where, on which cores. Measures nothing.
+        """Plan when each call runs, where, on which cores. Measures nothing but for `time_calls`.
 
             session.plan("zoo:googlenet", ["llvm", "cuda -model=H100"], out="plan").latency_s
 
         `what` is one model or several, which run at a time, each once, or the file of a scheduling
         problem (.json, without `devices`). `devices` are targets, by default the session's, which
         need not be here; "8*cuda -model=H100" are eight. The wishes are `planner` and its
-        `seconds`, `robust`, `front`, `wanted`, `tables`, `options`, `settings`, `max_error` and
-        `out`, see `PlanWishes`.
+        `seconds`, `robust`, `front`, `wanted`, `tables`, `time_calls`, `options`, `settings`,
+        `max_error` and `out`, see `PlanWishes`.
 
         Raises `ModelError` for a file that is no problem or limits that no schedule can keep,
         `NegativeVerdict` where the planner found none that keeps them.
         """
         said = {name: wish for name, wish in wishes.items() if wish is not None}
-        request = planning.PlanRequest(
-            planner=text_or_none(said.get("planner"), "planner"),
-            limit_s=count_of(said.get("seconds", 10), "seconds", 1),
-            robust=truth_of(said.get("robust", False), "robust"),
-            front=planning.known_front(said.get("front")),
-            out=path_or_none(said.get("out"), "out"),
-        )
+        request = planning.request_of(said)
+        timed = truth_of(wishes.get("time_calls") or False, "time_calls")
         models, names = several_models(what), texts_of(devices, "devices")
         wanted = one_of(said.get("wanted", Wanted()), "wanted", Wanted, "a Wanted(…)")
         given = named_of(said.get("tables", {}), "tables")
         if not names and not given and len(models) == 1 and str(models[0]).endswith(".json"):
-            return planning.plan_problem(path_of(models[0], "what"), request, wanted)
+            return planning.plan_problem(path_of(models[0], "what"), request, wanted, timed=timed)
         options = in_single_precision(self._said(wishes.get("options")))
         networks = planning.Networks(
             models=tuple(self._given(model, options).argument for model in models),
@@ -97,7 +92,7 @@ class PlanVerbs(Opened):
                 names or (self._target,), given, self._tracker, self._threads
             ),
             predicted=planning.predicted_with(
-                options, wishes.get("settings") or "default", wishes.get("max_error")
+                options, wishes.get("settings"), wishes.get("max_error"), timed=timed
             ),
             wanted=wanted,
         )

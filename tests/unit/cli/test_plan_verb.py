@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from helpers.fakes.session import FakeSession
 from helpers.scheduling import MICRO, mode, on_cores, plain_problem, random_problem
 from tilewright.core.errors import UsageError
 from tilewright.plan.network_scheduling import Wanted
@@ -53,6 +54,12 @@ def test_json_has_what_was_promised(tilewright: Command, saved: str, planner: st
     assert chosen["latency_s"] == pytest.approx(data["latency_s"])
     assert chosen["memory_bytes"] == device["peak_memory_bytes"]
     assert data["considered"] >= len(data["front"])
+
+
+def test_time_calls_is_a_wish(tilewright: Command, session: FakeSession, saved: str) -> None:
+    for words in ((), ("--time-calls",)):
+        assert tilewright("plan", saved, "--planner", "heft", *words).code == 0
+    assert [c["time_calls"] for c in session.calls if "time_calls" in c] == [False, True]
 
 
 @pytest.mark.parametrize("format", ["table", "csv", "md"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,24 @@ import pytest
 import tilewright as tw
 from helpers.fakes.measuring import failed
 from tilewright.core.errors import NegativeVerdict, UsageError
-from tilewright.core.events import Event, Note, Stage
-from tilewright.core.records import EnergyUse, Measurement, NetworkMeasurement
+from tilewright.core.events import Event, Note, Stage, discard
+from tilewright.core.handoffs import ASSUMED
+from tilewright.core.neighbours import BesideResult
+from tilewright.core.records import EnergyUse, Measurement, NetworkMeasurement, Placement
 from tilewright.core.results import ProfileResult
+from tilewright.core.targets import Binding
 from tilewright.deploy import profiling
 from tilewright.deploy.opening import open_model
+from tilewright.deploy.partnering import Partner
 from tilewright.deploy.profiling import Profiler
 from tilewright.hardware.meters import Meter
 from tilewright.kernels.spaces import ranked_defaults
+from tilewright.measure import contention, handoffs
 from tilewright.measure.resident import MemoryPeak
 from tilewright.measure.simulation import SimulatedMeasurer, SimulatedNetworks
+from tilewright.predict.modelling import predictors_of
 from tilewright.store.known_candidates import choose_plan
+from tilewright.store.known_handoffs import known_handoff
 
 MODEL = "op:conv2d[c=16,h=14,w=14,out=16,k=3,pad=1]"
 ENERGY = EnergyUse(method="made up", energy_j=0.5, power_w=2.0)
@@ -179,3 +187,57 @@ def test_an_artifact_is_profiled_as_it_was_compiled(
     found = profiled(session)
     assert [task.key for task in found.tasks] == [t.workload.key for t in plan.tasks.values()]
     assert not refused
+
+
+def test_beside_a_partner_scales_of_the_machine_are_kept(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, _ = open_model(MODEL, tw.ModelOptions(), session.placement)
+    plan = choose_plan(network, session.store, session.placement, "default")
+    monkeypatch.setattr(profiling.partnering, "opened", lambda *_a: (network, plan))
+    monkeypatch.setattr(profiling.partnering, "company", lambda *_a: nullcontext(Company()))
+    measured: list[tuple[int, ...]] = []
+
+    def scale(placement: Placement) -> float:
+        measured.append(placement.binding.cpus)
+        return 4e10
+
+    monkeypatch.setattr(contention, "measured_contention", scale)
+    monkeypatch.setattr(handoffs, "in_this_process", lambda _placement: True)
+    monkeypatch.setattr(handoffs, "lane_handoffs", lambda _placement: [7e-7] * 5)
+    own = replace(session.placement, binding=Binding(cpus=(3,)))
+    partner = Partner(model=MODEL, placement=replace(own, binding=Binding(cpus=(5,))))
+    found = profiled(
+        session, placement=own, partner=partner, part_handoffs=lambda _placement: [4e-4] * 5
+    )
+    assert found.beside == BESIDE and measured == [(3, 5)], "not on both one's cores"
+    known = predictors_of(session.placement, session.store, discard)
+    assert known.contention_bytes_per_s == 4e10
+    kept = [known_handoff(session.store, own, kind).seconds for kind in ASSUMED]
+    assert kept == [7e-7, 4e-4]
+    profiled(session)
+    assert len(measured) == 1, "it was measured without a partner"
+
+
+BESIDE = BesideResult(
+    partner=MODEL,
+    threads=1,
+    alone_s=1.0,
+    beside_s=1.5,
+    slowdown=1.5,
+    partner_alone_s=1.0,
+    partner_beside_s=1.5,
+    partner_slowdown=1.5,
+    spread=0.0,
+    joint_gain=1.33,
+    calls=(),
+)
+
+
+class Company:
+    """Stands for a partner that is compiled and loaded."""
+
+    name = "made up"
+
+    def beside(self, *_arguments: object) -> BesideResult:
+        return BESIDE

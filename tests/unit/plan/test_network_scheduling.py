@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import tilewright
 from tilewright.cli.main import main
 from tilewright.core.errors import UsageError
+from tilewright.core.handoffs import ASSUMED
 from tilewright.core.planning import PlanningData
 from tilewright.cost.contention import USUAL_CONTENTION_BYTES_PER_S
 from tilewright.graph.plan import NetworkPlan
@@ -32,7 +33,12 @@ from tilewright.plan.lanes import (
     stages_of,
     with_barriers,
 )
-from tilewright.plan.network_scheduling import DeviceTerms, Wanted, scheduling_problem
+from tilewright.plan.network_scheduling import (
+    DeviceTerms,
+    Wanted,
+    handoff_of,
+    scheduling_problem,
+)
 from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
 from tilewright.plan.preparation import prepare
 from tilewright.plan.scheduling.faults import faults
@@ -41,6 +47,7 @@ from tilewright.plan.scheduling.plan_file import read_plan
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.simulator import simulate
+from tilewright.store.known_handoffs import keep_handoff
 
 Command = Callable[..., tuple[int, str, str]]
 MEMORY = ("--db", "memory:")
@@ -139,6 +146,22 @@ def test_terms_and_limits() -> None:
         problem(H100, wanted=Wanted(terms={"cuda": DeviceTerms()}))
     with pytest.raises(UsageError, match="no objective is called 'speed'"):
         Wanted(objective="speed")  # type: ignore[arg-type]
+
+
+def test_hand_offs_are_those_of_the_machine_or_assumed() -> None:
+    one = data("llvm")
+    assert scheduling_problem([one], Wanted()).handoff_s == ASSUMED["lanes"].seconds
+    assert scheduling_problem([one, one], Wanted()).handoff_s == ASSUMED["parts"].seconds
+    assert problem("llvm", H100).handoff_s == ASSUMED["parts"].seconds
+    with tilewright.open(db="memory:") as session:
+        placement = placements_of(("llvm",), None, 2)["llvm"]
+        keep_handoff(session.records, placement, "lanes", [5e-3] * 5)
+        request = PlanningRequest(ModelOptions(), "default", 1e-2, fewer_cores=True)
+        known = planning_data(SMALL, {"llvm": placement}, request, session.records, lambda _: None)
+    slow = scheduling_problem([known], Wanted())
+    assert slow.handoff_s == handoff_of([known]).seconds == 5e-3 and handoff_of([known]).day
+    beside = {len(s.cores) for s in schedule_with("heft", slow).slots}
+    assert beside == {2}, "calls go to other cores, which costs more than it gains"
 
 
 @settings(max_examples=25, deadline=None)

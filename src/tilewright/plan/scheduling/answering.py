@@ -82,7 +82,7 @@ def answer(
     if robust:
         schedule = _expected(problem, schedule, as_run)
         considered = tuple(_expected(problem, each, as_run) for each in considered)
-    found = answered(problem, schedule)
+    found = answered(problem, schedule, as_run)
     listed, count = alternatives(problem, schedule, considered, second)
     told = replace(found.result, front=tuple(listed), considered=count, front_of=second or "")
     return replace(found, result=told)
@@ -127,17 +127,21 @@ def _that_keep_limits(
     return [each for each in run if next(faults(problem, each), None) is None]
 
 
-def answered(problem: SchedulingProblem, schedule: Schedule) -> Answer:
+def answered(problem: SchedulingProblem, schedule: Schedule, as_run: AsRun | None = None) -> Answer:
     """A schedule of a problem with what is told of it."""
-    return Answer(problem=problem, schedule=schedule, result=result_of(problem, schedule))
+    return Answer(problem=problem, schedule=schedule, result=result_of(problem, schedule, as_run))
 
 
-def result_of(problem: SchedulingProblem, schedule: Schedule) -> ScheduleResult:
-    """A schedule as the verb `plan` tells it."""
+def result_of(
+    problem: SchedulingProblem, schedule: Schedule, as_run: AsRun | None = None
+) -> ScheduleResult:
+    """A schedule as the verb `plan` tells it, beside one call after the other, with `as_run` as
+    that is run, too."""
     found, sequential, left = measures(problem, schedule), None, None
     with suppress(NothingFound):
-        sequential = planning.schedule_with("sequential", problem).objective
-        left = survival(problem, schedule)
+        alone = planning.schedule_with("sequential", problem)
+        alone = alone if as_run is None else as_run(problem, alone)
+        sequential, left = alone.objective, survival(problem, schedule, alone)
     waits = waits_of(problem)
     fastest = [
         min(call.modes[place].latency_s for place in places)
@@ -174,6 +178,8 @@ def result_of(problem: SchedulingProblem, schedule: Schedule) -> ScheduleResult:
         gain=left and left.expected,
         gain_at_upper_ends=left and left.upper,
         gain_beside=left and left.beside,
+        gain_low=left and left.low,
+        gain_high=left and left.high,
         note=schedule.note,
         details=dict(schedule.details),
     )

@@ -6,6 +6,7 @@ gain 1.30 over one call after the other with the expected times, 1.22 with the u
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import exp, hypot, log
 
 from tilewright.plan.scheduling.beside import beside_each_other, slowdown_of
 from tilewright.plan.scheduling.parts import Mode, ScheduledCall
@@ -19,10 +20,13 @@ from tilewright.plan.scheduling.simulator import simulate
 class Survival:
     """How many times as fast a schedule is as one call after the other: as expected, where all
     calls take the upper ends of their intervals, and where those that run at a time slow each other
-    down; None where nothing is known of that."""
+    down; None where nothing is known of that. From `low` to `high` it is by the intervals (see
+    `gain_interval`)."""
 
     expected: float
     upper: float
+    low: float
+    high: float
     beside: float | None = None
 
 
@@ -38,23 +42,54 @@ def expected(problem: SchedulingProblem, schedule: Schedule) -> Schedule:
     return replace(moved, planner=schedule.planner, note=f"planned at upper ends; {schedule.note}")
 
 
-def survival(problem: SchedulingProblem, schedule: Schedule) -> Survival:
-    """How much of the gain of a schedule of the problem is left at the upper ends, and beside each
-    other."""
+def survival(
+    problem: SchedulingProblem, schedule: Schedule, alone: Schedule | None = None
+) -> Survival:
+    """How much of the gain of a schedule of the problem is left at the upper ends, beside each
+    other, and by the intervals; over `alone`, or one call after the other."""
 
     def upper_s(call: str, mode: Mode) -> float:
         del call
         return max(mode.high_s, mode.latency_s)
 
-    alone = Sequential().schedule(problem, 0.0)
+    alone = alone or Sequential().schedule(problem, 0.0)
     slow = [simulate(problem, each, upper_s).latency_s for each in (alone, schedule)]
     slower = slowdown_of(problem, schedule)
     there = [beside_each_other(problem, each).latency_s for each in (alone, schedule)]
+    low, high = gain_interval(problem, alone, schedule)
     return Survival(
         expected=alone.latency_s / schedule.latency_s if schedule.latency_s else 1.0,
         upper=slow[0] / slow[1] if slow[1] else 1.0,
+        low=low,
+        high=high,
         beside=None if slower is None else there[0] / there[1] if there[1] else 1.0,
     )
+
+
+def gain_interval(
+    problem: SchedulingProblem, alone: Schedule, schedule: Schedule
+) -> tuple[float, float]:
+    """How many times as fast a schedule is as another one at least and at most: where all times on
+    a number of cores of a device lie at one end of their intervals, as those of one model do that
+    is wrong there. What each of these numbers does to the gain by itself, in its logarithm, is put
+    together by the root of the squares."""
+    used = (e.mode_of(problem, slot.call) for e in (alone, schedule) for slot in e.slots)
+    groups = {(mode.device, mode.cores) for mode in used}
+
+    def gain(group: tuple[str, int] | None, *, upper: bool) -> float:
+        def latency_s(_call: str, mode: Mode) -> float:
+            if (mode.device, mode.cores) != group:
+                return mode.latency_s
+            least, most = min(mode.low_s, mode.latency_s), max(mode.high_s, mode.latency_s)
+            return most if upper else least
+
+        first, second = (simulate(problem, each, latency_s).latency_s for each in (alone, schedule))
+        return log(first / second) if first and second else 0.0
+
+    usual = gain(None, upper=False)
+    moved = [gain(group, upper=upper) - usual for group in groups for upper in (False, True)]
+    low, high = (hypot(*(max(0.0, sign * each) for each in moved)) for sign in (-1.0, 1.0))
+    return exp(usual - low), exp(usual + high)
 
 
 def _slowest(call: ScheduledCall) -> ScheduledCall:
