@@ -54,7 +54,9 @@ class ExchangedKernel(ProductKernel):
                 given[place] = self.sums[j * fast.thread + vector * fast.width + place]
             self._turned(given, sent)
             outer, inner = self.program.simplify.split(j, slow.width)
-            first = self.first[1] + self._at(1, outer) + inner - own * slow.width
+            lanes = tirx.floordiv(self.mine[1], fast.width) * fast.width
+            at_slow = outer * slow.threads + lanes
+            first = self.first[1] + at_slow * slow.width + inner
             at_fast = self.first[0] + self._at(0, vector) + own
             with unrolled(fast.width, "row") as row:
                 self._row(first + row * slow.width, at_fast, given[row])
