@@ -3,6 +3,7 @@
     python benchmarks/cuda_bars.py shapes [--count 300] [--jobs 2]   right under simulation?
     python benchmarks/cuda_bars.py shapes --only cuda_product_exchanged,transposed
     python benchmarks/cuda_bars.py compile [--count 60] [--jobs 2]   registers and spills
+    python benchmarks/cuda_bars.py compile --only cuda_product_exchanged
     python benchmarks/cuda_bars.py smooth                            modelled time along sizes
     python benchmarks/cuda_bars.py layouts                           one convolution, NCHW and NHWC
     python benchmarks/cuda_bars.py chosen                            layouts of whole networks
@@ -10,11 +11,11 @@
 `shapes` draws odd workloads (`cuda_shapes.py`), lowers each by every implementation that applies,
 in settings that try what no setting before had, executes the text in three orders of blocks, warps
 and lanes and compares it with numpy. It ends with 1 where a result is wrong, a launch would be
-refused, or a value of a knob that can be had was never tried. With `--only`, just the kernels of
-some implementations, or for some kinds of workloads, are executed, in the settings that they would
-have among all. `compile` asks NVIDIA's compiler about the default settings of tasks of four
-networks for seven architectures, about those where tf32 is allowed as well if they differ, and ends
-with 1 where one spills. `smooth` follows the convolution of a padding cliff that was reported to
+refused, or a value of a knob that can be had was never tried. `compile` asks NVIDIA's compiler
+about the default settings of tasks of four networks for seven architectures, about those where tf32
+is allowed as well if they differ, and ends with 1 where one spills. With `--only`, both look at the
+kernels of some implementations, `shapes` also at those for some kinds of workloads, in the settings
+that they have among all. `smooth` follows the convolution of a padding cliff that was reported to
 us, tells each step above 1.15 with its tiles, and ends with 1 where neither waves nor bytes explain
 one (`cuda_smooth.py`); `layouts` tells what its kernels are, with its images in either layout.
 `chosen` solves the problem of layouts of networks by the facts' estimates. Tables go to
@@ -250,7 +251,7 @@ def shapes(args: argparse.Namespace) -> int:
         f"{args.count} workloads, {sum(ran.values())} kernels in {len(ORDERS)} orders each"
         f"{'' if only else ', ' + values}: {len(wrong)} wrong."
     )
-    _tell("only" if only else "shapes", f"{text}\n\n{summary}", page=args.page)
+    _tell("shapes only" if only else "shapes", f"{text}\n\n{summary}", page=args.page)
     for line in missing:
         print(f"never tried: {line}")
     return int(bool(wrong or missing))
@@ -277,7 +278,7 @@ def tasks(count: int) -> list[tuple[str, Workload]]:
     return turns[:count]
 
 
-def _compiled(item: tuple[str, Workload]) -> list[tuple[Any, ...]]:
+def _compiled(item: tuple[str, Workload], only: Sequence[str] = ()) -> list[tuple[Any, ...]]:
     from tilewright.compiler.cuda.compilers import compiled_source
 
     name, workload = item
@@ -293,6 +294,8 @@ def _compiled(item: tuple[str, Workload]) -> list[tuple[Any, ...]]:
             default_candidate(workload, forms, on, error)[0] for error in (MAX_ERROR, TF32_ERROR)
         )
         for candidate in dict.fromkeys(chosen):
+            if only and candidate.implementation not in only:
+                continue
             made = program(workload, candidate, on)
             done = compiled_source(made.source, arch)
             if done.reason:
@@ -312,8 +315,10 @@ def _compiled(item: tuple[str, Workload]) -> list[tuple[Any, ...]]:
 
 def compile_defaults(args: argparse.Namespace) -> int:
     """Compile the default settings of real tasks for every architecture."""
+    only: tuple[str, ...] = args.only
+    work = partial(_compiled, only=only)
     with get_context("spawn").Pool(args.jobs) as pool:
-        rows = [row for rows in pool.imap(_compiled, tasks(args.count)) for row in rows]
+        rows = [row for rows in pool.imap(work, tasks(args.count)) for row in rows]
     wrong = [row for row in rows if row[7] or row[8]]
     for row in wrong:
         print(f"spills: {row}")
@@ -328,7 +333,11 @@ def compile_defaults(args: argparse.Namespace) -> int:
             summary.append([name, layout, arch, str(len(mine)), ends, str(spills)])
     headings = ["implementation", "images", "architecture", "kernels", "registers", "spilling"]
     text = table(headings, summary)
-    _tell("compiled", f"{text}\n\n{len(rows)} kernels, {len(wrong)} spill.", page=args.page)
+    _tell(
+        "compiled only" if only else "compiled",
+        f"{text}\n\n{len(rows)} kernels, {len(wrong)} spill.",
+        page=args.page,
+    )
     return int(bool(wrong))
 
 
@@ -466,7 +475,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         part.add_argument("--jobs", type=int, default=2)
         part.add_argument("--count", type=int, default=60 if name == "compile" else 300)
         part.add_argument("--seed", type=int, default=0)
-        part.add_argument("--only", type=_names, default=(), help="of `shapes`: names, by commas")
+        part.add_argument("--only", type=_names, default=(), help="names, by commas")
         part.add_argument("--models", default="T4,A100,H100", help="of `smooth`")
         part.set_defaults(work=work)
     args = parser.parse_args(argv)

@@ -42,6 +42,15 @@ from tilewright.store.known_candidates import PlanOfBefore, SettingsName, choose
 _OURS = "tilewright"
 _USUAL = {CUDA: ("onnxruntime", "torch", "torch_compiled", "jax", "tensorrt")}
 _OTHERWISE = ("onnxruntime", "openvino", "torch")
+_HINT = (
+    "Name another with --peers (onnxruntime is installed with tilewright), or install one where "
+    "the networks run: pip install 'tilewright[openvino]'."
+)
+_HINTS = {
+    CUDA: "Install one where the networks run: torch built with CUDA, jax[cuda13], onnxruntime-gpu "
+    "in place of onnxruntime, or tilewright[tensorrt]."
+}
+"""Where no peer can be used, on kinds of processors with peers of their own."""
 _JUDGED_ON, _JUDGED_ON_IN_SINGLE = 8, 2
 """Drawn inputs on which noise is compared: on single ones it is up to a decibel more or less."""
 
@@ -102,7 +111,7 @@ class Comparer:
             taken = {row.model for row in rows}
             rows += [replace(row, model=_distinct(row.model, model, taken)) for row in found]
         if not rows:
-            raise _without_peers(skipped)
+            raise _without_peers(skipped, self.placement.target)
         mean, exact = geomean_speedup(rows), geomean_speedup(rows, no_more_error)
         return CompareResult(
             rows=tuple(rows),
@@ -317,15 +326,11 @@ def _mode(peer: Peer, precision: str) -> str:
     )
 
 
-def _without_peers(skipped: Mapping[str, str]) -> TargetError:
+def _without_peers(skipped: Mapping[str, str], target: Target) -> TargetError:
     """The error where nothing is there to compare with; peers with one reason are told together."""
     names = grouped([(reason, name) for name, reason in skipped.items()])
     told = "; ".join(f"{', '.join(those)}: {reason}" for reason, those in names.items())
-    return TargetError(
-        f"no peer can be used: {told}",
-        hint="Name another with --peers (onnxruntime is installed with tilewright), or install one "
-        "where the networks run: pip install 'tilewright[openvino]'.",
-    )
+    return TargetError(f"no peer can be used: {told}", hint=_HINTS.get(target.kind, _HINT))
 
 
 def require_models(models: Sequence[object]) -> None:
