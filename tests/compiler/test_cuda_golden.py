@@ -3,9 +3,10 @@ kernel is made of: as recorded.
 
     python tests/compiler/test_cuda_golden.py       writes the record anew
 
-Registers and numbers of instructions are those of the version of the compiler that the record
-names; another version, or NVRTC, which compiles where there is no nvcc, may take a quarter more or
-less of either. None may spill.
+Registers and numbers of instructions are those of the version of nvcc that the record names;
+another version may take a quarter more or less of either. So may NVRTC, which compiles where there
+is no nvcc, of registers; it unrolls other loops, and only kinds of instructions are compared. None
+may spill.
 """
 
 from __future__ import annotations
@@ -157,7 +158,9 @@ def check(operator: str, now: dict[str, Any]) -> None:
         registers = list(zip(found["registers"], before[arch]["registers"], strict=True))
         assert all(near(*pair, same=same) for pair in registers), (arch, registers)
         for name, count in found.get("instructions", {}).items():
-            assert near(count, before[arch]["instructions"][name], same=same), (arch, name)
+            expected = before[arch]["instructions"][name]
+            alike = near(count, expected, same=same) if version() else bool(count) == bool(expected)
+            assert alike, (arch, name)
             assert name not in FORBIDDEN or count == 0, "a thread's values are in memory"
 
 

@@ -147,6 +147,9 @@ def test_cards_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch)
     (row,) = CUDA.rows(None)
     assert not row.usable and "not installed" in row.detail
+    here(monkeypatch)
+    (row,) = CUDA.rows(None)
+    assert not row.usable and "sees no GPU" in row.detail
     assert target_rows(1)[0].name == "llvm"
 
 
