@@ -42,15 +42,6 @@ from tilewright.store.known_candidates import PlanOfBefore, SettingsName, choose
 _OURS = "tilewright"
 _USUAL = {CUDA: ("onnxruntime", "torch", "torch_compiled", "jax", "tensorrt")}
 _OTHERWISE = ("onnxruntime", "openvino", "torch")
-_HINT = (
-    "Name another with --peers (onnxruntime is installed with tilewright), or install one where "
-    "the networks run: pip install 'tilewright[openvino]'."
-)
-_HINTS = {
-    CUDA: "Install one where the networks run: torch built with CUDA, jax[cuda13], onnxruntime-gpu "
-    "in place of onnxruntime, or tilewright[tensorrt]."
-}
-"""Where no peer can be used, on kinds of processors with peers of their own."""
 _JUDGED_ON, _JUDGED_ON_IN_SINGLE = 8, 2
 """Drawn inputs on which noise is compared: on single ones it is up to a decibel more or less."""
 
@@ -330,7 +321,14 @@ def _without_peers(skipped: Mapping[str, str], target: Target) -> TargetError:
     """The error where nothing is there to compare with; peers with one reason are told together."""
     names = grouped([(reason, name) for name, reason in skipped.items()])
     told = "; ".join(f"{', '.join(those)}: {reason}" for reason, those in names.items())
-    return TargetError(f"no peer can be used: {told}", hint=_HINTS.get(target.kind, _HINT))
+    return TargetError(
+        f"no peer can be used: {told}",
+        hint="Install one where the networks run: torch built with CUDA, jax[cuda13], "
+        "onnxruntime-gpu in place of onnxruntime, or tilewright[tensorrt]."
+        if target.kind == CUDA
+        else "Name another with --peers (onnxruntime is installed with tilewright), or install one "
+        "where the networks run: pip install 'tilewright[openvino]'.",
+    )
 
 
 def require_models(models: Sequence[object]) -> None:
