@@ -1,7 +1,9 @@
 """What can be shown of kernels for GPUs where there is no GPU.
 
     python benchmarks/cuda_bars.py shapes [--count 300] [--jobs 2]   right under simulation?
+    python benchmarks/cuda_bars.py shapes --only cuda_product_exchanged,transposed
     python benchmarks/cuda_bars.py compile [--count 60] [--jobs 2]   registers and spills
+    python benchmarks/cuda_bars.py compile --only cuda_product_exchanged
     python benchmarks/cuda_bars.py smooth                            modelled time along sizes
     python benchmarks/cuda_bars.py layouts                           one convolution, NCHW and NHWC
     python benchmarks/cuda_bars.py chosen                            layouts of whole networks
@@ -11,12 +13,13 @@ in settings that try what no setting before had, executes the text in three orde
 and lanes and compares it with numpy. It ends with 1 where a result is wrong, a launch would be
 refused, or a value of a knob that can be had was never tried. `compile` asks NVIDIA's compiler
 about the default settings of tasks of four networks for seven architectures, about those where tf32
-is allowed as well if they differ, and ends with 1 where one spills. `smooth` follows the
-convolution of a padding cliff that was reported to us, tells each step above 1.15 with its tiles,
-and ends with 1 where neither waves nor bytes explain one (`cuda_smooth.py`); `layouts` tells what
-its kernels are, with its images in either layout. `chosen` solves the problem of layouts of
-networks by the facts' estimates. Tables go to docs/benchmarks-cuda-kernels.md where `--page` is
-given.
+is allowed as well if they differ, and ends with 1 where one spills. With `--only`, both look at the
+kernels of some implementations, `shapes` also at those for some kinds of workloads, in the settings
+that they have among all. `smooth` follows the convolution of a padding cliff that was reported to
+us, tells each step above 1.15 with its tiles, and ends with 1 where neither waves nor bytes explain
+one (`cuda_smooth.py`); `layouts` tells what its kernels are, with its images in either layout.
+`chosen` solves the problem of layouts of networks by the facts' estimates. Tables go to
+docs/benchmarks-cuda-kernels.md where `--page` is given.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda_shapes import drawn
+from cuda_shapes import FAMILIES, drawn
 from cuda_smooth import HEADINGS, LARGEST, along, largest_step
 from cuda_smooth import told as of_step
 from pages import marks, replace_between, table
@@ -53,7 +56,7 @@ from tilewright.insight.cuda_studies import memory_bytes
 from tilewright.kernels.base import Implementation
 from tilewright.kernels.cuda.images import image_forms
 from tilewright.kernels.estimates import estimate_s
-from tilewright.kernels.registry import applicable, implementation, ports_in
+from tilewright.kernels.registry import applicable, implementation, implementations, ports_in
 from tilewright.kernels.search_space import knob_space
 from tilewright.kernels.spaces import MAX_ERROR, default_candidate
 from tilewright.measure.checking import numpy_reference, relative_error, sample_arguments
@@ -140,12 +143,17 @@ class Covered:
 
 def fault(workload: Workload, candidate: Candidate, on: Placement) -> str:
     """What is wrong with a kernel; empty where it gives numpy's numbers in every order."""
+    from tvm.error import InternalError
+
     from tilewright.testing.cuda_execution import KernelFault, LaunchRefused, cuda_executable
 
     arrays, form = sample_arguments(workload, 0), candidate.forms[-1]
     expected, scale = numpy_reference(workload, arrays)
     bound = implementation(candidate.implementation).error_bound(workload)
-    made = program(workload, candidate, on)
+    try:
+        made = program(workload, candidate, on)
+    except InternalError as error:
+        return f"cannot be lowered: {error}"
     executable = cuda_executable(made.source, on.target.architecture)
     physical = physical_operands(workload, candidate, arrays)
     given = {f"argument{place}": array for place, array in enumerate(physical)}
@@ -188,7 +196,18 @@ Ran = Counter[tuple[str, str, str]]
 """Kernels by kind, implementation and layout."""
 
 
-def _shapes_part(part: int, parts: int, count: int, seed: int) -> tuple[Covered, Ran, list[str]]:
+def _names(text: str) -> tuple[str, ...]:
+    """Implementations and kinds of workloads; argparse tells one that there is not."""
+    names = tuple(text.split(","))
+    known = {*FAMILIES, *implementations()}
+    if unknown := {*names} - known:
+        raise argparse.ArgumentTypeError(f"nothing is called {', '.join(sorted(unknown))}")
+    return names
+
+
+def _shapes_part(
+    part: int, parts: int, count: int, seed: int, only: Sequence[str] = ()
+) -> tuple[Covered, Ran, list[str]]:
     on, covered = placement(f"cuda -model={MODEL}"), Covered()
     wrong: list[str] = []
     ran: Ran = Counter()
@@ -200,6 +219,8 @@ def _shapes_part(part: int, parts: int, count: int, seed: int) -> tuple[Covered,
             if spec.name == UNTUNED:
                 continue
             for candidate in candidates(covered, spec, workload, on, rng):
+                if only and not {kind, spec.name} & {*only}:
+                    continue
                 layout = ORDERS_OF_IMAGES[CHANNELS_LAST in candidate.forms]
                 ran[kind, spec.name, layout] += 1
                 found = fault(workload, candidate, on)
@@ -213,7 +234,8 @@ def _shapes_part(part: int, parts: int, count: int, seed: int) -> tuple[Covered,
 
 def shapes(args: argparse.Namespace) -> int:
     """Execute odd shapes, and tell what was tried."""
-    work = partial(_shapes_part, parts=args.jobs, count=args.count, seed=args.seed)
+    only: tuple[str, ...] = args.only
+    work = partial(_shapes_part, parts=args.jobs, count=args.count, seed=args.seed, only=only)
     with get_context("spawn").Pool(args.jobs) as pool:
         found = pool.map(work, range(args.jobs))
     covered, ran = Covered(), Counter[tuple[str, str, str]]()
@@ -224,11 +246,12 @@ def shapes(args: argparse.Namespace) -> int:
     wrong, missing = [text for _, _, some in found for text in some], covered.missing()
     rows = [[name, kind, layout, str(count)] for (kind, name, layout), count in sorted(ran.items())]
     text = table(["implementation", "workloads", "images", "kernels"], rows)
+    values = f"{len(covered.tried)} values of knobs, {len(missing)} never tried"
     summary = (
-        f"{args.count} workloads, {sum(ran.values())} kernels in {len(ORDERS)} orders each, "
-        f"{len(covered.tried)} values of knobs: {len(wrong)} wrong, {len(missing)} never tried."
+        f"{args.count} workloads, {sum(ran.values())} kernels in {len(ORDERS)} orders each"
+        f"{'' if only else ', ' + values}: {len(wrong)} wrong."
     )
-    _tell("shapes", f"{text}\n\n{summary}", page=args.page)
+    _tell("shapes only" if only else "shapes", f"{text}\n\n{summary}", page=args.page)
     for line in missing:
         print(f"never tried: {line}")
     return int(bool(wrong or missing))
@@ -255,7 +278,7 @@ def tasks(count: int) -> list[tuple[str, Workload]]:
     return turns[:count]
 
 
-def _compiled(item: tuple[str, Workload]) -> list[tuple[Any, ...]]:
+def _compiled(item: tuple[str, Workload], only: Sequence[str] = ()) -> list[tuple[Any, ...]]:
     from tilewright.compiler.cuda.compilers import compiled_source
 
     name, workload = item
@@ -271,6 +294,8 @@ def _compiled(item: tuple[str, Workload]) -> list[tuple[Any, ...]]:
             default_candidate(workload, forms, on, error)[0] for error in (MAX_ERROR, TF32_ERROR)
         )
         for candidate in dict.fromkeys(chosen):
+            if only and candidate.implementation not in only:
+                continue
             made = program(workload, candidate, on)
             done = compiled_source(made.source, arch)
             if done.reason:
@@ -290,8 +315,10 @@ def _compiled(item: tuple[str, Workload]) -> list[tuple[Any, ...]]:
 
 def compile_defaults(args: argparse.Namespace) -> int:
     """Compile the default settings of real tasks for every architecture."""
+    only: tuple[str, ...] = args.only
+    work = partial(_compiled, only=only)
     with get_context("spawn").Pool(args.jobs) as pool:
-        rows = [row for rows in pool.imap(_compiled, tasks(args.count)) for row in rows]
+        rows = [row for rows in pool.imap(work, tasks(args.count)) for row in rows]
     wrong = [row for row in rows if row[7] or row[8]]
     for row in wrong:
         print(f"spills: {row}")
@@ -306,7 +333,11 @@ def compile_defaults(args: argparse.Namespace) -> int:
             summary.append([name, layout, arch, str(len(mine)), ends, str(spills)])
     headings = ["implementation", "images", "architecture", "kernels", "registers", "spilling"]
     text = table(headings, summary)
-    _tell("compiled", f"{text}\n\n{len(rows)} kernels, {len(wrong)} spill.", page=args.page)
+    _tell(
+        "compiled only" if only else "compiled",
+        f"{text}\n\n{len(rows)} kernels, {len(wrong)} spill.",
+        page=args.page,
+    )
     return int(bool(wrong))
 
 
@@ -444,6 +475,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         part.add_argument("--jobs", type=int, default=2)
         part.add_argument("--count", type=int, default=60 if name == "compile" else 300)
         part.add_argument("--seed", type=int, default=0)
+        part.add_argument("--only", type=_names, default=(), help="names, by commas")
         part.add_argument("--models", default="T4,A100,H100", help="of `smooth`")
         part.set_defaults(work=work)
     args = parser.parse_args(argv)

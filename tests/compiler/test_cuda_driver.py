@@ -227,6 +227,19 @@ def test_no_driver_is_said() -> None:
         started(SimpleNamespace(cuInit=missing))
 
 
+def test_a_driver_that_does_not_start_is_said() -> None:
+    refused = SimpleNamespace(cuInit=lambda _flags: (Status.CUDA_ERROR_INVALID_VALUE,))
+    with pytest.raises(TargetError, match="does not start: CUDA_ERROR_INVALID_VALUE"):
+        started(refused)
+
+
+def test_a_driver_without_a_card_has_none() -> None:
+    library = CudaBindings(cards=0)
+    library.cuInit = lambda _flags: (Status.CUDA_ERROR_NO_DEVICE,)
+    library.fails["cuDeviceGetCount"] = Status.CUDA_ERROR_NO_DEVICE
+    assert find_cards(started(library)) == ()
+
+
 def test_the_card_of_a_target_is_found() -> None:
     cards = (H100, *find_cards(CudaBindings()))
     target = gpu_target(parse_gpu("cuda -model=H100"))

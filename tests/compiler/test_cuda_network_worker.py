@@ -20,7 +20,9 @@ from tilewright.compiler.cuda.network import LIBRARY
 from tilewright.core.errors import InputError, ModelError, NegativeVerdict
 from tilewright.core.weights import WEIGHTS, share, write_reference
 from tilewright.graph.network import Array
+from tilewright.measure import networks as measured_networks
 from tilewright.measure.cuda_networks import CudaNetworks
+from tilewright.measure.networks import RUN_TIMEOUT_S
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
 from tilewright.testing.cuda_execution import compiler
@@ -106,15 +108,33 @@ def test_without_a_driver_it_is_said_what_is_missing(made: tuple[Path, list[str]
             networks.load("it", *made)
 
 
-def test_what_spoils_the_process_of_a_gpu_ends_it(made: tuple[Path, list[str]]) -> None:
+@pytest.mark.parametrize(
+    ("given", "said", "within_s"),
+    [
+        (simulated_gpu_networks.SPOILS, "failed at run: .*ILLEGAL_ADDRESS", RUN_TIMEOUT_S),
+        (simulated_gpu_networks.HANGS, "failed at run: no answer within 1 s", 1.0),
+    ],
+    ids=["sticky", "hang"],
+)
+def test_what_spoils_the_process_of_a_gpu_ends_it(
+    made: tuple[Path, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    given: float,
+    said: str,
+    within_s: float,
+) -> None:
     """The next request starts another process, which holds nothing yet."""
     x = normal(1, 24, seed=5)
     with CudaNetworks(h100(), simulated_gpu_networks.__name__) as networks:
         networks.load("it", *made)
         networks.run("it", [x])
         first = networks.pid
-        with pytest.raises(NegativeVerdict, match=r"(?s)failed at run: .*ILLEGAL_ADDRESS"):
-            networks.run("it", [np.full_like(x, simulated_gpu_networks.SPOILS)])
+        with (
+            monkeypatch.context() as patch,
+            pytest.raises(NegativeVerdict, match=f"(?s){said}"),
+        ):
+            patch.setattr(measured_networks, "RUN_TIMEOUT_S", within_s)
+            networks.run("it", [np.full_like(x, given)])
         networks.load("it", *made)
         assert networks.pid != first
         assert np.isfinite(networks.run("it", [x])[0]).all()

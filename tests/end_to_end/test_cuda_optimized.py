@@ -16,13 +16,16 @@ import pytest
 from onnx import helper
 
 import tilewright
-from helpers.commands.command_line import run
+from helpers.commands.command_line import answer, call, run
 from helpers.networks.onnx_models import model_of, normal, reference
+from helpers.plugins.offer import offering
+from helpers.processes import numpy_engine
 from helpers.processes.simulated_card import simulated_card
 from tilewright.compiler.cuda import nvidia
 from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.core.results import OptimizeResult
 from tilewright.graph.network import Array
+from tilewright.measure.peers import base
 from tilewright.testing.cuda_execution import compiler
 from tilewright.testing.simulated_driver import H100, SimulatedDriver
 
@@ -133,6 +136,39 @@ def test_without_a_card_it_does_not_run(optimized: Optimized, tmp_path: Path) ->
     done = run(tmp_path, "run", optimized.folder, "--input", "x.npy")
     assert done.code == 3, done.err
     assert "driver" in done.err and "Traceback" not in done.err
+
+
+def test_it_is_compared_with_a_peer_on_the_same_gpu(optimized: Optimized, tmp_path: Path) -> None:
+    with offering(tmp_path / "offered", numpy_engine.POINTS):
+        asked = ("--target", "cuda", "--peers", "numpy")
+        (row,) = answer(tmp_path, "compare", optimized.folder, *asked)["rows"]
+    assert row["latency_s"] == pytest.approx(3e-5), "three launches of the simulated clock"
+    assert row["speedup"] == pytest.approx(row["peer_latency_s"] / row["latency_s"], rel=0.05)
+    assert max(row["max_rel_error"], row["peer_rel_error"]) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--target", "cuda", "--peers", "torch"), "package torch is not installed"),
+        (("--target", "cuda", "--peers", "openvino,torch"), "of the kind cpu, not cuda; torch: "),
+        (("--target", "cuda", "--peers", "onnxruntime"), "built without CUDA"),
+        ((), "compiled for cuda (H100), not for"),
+    ],
+    ids=["not installed", "not for GPUs", "built for CPUs", "on this CPU"],
+)
+def test_where_nothing_can_be_compared_what_is_missing_is_said(
+    optimized: Optimized,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.setattr(base, "find_spec", lambda name: None if name == "torch" else name)
+    done = call(tmp_path, "compare", optimized.folder, *flags)
+    assert done.code == 3, done.err
+    assert said in done.err and "Traceback" not in done.err
+    assert not flags or ("onnxruntime-gpu" in done.err and "openvino]" not in done.err)
 
 
 def test_its_kernels_are_shown_on_its_target(optimized: Optimized) -> None:

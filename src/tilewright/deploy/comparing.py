@@ -102,7 +102,7 @@ class Comparer:
             taken = {row.model for row in rows}
             rows += [replace(row, model=_distinct(row.model, model, taken)) for row in found]
         if not rows:
-            raise _without_peers(skipped)
+            raise _without_peers(skipped, self.placement.target)
         mean, exact = geomean_speedup(rows), geomean_speedup(rows, no_more_error)
         return CompareResult(
             rows=tuple(rows),
@@ -317,13 +317,16 @@ def _mode(peer: Peer, precision: str) -> str:
     )
 
 
-def _without_peers(skipped: Mapping[str, str]) -> TargetError:
+def _without_peers(skipped: Mapping[str, str], target: Target) -> TargetError:
     """The error where nothing is there to compare with; peers with one reason are told together."""
     names = grouped([(reason, name) for name, reason in skipped.items()])
     told = "; ".join(f"{', '.join(those)}: {reason}" for reason, those in names.items())
     return TargetError(
         f"no peer can be used: {told}",
-        hint="Name another with --peers (onnxruntime is installed with tilewright), or install one "
+        hint="Install one where the networks run: torch built with CUDA, jax[cuda13], "
+        "onnxruntime-gpu in place of onnxruntime, or tilewright[tensorrt]."
+        if target.kind == CUDA
+        else "Name another with --peers (onnxruntime is installed with tilewright), or install one "
         "where the networks run: pip install 'tilewright[openvino]'.",
     )
 

@@ -25,6 +25,9 @@ _FAULTS = {
 
 
 class _Faulty(SimulatedDriver):
+    spoilt = False
+    """Since a fault that sticks: after it, a process gets no other answer."""
+
     def replay(self, graph: object) -> None:
         path = Path(os.environ.get(FOLDER, "/nowhere")) / FAULT
         if path.exists():
@@ -32,7 +35,10 @@ class _Faulty(SimulatedDriver):
             path.unlink()
             if fault == "hang":
                 time.sleep(60)
+            _Faulty.spoilt = fault == "sticky"
             raise _FAULTS[fault]
+        if self.spoilt:
+            raise _FAULTS["sticky"]
         super().replay(graph)
 
 

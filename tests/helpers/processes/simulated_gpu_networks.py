@@ -1,7 +1,10 @@
 """The process of networks on a simulated GPU: kernels are executed on the CPU, and not compiled for
-a GPU. An input full of one number is taken for one with which a kernel reads where nothing is."""
+a GPU. An input full of one number is taken for one with which a kernel reads where nothing is, one
+full of another for one with which a kernel does not end."""
 
 from __future__ import annotations
+
+import time
 
 import numpy as np
 
@@ -12,7 +15,7 @@ from tilewright.graph.network import Array
 from tilewright.measure.cuda_network_worker import Gpu
 from tilewright.testing.simulated_driver import SimulatedDriver
 
-SPOILS = 12345.0
+SPOILS, HANGS = 12345.0, 54321.0
 
 
 def not_compiled(_source: str, _arch: str) -> Compiled:
@@ -24,6 +27,8 @@ class _Spoilt(SimulatedDriver):
     def upload(self, memory: Memory, array: Array) -> None:
         if array.dtype == np.float32 and np.all(array == SPOILS):
             raise StickyFault("CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access")
+        if array.dtype == np.float32 and np.all(array == HANGS):
+            time.sleep(60)
         super().upload(memory, array)
 
 

@@ -1,7 +1,7 @@
 """NVIDIA's compilers, which need no GPU: a cubin of CUDA C++, and what they report of it.
 
 nvcc, of the CUDA toolkit, where it is on the PATH; else NVRTC, of NVIDIA's packages on PyPI
-(`pip install 'tilewright[cuda]'`). Both get `--use_fast_math`, as TVM compiles what it runs; TVM's
+(`pip install 'tilewright[nvrtc]'`). Both get `--use_fast_math`, as TVM compiles what it runs; TVM's
 level of ptxas' use of registers they do not get, at which some kernels spill.
 """
 
@@ -78,7 +78,7 @@ def missing_compiler() -> str:
         return ""
     return (
         "nvcc, of NVIDIA's CUDA toolkit, is not on the PATH, and NVRTC is not installed: "
-        "pip install 'tilewright[cuda]'"
+        "pip install 'tilewright[nvrtc]'"
     )
 
 

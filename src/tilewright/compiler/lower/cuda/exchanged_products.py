@@ -43,8 +43,7 @@ class ExchangedKernel(ProductKernel):
         given its neighbours to others and got one place of several rows for them."""
         fast, slow = self.axes
         given, sent = buffer((fast.width,), "given", "local"), buffer((1,), "sent", "local")
-        lane = tirx.floormod(self.thread, WARP)
-        self.line = tirx.floordiv(lane, int(self.tiles.lanes_fast))
+        self.line = tirx.floordiv(tirx.floormod(self.thread, WARP), int(self.tiles.lanes_fast))
         own = tirx.floormod(self.line, fast.width)
         with (
             unrolled(slow.thread, "j") as j,
@@ -54,7 +53,8 @@ class ExchangedKernel(ProductKernel):
                 given[place] = self.sums[j * fast.thread + vector * fast.width + place]
             self._turned(given, sent)
             outer, inner = self.program.simplify.split(j, slow.width)
-            first = self.first[1] + self._at(1, outer) + inner - own * slow.width
+            lane = tirx.floordiv(self.mine[1], fast.width) * fast.width
+            first = self.first[1] + (outer * slow.threads + lane) * slow.width + inner
             at_fast = self.first[0] + self._at(0, vector) + own
             with unrolled(fast.width, "row") as row:
                 self._row(first + row * slow.width, at_fast, given[row])
