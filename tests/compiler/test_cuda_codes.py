@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -153,7 +152,9 @@ def test_tap_after_tap(stages: int, split: int) -> None:
 
 @executes
 @settings(max_examples=6, deadline=None)
-@given(st.integers(1, 40), st.integers(1, 60), st.integers(1, 40), st.booleans(), st.integers(0, 59))
+@given(
+    st.integers(1, 40), st.integers(1, 60), st.integers(1, 40), st.booleans(), st.integers(0, 59)
+)
 def test_odd_products(rows: int, depth: int, columns: int, turned: bool, number: int) -> None:
     right = (columns, depth) if turned else (depth, columns)
     task = batched(unsigned(1, rows, depth), signed(1, *right), turned=turned)
@@ -287,7 +288,7 @@ def test_words_are_read_and_written_at_once() -> None:
     body = source[source.rindex("main_kernel(") :]
     assert re.search(r"\*\(int4\*\)\(argument0", body)
     assert re.search(r"\*\(int4\*\)\(argument1", body)
-    assert re.search(r"\*\(uchar4\*\)\(result", body)
+    assert re.search(r"\*\(uint\*\)\(result", body)
 
 
 @pytest.mark.parametrize("name", LARGE)

@@ -29,8 +29,8 @@ from tilewright.core.forms import Form
 from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
-from tilewright.graph.workload import Workload
 from tilewright.graph.operators import OPERATORS
+from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, anchored
 from tilewright.kernels.codes import CODES, ONE_QUANTUM, QUAD, code_error
 from tilewright.kernels.convolution import convolution
@@ -42,6 +42,10 @@ from tilewright.kernels.cuda.products import MOST_ELEMENTS, CudaProducts, is_poi
 UNIT = "int8"
 """What the instruction multiplies, whatever the signs."""
 SUMS = "int32"
+ARITHMETIC = replace(ORDINARY, element=UNIT, terms=QUAD, registers=(23.4, 1.11, 0.37, 0.6))
+"""By dot products of four bytes; all else is as in singles, since a word is as long as one.
+Registers are fitted to what ptxas reports of 45 settings for dense layers, batched products and
+convolutions (sm_90): wrong by 15 % on average, by 30 % at the ninth decile."""
 
 
 class CudaCodeProducts(CudaProducts):
@@ -49,7 +53,7 @@ class CudaCodeProducts(CudaProducts):
 
     name = "cuda_product_int8"
     anchors = frozenset({"dense", "batch_matmul", "conv2d"})
-    arithmetic = replace(ORDINARY, element=UNIT, terms=QUAD)
+    arithmetic = ARITHMETIC
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Codes times codes where there is the instruction, with elementwise steps of the product's

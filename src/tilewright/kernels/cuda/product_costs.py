@@ -132,8 +132,7 @@ class _Accesses:
             by.terms * bytes_of(workload.types[each.value].dtype) for each in product.operands
         ]
         self.loaded = [
-            each.load_bytes or size
-            for each, size in zip(product.operands, self.bytes, strict=True)
+            each.load_bytes or size for each, size in zip(product.operands, self.bytes, strict=True)
         ]
         self.copied = [np.asarray(each, np.float64) for each in tiles.copied(product)]
         self.vectors = tiles.vectors(product)

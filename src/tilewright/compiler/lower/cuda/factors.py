@@ -51,9 +51,7 @@ class Factors(ABC):
     shape: tuple[int, ...]
     """Of the depth: its extent alone, or channels, and taps down and across."""
 
-    def __init__(
-        self, program: Program, shape: Product, tiles: Tiles, operands: Operands
-    ) -> None:
+    def __init__(self, program: Program, shape: Product, tiles: Tiles, operands: Operands) -> None:
         step, _, self.kind = anchored(program.workload)
         self.product, self.tiles = shape, tiles
         self.shape = (shape.depth,)
@@ -130,9 +128,7 @@ class _BatchMatmul(Factors):
 
 
 class _Conv2d(Factors):
-    def __init__(
-        self, program: Program, shape: Product, tiles: Tiles, operands: Operands
-    ) -> None:
+    def __init__(self, program: Program, shape: Product, tiles: Tiles, operands: Operands) -> None:
         super().__init__(program, shape, tiles, operands)
         self.conv = conv = convolution(program.workload)
         self.shape = (shape.channels, *conv.kernel)
@@ -165,9 +161,7 @@ class _Conv2d(Factors):
 class _Conv2dTranspose(Factors):
     """A matrix is a group and a phase down and across."""
 
-    def __init__(
-        self, program: Program, shape: Product, tiles: Tiles, operands: Operands
-    ) -> None:
+    def __init__(self, program: Program, shape: Product, tiles: Tiles, operands: Operands) -> None:
         super().__init__(program, shape, tiles, operands)
         self.conv = conv = transposed_convolution(program.workload)
         self.axes = (conv.rows, conv.columns)

@@ -105,9 +105,7 @@ class ProductKernel:
     element = SINGLE
     """What tiles and sums are made of."""
 
-    def __init__(
-        self, program: Program, shape: Product, tiles: Tiles, static_bytes: int
-    ) -> None:
+    def __init__(self, program: Program, shape: Product, tiles: Tiles, static_bytes: int) -> None:
         self.program, self.product, self.tiles = program, shape, tiles
         self.static = tiles.shared_bytes(shape) <= static_bytes
         self.reached: Expr = None
