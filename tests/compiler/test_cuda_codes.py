@@ -20,10 +20,11 @@ from tilewright.core.forms import CHANNELS_LAST, Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Workload
+from tilewright.hardware.gpus import CudaProgram
 from tilewright.kernels.cuda.code_products import SPEC
 from tilewright.kernels.estimates import facts
-from tilewright.kernels.registry import applicable
-from tilewright.kernels.spaces import default_candidate
+from tilewright.kernels.registry import applicable, implementation
+from tilewright.kernels.spaces import MAX_ERROR, default_candidate
 from tilewright.measure.checking import sample_arguments
 from tilewright.testing.cuda_execution import KernelFault, compiler
 from tilewright.testing.implementations import candidate_of, plain, single, some_settings
@@ -80,9 +81,7 @@ def requantized(task: Workload) -> Workload:
 TASKS = {
     "prime dense": dense(unsigned(3, 7, 53), 71),
     "dense in words": requantized(dense(signed(33, 64), 36)),
-    "one row": dense(unsigned(1, 301), 43),
-    "one column": dense(signed(61, 33), 1),
-    "computed weights": dense(unsigned(9, 24), 20, constant=False),
+    "one row": dense(unsigned(1, 301), 1),
     "computed weights of odd rows": dense(unsigned(9, 21), 24, constant=False),
     "keys": batched(unsigned(2, 3, 20, 32), signed(1, 3, 24, 32), turned=True),
     "odd keys": batched(signed(3, 21, 33), signed(3, 17, 33), turned=True),
@@ -90,12 +89,14 @@ TASKS = {
     "values of odd rows": batched(unsigned(3, 13, 37), signed(3, 37, 24), turned=False),
     "odd values": batched(signed(2, 20, 30), signed(2, 30, 17), turned=False),
     "unsigned both": batched(unsigned(2, 11, 36), unsigned(2, 12, 36), turned=True),
-    "one tensor twice": single("batch_matmul", signed(2, 24, 24), transpose_b=False),
+    "one tensor twice": Workload(
+        arguments=(Argument(type=signed(2, 24, 24)),),
+        steps=(step("batch_matmul", 0, 0, transpose_b=False),),
+    ),
     "first layer": requantized(
         convolution(unsigned(1, 3, 17, 19), 24, 3, 7, 7, strides=(2, 2), padding=(3,) * 4)
     ),
     "words of channels": requantized(convolution(signed(1, 32, 7, 9), 12, 32, 3, 3)),
-    "odd channels": convolution(unsigned(2, 11, 9, 7), 13, 11, 3, 3, dilation=(2, 1)),
     "groups": convolution(signed(1, 16, 5, 6), 12, 8, 3, 3, groups=2),
     "odd groups": convolution(signed(2, 10, 7, 11), 6, 5, 3, 3, groups=2, padding=(0,) * 4),
     "pointwise": convolution(unsigned(2, 22, 6, 6), 20, 22, 1, 1, padding=(0,) * 4),
@@ -103,10 +104,6 @@ TASKS = {
         signed(1, 24, 7, 7), 9, 24, 1, 1, padding=(0,) * 4, strides=(2, 2)
     ),
 }
-TASKS["one tensor twice"] = Workload(
-    arguments=(Argument(type=signed(2, 24, 24)),),
-    steps=(step("batch_matmul", 0, 0, transpose_b=False),),
-)
 
 
 def drawn(task: Workload, number: int, forms: tuple[Form, ...] = ()) -> Settings:
@@ -133,8 +130,10 @@ def test_settings_from_all_over_the_space(name: str) -> None:
 
 
 @executes
-@pytest.mark.parametrize("name", ["first layer", "words of channels", "groups", "odd groups"])
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("first layer", 0), ("words of channels", 0), ("words of channels", 1), ("groups", 2)],
+)
 def test_channels_last(name: str, place: int) -> None:
     """Of what is read, of what is written, and of both."""
     task, on = TASKS[name], a_gpu()
@@ -151,7 +150,7 @@ def test_tap_after_tap(stages: int, split: int) -> None:
 
 
 @executes
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     st.integers(1, 40), st.integers(1, 60), st.integers(1, 40), st.booleans(), st.integers(0, 59)
 )
@@ -167,17 +166,15 @@ TILES = dict(
 )
 
 
-def text(task: Workload, chosen: Settings, arch: str = "") -> str:
-    on = a_gpu(f"-arch={arch}") if arch else a_gpu()
-    return program_of(task, candidate_of(SPEC, chosen, plain(task)), on.target, on.resources).source
+def made(task: Workload, chosen: Settings, described: str = "-model=H100") -> CudaProgram:
+    on, candidate = a_gpu(described), candidate_of(SPEC, chosen, plain(task))
+    return program_of(task, candidate, on.target, on.resources)
 
 
 @executes
 @pytest.mark.parametrize("stages", [1, 2])
 def test_a_removed_barrier_is_caught(stages: int) -> None:
-    on, chosen = a_gpu(), {**TILES, "stages": stages, "split": 1}
-    candidate = candidate_of(SPEC, chosen, plain(PRODUCT))
-    program = program_of(PRODUCT, candidate, on.target, on.resources)
+    program = made(PRODUCT, {**TILES, "stages": stages, "split": 1})
     first, *others = program.source.split("__syncthreads();")
     assert len(others) == 2
     for place in range(2):
@@ -198,9 +195,7 @@ def test_a_removed_barrier_is_caught(stages: int) -> None:
     ],
 )
 def test_a_wrong_sign_and_a_word_that_is_not_turned_are_caught(old: str, new: str) -> None:
-    on, chosen = a_gpu(), {**TILES, "stages": 1, "split": 1}
-    candidate = candidate_of(SPEC, chosen, plain(PRODUCT))
-    program = program_of(PRODUCT, candidate, on.target, on.resources)
+    program = made(PRODUCT, {**TILES, "stages": 1, "split": 1})
     assert old in program.source
     faulty = replace(program, source=program.source.replace(old, new))
     with pytest.raises(AssertionError, match="error"):
@@ -222,26 +217,19 @@ def test_where_it_applies() -> None:
 
 @pytest.mark.parametrize("described", ["-model=H100", "-model=T4"])
 def test_codes_take_no_longer_than_singles_by_the_model(described: str) -> None:
-    """Products of bert_base, by default settings that are chosen from facts alone."""
-    on, shapes = a_gpu(described), [(12, 128, 64), (12, 128, 64)]
+    """A product of bert_base, by default settings that are chosen from facts alone."""
+    left, right, on = (12, 128, 64), (12, 128, 64), a_gpu(described)
     times = dict[str, float]()
     for task in (
-        batched(unsigned(*shapes[0]), signed(*shapes[1]), turned=True),
-        single("batch_matmul", *shapes, transpose_b=True),
+        batched(unsigned(*left), signed(*right), turned=True),
+        single("batch_matmul", left, right, transpose_b=True),
     ):
-        candidate, _ = default_candidate(task, plain(task), on, 1e-4)
-        known = facts(
-            next(
-                it
-                for it in applicable(task, on.target, on.resources)
-                if it.name == candidate.implementation
-            ),
-            task, on.target, on.resources, plain(task), [dict(candidate.settings)],
-        )  # fmt: skip
-        times[candidate.implementation] = float(known["estimate_s"][0])
+        candidate, _ = default_candidate(task, plain(task), on, MAX_ERROR)
+        spec, chosen = implementation(candidate.implementation), dict(candidate.settings)
+        known = facts(spec, task, on.target, on.resources, plain(task), [chosen])
+        times[spec.name] = float(known["estimate_s"][0])
     codes_s = times.pop(NAME)
-    (singles_s,) = times.values()
-    assert codes_s < singles_s
+    assert codes_s < min(times.values())
 
 
 LARGE = {
@@ -257,23 +245,22 @@ LARGE = {
 )
 def test_every_product_is_an_instruction_and_nothing_is_spilled(arch: str, name: str) -> None:
     task = LARGE[name]
-    candidate, _ = default_candidate(task, plain(task), a_gpu(f"-arch={arch}"), 1e-4)
+    candidate, _ = default_candidate(task, plain(task), a_gpu(f"-arch={arch}"), MAX_ERROR)
     assert candidate.implementation == NAME
     chosen = dict(candidate.settings)
-    source = text(task, chosen, arch)
+    source = made(task, chosen, f"-arch={arch}").source
     tiles = SPEC.tiles(SPEC.product(task, candidate.forms), lambda each: int(chosen[each]))
     done = compiled_source(source, arch)
     for report in done.reports.values():
         assert (report.spill_store_bytes, report.stack_bytes) == (0, 0), chosen
     ptx = compiled_source(source, arch, "ptx").binary.decode()
-    multiplied = len(re.findall(r"\bdp4a\.u32\.s32\b|\bdp4a\.s32\.u32\b", ptx))
+    multiplied = len(re.findall(r"\bdp4a\.\w32\.\w32\b", ptx))
     assert multiplied % (tiles.thread_fast * tiles.thread_slow * tiles.depth) == 0 < multiplied
-    assert not re.findall(r"^\s*mul\.\w+\.\w+.*r.*sum", ptx, re.MULTILINE)
 
 
 @compiles
 def test_the_machine_code_has_dot_products_of_bytes() -> None:
-    source = text(PRODUCT, {**TILES, "stages": 2, "split": 1})
+    source = made(PRODUCT, {**TILES, "stages": 2, "split": 1}).source
     try:
         code = disassembled(compiled_source(source, "sm_90").binary)
     except TargetError as error:
@@ -284,7 +271,7 @@ def test_the_machine_code_has_dot_products_of_bytes() -> None:
 
 def test_words_are_read_and_written_at_once() -> None:
     """Sixteen codes of a row of x and of packed weights, four of a row of the result."""
-    source = text(LARGE["dense"], {**TILES, "tile_depth": 16, "stages": 1, "split": 1})
+    source = made(LARGE["dense"], {**TILES, "tile_depth": 16, "stages": 1, "split": 1}).source
     body = source[source.rindex("main_kernel(") :]
     assert re.search(r"\*\(int4\*\)\(argument0", body)
     assert re.search(r"\*\(int4\*\)\(argument1", body)

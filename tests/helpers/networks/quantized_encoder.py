@@ -33,9 +33,9 @@ class Inputs(CalibrationDataReader):
         return {"x": self._left.pop()} if self._left else None
 
 
-def quantized(folder: Path) -> Path:
+def quantized(folder: Path, text: str = TEXT) -> Path:
     """Neither zero point of its first product of two computed tensors is 0."""
-    made, random = onnx.parser.parse_model(TEXT), np.random.default_rng(3)
+    made, random = onnx.parser.parse_model(text), np.random.default_rng(3)
     for node in made.graph.node:
         node.name = node.output[0]
     for value in made.graph.value_info:
