@@ -16,7 +16,6 @@ from tilewright.models.loading import load
 from tilewright.testing.cuda_execution import compiler
 from tilewright.testing.simulated_driver import SimulatedDriver
 
-
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 scores (float[1, 17, 32] x) => (float[1, 17, 17] y) <float[32, 32] a> {
   q = MatMul(x, a)  k = Transpose <perm = [0, 2, 1]> (x)  y = MatMul(q, k)
