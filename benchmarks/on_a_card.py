@@ -15,7 +15,8 @@ TVM nor a compiler. Where it has nvcc and this one is slow, `prepare --texts` le
 
 Parts: `checks` (every implementation against numpy), `defaults` (default settings against TVM's
 own schedules, cuDNN and cuBLAS), `tuning` (the candidates that are expected to be fastest), `study`
-(seed 000's convolution along padding and height), `rows` and `power` (random configurations for
+(seed 000's convolution along padding and height), `codes` (products of codes against the same of
+singles), `rows` and `power` (random configurations for
 predictors). `--on simulated` executes kernels on the CPU: a trial of the whole way, whose times
 mean nothing.
 """
@@ -52,7 +53,7 @@ from tilewright.measure.accesses.cuda import placement_on
 from tilewright.measure.circumstances import kernel_protocol
 from tilewright.testing.simulated_driver import H100
 
-PREPARED = ("checks", "defaults", "tuning", "study", "rows")
+PREPARED = ("checks", "defaults", "tuning", "study", "codes", "rows")
 PARTS = (*PREPARED, "power")
 MODEL = "H200"
 _MOST_S, _KERNEL_S, _RESERVE_S = 540.0, 120.0, 20.0

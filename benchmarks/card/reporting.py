@@ -119,6 +119,30 @@ def _tuning(found: Sequence[Line], results: Sequence[Line]) -> Iterator[str]:
     yield table(columns, rows)
 
 
+def _codes(found: Sequence[Line], _results: Sequence[Line]) -> Iterator[str]:
+    settings = ("codes", "singles", "baseline", "codes, channels last", "singles, channels last")
+    times_s = {
+        setting: {
+            _of(line, "operator"): _s(line)
+            for line in found
+            if _of(line, "setting") == setting and "samples_s" in line
+        }
+        for setting in settings
+    }
+    names = dict.fromkeys(_of(line, "operator") for line in found)
+    rows = [[name, *(_micro(times_s[it].get(name)) for it in settings)] for name in names]
+    yield table(["product", *(f"{it}, µs" for it in settings)], rows)
+    plain, last = (
+        _ratio(times_s[f"singles{where}"], times_s[f"codes{where}"])
+        for where in ("", ", channels last")
+    )
+    yield f"singles ÷ codes: {plain}; with channels last: {last}"
+
+
+def _micro(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds * 1e6:.1f}"
+
+
 _SETTINGS = {
     "default": "default settings",
     "channels last": "with channels last",
@@ -183,6 +207,7 @@ _TABLES = {
     "defaults": _defaults,
     "tuning": _tuning,
     "study": _study,
+    "codes": _codes,
     "rows": _rows,
     "power": _power,
 }

@@ -6,7 +6,7 @@ are asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -15,7 +15,8 @@ import numpy as np
 
 from tilewright.core.forms import CHANNELS_LAST, PLAIN
 from tilewright.core.records import Candidate, Placement
-from tilewright.graph.workload import Workload
+from tilewright.graph.network import TensorType, attributes
+from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.insight.single_operators import main_task
 from tilewright.kernels.registry import applicable, ports_in
 from tilewright.kernels.spaces import MAX_ERROR, TaskSpace, ranked_defaults, spaces
@@ -53,6 +54,17 @@ ODD = (
     "op:relu[shape=1x1x1x1]",
 )
 """Prime extents, one row, one channel: what tiles do not divide."""
+ON_CODES = (
+    ("dense", (128, 768), (768, 768)),
+    ("dense", (128, 768), (768, 3072)),
+    ("dense", (128, 3072), (3072, 768)),
+    ("batch_matmul", (12, 128, 64), (12, 128, 64)),
+    ("batch_matmul", (12, 128, 128), (12, 128, 64)),
+    ("conv2d", (1, 64, 56, 56), (64, 64, 3, 3)),
+    ("conv2d", (1, 256, 14, 14), (256, 256, 3, 3)),
+    ("conv2d", (1, 256, 56, 56), (64, 256, 1, 1)),
+)
+"""Products of bert_base and convolutions of resnet50, as codes and as singles."""
 STUDIED = (
     "op:conv2d[c=3,h=225,k=3,out=32]",
     "op:conv2d[c=3,h=225,k=7,out=32]",
@@ -68,7 +80,12 @@ def wishes(part: str, placement: Placement) -> Iterator[Wish]:
 def _checks(placement: Placement) -> Iterator[Wish]:
     """Every implementation that applies: its best guess, and other settings that are valid; the
     best guess with the channels of images last."""
-    for labels, workload in _checked(placement):
+    on_codes = (
+        (labels, workload)
+        for labels, workload, _ in _codes(placement)
+        if labels["setting"] == "codes"
+    )
+    for labels, workload in (*_checked(placement), *on_codes):
         if workload.flop > _MOST_CHECKED_FLOP:
             continue
         for space in _spaces(workload, placement):
@@ -148,6 +165,41 @@ def _study(placement: Placement) -> Iterator[Wish]:
             yield labels | {"setting": "channels last"}, workload, candidate
 
 
+def _codes(placement: Placement) -> Iterator[Wish]:
+    """Products of codes in default settings, the same of singles, and of codes by TVM's schedule;
+    of images with their channels last, too."""
+    for operator, *shapes in ON_CODES:
+        named = _attributes(operator, shapes)
+        for setting, kinds in (("codes", ("uint8", "int8")), ("singles", ("float32",) * 2)):
+            arguments = tuple(
+                Argument(type=TensorType(shape, kind), role=role)
+                for shape, kind, role in zip(
+                    shapes, kinds, ("data", _SECOND[operator]), strict=True
+                )
+            )
+            anchor = Step(operator=operator, inputs=(0, 1), attributes=attributes(**named))
+            workload = Workload(arguments=arguments, steps=(anchor,))
+            labels = {"operator": f"{operator} {shapes[0]} {shapes[1]}"}
+            ranked = [it for it, _ in ranked_defaults(workload, _plain(workload), placement)]
+            yield labels | {"setting": setting}, workload, ranked[0]
+            for candidate in ranked[1:]:
+                if setting == "codes" and candidate.implementation == BASELINE:
+                    yield labels | {"setting": "baseline"}, workload, candidate
+            for candidate in _channels_last(workload, placement):
+                yield labels | {"setting": f"{setting}, channels last"}, workload, candidate
+
+
+_SECOND = {"dense": "constant", "conv2d": "constant", "batch_matmul": "data"}
+
+
+def _attributes(operator: str, shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
+    if operator == "conv2d":
+        beside = (shapes[1][2] // 2,) * 4
+        return dict(strides=(1, 1), padding=beside, dilation=(1, 1), groups=1)
+    turned = operator == "batch_matmul" and shapes[0][2] == shapes[1][2]
+    return {"transpose_b": turned} if operator == "batch_matmul" else {}
+
+
 def _channels_last(workload: Workload, placement: Placement) -> Iterator[Candidate]:
     """The default with the channels of images last, where that makes a difference."""
     forms = ports_in(CHANNELS_LAST, workload, placement.target, placement.resources)
@@ -160,6 +212,7 @@ PARTS: dict[str, Callable[[Placement], Iterator[Wish]]] = {
     "defaults": _defaults,
     "tuning": _tuning,
     "study": _study,
+    "codes": _codes,
     "rows": _rows,
 }
 

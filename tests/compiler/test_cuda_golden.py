@@ -43,6 +43,7 @@ OPERATORS = (
     "op:dense[m=1,k=2048,n=1000]",
     "op:gelu[shape=1x64x56x56]",
     "op:conv2d[c=3,h=227,k=7,out=32]",
+    "op:conv2d_int8[c=64,h=56,k=3,pad=1,out=64] in NHWC",
 )
 """With the layout of images, and the error that is allowed, where they are not the usual ones."""
 _IN_CI = frozenset(
@@ -53,7 +54,7 @@ _IN_CI = frozenset(
 )
 COUNTED = (
     *("fma", "ld.shared", "ld.global", "st.global", "st.shared", "bar.sync", "shfl.sync"),
-    *("mma.sync", "cvt.rna.tf32.f32"),
+    *("mma.sync", "cvt.rna.tf32.f32", "dp4a"),
 )
 FORBIDDEN = ("ld.local", "st.local")
 TOLERANCE = 0.25

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,28 @@ def test_ratios_are_geometric_means_over_what_both_have() -> None:
     said = "\n".join(report(results))
     assert "| zoo:net | 1 | 3 | 6.00 (2) | 0.50 (1) | 0.25 (1) | 1.50 (1) | 1.59 (3) |" in said
     assert "| zoo:net | 1 | 4.00 (1) | 2.00 (1) |" in said, "sixty seconds end before the third"
+
+
+def test_codes_stand_beside_singles() -> None:
+    """Default settings of both, and TVM's schedule, of each product."""
+    placement = placement_of("cuda -model=H100", None, None)
+    made = list(islice(wishes("codes", placement), 3))
+    settings = {labels["setting"]: candidate for labels, _, candidate in made}
+    assert list(settings) == ["codes", "baseline", "singles"]
+    assert settings["codes"].implementation == "cuda_product_int8"
+    results = [
+        {"part": "card", "card": {"name": "NVIDIA H100"}},
+        *(
+            {"part": "codes", "labels": {"operator": name, "setting": setting}, "samples_s": [s]}
+            for name, setting, s in (
+                ("a", "codes", 1e-6), ("a", "singles", 2e-6), ("b", "codes", 1e-6),
+                ("b", "singles", 8e-6), ("b", "baseline", 4e-5),
+            )
+        ),
+    ]  # fmt: skip
+    said = "\n".join(report(results))
+    assert "| b | 1.0 | 8.0 | 40.0 | – | – |" in said
+    assert "singles ÷ codes: 4.00 (2)" in said
 
 
 def test_the_last_result_counts_beside_pytorch_on_the_same_card() -> None:

@@ -23,6 +23,23 @@ LIMITS = {
 memory, how many of those a block may have, and multiplications with an addition in single precision
 per cycle."""
 
+BYTE_DOTS = {
+    "sm_61": 128,
+    "sm_70": 64,
+    "sm_75": 64,
+    "sm_80": 64,
+    "sm_86": 64,
+    "sm_87": 64,
+    "sm_89": 64,
+    "sm_90": 64,
+    "sm_100": 64,
+    "sm_120": 64,
+}
+"""Dot products of four bytes of one multiprocessor and cycle. The P40's 47 TOP/s of its datasheet
+are four times its TFLOP/s. From sm_70 on they are executed where whole numbers are multiplied, by
+16 lanes of each of four parts (NVIDIA's forum for developers, "Separate CUDA core pipeline for FP16
+and FP32", 2024, of sm_80, sm_86 and sm_90; assumed of the others)."""
+
 MODELS = {
     "P100": ("sm_60", 56, 9.5, 732, 4.0),
     "P40": ("sm_61", 30, 11.8, 346, 3.0),

@@ -14,6 +14,7 @@ from tilewright.core.codec import canonical_json
 from tilewright.core.errors import TargetError, close_matches
 from tilewright.core.targets import ComputeUnit, LaunchLimits, MemoryLevel, Target
 from tilewright.hardware.datasheets import (
+    BYTE_DOTS,
     LIMITS,
     MODELS,
     OLD_MODELS,
@@ -34,6 +35,7 @@ _OLD, _OLD_SHARED_UNIT_BYTES = ("sm_6", "sm_7"), 256
 """Architectures that reserve no shared memory, and deal it out in larger units."""
 _LINE_BYTES = 128
 _SINGLE = "float32"
+_BYTES_OF_A_DOT = 4
 _L2_BYTES_PER_CYCLE = 32
 """What one multiprocessor gets from the second-level cache in a cycle, roughly: 26 on a V100, 47 on
 an A100 (both by microbenchmarks: Jia et al., 2018; Abdelkhalik et al., 2022)."""
@@ -238,7 +240,7 @@ def gpu_target(gpu: Gpu) -> Target:
         features=(),
         vector_bytes=0,
         vector_registers=0,
-        units=(unit, *_matrix_units(named, arch, cores * clock_hz)),
+        units=(unit, *_byte_dots(arch), *_matrix_units(named, arch, cores * clock_hz)),
         memory=tuple(
             MemoryLevel(
                 name=name, bytes=size, cores=shared_by, line_bytes=_LINE_BYTES, bytes_per_s=speed
@@ -250,6 +252,20 @@ def gpu_target(gpu: Gpu) -> Target:
         launch=_launch_limits(arch),
         clock_hz=clock_hz,
     )
+
+
+def _byte_dots(arch: str) -> tuple[ComputeUnit, ...]:
+    """What multiplies four bytes by four, where there is the instruction."""
+    if arch not in BYTE_DOTS:
+        return ()
+    unit = ComputeUnit(
+        name="dp4a",
+        element="int8",
+        accumulator="int32",
+        granule=(1, 1, _BYTES_OF_A_DOT),
+        operations_per_cycle=2 * _BYTES_OF_A_DOT * BYTE_DOTS[arch],
+    )
+    return (unit,)
 
 
 def _matrix_units(model: str, arch: str, cycles_per_s: float) -> tuple[ComputeUnit, ...]:

@@ -33,7 +33,8 @@ WIDEN = "widen"
 _OFFSET = 128
 (_SINGLES,) = SINGLE
 _LARGEST_IN_SINGLES = 2**24
-_ONE_QUANTUM = 1.01 / 127
+ONE_QUANTUM = 1.01 / 127
+"""Of a code that rounds to its neighbour, relative to the largest."""
 
 
 class ByteDot(NamedTuple):
@@ -121,7 +122,7 @@ def code_error(workload: Workload) -> float:
         and any(_is_product(workload, value) for value in step.inputs)
         for step in workload.steps
     )
-    return _ONE_QUANTUM if contracted else 1e-10
+    return ONE_QUANTUM if contracted else 1e-10
 
 
 def _is_product(workload: Workload, value: int) -> bool:

@@ -65,6 +65,7 @@ _BUILT_IN = (
     "metaschedule",
     "cuda.products",
     "cuda.tf32_products",
+    "cuda.code_products",
     "cuda.exchanged_products",
     "cuda.attention",
     "cuda.default",

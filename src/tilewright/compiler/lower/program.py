@@ -45,7 +45,8 @@ _KEEPS_FINITE = frozenset({"cast", "add", "subtract", "multiply", "round", "clip
 class Program:
     """The tensor expressions of one workload for one candidate.
 
-    `tensors` are the placeholders in the order of the arguments; `packed` gives the physical
+    `tensors` are the placeholders in the order of the arguments, `arrays` their buffers in a kernel
+    whose statements are written out; `packed` gives the physical
     shapes of constants that the implementation repacks. A packed constant cannot be read as a
     value: the anchor's lowering reads its placeholder. `settings` are the candidate's knobs, and
     `simplify` simplifies expressions of positions. A lowering that chooses among schedules names
@@ -75,6 +76,7 @@ class Program:
         self.simplify = Simplifier()
         self.positions = self._positions()
         self.tensors: list[te.Tensor] = []
+        self.arrays: list[Any] = []
         self.values: dict[int, Value] = {}
         packed = packed or {}
         for index, argument in enumerate(workload.arguments):

@@ -33,6 +33,7 @@ _ELSEWHERE = {
     "cuda_rows": "cuda.rows",
     "cuda_stream": "cuda.stream",
     "cuda_product": "cuda.products",
+    "cuda_product_int8": "cuda.code_products",
     "cuda_product_tf32": "cuda.tf32_products",
     "cuda_product_exchanged": "cuda.exchanged_products",
     "cuda_vector": "cuda.vectors",

@@ -34,6 +34,8 @@ _SECTOR_BYTES, _LINE_BYTES = 32, 128
 _MOST_REGISTERS = 255
 _COPY_INSTRUCTIONS, _COMPARISON_INSTRUCTIONS, _RESULT_INSTRUCTIONS = 6.0, 1.0, 6.0
 """Of an access that copies; of a comparison; of a result, with its epilogue."""
+_LOAD_INSTRUCTIONS = 3.0
+"""Of one more load of an access: its position, and putting together what was loaded."""
 _DECODING_INSTRUCTIONS = 24.0
 """Of an access whose channel and tap are found anew; both counted in PTX of convolutions 3×3."""
 _EXCHANGE_INSTRUCTIONS = 2.0
@@ -49,7 +51,8 @@ class Arithmetic:
     Of a thread's `registers`, there are some always, some for a sum, for an element on its way to
     shared memory, and for one that is under way while sums are made. Of a step, `lines` of 128
     bytes are what a warp reads of shared memory, in time, and `issued` its instructions for that
-    and for the sums. An element takes `converting` instructions before it goes there.
+    and for the sums. An element has `terms` along the depth, and takes `converting` instructions
+    before it goes there.
     """
 
     element: str
@@ -57,6 +60,7 @@ class Arithmetic:
     lines: Callable[[Tiles], Column]
     issued: Callable[[Tiles], Column]
     converting: float = 0.0
+    terms: int = 1
 
     def registers_of(self, product: Product, tiles: Tiles) -> Column:
         """Registers of a thread, by the formula."""
@@ -124,7 +128,12 @@ class _Accesses:
 
     def __init__(self, workload: Workload, product: Product, tiles: Tiles, by: Arithmetic) -> None:
         self.product, self.tiles, self.by = product, tiles, by
-        self.bytes = [bytes_of(workload.types[each.value].dtype) for each in product.operands]
+        self.bytes = [
+            by.terms * bytes_of(workload.types[each.value].dtype) for each in product.operands
+        ]
+        self.loaded = [
+            each.load_bytes or size for each, size in zip(product.operands, self.bytes, strict=True)
+        ]
         self.copied = [np.asarray(each, np.float64) for each in tiles.copied(product)]
         self.vectors = tiles.vectors(product)
         self.extents = (tiles.fast, tiles.slow)
@@ -160,7 +169,7 @@ class _Accesses:
         """Sectors of a warp's load."""
         found = list[Column]()
         for operand, vector, line, size in zip(
-            self.product.operands, self.vectors, self.lines, self.bytes, strict=True
+            self.product.operands, self.vectors, self.lines, self.loaded, strict=True
         ):
             apart = self.product.stride if operand is self.product.left else 1
             each = np.maximum(1.0, line * size * apart / _SECTOR_BYTES)
@@ -198,10 +207,11 @@ class _Accesses:
         """What a block reads in a step, from the second-level cache on: whole sectors, and of an
         image what is not read again in the same step."""
         found = np.zeros(len(self.tiles.depth))
-        for operand, extent, size, asked, vector in zip(
+        for operand, extent, size, got, asked, vector in zip(
             self.product.operands,
             self.extents,
             self.bytes,
+            self.loaded,
             self.requested,
             self.vectors,
             strict=True,
@@ -209,7 +219,7 @@ class _Accesses:
             again = 1.0
             if operand is self.product.left:
                 again = np.where(self.tiles.by_taps, self.product.taps, self._taps_of_a_step)
-            wasted = np.maximum(1.0, asked * _SECTOR_BYTES / (WARP * vector * size))
+            wasted = np.maximum(1.0, asked * _SECTOR_BYTES / (WARP * vector * got))
             if operand is self.product.right:
                 wasted = np.where(self.tiles.by_taps, 1.0, wasted)
             found = found + extent * self.tiles.depth * size * wasted / again
@@ -283,6 +293,7 @@ def _product_blocks(workload: Workload, memory: _Accesses, target: Target) -> Bl
             _COPY_INSTRUCTIONS
             + _COMPARISON_INSTRUCTIONS * comparisons
             + decoding * (operand is product.left)
+            + _LOAD_INSTRUCTIONS * (operand.loads - 1)
             + by.converting * vector
         )
         for operand, count, comparisons, vector in zip(
@@ -292,7 +303,7 @@ def _product_blocks(workload: Workload, memory: _Accesses, target: Target) -> Bl
     turns = sums * tiles.exchanges
     issued = steps * (by.issued(tiles) + copies) + _RESULT_INSTRUCTIONS * sums
     issued = issued + _EXCHANGE_INSTRUCTIONS * turns
-    operations = 2.0 * tiles.fast * tiles.slow * tiles.depth * steps
+    operations = 2.0 * by.terms * tiles.fast * tiles.slow * tiles.depth * steps
     busy = operations / steps / target.operations_per_cycle(by.element)
     ahead = (tiles.stages == 2) & (steps > 1)
     waiting = np.where(ahead, np.maximum(0.0, 1.0 - busy / _LATENCY_CYCLES), 1.0)

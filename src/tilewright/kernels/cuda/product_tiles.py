@@ -14,6 +14,7 @@ from tilewright.core.forms import Form
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import anchored
+from tilewright.kernels.codes import CODES
 from tilewright.kernels.columns import Bools
 from tilewright.kernels.conv2d_transposed import TransposedConvolution, transposed_convolution
 from tilewright.kernels.convolution import Convolution, convolution
@@ -34,13 +35,16 @@ _SIDES = 4
 class Operand:
     """A matrix that is multiplied: the value that it is made of, whether its elements lie side by
     side along the depth, how many of them are read at once, and how many there are in a line;
-    whether those are channels of one tap, rather than taps of one channel."""
+    whether those are channels of one tap, rather than taps of one channel. An element, or a vector
+    of them, takes `loads`, each of which gets `load_bytes` of it, 0 for all."""
 
     value: int
     along_depth: bool
     vector: int
     line: int
     of_channels: bool = False
+    loads: int = 1
+    load_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,8 +247,11 @@ READERS = {
 
 
 def _written(workload: Workload, extent: int) -> int:
-    """Results that are written at once, of lines of `extent`: singles only."""
-    return gcd(extent, VECTOR) if {kind.dtype for kind in workload.types} == {"float32"} else 1
+    """Results that are written at once, of lines of `extent`: singles, and what is made of sums of
+    codes."""
+    multiplied = anchored(workload)[1][0].dtype
+    alike = {kind.dtype for kind in workload.types} == {"float32"}
+    return gcd(extent, VECTOR) if alike or multiplied in CODES else 1
 
 
 def _operand(

@@ -70,7 +70,7 @@ class CudaProducts(ImageKernels):
         sizes = [kind.elements for kind in (*kinds, *workload.types)]
         return (
             {kind.dtype for kind in kinds} <= FLOATS
-            and min(*sizes, product(workload).depth) > 0
+            and min(*sizes, self.product(workload).depth) > 0
             and max(sizes) < MOST_ELEMENTS
             and is_pointwise(workload)
         )
@@ -88,7 +88,7 @@ class CudaProducts(ImageKernels):
     ) -> tuple[Knob, ...]:
         """The tiles of a block and of a thread, pairs of tiles in shared memory, parts of the
         depth, and its order."""
-        shape = product(workload, forms)
+        shape = self.product(workload, forms)
         parts = -(-shape.depth // _DEPTHS[0])
         by_taps = shape.taps > 1 and shape.channels >= _DEPTHS[0]
         return (
@@ -109,7 +109,7 @@ class CudaProducts(ImageKernels):
     ) -> Bools:
         """Whole threads, as many as a block may have, with registers and shared memory for all of
         them; every block has a part of the depth, and there are not too many blocks."""
-        shape, limits = product(workload, forms), target.limits
+        shape, limits = self.product(workload, forms), target.limits
         tiles = self._columns(shape, settings)
         whole = tiles.whole & (tiles.thread_fast * tiles.thread_slow <= self.most_sums)
         few = min(WARP, prod(_sizes(each)[-1] for each in (shape.rows, shape.columns)))
@@ -134,9 +134,13 @@ class CudaProducts(ImageKernels):
         settings: Sequence[Settings],
     ) -> Demand:
         """The blocks of the product, and of the sum of parts where there are several."""
-        shape = product(workload, forms)
+        shape = self.product(workload, forms)
         tiles = self._columns(shape, settings)
         return demand_of(workload, shape, tiles, target, self.arithmetic)
+
+    def product(self, workload: Workload, forms: tuple[Form, ...] = ()) -> Product:
+        """The extents of a workload in memory of these forms."""
+        return product(workload, forms)
 
     def tile_knobs(self, shape: Product) -> tuple[Knob, ...]:
         """The tiles of a block and of a thread."""
@@ -150,7 +154,7 @@ class CudaProducts(ImageKernels):
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
     ) -> Workspaces:
         """What several blocks find of one sum."""
-        shape, split = product(workload, candidate.forms), int(candidate.setting("split"))
+        shape, split = self.product(workload, candidate.forms), int(candidate.setting("split"))
         found = split * shape.batch * shape.rows * shape.columns * SINGLE_BYTES
         return Workspaces(shared=(found,) if split > 1 else ())
 

@@ -190,6 +190,16 @@ static inline int __popcll(ulonglong x) { return __builtin_popcountll(x); }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline int __mulhi(int a, int b) { return int((long long)a * b >> 32); }
 static inline uint __umulhi(uint a, uint b) { return uint((ulonglong)a * b >> 32); }
+static inline uint __byte_perm(uint a, uint b, uint selector) {
+  ulonglong both = (ulonglong)b << 32 | a;
+  uint found = 0;
+  for (int i = 0; i < 4; i++) {
+    uint byte = uint(both >> 8 * (selector >> 4 * i & 7)) & 255;
+    if (selector >> 4 * i & 8) byte = byte & 128 ? 255 : 0;
+    found |= byte << 8 * i;
+  }
+  return found;
+}
 template <class A, class B>
 static inline int cuda_dot4(uint a, uint b, int sum) {
   for (int i = 0; i < 32; i += 8) sum += int(A(a >> i)) * int(B(b >> i));

@@ -8,11 +8,17 @@ from typing import Any
 
 from tilewright.compiler.lower.anchors import widened
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import broadcast_index, in_type, selected, unravelled
+from tilewright.compiler.lower.values import (
+    Value,
+    broadcast_index,
+    in_type,
+    selected,
+    unravelled,
+)
 from tilewright.kernels.base import anchored
 from tilewright.kernels.conv2d_transposed import transposed_convolution
 from tilewright.kernels.convolution import convolution
-from tilewright.kernels.cuda.product_tiles import Tiles, product
+from tilewright.kernels.cuda.product_tiles import Product, Tiles
 
 Expr = Any
 Depth = Sequence[Expr]
@@ -21,25 +27,36 @@ Factor = tuple[Expr, list[Expr]]
 """A value, and the conditions beside the extents of the product under which it is not zero."""
 
 
-def factors_of(program: Program, tiles: Tiles) -> Factors:
+Operands = tuple[Value, Value]
+
+
+def factors_of(program: Program, shape: Product, tiles: Tiles, operands: Operands) -> Factors:
     """The factors of a program whose anchor is a product, which is cut into these tiles."""
-    return _BY_ANCHOR[anchored(program.workload)[0].operator](program, tiles)
+    kind = _BY_ANCHOR[anchored(program.workload)[0].operator]
+    return kind(program, shape, tiles, operands)
+
+
+def in_singles(program: Program) -> Operands:
+    """The operands of a program's product in single precision."""
+    left, right, *_ = (
+        in_type(widened(program.operand(value)), "float32")
+        for value in anchored(program.workload)[0].inputs[:2]
+    )
+    return left, right
 
 
 class Factors(ABC):
-    """The operands of a product in single precision, by matrix, row, column and depth."""
+    """The operands of a product by matrix, row, column and depth."""
 
     shape: tuple[int, ...]
     """Of the depth: its extent alone, or channels, and taps down and across."""
 
-    def __init__(self, program: Program, tiles: Tiles) -> None:
-        step, self.operands, self.kind = anchored(program.workload)
-        self.product, self.tiles = product(program.workload, program.candidate.forms), tiles
-        self.shape = (self.product.depth,)
+    def __init__(self, program: Program, shape: Product, tiles: Tiles, operands: Operands) -> None:
+        step, _, self.kind = anchored(program.workload)
+        self.product, self.tiles = shape, tiles
+        self.shape = (shape.depth,)
         self.named, self.simplify = step.named, program.simplify
-        self.first, self.second = (
-            in_type(widened(program.operand(value)), "float32") for value in step.inputs[:2]
-        )
+        self.first, self.second = operands
 
     def place(self, step: Expr, depth: Expr, lane: Expr = 0) -> Depth:
         """A place in the depth: what lies so deep in a step, of a vector from there on that of a
@@ -111,10 +128,10 @@ class _BatchMatmul(Factors):
 
 
 class _Conv2d(Factors):
-    def __init__(self, program: Program, tiles: Tiles) -> None:
-        super().__init__(program, tiles)
+    def __init__(self, program: Program, shape: Product, tiles: Tiles, operands: Operands) -> None:
+        super().__init__(program, shape, tiles, operands)
         self.conv = conv = convolution(program.workload)
-        self.shape = (conv.group_in, *conv.kernel)
+        self.shape = (shape.channels, *conv.kernel)
 
     def left(self, matrix: Expr, row: Expr, k: Depth) -> Factor:
         conv = self.conv
@@ -144,8 +161,8 @@ class _Conv2d(Factors):
 class _Conv2dTranspose(Factors):
     """A matrix is a group and a phase down and across."""
 
-    def __init__(self, program: Program, tiles: Tiles) -> None:
-        super().__init__(program, tiles)
+    def __init__(self, program: Program, shape: Product, tiles: Tiles, operands: Operands) -> None:
+        super().__init__(program, shape, tiles, operands)
         self.conv = conv = transposed_convolution(program.workload)
         self.axes = (conv.rows, conv.columns)
         self.matrices = (conv.groups, *(axis.count for axis in self.axes))

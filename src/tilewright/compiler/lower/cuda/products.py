@@ -16,6 +16,7 @@ one is on its way into registers. Where several blocks share a depth, a second k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,7 +27,13 @@ from tvm.script.ir_builder import tirx as build
 
 from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.anchors import widened
-from tilewright.compiler.lower.cuda.factors import Depth, Factor, factors_of
+from tilewright.compiler.lower.cuda.factors import (
+    Depth,
+    Factor,
+    Factors,
+    factors_of,
+    in_singles,
+)
 from tilewright.compiler.lower.cuda.statements import (
     SINGLE,
     buffer,
@@ -44,9 +51,9 @@ from tilewright.kernels.cuda.product_costs import SUMMING_THREADS
 from tilewright.kernels.cuda.product_tiles import (
     RUN,
     Operand,
+    Product,
     Tiles,
     held_behind,
-    product,
 )
 from tilewright.kernels.cuda.products import SPEC, CudaProducts
 
@@ -64,15 +71,14 @@ def lowered(
     kernel: type[ProductKernel], program: Program, spec: CudaProducts, target: Target
 ) -> Schedule:
     """The function of a spec's tiles that a kernel writes."""
-    tiles = spec.tiles(
-        product(program.workload, program.candidate.forms), lambda name: int(program.settings[name])
-    )
-    static = target.limits.static_shared_bytes
-    return program.begin(function_of(program, kernel(program, tiles, static).write))
+    shape = spec.product(program.workload, program.candidate.forms)
+    tiles = spec.tiles(shape, lambda name: int(program.settings[name]))
+    made = kernel(program, shape, tiles, target.limits.static_shared_bytes)
+    return program.begin(function_of(program, made.write))
 
 
 @dataclass(frozen=True)
-class _Axis:
+class Axis:
     """The fast or the slow axis: its extent in the result, what a block, a thread and an access of
     a thread have of it, how many neighbours a thread has, and how its operand is read."""
 
@@ -96,25 +102,32 @@ class _Axis:
 class ProductKernel:
     """The statements of one kernel."""
 
-    def __init__(self, program: Program, tiles: Tiles, static_bytes: int) -> None:
-        self.program, workload = program, program.workload
-        self.product = shape = product(workload, program.candidate.forms)
-        self.tiles = tiles
+    element = SINGLE
+    """What tiles and sums are made of."""
+
+    def __init__(self, program: Program, shape: Product, tiles: Tiles, static_bytes: int) -> None:
+        self.program, self.product, self.tiles = program, shape, tiles
         self.static = tiles.shared_bytes(shape) <= static_bytes
         self.reached: Expr = None
         self.steps = tiles.steps(shape)
-        self.axes: tuple[_Axis, ...] = ()
+        self.axes: tuple[Axis, ...] = ()
         self.parts: Any = None
 
     def write(self, result: Any) -> None:
         """The whole function: one kernel, or two."""
         program = self.program
-        self.result, self.factors = result, factors_of(program, self.tiles)
+        self.result, self.factors = result, self._factors()
         self.axes = self._axes()
         program.set_anchor(self._anchor)
         self.held = self._held()
         self.final = program.operand(len(program.workload.types) - 1)
         self._launches()
+
+    def _factors(self) -> Factors:
+        return factors_of(self.program, self.product, self.tiles, in_singles(self.program))
+
+    def _zero(self) -> Expr:
+        return tirx.const(0, self.element)
 
     def _anchor(self, _: Any) -> Expr:
         kind = self.program.workload.step_types(self.program.workload.anchor_index)[1]
@@ -142,11 +155,11 @@ class ProductKernel:
             for value, held in self.held.items()
         }
 
-    def _axes(self) -> tuple[_Axis, ...]:
+    def _axes(self) -> tuple[Axis, ...]:
         shape, tiles = self.product, self.tiles
         names = ("left", "right") if shape.along_rows else ("right", "left")
         return tuple(
-            _Axis(
+            Axis(
                 name=name,
                 extent=extent,
                 tile=tile,
@@ -177,7 +190,7 @@ class ProductKernel:
         shape, tiles = self.product, self.tiles
         if tiles.split > 1:
             whole = (tiles.split, shape.batch, shape.slow, shape.fast)
-            self.parts = buffer(whole, "parts", "global")
+            self.parts = buffer(whole, "parts", "global", self.element)
         with launched(self.program, tiles.blocks(shape), tiles.threads) as (block, thread):
             self._block(block, thread)
         if self.parts is not None:
@@ -200,7 +213,7 @@ class ProductKernel:
         self.mine = self._places(thread)
         self._buffers()
         with unrolled(tiles.thread_fast * tiles.thread_slow, "i") as i:
-            self.sums[i] = tirx.const(0.0, SINGLE)
+            self.sums[i] = self._zero()
         if tiles.stages == 1 or self.steps == 1:
             with named(build.serial(0, self.steps), "step") as step:
                 self._fetch(step)
@@ -223,16 +236,17 @@ class ProductKernel:
 
     def _buffers(self) -> None:
         tiles, scope = self.tiles, "shared" if self.static else "shared.dyn"
-        self.sums = buffer((tiles.thread_fast * tiles.thread_slow,), "sums", "local")
+        made = partial(buffer, kind=self.element)
+        self.sums = made((tiles.thread_fast * tiles.thread_slow,), "sums", "local")
         self.shared = [
-            [buffer((tiles.depth * axis.pitch,), f"{axis.name}_tile", scope) for axis in self.axes]
+            [made((tiles.depth * axis.pitch,), f"{axis.name}_tile", scope) for axis in self.axes]
             for _ in range(tiles.stages)
         ]
         self.fetched = [
-            buffer((axis.accesses * axis.vector,), f"{axis.name}_fetched", "local")
+            made((axis.accesses * axis.vector,), f"{axis.name}_fetched", "local")
             for axis in self.axes
         ]
-        self.read = [buffer((axis.thread,), f"{axis.name}_read", "local") for axis in self.axes]
+        self.read = [made((axis.thread,), f"{axis.name}_read", "local") for axis in self.axes]
 
     def _two_stages(self) -> None:
         """Tiles of even steps lie in one place, of odd ones in the other."""
@@ -250,7 +264,7 @@ class ProductKernel:
 
     # ----- copies ----------------------------------------------------------------------------
 
-    def _accesses(self, axis: _Axis) -> Iterator[tuple[Expr, Expr, Expr, Expr]]:
+    def _accesses(self, axis: Axis) -> Iterator[tuple[Expr, Expr, Expr, Expr]]:
         """Within a loop over a thread's accesses to a tile: the number of one, the place along the
         axis and the depth where it begins, and whether there is one, None where there always is."""
         tiles, simplify = self.tiles, self.program.simplify
@@ -277,14 +291,21 @@ class ProductKernel:
                 at = first + place
                 inside = [at < axis.extent] if axis.extent % axis.tile else []
                 inside += factors.inside(number, depth) + ([] if there is None else [there])
-                with elements(axis.vector) as lane:
-                    along = axis.operand.along_depth
-                    k = factors.place(number, depth, lane if along else 0)
-                    value, conditions = axis.read(self.matrix, at + (0 if along else lane), k)
+                with self._lanes(axis) as lane:
+                    value, conditions = self._read(axis, at, (number, depth), lane)
                     if asked := inside + conditions:
-                        zero = tirx.const(0.0, SINGLE)
-                        value = tirx.if_then_else(tirx.all(*asked), value, zero)
+                        value = tirx.if_then_else(tirx.all(*asked), value, self._zero())
                     into[access * axis.vector + lane] = value
+
+    def _lanes(self, axis: Axis) -> AbstractContextManager[Expr]:
+        """The elements of an access."""
+        return elements(axis.vector)
+
+    def _read(self, axis: Axis, at: Expr, depth: tuple[Expr, Expr], lane: Expr) -> Factor:
+        """One element of an access that begins so deep in a step: `depth` is both."""
+        along = axis.operand.along_depth
+        k = self.factors.place(*depth, lane if along else 0)
+        return axis.read(self.matrix, at + (0 if along else lane), k)
 
     def _put(self, stage: int) -> None:
         """What was fetched, into shared memory."""
@@ -321,7 +342,11 @@ class ProductKernel:
             fast, slow = self.read
             with unrolled(tiles.thread_slow, "j") as j, unrolled(tiles.thread_fast, "i") as i:
                 at = j * tiles.thread_fast + i
-                self.sums[at] = self.sums[at] + slow[j] * fast[i]
+                self.sums[at] = self._added_to(self.sums[at], slow[j], fast[i])
+
+    def _added_to(self, total: Expr, slow: Expr, fast: Expr) -> Expr:
+        """A sum with the product of two elements."""
+        return total + slow * fast
 
     # ----- results ---------------------------------------------------------------------------
 
@@ -368,6 +393,9 @@ class ProductKernel:
             with elements(count, spelled=True) as lane:
                 self.reached, self.lane = total(lane), lane
                 self.registers[value][lane] = computed.read(index(lane))
+        self._stored(count, total, index)
+
+    def _stored(self, count: int, total: Lane, index: Lane) -> None:
         with elements(count) as lane:
             self.reached, self.lane = total(lane), lane
             at = index(lane)
@@ -382,8 +410,8 @@ class ProductKernel:
             number < count if count % SUMMING_THREADS else None,
             *self.factors.beyond(matrix, index),
         ):
-            total = buffer((1,), "total", "local")
-            total[0] = tirx.const(0.0, SINGLE)
+            total = buffer((1,), "total", "local", self.element)
+            total[0] = self._zero()
             with named(build.serial(0, self.tiles.split), "part") as part:
                 total[0] = total[0] + self.parts[part, matrix, slow, fast]
             self._results(1, lambda _: total[0], lambda _: index)

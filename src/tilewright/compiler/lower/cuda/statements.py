@@ -26,7 +26,7 @@ _BY_COMPILER = {"pragma_unroll_explicit": 0}
 
 def function_of(program: Program, write: Callable[[Any], None]) -> tirx.PrimFunc:
     """The function of a program: `write` gets its result, and says what its kernels do. Arguments
-    are values of the program, packed filters too."""
+    are values of the program, packed filters too, and lie in its `arrays`."""
     workload, ports = program.workload, program.candidate.forms
     forms = dict(enumerate(ports)) | packed_forms(workload, ports)
     with IRBuilder() as builder:
@@ -35,8 +35,9 @@ def function_of(program: Program, write: Callable[[Any], None]) -> tirx.PrimFunc
             build.func_attr({"tirx.noalias": True})
             for index, argument in enumerate(workload.arguments):
                 kind, form = argument.type, forms[index]
-                there = build.buffer(form.physical_shape(kind.shape), kind.dtype)
-                given = build.arg(f"argument{index}", there)
+                extents = [int(extent) for extent in program.tensors[index].shape]
+                given = build.arg(f"argument{index}", build.buffer(extents, kind.dtype))
+                program.arrays.append(given)
                 read = partial(_element, given)
                 program.values[index] = stored(read, kind, form, program.simplify)
             kind, form = workload.result, program.result_form
