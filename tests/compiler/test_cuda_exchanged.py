@@ -14,7 +14,7 @@ from tilewright.graph.workload import Workload
 from tilewright.measure.checking import sample_arguments
 from tilewright.testing.cuda_execution import compiler
 
-NAME = "cuda_product_exchanged"
+NAME, TF32 = "cuda_product_exchanged", "cuda_product_tf32_exchanged"
 executes = pytest.mark.skipif(compiler() is None, reason="no C++ compiler executes CUDA text here")
 TILES = dict(
     tile_rows=64, tile_columns=16, thread_rows=4, thread_columns=2, tile_depth=8, stages=1, split=1,
@@ -52,6 +52,15 @@ def test_lines_along_columns() -> None:
 
 
 @executes
+@pytest.mark.parametrize("split", [1, 2])
+def test_results_of_matrix_units_are_right(split: int) -> None:
+    sizes = dict(tile_rows=64, tile_columns=32, warp_rows=16, warp_columns=16, tile_depth=8)
+    settings = {**sizes, "stages": 2, "split": split, "by_taps": False}
+    for task in (convolution(13, 19), workload([(21, 20), (20, 43)], step("dense", 0, 1))):
+        check_cuda_kernel(gpu_program(TF32, task, settings), task, name=TF32)
+
+
+@executes
 def test_what_is_not_exchanged_is_wrong() -> None:
     task = convolution(13, 19)
     program = gpu_program(NAME, task, TILES)
@@ -66,6 +75,6 @@ def test_what_is_not_exchanged_is_wrong() -> None:
     assert abs(right - wrong).max() > 0.01
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_120"])
-def test_nothing_is_spilled(arch: str) -> None:
-    check_compiled([(convolution(201, 32), NAME), (convolution(227, 32, 7), NAME)], arch)
+@pytest.mark.parametrize(("arch", "name"), [("sm_75", NAME), ("sm_120", NAME), ("sm_80", TF32)])
+def test_nothing_is_spilled(arch: str, name: str) -> None:
+    check_compiled([(convolution(201, 32), name), (convolution(227, 32, 7), name)], arch)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from tilewright.compiler.cuda.compilers import compiled_source, missing_compiler
 from tilewright.core.forms import IMAGE_LAYOUTS
 from tilewright.insight.single_operators import main_task
 from tilewright.kernels.registry import ports_in
-from tilewright.kernels.spaces import MAX_ERROR, default_candidate
+from tilewright.kernels.spaces import MAX_ERROR, ranked_defaults
 from tilewright.models import ModelOptions
 
 RECORD = Path(__file__).resolve().parents[1] / "fixtures" / "cuda" / "golden.json"
@@ -44,17 +45,22 @@ OPERATORS = (
     "op:gelu[shape=1x64x56x56]",
     "op:conv2d[c=3,h=227,k=7,out=32]",
     "op:conv2d_int8[c=64,h=56,k=3,pad=1,out=64] in NHWC",
+    "op:dense[m=512,k=768,n=3072] by cuda_product_async",
+    "op:conv2d[c=256,h=14,k=3,pad=1,out=256] by cuda_product_tf32_async",
+    "op:conv2d[c=256,h=7,k=3,pad=1,out=512] by cuda_product_tf32_exchanged",
 )
-"""With the layout of images, and the error that is allowed, where they are not the usual ones."""
+"""With the layout of images, the error that is allowed, and the implementation, where they are not
+the usual ones."""
 _IN_CI = frozenset(
     {
         *("op:dense[m=128,k=768,n=768]", "op:softmax[shape=1536x128]"),
         "op:conv2d[c=256,h=14,k=3,pad=1,out=256] within 2e-3",
+        "op:dense[m=512,k=768,n=3072] by cuda_product_async",
     }
 )
 COUNTED = (
     *("fma", "ld.shared", "ld.global", "st.global", "st.shared", "bar.sync", "shfl.sync"),
-    *("mma.sync", "cvt.rna.tf32.f32", "dp4a"),
+    *("mma.sync", "cvt.rna.tf32.f32", "dp4a", "cp.async.cg", "cp.async.ca"),
 )
 FORBIDDEN = ("ld.local", "st.local")
 TOLERANCE = 0.25
@@ -83,8 +89,10 @@ def facts(
     where: tuple[str, ...] = WHERE,
     architectures: tuple[str, ...] = cuda_bars.ARCHITECTURES,
 ) -> dict[str, Any]:
-    """Registers and spilled bytes for each architecture, and counts of instructions for some."""
+    """Registers and spilled bytes for each architecture that offers the kernel, and counts of
+    instructions for some."""
     found: dict[str, Any] = {}
+    operator, _, implementation = operator.partition(" by ")
     named, _, error = operator.partition(" within ")
     text, _, layout = named.partition(" in ")
     for arch in architectures:
@@ -95,7 +103,12 @@ def facts(
             form = IMAGE_LAYOUTS[layout]
             forms = ports_in(form, task.workload, on.target, on.resources)
             assert forms is not None
-        candidate, _ = default_candidate(task.workload, forms, on, float(error or MAX_ERROR))
+        most = inf if implementation else float(error or MAX_ERROR)
+        ranked = [it for it, _ in ranked_defaults(task.workload, forms, on, most)]
+        ranked = [it for it in ranked if implementation in ("", it.implementation)]
+        if not ranked:
+            continue
+        candidate = ranked[0]
         made = cuda_bars.program(task.workload, candidate, on)
         done = compiled_source(made.source, arch)
         assert not done.reason, done.reason
@@ -146,13 +159,18 @@ def test_nvrtc_takes_the_place_of_an_nvcc_that_is_not_there(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert version() == ""
-    check(operator, facts(operator, _BY_NVRTC[:1], _BY_NVRTC))
+    check(operator, facts(operator, _BY_NVRTC[:1], _BY_NVRTC), _BY_NVRTC)
 
 
-def check(operator: str, now: dict[str, Any]) -> None:
+def check(
+    operator: str,
+    now: dict[str, Any],
+    architectures: tuple[str, ...] = cuda_bars.ARCHITECTURES,
+) -> None:
     """That what was found is what is recorded, for the architectures that were looked at."""
     recorded = json.loads(RECORD.read_text(encoding="utf-8"))
     same, before = recorded["compiler"] == version(), recorded["operators"][operator]
+    assert now.keys() == before.keys() & {*architectures}
     for arch, found in now.items():
         assert found["implementation"] == before[arch]["implementation"]
         assert found["spilled"] == 0, arch

@@ -67,6 +67,7 @@ _BUILT_IN = (
     "cuda.tf32_products",
     "cuda.code_products",
     "cuda.exchanged_products",
+    "cuda.async_products",
     "cuda.attention",
     "cuda.default",
     "cuda.stream",

@@ -18,6 +18,29 @@ FAST_FUNCTIONS_ERROR = 1e-4
 compiled with `--use_fast_math`, as TVM compiles them."""
 
 
+_FIRST_ASYNCHRONOUS = 80
+
+
+def copies_alone(target: Target) -> bool:
+    """Whether a GPU copies from its memory to shared memory beside its threads, without their
+    registers: those from sm_80 on (PTX ISA, `cp.async`)."""
+    number = target.architecture.removeprefix("sm_").rstrip("a")
+    return number.isdecimal() and int(number) >= _FIRST_ASYNCHRONOUS
+
+
+_VIEWS = frozenset({"reshape", "transpose", "slice", "expand"})
+"""Movements of which each element is one of their operand's."""
+
+
+def is_read(workload: Workload, value: int) -> bool:
+    """Whether each element of a value is one of an argument's."""
+    step = value - len(workload.arguments)
+    if step < 0:
+        return True
+    made = workload.steps[step]
+    return made.operator in _VIEWS and is_read(workload, made.inputs[0])
+
+
 def bytes_of(dtype: str) -> int:
     """Bytes of an element in memory."""
     return element_type(dtype).bytes

@@ -65,7 +65,7 @@ class Arithmetic:
     def registers_of(self, product: Product, tiles: Tiles) -> Column:
         """Registers of a thread, by the formula."""
         always, of_a_sum, of_an_element, under_way = self.registers
-        sums, fetched = tiles.thread_fast * tiles.thread_slow, sum(tiles.fetched(product))
+        sums, fetched = tiles.thread_fast * tiles.thread_slow, tiles.in_registers(product)
         moved = (of_an_element + under_way * (tiles.stages - 1)) * fetched
         return np.minimum(always + of_a_sum * sums + moved, _MOST_REGISTERS)
 
@@ -305,8 +305,8 @@ def _product_blocks(workload: Workload, memory: _Accesses, target: Target) -> Bl
     issued = issued + _EXCHANGE_INSTRUCTIONS * turns
     operations = 2.0 * by.terms * tiles.fast * tiles.slow * tiles.depth * steps
     busy = operations / steps / target.operations_per_cycle(by.element)
-    ahead = (tiles.stages == 2) & (steps > 1)
-    waiting = np.where(ahead, np.maximum(0.0, 1.0 - busy / _LATENCY_CYCLES), 1.0)
+    ahead = np.where(steps > 1, tiles.ahead, 0)
+    waiting = np.maximum(0.0, 1.0 - ahead * busy / _LATENCY_CYCLES)
     written = np.where(tiles.split > 1, memory.parts, memory.result_bytes)
     blocks = tiles.blocks(product)
     return Blocks(

@@ -57,7 +57,7 @@ class Product:
     `comparisons` are those of a place of the left operand with the borders of an image, `taps` how
     many of them the depth has of each of its `channels`, `stride` how far apart in memory what lies
     side by side along rows is. With `taps_outside` a depth has all channels of a tap, then those of
-    the next one.
+    the next one. `phased` says that results of a matrix do not lie side by side.
     """
 
     batch: int
@@ -73,6 +73,7 @@ class Product:
     taps: int = 1
     stride: int = 1
     taps_outside: bool = False
+    phased: bool = False
 
     @property
     def channels(self) -> int:
@@ -213,6 +214,7 @@ def _conv2d_transpose(workload: Workload, forms: tuple[Form, ...]) -> Product:
         results=prod(result.shape),
         comparisons=_SIDES,
         taps=conv.rows.taps * conv.columns.taps,
+        phased=True,
         taps_outside=read_last,
     )
 
@@ -355,6 +357,16 @@ class Tiles:
         return np.minimum(VECTOR, self.thread_fast), np.minimum(VECTOR, self.thread_slow)
 
     @property
+    def ahead(self) -> Any:
+        """Steps whose tiles are on their way while one is multiplied."""
+        return self.stages - 1
+
+    @property
+    def surplus(self) -> Any:
+        """Steps whose tiles a block copies at most without multiplying them."""
+        return 2 * (self.stages - 1)
+
+    @property
     def exchanges(self) -> Any:
         """In how many turns lanes exchange sums before they are written."""
         return 0
@@ -387,7 +399,7 @@ class Tiles:
 
     def overruns(self, product: Product) -> Any:
         """Whether a block copies anything beyond the depth."""
-        count = self.steps(product) * self.split + 2 * (self.stages - 1)
+        count = self.steps(product) * self.split + self.surplus
         of_taps = (product.channels % self.depth > 0) | (count > self.all_steps(product))
         of_filters = count * self.depth > product.depth
         return (self.by_taps & of_taps) | ((1 - self.by_taps) & of_filters)
@@ -426,12 +438,16 @@ class Tiles:
         return fast, slow
 
     def fetched(self, product: Product) -> tuple[Any, Any]:
-        """Elements of either tile that a thread has in registers while it copies."""
+        """Elements of either tile that a thread copies in a step."""
         fast, slow = (
             count * vector
             for count, vector in zip(self.copied(product), self.vectors(product), strict=True)
         )
         return fast, slow
+
+    def in_registers(self, product: Product) -> Any:
+        """Elements of both tiles that a thread has in registers while it copies."""
+        return sum(self.fetched(product))
 
 
 def tiles_of(product: Product, setting: Callable[[str], Any], kind: type[Tiles] = Tiles) -> Tiles:

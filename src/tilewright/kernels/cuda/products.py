@@ -61,6 +61,7 @@ class CudaProducts(ImageKernels):
     anchors = frozenset(READERS)
     arithmetic = ORDINARY
     most_sums = _MOST_SUMS
+    stages: tuple[int, ...] = (1, 2)
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Floats of at most 32 bits, of sizes that 32-bit positions count, with elementwise steps
@@ -94,7 +95,7 @@ class CudaProducts(ImageKernels):
         return (
             *self.tile_knobs(shape),
             Knob(name="tile_depth", values=up_to(shape.depth, _DEPTHS), kind="split"),
-            Knob(name="stages", values=(1, 2)),
+            Knob(name="stages", values=self.stages),
             Knob(name="split", values=up_to(parts, _SPLITS), kind="split"),
             Knob(name="by_taps", values=(False, True) if by_taps else (False,)),
         )
@@ -119,7 +120,7 @@ class CudaProducts(ImageKernels):
         fits &= sum(safe.fetched(shape)) <= _MOST_FETCHED
         fits &= safe.shared_bytes(shape) <= limits.block_shared_bytes
         fits &= used * safe.threads <= limits.registers
-        fits &= (safe.stages == 1) | (steps > 1)
+        fits &= steps > safe.ahead
         fits &= (safe.split - 1) * steps < safe.all_steps(shape)
         fits &= safe.blocks(shape) <= limits.grid[0]
         results = shape.batch * shape.rows * shape.columns

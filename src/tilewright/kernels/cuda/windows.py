@@ -25,7 +25,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob, anchored
 from tilewright.kernels.columns import Bools, Floats, Numbers, column, least, whole
 from tilewright.kernels.cuda.accesses import distinct, turns_of_banks
-from tilewright.kernels.cuda.base import bytes_of
+from tilewright.kernels.cuda.base import bytes_of, copies_alone, is_read
 from tilewright.kernels.cuda.composing import MOST_ELEMENTS, elementwise_after
 from tilewright.kernels.cuda.images import ImageKernels, alike, channels_last, image_ports
 from tilewright.kernels.ports import Ports
@@ -39,8 +39,13 @@ _MOST_PRODUCTS = 400
 _BASE_REGISTERS, _MOST_REGISTERS = 28.0, 128.0
 _INSTRUCTIONS_OF_A_LOAD, _INSTRUCTIONS_OF_A_THREAD = 4.0, 40.0
 """With the comparisons of a padded border, and to find its place."""
+_INSTRUCTIONS_OF_A_PLACE = 46.0
+"""More of an element that is copied asynchronously: plane, row and column are found by divisions,
+50 instructions of PTX in all. Where each is waited for, they are made meanwhile."""
 _STEPS_OF_A_BARRIER = 0.2
 _MOST_LANES = 4
+COPIED_ALONE = 2
+"""How the input is `staged` where copies wait together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +214,11 @@ class WindowKernels(ImageKernels):
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """`threads` of a block, `rows` and `columns` of results of a thread; whether a block's
-        input is `staged` in shared memory, or where channels are last, how many `channels` a thread
-        has."""
+        input is `staged` in shared memory, 1 element after element, 2 by copies that wait together,
+        or where channels are last, how many `channels` a thread has."""
         last = True in channels_last(workload, forms)
-        staged = Knob(name="staged", values=(0, 1))
+        alone = copies_alone(target) and _is_copied_alone(workload)
+        staged = Knob(name="staged", values=(0, 1, COPIED_ALONE) if alone else (0, 1))
         channels = Knob(name="channels", values=_lanes(workload), kind="split")
         return (
             Knob(name="threads", values=(64, 128, 256), kind="split"),
@@ -255,11 +261,13 @@ class WindowKernels(ImageKernels):
         cache or in banks of shared memory; the input of a block with what neighbours read again.
 
         Each element that a thread copies to shared memory is waited for: on an H100 staged kernels
-        take as long as that says, up to ten times as long as others.
+        take as long as that says, up to ten times as long as others. Asynchronous copies are waited
+        for once.
         """
         shape = rectangles_of(workload, forms, settings)
         window, threads = shape.window, column(settings, "threads")
         staged, loads = _staged(shape, settings), _loads(shape)
+        alone = _copied_alone(shape, settings)
         count, copied, lines, moved = _of_a_block(shape, staged)
         results = shape.rows * shape.columns * shape.lanes
         size = bytes_of(anchored(workload)[1][0].dtype)
@@ -267,6 +275,7 @@ class WindowKernels(ImageKernels):
         filters = np.minimum(threads * shape.lanes, window.channels) if window.last else 1.0
         products = results * window.taps
         issued = loads + weights + _INSTRUCTIONS_OF_A_LOAD * (loads * (1 - staged) + copied)
+        issued = issued + _INSTRUCTIONS_OF_A_PLACE * alone * copied
         warps = threads / _WARP
         written = results * threads * bytes_of(workload.result.dtype)
         serial = 0.0 if window.spelt_out else window.taps / 4.0
@@ -280,7 +289,9 @@ class WindowKernels(ImageKernels):
             instructions=warps * (issued + products + results + _INSTRUCTIONS_OF_A_THREAD),
             shared_traffic_bytes=warps * (loads * lines + copied * staged) * _LINE_BYTES,
             traffic_bytes=moved * size + written + 4.0 * weights * filters,
-            steps=np.where(staged, np.ceil(copied) + _STEPS_OF_A_BARRIER, 1.0 + serial),
+            steps=np.where(
+                staged, np.where(alone, 1.0, np.ceil(copied)) + _STEPS_OF_A_BARRIER, 1.0 + serial
+            ),
             memory_bytes=float(workload.bytes),
         )
         return Demand(
@@ -300,7 +311,20 @@ class WindowKernels(ImageKernels):
 
 def _staged(shape: Rectangles, settings: Sequence[Settings]) -> Floats:
     """Whether each setting has the input of a block in shared memory."""
-    return np.zeros(len(settings)) if shape.window.last else column(settings, "staged")
+    if shape.window.last:
+        return np.zeros(len(settings))
+    return np.minimum(column(settings, "staged"), 1.0)
+
+
+def _copied_alone(shape: Rectangles, settings: Sequence[Settings]) -> Any:
+    """Whether each setting has it there by asynchronous copies."""
+    return 0 if shape.window.last else column(settings, "staged") == COPIED_ALONE
+
+
+def _is_copied_alone(workload: Workload) -> bool:
+    """Whether what is staged are an argument's elements as they are."""
+    step, (data, *_), _ = anchored(workload)
+    return data.dtype in SINGLE and is_read(workload, step.inputs[0])
 
 
 def _staged_bytes(workload: Workload, shape: Rectangles) -> Floats:

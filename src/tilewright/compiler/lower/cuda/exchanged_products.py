@@ -21,9 +21,10 @@ from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.cuda.products import ProductKernel, lowered
 from tilewright.compiler.lower.cuda.statements import buffer, elements, unrolled, where
+from tilewright.compiler.lower.cuda.tf32_products import Tf32Kernel
 from tilewright.compiler.lower.program import Program
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.cuda.exchanged_products import SPEC
+from tilewright.kernels.cuda.exchanged_products import SPEC, TF32_SPEC
 from tilewright.kernels.cuda.product_tiles import WARP
 
 Expr = Any
@@ -32,7 +33,9 @@ _WHOLE_WARP = 0xFFFFFFFF
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build the kernel."""
-    return lowered(ExchangedKernel, program, SPEC, target)
+    if program.candidate.implementation == SPEC.name:
+        return lowered(ExchangedKernel, program, SPEC, target)
+    return lowered(ExchangedTf32Kernel, program, TF32_SPEC, target)
 
 
 class ExchangedKernel(ProductKernel):
@@ -41,6 +44,9 @@ class ExchangedKernel(ProductKernel):
     def _written(self) -> None:
         """The sums of a thread, with the epilogue or as one part of several, after each lane has
         given its neighbours to others and got one place of several rows for them."""
+        if not self.tiles.exchanges:
+            super()._written()
+            return
         fast, slow = self.axes
         given, sent = buffer((fast.width,), "given", "local"), buffer((1,), "sent", "local")
         self.line = tirx.floordiv(tirx.floormod(self.thread, WARP), int(self.tiles.lanes_fast))
@@ -91,3 +97,7 @@ class ExchangedKernel(ProductKernel):
                 given[low] = tirx.Select(odd, sent[0], given[low])
                 given[high] = tirx.Select(odd, given[high], sent[0])
             bit *= 2
+
+
+class ExchangedTf32Kernel(ExchangedKernel, Tf32Kernel):
+    """The same on the matrix units."""

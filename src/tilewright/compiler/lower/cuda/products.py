@@ -112,6 +112,7 @@ class ProductKernel:
         self.steps = tiles.steps(shape)
         self.axes: tuple[Axis, ...] = ()
         self.parts: Any = None
+        self.shared: Any = None
 
     def write(self, result: Any) -> None:
         """The whole function: one kernel, or two."""
@@ -214,14 +215,18 @@ class ProductKernel:
         self._buffers()
         with unrolled(tiles.thread_fast * tiles.thread_slow, "i") as i:
             self.sums[i] = self._zero()
-        if tiles.stages == 1 or self.steps == 1:
+        self._summed()
+        self._written()
+
+    def _summed(self) -> None:
+        """All steps."""
+        if self.tiles.stages == 1 or self.steps == 1:
             with named(build.serial(0, self.steps), "step") as step:
                 self._fetch(step)
                 self._put(0)
                 self._multiply(0)
         else:
             self._two_stages()
-        self._written()
 
     def _places(self, thread: Expr) -> tuple[Expr, Expr]:
         """Where a thread is among those of its block, along either axis."""
@@ -235,9 +240,15 @@ class ProductKernel:
         )
 
     def _buffers(self) -> None:
-        tiles, scope = self.tiles, "shared" if self.static else "shared.dyn"
+        tiles = self.tiles
         made = partial(buffer, kind=self.element)
         self.sums = made((tiles.thread_fast * tiles.thread_slow,), "sums", "local")
+        self.read = [made((axis.thread,), f"{axis.name}_read", "local") for axis in self.axes]
+        self._stages("shared" if self.static else "shared.dyn")
+
+    def _stages(self, scope: str) -> None:
+        """Tiles in shared memory, and what is on its way there."""
+        tiles, made = self.tiles, partial(buffer, kind=self.element)
         self.shared = [
             [made((tiles.depth * axis.pitch,), f"{axis.name}_tile", scope) for axis in self.axes]
             for _ in range(tiles.stages)
@@ -246,7 +257,6 @@ class ProductKernel:
             made((axis.accesses * axis.vector,), f"{axis.name}_fetched", "local")
             for axis in self.axes
         ]
-        self.read = [made((axis.thread,), f"{axis.name}_read", "local") for axis in self.axes]
 
     def _two_stages(self) -> None:
         """Tiles of even steps lie in one place, of odd ones in the other."""
@@ -285,21 +295,26 @@ class ProductKernel:
     def _fetch(self, step: Expr) -> None:
         """What a thread copies of both tiles of a step, from memory into registers; zero beyond
         the extents."""
-        factors, number = self.factors, self.part * self.steps + step
+        number = self.part * self.steps + step
         for axis, first, into in zip(self.axes, self.first, self.fetched, strict=True):
             for access, place, depth, there in self._accesses(axis):
-                at = first + place
-                inside = [at < axis.extent] if axis.extent % axis.tile else []
-                inside += factors.inside(number, depth) + ([] if there is None else [there])
                 with self._lanes(axis) as lane:
-                    value, conditions = self._read(axis, at, (number, depth), lane)
-                    if asked := inside + conditions:
+                    value, asked = self._factor(axis, number, first + place, depth, lane)
+                    if asked := asked + ([] if there is None else [there]):
                         value = tirx.if_then_else(tirx.all(*asked), value, self._zero())
                     into[access * axis.vector + lane] = value
 
     def _lanes(self, axis: Axis) -> AbstractContextManager[Expr]:
         """The elements of an access."""
         return elements(axis.vector)
+
+    def _factor(self, axis: Axis, number: Expr, at: Expr, depth: Expr, lane: Expr) -> Factor:
+        """A lane of what an access copies: its value, and the conditions under which it is not
+        zero."""
+        inside = [at < axis.extent] if axis.extent % axis.tile else []
+        inside += self.factors.inside(number, depth)
+        value, conditions = self._read(axis, at, (number, depth), lane)
+        return value, inside + conditions
 
     def _read(self, axis: Axis, at: Expr, depth: tuple[Expr, Expr], lane: Expr) -> Factor:
         """One element of an access that begins so deep in a step: `depth` is both."""

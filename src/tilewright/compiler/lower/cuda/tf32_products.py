@@ -51,12 +51,17 @@ __device__ __forceinline__ void tf32_multiplied(
 """
 
 
+def rounded(value: Expr) -> Expr:
+    """A factor in tf32."""
+    return cuda_func_call("tf32_rounded", value, source_code=_ROUND, return_type=SINGLE)
+
+
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build the kernel."""
-    return lowered(_Kernel, program, SPEC, target)
+    return lowered(Tf32Kernel, program, SPEC, target)
 
 
-class _Kernel(ProductKernel):
+class Tf32Kernel(ProductKernel):
     """The statements of one kernel."""
 
     def _buffers(self) -> None:
@@ -69,9 +74,7 @@ class _Kernel(ProductKernel):
         """What was fetched, rounded, into shared memory."""
         for axis, fetched in zip(self.axes, self.fetched, strict=True):
             with unrolled(axis.accesses * axis.vector, "i") as i:
-                fetched[i] = cuda_func_call(
-                    "tf32_rounded", fetched[i], source_code=_ROUND, return_type=SINGLE
-                )
+                fetched[i] = rounded(fetched[i])
         super()._put(stage)
 
     def _multiply(self, stage: int) -> None:

@@ -1,6 +1,7 @@
 """Kernels of pooling and depthwise convolution.
 
-block: rectangles of results                       (its input copied to shared memory)
+block: rectangles of results                       (its input copied to shared memory, which is
+                                                    waited for once where copies are asynchronous)
   thread: one of them
     for each row of its input: into registers         (several channels at once where they are last)
       for each row of results and taps that read it: combine
@@ -17,12 +18,13 @@ from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.anchors import pool_divisor, pool_filler
+from tilewright.compiler.lower.cuda.copies import awaited, copied, grouped
 from tilewright.compiler.lower.cuda.threads import Writer, integer, keep_after_anchor, read
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, in_type, unravelled
 from tilewright.core.element_types import element_type
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.cuda.windows import Rectangles, rectangles_of, staged_type
+from tilewright.kernels.cuda.windows import COPIED_ALONE, Rectangles, rectangles_of, staged_type
 
 Expr = tirx.Expr
 _Tap = Callable[[Expr, Expr, Expr], Expr]
@@ -54,7 +56,8 @@ class _Window:
         self.source = data.type
         self.data = in_type(data, self.kind)
         self.weights = in_type(weights[0], self.kind) if weights else None
-        self.lanes, self.staged = shape.lanes, bool(self.program.settings.get("staged"))
+        staged = self.program.settings.get("staged")
+        self.lanes, self.staged, self.alone = shape.lanes, bool(staged), staged == COPIED_ALONE
         self.image = self.channel = self.top = self.left = integer(0)
 
     def write(self, result: tirx.Buffer) -> None:
@@ -107,10 +110,14 @@ class _Window:
     def _tap(self, at: tuple[Expr, Expr], row: Expr, column: Expr) -> Expr:
         """The input of an image and a channel at a row and a column, which may lie in the
         border."""
+        return tirx.if_then_else(*self._place(at, row, column), self.filler)
+
+    def _place(self, at: tuple[Expr, Expr], row: Expr, column: Expr) -> tuple[Expr, Expr]:
+        """Whether a place is none in the border, and what is there."""
         window, (image, channel) = self.window, at
         channel = self.program.simplify(tirx.floordiv(channel, window.multiplier))
         inside = tirx.all(row >= 0, row < window.in_height, column >= 0, column < window.in_width)
-        return tirx.if_then_else(inside, self.data.read([image, channel, row, column]), self.filler)
+        return inside, self.data.read([image, channel, row, column])
 
     def _stage(self, thread: Expr, corner: list[Expr]) -> tirx.Buffer:
         """The input of the block's rectangles in shared memory, whose first one is at `corner`."""
@@ -129,9 +136,27 @@ class _Window:
             with writer.when(within, there):
                 row = corner[1] * down + y - window.padding[0]
                 column = corner[2] * across + x - window.padding[1]
-                writer.store(buffer, self._tap(self._channel(source), row, column), [number])
+                if self.alone:
+                    self._copy(buffer, number, *self._place(self._channel(source), row, column))
+                else:
+                    writer.store(buffer, self._tap(self._channel(source), row, column), [number])
+        if self.alone:
+            grouped()
+            awaited(0)
         writer.barrier()
         return buffer
+
+    def _copy(self, buffer: tirx.Buffer, number: Expr, inside: Expr, value: Expr) -> None:
+        """Begin to copy an element, or write the border."""
+        places = tirx.address_of(read(buffer, number)), tirx.address_of(value)
+        if self.window.weighted:
+            copied(*places, 1, [inside])
+            return
+        self.writer.either(
+            inside,
+            lambda: copied(*places, 1, []),
+            lambda: self.writer.store(buffer, self.filler, [number]),
+        )
 
     def _staged_tap(self, buffer: tirx.Buffer, own: list[Expr], y: Expr, x: Expr) -> Expr:
         shape, window = self.shape, self.window
