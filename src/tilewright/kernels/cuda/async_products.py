@@ -101,7 +101,7 @@ class AsyncProducts(CudaProducts):
         step, operands, result = anchored(workload)
         return (
             copies_alone(target)
-            and {kind.dtype for kind in (*operands, result)} == SINGLE
+            and {kind.dtype for kind in (*operands, result)} <= SINGLE
             and all(is_read(workload, value) for value in step.inputs[:2])
             and super().applies(workload, target, resources)
             and product(workload).depth > _SHORTEST

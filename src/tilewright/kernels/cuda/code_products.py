@@ -130,7 +130,7 @@ def code_product(workload: Workload, forms: tuple[Form, ...]) -> Product:
 
 def packed(workload: Workload) -> int | None:
     """The argument of the right operand where it is a constant that nothing else reads."""
-    step, (_, w, *_), _ = anchored(workload)
+    step, _, _ = anchored(workload)
     weight = step.inputs[1]
     once = sum(each.inputs.count(weight) for each in workload.steps) == 1
     ahead = step.operator in ("dense", "conv2d") and once and workload.is_constant(weight)
