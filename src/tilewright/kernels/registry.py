@@ -66,6 +66,7 @@ _BUILT_IN = (
     "cuda.products",
     "cuda.tf32_products",
     "cuda.exchanged_products",
+    "cuda.direct",
     "cuda.attention",
     "cuda.default",
     "cuda.stream",
