@@ -233,9 +233,7 @@ def dealt(length: int, lines: int, threads: int) -> Dealt:
     for parts in range(-(-length // threads), _MOST_PARTS + -(-length // threads)):
         width = -(-length // parts)
         together = threads // width
-        found.append(
-            Dealt(parts=parts, width=width, lines=together, turns=-(-lines // together))
-        )
+        found.append(Dealt(parts=parts, width=width, lines=together, turns=-(-lines // together)))
     return min(found, key=lambda way: way.copied)
 
 

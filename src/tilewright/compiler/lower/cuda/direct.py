@@ -97,10 +97,11 @@ class _Direct:
             for plane in range(planes):
                 for turn in range(way.turns):
                     down = line + turn * way.lines
+                    last = (turn + 1) * way.lines > lines
                     asked = [
                         *([line < way.lines] if way.lines * way.width < self.tiles.threads else []),
                         *([along < length] if (part + 1) * way.width > length else []),
-                        *([down < lines] if (turn + 1) * way.lines > lines else []),
+                        *([down < lines] if last else []),
                     ]
                     yield *element(integer(plane), down, along), asked
 
@@ -110,9 +111,8 @@ class _Direct:
         for first in range(0, len(every), AT_ONCE):
             several = every[first : first + AT_ONCE]
             fetched = writer.local(len(several), _SINGLE, "fetched")
-            for turn, (value, _, asked) in enumerate(several):
-                found = tirx.if_then_else(tirx.all(*asked), value, _ZERO) if asked else value
-                writer.store(fetched, found, [integer(turn)])
+            for turn, (value, _, _) in enumerate(several):
+                writer.store(fetched, value, [integer(turn)])
             for turn, (_, at, asked) in enumerate(several):
                 with writer.when(*asked):
                     writer.store(into, read(fetched, integer(turn)), [at])
@@ -126,20 +126,23 @@ class _Direct:
         if self.of.read_last:
             x, c = simplify.split(along, conv.group_in)
         _, top, left = self.corner
-        row = simplify(top * conv.strides[0] + y - conv.padding[0])
-        column = simplify(left * conv.strides[1] + x - conv.padding[1])
-        inside = [
-            simplify(column >= 0),
-            simplify(column < conv.in_width),
-            simplify(row >= 0),
-            simplify(row < conv.in_height),
-        ]
-        channel = self.group * conv.group_in + c
-        value = self.image.read([self.number, channel, row, column])
-        value = tirx.if_then_else(tirx.all(*inside), value, _ZERO)
+        row, on_rows = self._within(top * conv.strides[0] + y - conv.padding[0], conv.in_height)
+        column, on_columns = self._within(
+            left * conv.strides[1] + x - conv.padding[1], conv.in_width
+        )
+        value = self.image.read([self.number, self.group * conv.group_in + c, row, column])
+        value = tirx.Select(tirx.all(on_rows, on_columns), value, _ZERO)
         place, phase = simplify.split(x, conv.strides[1])
         line = (c * rows + y) * tiles.line
         return value, simplify(line + phase * tiles.pitch + place)
+
+    def _within(self, place: Expr, extent: int) -> tuple[Expr, Expr]:
+        """The nearest place of an extent, and whether it is the one that was asked for: what is
+        always read needs no branch."""
+        simplify = self.program.simplify
+        place = simplify(place)
+        nearest = tirx.max(tirx.min(place, extent - 1), 0)
+        return simplify(nearest), simplify(tirx.all(place >= 0, place < extent))
 
     def _of_filters(self, _: Expr, line: Expr, along: Expr) -> tuple[Expr, Expr]:
         """A weight of the block's filters: lines of output channels where they are packed, else
@@ -152,10 +155,9 @@ class _Direct:
         else:
             channel, weight = line, along
             c, ky, kx = unravelled(along, (conv.group_in, taps_down, taps_across), simplify)
-        own = self.corner[0] + channel
+        own, there = self._within(self.corner[0] + channel, conv.group_out)
         value = self.filters.read([self.group * conv.group_out + own, c, ky, kx])
-        if conv.group_out % tiles.tile[0]:
-            value = tirx.if_then_else(own < conv.group_out, value, _ZERO)
+        value = tirx.Select(there, value, _ZERO)
         return value, simplify(weight * tiles.filter_pitch + channel)
 
     def _weight(self, c: Expr, ky: Expr, kx: Any) -> Expr:
@@ -204,9 +206,7 @@ class _Direct:
                 ):
                     at = vector * self.vector + lane
                     source = own + row * below + phase * tiles.pitch + low + at
-                    writer.store(
-                        self.held, read(self.staged, source), [row * width + begun + at]
-                    )
+                    writer.store(self.held, read(self.staged, source), [row * width + begun + at])
                 begun += vectors * self.vector
         for tap, (phase, shift) in enumerate(of.tap_places):
             self._fetch_weights(self._weight(c, ky, tap))
