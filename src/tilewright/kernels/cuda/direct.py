@@ -78,7 +78,7 @@ class DirectKernels(ImageKernels):
             {kind.dtype for kind in workload.types} == {"float32"}
             and 0 < conv.group_in <= MOST_CHANNELS
             and conv.group_out >= _FEWEST_RESULTS
-            and 0 < min(sizes)
+            and min(sizes) > 0
             and max(sizes) < MOST_ELEMENTS
             and elementwise_after(workload)
             and _has_settings(workload, target.limits)

@@ -210,9 +210,8 @@ class DirectTiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dealt:
-    """How lines are dealt out to the threads of a block that copy them: `width` of them have a line,
-    of which each copies `parts` elements, `width` apart; so have `lines` of them at a time, in
-    `turns`."""
+    """How lines are dealt out to the threads of a block that copy them: `width` threads have one
+    line, each `parts` of its elements, `width` apart; `lines` are copied at a time, in `turns`."""
 
     parts: int
     width: int
