@@ -46,7 +46,7 @@ _SINGLE_BYTES, _SECTOR_BYTES, _LINE_BYTES = 4, 32, 128
 _MOST_THREADS, _MOST_SUMS, _MOST_REGISTERS = 256, 64, 255
 MOST_SPELT_OUT = 1024
 """Products of a thread that are unrolled."""
-_MOST_COPIED = 64
+_MOST_COPIED = 96
 """Elements that a thread copies: with more, compilers hold too much in registers."""
 _STEPS_OF_A_BARRIER = 0.2
 _IMAGE_INSTRUCTIONS, _FILTER_INSTRUCTIONS, _RESULT_INSTRUCTIONS = 6.0, 10.0, 6.0
