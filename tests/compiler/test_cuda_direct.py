@@ -1,6 +1,6 @@
 """Direct convolutions for GPUs: executed in three orders, and compiled.
 
-    pytest tests/compiler/test_cuda_direct.py -m on_request       many more shapes
+pytest tests/compiler/test_cuda_direct.py -m on_request       many more shapes
 """
 
 from __future__ import annotations

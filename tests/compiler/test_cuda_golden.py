@@ -41,6 +41,8 @@ OPERATORS = (
     "op:dense[m=1,k=2048,n=1000]",
     "op:gelu[shape=1x64x56x56]",
     "op:conv2d[c=3,h=227,k=7,out=32]",
+    "op:conv2d[c=3,h=225,k=3,out=32]",
+    "op:conv2d[c=5,h=227,k=7,out=32]",
 )
 """With the layout of images, and the error that is allowed, where they are not the usual ones."""
 _IN_CI = frozenset(

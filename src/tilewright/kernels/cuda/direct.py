@@ -75,7 +75,7 @@ class DirectKernels(ImageKernels):
         conv = direct(workload).conv
         sizes = [kind.elements for kind in workload.types]
         return (
-            {kind.dtype for kind in workload.types} == {"float32"}
+            {kind.dtype for kind in workload.types} <= SINGLE
             and 0 < conv.group_in <= MOST_CHANNELS
             and conv.group_out >= _FEWEST_RESULTS
             and min(sizes) > 0
@@ -127,8 +127,8 @@ def _knobs(workload: Workload) -> tuple[Knob, ...]:
     conv = direct(workload).conv
     quarters = -(-conv.group_out // VECTOR)
     values = {
-        "rows": up_to(conv.out_height, (1, 2, 4)),
-        "columns": up_to(conv.out_width, (1, 2, 4, 7, 8)),
+        "rows": up_to(conv.out_height, (1, 2, 3, 4)),
+        "columns": up_to(conv.out_width, (1, 2, 3, 4, 5, 6, 7, 8)),
         "channels": up_to(conv.group_out, (4, 8, 16)),
         "down": up_to(conv.out_height, (1, 2, 4, 8, 16)),
         "across": up_to(conv.out_width, (8, 16, 32)),

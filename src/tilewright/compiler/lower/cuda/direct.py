@@ -21,7 +21,7 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.script.ir_builder import tirx as script
 
-from tilewright.compiler.lower.cuda.statements import named, unrolled
+from tilewright.compiler.lower.cuda.statements import SINGLE, named, unrolled
 from tilewright.compiler.lower.cuda.threads import Writer, integer, keep_after_anchor, read
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import unravelled
@@ -34,8 +34,7 @@ _Element = Callable[[Expr, Expr, Expr], tuple[Expr, Expr]]
 """Value and place in shared memory of an element, by its plane, its line and its place there."""
 _Copied = tuple[Expr, Expr, list[Expr]]
 """Value and place of an element, and when there is one."""
-_SINGLE = "float32"
-_ZERO = tirx.const(0.0, _SINGLE)
+_ZERO = tirx.const(0.0, SINGLE)
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
@@ -65,8 +64,8 @@ class _Direct:
             self.number, self.group, *corner = unravelled(block, tiles.counts, simplify)
             self.corner = [place * size for place, size in zip(corner, tiles.tile, strict=True)]
             self.deep, self.down, self.across = (simplify(e) for e in self._place(thread))
-            self.staged = writer.shared(tiles.image_elements, _SINGLE, "image")
-            self.weights = writer.shared(tiles.filter_elements, _SINGLE, "filters")
+            self.staged = writer.shared(tiles.image_elements, SINGLE, "image")
+            self.weights = writer.shared(tiles.filter_elements, SINGLE, "filters")
             length, lines, planes = tiles.image_lines
             elements = self._elements(thread, length, lines, planes, self._of_image)
             self._copy(self.staged, elements)
@@ -110,7 +109,7 @@ class _Direct:
         writer, every = self.writer, list(elements)
         for first in range(0, len(every), AT_ONCE):
             several = every[first : first + AT_ONCE]
-            fetched = writer.local(len(several), _SINGLE, "fetched")
+            fetched = writer.local(len(several), SINGLE, "fetched")
             for turn, (value, _, _) in enumerate(several):
                 writer.store(fetched, value, [integer(turn)])
             for turn, (_, at, asked) in enumerate(several):
@@ -173,9 +172,9 @@ class _Direct:
 
     def _add_up(self) -> None:
         tiles, writer, conv = self.tiles, self.writer, self.conv
-        self.sums = writer.local(tiles.sums, _SINGLE, "sums")
-        self.held = writer.local(int(tiles.held), _SINGLE, "held")
-        self.factors = writer.local(tiles.channels, _SINGLE, "factors")
+        self.sums = writer.local(tiles.sums, SINGLE, "sums")
+        self.held = writer.local(int(tiles.held), SINGLE, "held")
+        self.factors = writer.local(tiles.channels, SINGLE, "factors")
         with unrolled(tiles.sums, "i") as i:
             writer.store(self.sums, _ZERO, [i])
         rows = unrolled if spelt_out(tiles) else _looped
