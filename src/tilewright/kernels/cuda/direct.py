@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -140,7 +141,7 @@ def _knobs(workload: Workload) -> tuple[Knob, ...]:
 
 def _valid(tiles: DirectTiles, knobs: Sequence[Knob], limits: LaunchLimits) -> Bools:
     conv, threads = tiles.of.conv, tiles.threads
-    most = np.prod([knob.values[-1] for knob in knobs if knob.name in ("down", "across", "deep")])
+    most = prod(int(knob.values[-1]) for knob in knobs if knob.name in ("down", "across", "deep"))
     fits = (threads >= min(2 * _WARP, most)) & (threads <= min(_MOST_THREADS, limits.block_threads))
     fits &= tiles.sums <= _MOST_SUMS
     fits &= (tiles.beside == 0) | (tiles.columns > 1)

@@ -162,8 +162,8 @@ class DirectTiles:
     @property
     def filter_lines(self) -> tuple[Any, Any]:
         """What a block copies of the filters: elements of a line in memory, and lines."""
-        both = self.of.weights, self.tile[0]
-        return both[::-1] if self.of.packed else both
+        weights, channels = self.of.weights, self.tile[0]
+        return (channels, weights) if self.of.packed else (weights, channels)
 
     @property
     def vectors(self) -> Any:

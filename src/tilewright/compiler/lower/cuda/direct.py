@@ -63,7 +63,7 @@ class _Direct:
         with writer.launch(tiles.blocks, tiles.threads) as (block, thread):
             self.number, self.group, *corner = unravelled(block, tiles.counts, simplify)
             self.corner = [place * size for place, size in zip(corner, tiles.tile, strict=True)]
-            self.deep, self.down, self.across = (simplify(e) for e in self._place(thread))
+            self.deep, self.down, self.across = (simplify(e) for e in tiles.place(thread))
             self.staged = writer.shared(tiles.image_elements, SINGLE, "image")
             self.weights = writer.shared(tiles.filter_elements, SINGLE, "filters")
             length, lines, planes = tiles.image_lines
@@ -74,14 +74,6 @@ class _Direct:
             writer.barrier()
             self._add_up()
             self._finish(result)
-
-    def _place(self, thread: Expr) -> tuple[Expr, Expr, Expr]:
-        tiles = self.tiles
-        if self.of.written_last:
-            rest, deep = tirx.floordiv(thread, tiles.deep), tirx.floormod(thread, tiles.deep)
-            return deep, tirx.floordiv(rest, tiles.across), tirx.floormod(rest, tiles.across)
-        rest, across = tirx.floordiv(thread, tiles.across), tirx.floormod(thread, tiles.across)
-        return tirx.floordiv(rest, tiles.down), tirx.floormod(rest, tiles.down), across
 
     # ----- copies ----------------------------------------------------------------------------
 
