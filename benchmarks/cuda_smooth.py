@@ -189,7 +189,14 @@ def _sized(text: str, layout: str, on: Placement, size: str = "") -> Sized:
 
 
 def _tile(settings: Settings) -> str:
-    """Results of a block, of a thread where it has a tile, and the depth of a step."""
+    """Results of a block, of a thread where it has a tile, and the depth of a step; of a direct
+    convolution rows by columns by channels."""
+    if "deep" in settings:
+        of_thread = [int(settings[name]) for name in ("rows", "columns", "channels")]
+        threads = [int(settings[name]) for name in ("down", "across", "deep")]
+        of_block = [one * many for one, many in zip(of_thread, threads, strict=True)]
+        apart = "" if settings["beside"] else " apart"
+        return ", ".join("×".join(map(str, each)) for each in (of_block, of_thread)) + apart
     texts: Sequence[str] = [
         f"{settings[f'{of}_rows']}×{settings[f'{of}_columns']}"
         for of in ("tile", "thread")

@@ -48,6 +48,8 @@ OPERATORS = (
     "op:dense[m=512,k=768,n=3072] by cuda_product_async",
     "op:conv2d[c=256,h=14,k=3,pad=1,out=256] by cuda_product_tf32_async",
     "op:conv2d[c=256,h=7,k=3,pad=1,out=512] by cuda_product_tf32_exchanged",
+    "op:conv2d[c=3,h=225,k=3,out=32]",
+    "op:conv2d[c=5,h=227,k=7,out=32]",
 )
 """With the layout of images, the error that is allowed, and the implementation, where they are not
 the usual ones."""

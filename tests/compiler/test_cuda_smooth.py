@@ -17,8 +17,10 @@ from tilewright.kernels.spaces import ranked_defaults
 from tilewright.models import ModelOptions
 
 T4 = cuda_bars.placement("cuda -model=T4")
-HEIGHTS = {str(h): cuda_bars.PADDING.format(h=h, k=3, pad=0) for h in (203, 204, 205)}
-EVEN = {str(h): cuda_bars.PADDING.format(h=h, k=3, pad=0) for h in (202, 204)}
+OPERATOR = cuda_bars.PADDING.replace("c=3", "c=5")
+"""With more channels than a direct convolution takes."""
+HEIGHTS = {str(h): OPERATOR.format(h=h, k=3, pad=0) for h in (203, 204, 205)}
+EVEN = {str(h): OPERATOR.format(h=h, k=3, pad=0) for h in (202, 204)}
 """Sizes that have the same kernels."""
 CHEAP = Point(
     size="1", name="", tile="", seconds=1.0, total_s=1.0, busiest=1.2, cache_bytes=4.0,

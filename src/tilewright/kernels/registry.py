@@ -68,6 +68,7 @@ _BUILT_IN = (
     "cuda.code_products",
     "cuda.exchanged_products",
     "cuda.async_products",
+    "cuda.direct",
     "cuda.attention",
     "cuda.default",
     "cuda.stream",

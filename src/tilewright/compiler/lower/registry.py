@@ -30,6 +30,7 @@ _ELSEWHERE = {
     "conv2d_winograd_float16": "conv2d_winograd",
     "cuda_attention": "cuda.attention",
     "cuda_default": "cuda.default",
+    "cuda_direct": "cuda.direct",
     "cuda_rows": "cuda.rows",
     "cuda_stream": "cuda.stream",
     "cuda_product": "cuda.products",

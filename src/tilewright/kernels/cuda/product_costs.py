@@ -243,7 +243,7 @@ class _Accesses:
         """Sectors of a warp's store, on average over the places where lines of the result begin."""
         lanes, apart, together = self.tiles.stored(self.product)
         of_a_line = by_combination(
-            partial(_stored_sectors, self.product.fast, self.result_size), lanes, apart, together
+            partial(stored_sectors, self.product.fast, self.result_size), lanes, apart, together
         )
         return of_a_line * WARP / lanes
 
@@ -267,7 +267,7 @@ class _Accesses:
         return lines * _LINE_BYTES
 
 
-def _stored_sectors(extent: int, size: int, lanes: int, apart: int, together: int) -> float:
+def stored_sectors(extent: int, size: int, lanes: int, apart: int, together: int) -> float:
     """Sectors of one line that lanes write so many neighbours of, so far apart, on average over the
     places in a sector where lines of `extent` begin."""
     sector = _SECTOR_BYTES // size
