@@ -77,7 +77,7 @@ def kernels_of(family: str, count: int, each: int, placement: Placement) -> list
         for task in tasks
         for space in spaces(task.workload, task.forms, placement)
         if space.spec.name != "cuda_default"
-        for number in random.choice(space.numbers, each)
+        for number in random.choice(space.numbers, min(each, len(space.numbers)), replace=False)
     ]
 
 
