@@ -150,7 +150,7 @@ class CoresStudy:
             cpus = self.placement.binding.cpus
             checked(held, cpus)
             left = len(usable_cpus(held, cpus))
-            if left < self._there:
+            if left < min(self._there, len(cpus)):
                 raise TargetError(
                     f"without SMT {left} of {self._there} CPUs are left",
                     hint=f"Give --threads {left}.",
