@@ -160,6 +160,16 @@ def test_odd_products(rows: int, depth: int, columns: int, turned: bool, number:
     check(task, drawn(task, number))
 
 
+@executes
+@pytest.mark.parametrize("dtype", ["bool", "float16", "bfloat16", "int64"])
+def test_results_of_other_types(dtype: str) -> None:
+    """Four of them side by side."""
+    product = dense(unsigned(9, 24), 36)
+    converted = step("cast", len(product.arguments), dtype=dtype)
+    task = Workload(arguments=product.arguments, steps=(*product.steps, converted))
+    check(task, {**TILES, "stages": 1, "split": 1})
+
+
 PRODUCT = batched(unsigned(1, 40, 200), signed(1, 200, 36), turned=False)
 TILES = dict(
     tile_rows=32, tile_columns=32, thread_rows=4, thread_columns=4, tile_depth=8, by_taps=False

@@ -250,10 +250,10 @@ READERS = {
 
 def _written(workload: Workload, extent: int) -> int:
     """Results that are written at once, of lines of `extent`: singles, and what is made of sums of
-    codes."""
-    multiplied = anchored(workload)[1][0].dtype
-    alike = {kind.dtype for kind in workload.types} == {"float32"}
-    return gcd(extent, VECTOR) if alike or multiplied in CODES else 1
+    codes, but for truth values, a vector of which TVM writes with two bytes each."""
+    of_codes = anchored(workload)[1][0].dtype in CODES and workload.result.dtype != "bool"
+    together = of_codes or {kind.dtype for kind in workload.types} == {"float32"}
+    return gcd(extent, VECTOR) if together else 1
 
 
 def _operand(
