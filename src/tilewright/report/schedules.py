@@ -142,6 +142,8 @@ def _surely(result: ScheduleResult) -> str:
     low, high = result.gain_low, result.gain_high
     if low is None or high is None or result.gain is None or result.gain <= _GAINED:
         return ""
+    if result.objective != "latency":
+        return ""
     told = f" By the intervals of its times that is {low:.2f}× to {high:.2f}×"
     told += ": it is not sure that anything is gained." if low <= _GAINED else "."
     one = result.handoff is not None and result.handoff.kind == "lanes"
