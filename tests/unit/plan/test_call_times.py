@@ -181,8 +181,9 @@ def test_plan_time_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     ],
 )
 def test_what_cannot_be_timed(what: Any, given: dict[str, Any], said: str) -> None:
+    wishes: dict[str, Any] = {"time_calls": True, **given}
     with tilewright.open(db="memory:") as session, pytest.raises(UsageError, match=said):
-        session.plan(what, **{"time_calls": True, **given})
+        session.plan(what, **wishes)
 
 
 def test_cores_that_are_not_here_are_not_timed() -> None:
