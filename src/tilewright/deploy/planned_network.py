@@ -36,11 +36,10 @@ from tilewright.graph.plan import NetworkPlan
 from tilewright.hardware.device import local_placement
 from tilewright.measure.network_timing import Runner, time_in_turn
 from tilewright.models.loaded import PreparedNetwork
-from tilewright.plan.lanes import cores_in, in_stages, stages_of
+from tilewright.plan.lanes import cores_in, in_stages, keeps_cores, stages_of
 from tilewright.plan.preparation import prepare_loaded
 from tilewright.plan.scheduling.answering import answered
 from tilewright.plan.scheduling.plan_file import Plan
-from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.report import islands, shown
 from tilewright.report.traces import Traced, trace
 from tilewright.store.base import Store
@@ -206,7 +205,7 @@ def planned_ways(plan: Plan, store: Store, mode: RunMode) -> PlannedWays:
     network = prepare_loaded(model_of(plan, named), options_of(named), placement)
     usual = choose_plan(network, store, placement, settings, max_error)
     require_planned(named, [call for call in plan.problem.calls if call.task], network.fused)
-    slots, keeps = plan.schedule.slots, _counts_power(plan.problem)
+    slots, keeps = plan.schedule.slots, keeps_cores(plan.problem)
     stages = stages_of(usual, slots, keep=keeps)
     planned = {slot.call: plan.schedule.mode_of(plan.problem, slot.call).cores for slot in slots}
     has = cores_in(stages, cores)
@@ -220,12 +219,6 @@ def planned_ways(plan: Plan, store: Store, mode: RunMode) -> PlannedWays:
         plans = plans if wanted == "auto" else {wanted: plans[wanted]}
     keeps = keeps and "parallel" in plans
     return PlannedWays(network=network, placement=placement, plans=plans, keep_cores=keeps)
-
-
-def _counts_power(problem: SchedulingProblem) -> bool:
-    """Whether more cores than planned may cost what the plan was to save, or break a limit."""
-    capped = any(device.power_w is not None for device in problem.devices)
-    return problem.objective == "energy" or problem.limits.energy_j is not None or capped
 
 
 def planned_network(plan: Plan, store: Store, *, mode: RunMode = "auto") -> PlannedNetwork:

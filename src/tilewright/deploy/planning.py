@@ -49,6 +49,7 @@ from tilewright.plan.network_scheduling import Wanted, handoff_of, scheduling_pr
 from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
 from tilewright.plan.preparation import prepare
 from tilewright.plan.scheduling import problem_file
+from tilewright.plan.scheduling.alternatives import AsRun
 from tilewright.plan.scheduling.answering import Answer, answer, answered
 from tilewright.plan.scheduling.beside import slowdown_of
 from tilewright.plan.scheduling.bounds import bound
@@ -288,7 +289,7 @@ def _planned(
         request.limit_s,
         robust=request.robust,
         second=request.front,
-        as_run=in_its_stages if networks and _in_one_process(problem) else None,
+        as_run=_as_run(networks, problem),
     )
     if request.out is not None:
         if chosen_from:
@@ -310,11 +311,12 @@ def _with_kernels(
         yield replace(named, kernels=kernels)
 
 
-def _in_one_process(problem: SchedulingProblem) -> bool:
-    """Whether it is one network's, on several cores of this CPU, whose calls run in stages."""
-    (device, *others), networks = problem.devices, {call.network for call in problem.calls}
-    alone = not others and len(networks) == 1
-    return alone and device.name == HERE and device.cores > 1 and problem.objective == "latency"
+def _as_run(networks: Sequence[PlannedNetwork], problem: SchedulingProblem) -> AsRun | None:
+    """How schedules are run that are of one network on several cores of this CPU: in stages."""
+    (device, *others), named = problem.devices, {call.network for call in problem.calls}
+    alone = not others and len(named) == 1
+    here = alone and device.name == HERE and device.cores > 1
+    return in_its_stages if networks and here and problem.objective == "latency" else None
 
 
 def _write_pictures(folder: Path, found: Answer, traced: Mapping[str, ScheduleResult]) -> None:
@@ -377,8 +379,9 @@ def simulate_plan(path: Path, otherwise: Otherwise, out: Path | None = None) -> 
     really = otherwise.problem(plan)
     moved = simulate(really, plan.schedule, slowdown=slowdown_of(really, plan.schedule))
     least = min(bound(really), moved.objective)
-    found = answered(really, replace(moved, bound=least, solve_s=0.0))
+    as_run = _as_run(plan.networks, problem)
+    found = answered(really, replace(moved, bound=least, solve_s=0.0), as_run)
     if out is not None:
-        planned = answered(problem, plan.schedule).result
+        planned = answered(problem, plan.schedule, as_run).result
         _write_pictures(out, found, {"plan": planned, "simulated": found.result})
     return found.result

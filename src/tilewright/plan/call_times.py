@@ -52,7 +52,8 @@ def with_readers(
 
 def as_timed(problem: SchedulingProblem, times: CallTimes) -> SchedulingProblem:
     """The problem of a network on this CPU with these times, which are exact; calls of equal work
-    take unequal times in their places, and are no equal tasks."""
+    take unequal times in their places, and are no equal tasks. An energy that was not measured is
+    of the same power for the new time."""
     calls = tuple(
         replace(
             call,
@@ -67,6 +68,7 @@ def as_timed(problem: SchedulingProblem, times: CallTimes) -> SchedulingProblem:
 def _timed(call: ScheduledCall, times: CallTimes) -> Iterator[Mode]:
     for mode in call.modes:
         time = times[mode.cores][call.name]
-        yield replace(
-            mode, latency_s=time.seconds, low_s=time.seconds, high_s=time.high_s, source="exact"
-        )
+        told = {"latency_s": time.seconds, "low_s": time.seconds, "high_s": time.high_s}
+        if mode.energy_j is not None and mode.energy_is != "measured" and mode.latency_s:
+            told["energy_j"] = mode.energy_j * time.seconds / mode.latency_s
+        yield replace(mode, **told, source="exact")

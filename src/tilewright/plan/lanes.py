@@ -98,6 +98,13 @@ def stages_of(plan: NetworkPlan, slots: Iterable[Slot], *, keep: bool = False) -
     return _Stages(waits=producers(plan), beside=beside, cores=cores, keep=keep).of(slots)
 
 
+def keeps_cores(problem: SchedulingProblem) -> bool:
+    """Whether calls that are beside nothing keep the cores that they were planned for: more may
+    cost what the plan was to save, or break a limit."""
+    capped = any(device.power_w is not None for device in problem.devices)
+    return problem.objective == "energy" or problem.limits.energy_j is not None or capped
+
+
 def foreseen_stages(problem: SchedulingProblem, slots: Iterable[Slot]) -> list[Stage]:
     """The same as far as the problem of a network on a CPU tells it, before the network has a plan:
     it knows no changes of form, and takes what may have fewer cores to run beside others."""
@@ -107,7 +114,8 @@ def foreseen_stages(problem: SchedulingProblem, slots: Iterable[Slot]) -> list[S
         for name, before in zip(names, problem.before, strict=True)
     }
     beside = {call.name: len({mode.cores for mode in call.modes}) > 1 for call in problem.calls}
-    return _Stages(waits=waits, beside=beside, cores=problem.devices[0].cores).of(slots)
+    cores, keep = problem.devices[0].cores, keeps_cores(problem)
+    return _Stages(waits=waits, beside=beside, cores=cores, keep=keep).of(slots)
 
 
 def with_barriers(problem: SchedulingProblem, stages: Iterable[Stage]) -> SchedulingProblem:

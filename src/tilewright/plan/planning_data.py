@@ -83,7 +83,7 @@ class PlanningRequest:
     `fewer_cores` there are modes on 1, 2, 4 … cores of a CPU, too, in the same forms, and with the
     best settings several versions of a kernel on each number of them. There are several devices of
     those named in `copied`, so that there are ways between them. Calls that are to be `timed` in
-    their places have one version, the one that is in the network."""
+    their places have one version, the one that is in the network, on fewer cores as well."""
 
     options: ModelOptions
     settings: SettingsName
@@ -294,9 +294,10 @@ class _Device:
             settings, store = self.request.settings, self.store
             at = placement if self.whole is None else self.whole.placement
             plan = choose_plan(prepared, store, at, settings, allowed)
-            if self.whole and settings == "default":
+            own = self.whole is not None and not self.request.timed
+            if own and settings == "default":
                 plan = with_candidates(plan, defaults(plan.tasks, placement, allowed))
-            elif self.whole:
+            elif own:
                 plan = with_candidates(plan, best_known(plan.tasks, store, placement, allowed))
             return {call.name: (call.workload, call.candidate) for call in plan.calls}
         return {

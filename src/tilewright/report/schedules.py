@@ -140,7 +140,8 @@ def gained(result: ScheduleResult) -> str:
 def _surely(result: ScheduleResult) -> str:
     """How sure a gain in latency is, where one is promised."""
     low, high = result.gain_low, result.gain_high
-    if low is None or high is None or result.gain is None or result.gain <= _GAINED:
+    gain = result.gain if result.objective == "latency" else None
+    if low is None or high is None or gain is None or gain <= _GAINED:
         return ""
     told = f" By the intervals of its times that is {low:.2f}× to {high:.2f}×"
     told += ": it is not sure that anything is gained." if low <= _GAINED else "."

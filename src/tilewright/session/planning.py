@@ -79,7 +79,7 @@ class PlanVerbs(Opened):
         """
         said = {name: wish for name, wish in wishes.items() if wish is not None}
         request = planning.request_of(said)
-        timed = truth_of(wishes.get("time_calls") or False, "time_calls")
+        timed = truth_of(said.get("time_calls", False), "time_calls")
         models, names = several_models(what), texts_of(devices, "devices")
         wanted = one_of(said.get("wanted", Wanted()), "wanted", Wanted, "a Wanted(…)")
         given = named_of(said.get("tables", {}), "tables")

@@ -13,11 +13,13 @@ from helpers.scheduling import MICRO, mode, on_cores, plain_problem
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import Event, Note
 from tilewright.core.handoffs import ASSUMED, Handoff
+from tilewright.core.planning import PlanningCall
 from tilewright.core.schedules import ScheduleResult
 from tilewright.deploy import planning, timed_calls
 from tilewright.hardware.device import local_placement
 from tilewright.models import ModelOptions
 from tilewright.plan.call_times import CallTimes, TimeInPlace, as_timed, with_readers
+from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
 from tilewright.plan.preparation import prepare
 from tilewright.plan.scheduling.answering import answer
 from tilewright.plan.scheduling.plan_file import read_plan
@@ -58,6 +60,38 @@ def _guessed(one: Any) -> Any:
     return replace(
         one, source="model", low_s=0.6 * one.latency_s, high_s=1.7 * one.latency_s, kernel="k"
     )
+
+
+def test_an_interval_of_latency_says_nothing_of_another_objective() -> None:
+    sure = told(FORKED)
+    assert "By the intervals" in gained(sure)
+    assert "By the intervals" not in gained(replace(sure, objective="energy"))
+
+
+def test_a_predicted_energy_is_of_the_new_time() -> None:
+    modes = (
+        mode(us=40, energy_j=1.0, energy_is="predicted"),
+        mode(cores=2, us=20, energy_j=1.0, energy_is="measured"),
+    )
+    timed = as_timed(plain_problem({"a": modes}), IN_PLACE)
+    assert [each.energy_j for each in timed.calls[0].modes] == [pytest.approx(0.5), 1.0]
+
+
+def test_calls_to_be_timed_have_the_kernels_of_all_cores() -> None:
+    """Those that are in the network, whose calls in lanes keep them."""
+    places = placements_of(("llvm",), None, 4)
+    request = PlanningRequest(ModelOptions(), "default", 1e-2, fewer_cores=True)
+    with tilewright.open(db="memory:") as session:
+        free, timed = (
+            planning_data("zoo:mlp", places, asked, session.records, lambda _: None)
+            for asked in (request, replace(request, timed=True))
+        )
+    assert any(len(_kernels(call)) > 1 for call in free.calls), "else nothing is tested"
+    assert all(len(_kernels(call)) == 1 for call in timed.calls)
+
+
+def _kernels(call: PlanningCall) -> set[Any]:
+    return {(mode.implementation, *mode.settings.items()) for mode in call.modes}
 
 
 def test_a_sure_gain_is_told_as_one() -> None:
@@ -147,8 +181,9 @@ def test_plan_time_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     ],
 )
 def test_what_cannot_be_timed(what: Any, given: dict[str, Any], said: str) -> None:
+    wishes: dict[str, Any] = {"time_calls": True, **given}
     with tilewright.open(db="memory:") as session, pytest.raises(UsageError, match=said):
-        session.plan(what, **{"time_calls": True, **given})
+        session.plan(what, **wishes)
 
 
 def test_cores_that_are_not_here_are_not_timed() -> None:

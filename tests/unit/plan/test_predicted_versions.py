@@ -21,7 +21,7 @@ from tilewright.plan.preparation import prepare
 from tilewright.predict.collected import Estimate
 from tilewright.predict.kernel_features import Kernel
 
-SMALL = "zoo:squeezenet1_1"
+SMALL = "zoo:mlp"
 
 
 def lasts(seconds: float, source: Source = "model") -> Estimate:

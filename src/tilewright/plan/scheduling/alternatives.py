@@ -7,7 +7,7 @@ sequential  14 ms   0.40 J   11 MB     left out: more of everything
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from tilewright.core.schedules import MEASURE, MEASURES, Alternative, Second
@@ -21,24 +21,30 @@ from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import NothingFound
 
+AsRun = Callable[[SchedulingProblem, Schedule], Schedule]
+"""What becomes of a schedule when it is run."""
+
 
 def alternatives(
     problem: SchedulingProblem,
     chosen: Schedule,
     considered: Sequence[Schedule] = (),
     second: Second | None = None,
+    as_run: AsRun | None = None,
 ) -> tuple[list[Alternative], int]:
     """Of the chosen schedule, those that were considered beside it and one call after the other on
     each device those that no other beats in everything that is known of all of them, or in latency
     and `second` alone, and the chosen one in any case; by rising latency. Then how many there were,
-    each keeping all limits.
+    each keeping all limits. With `as_run` one call after the other is told as it is run; the given
+    schedules are as they are told.
 
     Times are those where calls at a time slow each other down; a period counts only where the
     problem asks for throughput.
     """
     found = [chosen, *considered]
     with suppress(NothingFound):
-        found.append(Sequential().schedule(problem, 0.0))
+        alone = gathered([Sequential().schedule(problem, 0.0)])
+        found += alone if as_run is None else (as_run(problem, each) for each in alone)
     first, *others = gathered(found)
     every = [_taken(problem, first, chosen=True)]
     every += [_taken(problem, each) for each in others if next(faults(problem, each), None) is None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -15,7 +15,7 @@ from tilewright.core.schedules import (
     Second,
 )
 from tilewright.plan.scheduling import planning
-from tilewright.plan.scheduling.alternatives import alternatives
+from tilewright.plan.scheduling.alternatives import AsRun, alternatives
 from tilewright.plan.scheduling.bounds import usable_modes
 from tilewright.plan.scheduling.choosing import gathered, least
 from tilewright.plan.scheduling.faults import faults
@@ -36,10 +36,6 @@ class Answer:
     problem: SchedulingProblem
     schedule: Schedule
     result: ScheduleResult
-
-
-AsRun = Callable[[SchedulingProblem, Schedule], Schedule]
-"""What becomes of a schedule when it is run."""
 
 
 def answer(
@@ -83,7 +79,7 @@ def answer(
         schedule = _expected(problem, schedule, as_run)
         considered = tuple(_expected(problem, each, as_run) for each in considered)
     found = answered(problem, schedule, as_run)
-    listed, count = alternatives(problem, schedule, considered, second)
+    listed, count = alternatives(problem, schedule, considered, second, as_run)
     told = replace(found.result, front=tuple(listed), considered=count, front_of=second or "")
     return replace(found, result=told)
 
@@ -123,7 +119,7 @@ def _that_keep_limits(
     problem: SchedulingProblem, schedules: Sequence[Schedule], as_run: AsRun
 ) -> list[Schedule]:
     """Schedules as they are run, without those that break a limit then."""
-    run = (as_run(problem, each) for each in schedules)
+    run = (as_run(problem, each) for each in gathered(schedules))
     return [each for each in run if next(faults(problem, each), None) is None]
 
 

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from helpers.scheduling import MICRO, mode, plain_problem
+from tilewright.plan.lanes import in_its_stages
 from tilewright.plan.scheduling.answering import answer
+from tilewright.plan.scheduling.parts import ScheduleDevice
 from tilewright.plan.scheduling.problem import Limits, SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import NothingFound
@@ -46,3 +48,22 @@ def test_what_breaks_a_limit_when_it_is_run_is_not_told() -> None:
 def test_the_expected_times_of_a_robust_one_are_those_of_its_run() -> None:
     found = answer(_problem(65), None, 2.0, robust=True, as_run=_one_after_the_other)
     assert found.schedule.latency_s == pytest.approx(60 * MICRO)
+
+
+def test_no_alternative_is_told_that_nobody_runs() -> None:
+    """One call after the other would be faster on one core each, and is run on two."""
+    calls = dict.fromkeys("ab", (mode(cores=1, us=20), mode(cores=2, us=30)))
+    found = answer(plain_problem(calls), None, 2.0, as_run=_one_after_the_other).result
+    assert min(each.latency_s for each in found.front) == pytest.approx(60 * MICRO)
+
+
+def test_calls_under_a_limit_of_energy_are_told_with_the_cores_that_they_keep() -> None:
+    frugal, wasteful = mode(us=20, energy_j=1.0), mode(cores=2, us=15, energy_j=3.0)
+    problem = plain_problem(
+        {"a": (frugal, wasteful)},
+        devices=(ScheduleDevice(name="cpu", cores=2, idle_w=0.0),),
+        limits=Limits(deadlines_s={}, energy_j=1.5),
+    )
+    found = answer(problem, None, 2.0, as_run=in_its_stages)
+    assert [len(slot.cores) for slot in found.schedule.slots] == [1]
+    assert found.result.energy_j == pytest.approx(1.0)
