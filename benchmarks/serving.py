@@ -158,11 +158,8 @@ class Soak:
         chance = random.Random(1)
         while time.monotonic() < self.end_s:
             time.sleep(chance.uniform(0.5, 4.0))
-            pids = [
-                each.pid
-                for each in self.server.statistics().instances
-                if each.pid and (not self.plan or each.state in ("ready", "slow"))
-            ]
+            told = self.server.statistics().instances
+            pids = self.ready() if self.plan else [each.pid for each in told if each.pid]
             if pids:
                 sign = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
                 wanted = self.answered() + len(pids) + 1
@@ -176,8 +173,9 @@ class Soak:
         return sum(each.answered for each in self.server.statistics().networks)
 
     def memory(self) -> tuple[list[int], list[int]]:
-        """Resident bytes of this process every ten seconds, and the most that a worker had until
-        the next time: they live for seconds, and are small when they begin."""
+        """Resident bytes of this process every ten seconds, and the most that a worker had which
+        was ready until the next time, where one was: they live for seconds, and are small while
+        they start."""
         here: list[int] = []
         workers: list[int] = []
         while self.end_s > time.monotonic():
@@ -185,10 +183,14 @@ class Soak:
             workers.append(0)
             next_s = min(self.end_s, time.monotonic() + 10)
             while time.monotonic() < next_s:
-                pids = (each.pid for each in self.server.statistics().instances)
-                workers[-1] = max(workers[-1], *(_resident(pid) for pid in pids if pid), 0)
+                workers[-1] = max(workers[-1], *map(_resident, self.ready()), 0)
                 time.sleep(0.25)
-        return here, workers
+        return here, [size for size in workers if size]
+
+    def ready(self) -> list[int]:
+        """The processes that compute, or could."""
+        told = self.server.statistics().instances
+        return [each.pid for each in told if each.pid and each.state in ("ready", "slow")]
 
 
 def _resident(pid: int) -> int:
@@ -202,8 +204,9 @@ def _resident(pid: int) -> int:
 def _grows(what: str, sizes: Sequence[int]) -> bool:
     """Prints the memory, and whether its second half is larger than its first."""
     mebi = [size / 2**20 for size in sizes]
-    half = len(mebi) // 2
-    halves = median(mebi[1 : half + 1] or mebi), median(mebi[half:])
+    later = mebi[1:] or mebi or [0.0]
+    half = len(later) // 2
+    halves = median(later[:half] or later), median(later[half:])
     print(f"memory of {what} in MiB, every 10 s: {', '.join(f'{size:.1f}' for size in mebi)}")
     print(f"median of the halves, without the first: {halves[0]:.1f}, {halves[1]:.1f}")
     return halves[1] > _FLAT * halves[0]

@@ -77,9 +77,10 @@ def family_of(workload: Workload) -> str:
 
 def is_family(text: str) -> bool:
     """Whether workloads can be of a family of this name: `conv2d`, `depthwise`, `dense_int8`."""
-    types = {kind.name for kind in element_types()} - {_USUAL}
+    types = {kind.name for kind in element_types()} - {_USUAL, *_BYTES}
     names = (text, *(text.removesuffix(f"_{dtype}") for dtype in types))
-    return any(is_anchor_name(name) or name == _DEPTHWISE for name in names)
+    plain = any(is_anchor_name(name) or name == _DEPTHWISE for name in names)
+    return plain or is_anchor_name(text.removesuffix("_int8"))
 
 
 def rows_of(measurements: Iterable[Measurement], workloads: Mapping[str, Workload]) -> list[Row]:

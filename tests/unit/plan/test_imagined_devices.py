@@ -172,6 +172,8 @@ def test_rows_of_calls_are_of_one_of_several_networks() -> None:
         ([data], "task", "dense-0"),
         ([data], "task", "danse-0123456789abcdef"),
         ([data], "family", "danse"),
+        ([data], "family", "depthwise_int8"),
+        ([data], "family", "conv2d_uint8"),
         ([data], "family", "dense_float33"),
     ):
         other = TableRow(family=first.family, latency_s=1e-6)
@@ -189,7 +191,7 @@ def test_a_table_for_many_networks(tmp_path: Path, capsys: pytest.CaptureFixture
     def tell(event: object) -> None:
         told.append(str(getattr(event, "message", "")))
 
-    kinds = ("conv2d", "depthwise", "dense_int8", "elementwise")
+    kinds = ("conv2d", "depthwise_float16", "dense_int8", "elementwise")
     others = [TableRow(family=kind, latency_s=1e-6) for kind in kinds]
     others.append(TableRow(task="conv2d-4b6b381535862816", latency_s=1e-6))
     rows = (row("mlp/fc1"), row("resnet18/fc1"), row("fc4"), *others)
