@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tvm.s_tir import dlight
 
@@ -63,6 +63,8 @@ def lowered(task: Workload, target: Target) -> CudaProgram:
     st.sampled_from(("float64", "int32", "int64")),
     st.sampled_from(("-arch=sm_75", "-model=H100")),
 )
+@example(2_796_203, (2, 33, 1), "float64", "-arch=sm_75")  # 48 rows of padding, beyond 32 bits
+@example(2_796_203, (40, 16, 17), "float64", "-arch=sm_75")  # 64 rows of the result
 def test_many_matrices_are_launched(
     count: int, sizes: tuple[int, int, int], dtype: str, gpu: str
 ) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import te, tirx
-from tvm.s_tir import Schedule, dlight
+from tvm.s_tir import SBlock, Schedule, dlight
 from tvm_ffi import structural_map, structural_walk
 
 from tilewright.compiler.lower.anchors import infinity
 from tilewright.compiler.lower.generic import compute_all
-from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.program import MOST_COUNTED, Program
 from tilewright.core.errors import InternalError
 from tilewright.core.targets import LaunchLimits, Resources, Target
 
@@ -36,6 +36,9 @@ numbers off expressions, which short rows do not have; that for sums replaces a 
 lost where the result is a scalar. Errors of other rules are faults."""
 
 _BLOCK = "blockIdx."
+_PADDED = "_pad"
+"""In the names of buffers that a rule pads to whole tiles; it counts rows of their operand up to
+the padded number, in the type of its positions."""
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
@@ -68,7 +71,8 @@ def _scheduled(rule: Any, function: Any, given: Any) -> Schedule | None:
 
 def _kept(schedule: Schedule, limits: LaunchLimits) -> Schedule | None:
     """A schedule with all blocks along x where there are too many along another axis; None where
-    a launch breaks a limit even so."""
+    a launch breaks a limit even so, and where an operand that the rule has padded has more elements
+    than its positions count."""
     most = {f"blockIdx.{axis}": limits.grid[place] for place, axis in enumerate("xyz")}
 
     def taken(loop: Any) -> bool:
@@ -90,10 +94,21 @@ def _kept(schedule: Schedule, limits: LaunchLimits) -> Schedule | None:
         if _tag(loop) and not taken(loop):
             refused.append(loop)
 
+    def look_within(block: Any) -> None:
+        refused.extend(it for it in block.alloc_buffers if _PADDED in it.name and _is_beyond(it))
+
     structural_walk(body, (tirx.For, look))
+    structural_walk(body, (SBlock, look_within))
     if refused:
         return None
     return schedule if body.same_as(main.body) else Schedule(main.with_body(body))
+
+
+def _is_beyond(made: Any) -> bool:
+    """Whether a buffer has more elements than positions of the type that they have here tell
+    apart."""
+    wide = any(str(extent.ty.dtype) == "int64" for extent in made.shape)
+    return not wide and prod(int(extent) for extent in made.shape) >= MOST_COUNTED
 
 
 def _tag(statement: Any) -> str:
