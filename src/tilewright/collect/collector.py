@@ -222,7 +222,9 @@ class _Visit:
         measured_peaks(store, placement, measurer)
         if self.place.neighbours and not self.place.held:
             keep_contention(store, self.place.usual)
-            keep_handoffs(store, self.place.usual, self.collector.part_handoffs)
+            keep_handoffs(
+                store, self.place.usual, self.collector.part_handoffs, self.collector.events
+            )
         usual = ModelOptions()
         placement = replace(placement, precision=usual.precision)
         network = prepare(PROBE, usual, placement)

@@ -24,6 +24,7 @@ from tilewright.core.arguments import (
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.events import EventSink, Stage
+from tilewright.core.handoffs import Handoff
 from tilewright.core.output_files import write_text
 from tilewright.core.planning import PlanningData
 from tilewright.core.records import Placement
@@ -216,8 +217,7 @@ def plan_networks(
     problem = scheduling_problem(data, _of_all_copies(networks.wanted, there.copies))
     if asked.timed:
         problem = _timed(problem, models[0], asked, store, events)
-    found = _planned(problem, named, request, devices, chosen_from)
-    return replace(found, handoff=handoff_of(data))
+    return _planned(problem, named, request, devices, chosen_from, handoff_of(data))
 
 
 def _timed(
@@ -280,6 +280,7 @@ def _planned(
     request: PlanRequest,
     devices: tuple[PlannedDevice, ...] = (),
     chosen_from: Sequence[PlanningData] = (),
+    handoff: Handoff | None = None,
 ) -> ScheduleResult:
     """Plan, and write the plan where it is to be kept, with the kernels that it chose from what is
     known of its networks."""
@@ -291,6 +292,7 @@ def _planned(
         second=request.front,
         as_run=_as_run(networks, problem),
     )
+    found = replace(found, result=replace(found.result, handoff=handoff))
     if request.out is not None:
         if chosen_from:
             networks = tuple(_with_kernels(networks, chosen_from, found))

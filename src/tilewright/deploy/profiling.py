@@ -134,7 +134,7 @@ class Profiler:
             self.events(Stage(name="time", detail="how much kernels slow each other down"))
             keep_contention(self.store, self._both())
             self.events(Stage(name="time", detail="what hand-offs between cores take"))
-            keep_handoffs(self.store, self._both(), self.part_handoffs)
+            keep_handoffs(self.store, self._both(), self.part_handoffs, self.events)
         return ProfileResult(
             **shipment.times_of_tasks(network, result, self.placement, peaks),
             network_latency_s=network_s,

@@ -64,10 +64,12 @@ def tell_noise(times: CallTimes, events: EventSink) -> None:
         )
         spread = (most - calmest) / calmest if calmest else 0.0
         if spread > _NOISY * NOISY_ROUNDS:
+            where = "1 core" if cores == 1 else f"{cores} cores"
             events(
                 Note(
-                    message=f"Rounds of the calls on {cores} cores differ by {spread:.0%} of their "
-                    "time: something else runs on this machine, and the plan knows as little."
+                    message=f"On {where}, calls took up to {spread:.0%} longer in their longest "
+                    "rounds than in their calmest: something else runs on this machine, so the "
+                    "planned times are uncertain."
                 )
             )
 

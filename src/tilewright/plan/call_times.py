@@ -37,16 +37,23 @@ CallTimes = Mapping[int, Mapping[str, TimeInPlace]]
 def with_readers(
     plan: NetworkPlan, places_s: Mapping[str, float], own: Collection[str]
 ) -> dict[str, float]:
-    """Seconds of the network's `own` calls: what a change of form takes counts to the call that
-    reads what it makes."""
+    """Seconds of the network's `own` calls: what a change of form takes counts to the first call
+    that reads what it makes; where only an output does, to the call whose result it changes."""
     left_s, before = dict(places_s), producers(plan)
     found = defaultdict[str, float](float)
-    for call in reversed(plan.calls):
+    for call in plan.calls:
         made = deque([call.name] if call.name in own else [])
         while made:
             name = made.popleft()
             found[call.name] += left_s.pop(name, 0.0)
             made.extend(before[name].difference(own))
+    for name, seconds in left_s.items():
+        changed = {name}
+        while changed and changed.isdisjoint(own):
+            changed = {other for each in changed for other in before[each]}
+        makers = [call.name for call in plan.calls if call.name in changed.intersection(own)]
+        if makers:
+            found[makers[-1]] += seconds
     return dict(found)
 
 

@@ -52,8 +52,9 @@ def predicted_versions(
     moved_bytes: Callable[[Kernel], int],
 ) -> list[list[tuple[Kernel, Estimate]]]:
     """For each usual kernel, with what it takes, others by prediction alone: the fastest of those
-    `asked` for, unless the usual one was measured as it is; and of each implementation that moves
-    less the fastest. `modelled` is asked once, for all."""
+    `asked` for that are believed to be faster, none where the usual one was measured as it is; and
+    of each implementation that moves less the fastest, which takes as long as the usual one where
+    nobody believes that it is faster. `modelled` is asked once, for all."""
     every = [
         [kernel, *((kernel[0], one) for one in several if one != kernel[1])]
         for (kernel, _), several in zip(usual, asked, strict=True)
@@ -69,17 +70,26 @@ def predicted_versions(
         best: dict[str, tuple[Kernel, Estimate]] = {}
         for kernel, one in sorted(there, key=lambda pair: pair[1].latency_s):
             best.setdefault(kernel[1].implementation, (kernel, one))
-        first = [
-            pair
-            for pair in list(best.values())[:1]
-            if taken.source != "exact"
-            and pair[1].source in _TELLING
-            and pair[1].latency_s <= _WORTH * taken.latency_s
-        ]
+        first = [pair for pair in best.values() if _is_faster(pair[1], taken)][:1]
         own_bytes = moved_bytes(own)
-        quieter = [pair for pair in best.values() if moved_bytes(pair[0]) < own_bytes]
+        quieter = [
+            (kernel, one if _is_faster(one, taken) else _at_least(taken.latency_s, one))
+            for kernel, one in best.values()
+            if moved_bytes(kernel) < own_bytes
+        ]
         found.append(list(dict.fromkeys([*first, *quieter])))
     return found
+
+
+def _is_faster(one: Estimate, taken: Estimate) -> bool:
+    """Whether a kernel that was not measured is believed to take less than the usual one."""
+    told = taken.source != "exact" and one.source in _TELLING
+    return told and one.latency_s <= _WORTH * taken.latency_s
+
+
+def _at_least(seconds: float, one: Estimate) -> Estimate:
+    longer_s = max(one.latency_s, seconds)
+    return replace(one, latency_s=longer_s, high_s=max(one.high_s, longer_s))
 
 
 def _scaled(taken: Estimate, said: Estimate, of_usual: Estimate) -> Estimate:

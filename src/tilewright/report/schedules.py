@@ -112,7 +112,7 @@ def _handing(handoff: Handoff | None) -> list[tuple[str, float, str]]:
     where = "assumed; profile --beside measures it"
     if handoff.day:
         ends = f"{shown.seconds(handoff.low_s)} to {shown.seconds(handoff.high_s)}"
-        where = f"measured here on {handoff.day}, half of them {ends}"
+        where = f"measured on this kind of machine on {handoff.day}, half of them {ends}"
     told = f"{shown.seconds(handoff.seconds)} between {handoff.kind} ({where})"
     return [("hand-off", handoff.seconds, told)]
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from time import perf_counter
 
-from tilewright.core.errors import TargetError
+from tilewright.core.errors import TilewrightError
 from tilewright.core.events import discard
+from tilewright.core.processes import ChildError
 from tilewright.core.records import Placement
-from tilewright.core.refusals import RequestFailed
 from tilewright.deploy.planned_network import HERE
 from tilewright.graph.fuse import TaskCall
 from tilewright.graph.inputs import random_inputs
@@ -45,19 +45,19 @@ def part_handoffs(placement: Placement) -> list[float]:
     run."""
     if len(placement.binding.cpus) < _CORES or not in_this_process(placement):
         return []
-    network = prepare(_MODEL, ModelOptions(), placement)
-    inputs = random_inputs(network.model.graph, 0)
-    apart, together = (toy_plan(network.fused.calls, cores) for cores in _PLACED)
-    store = open_store("memory:")
     try:
+        network = prepare(_MODEL, ModelOptions(), placement)
+        inputs = random_inputs(network.model.graph, 0)
+        apart, together = (toy_plan(network.fused.calls, cores) for cores in _PLACED)
         with (
+            open_store("memory:") as store,
             PlannedRun(apart, store, "parallel", None, discard) as longer,
             PlannedRun(together, store, "parallel", None, discard) as shorter,
         ):
             for each in (longer, shorter):
                 _run_s(each, inputs)
             rounds = [(_run_s(longer, inputs), _run_s(shorter, inputs)) for _ in range(_ROUNDS)]
-    except (RequestFailed, TargetError):
+    except (TilewrightError, ChildError):
         return []
     return [(longer_s - shorter_s) / _HANDOFFS for longer_s, shorter_s in rounds]
 

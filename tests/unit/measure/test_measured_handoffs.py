@@ -14,6 +14,7 @@ from helpers.fakes.measuring import PLACEMENT
 from helpers.fakes.placements import altered
 from tilewright.compiler.handoffs import hand_offs
 from tilewright.core.errors import ModelError
+from tilewright.core.events import Event, Note, discard
 from tilewright.core.handoffs import ASSUMED, nobody_measures
 from tilewright.core.processes import ChildCrash
 from tilewright.core.records import Placement
@@ -62,7 +63,7 @@ def test_both_kinds_are_kept_with_their_day_for_any_number_of_cores(store: Store
         where.append(placement)
         return [4e-4] * 5
 
-    keep_handoffs(store, FOUR, parts)
+    keep_handoffs(store, FOUR, parts, discard)
     assert Worker.asked == [("lane handoffs", 2, (3, 5))] and where[0].binding.cpus == (3, 5)
     found = known_handoff(store, FOUR, "lanes")
     assert (found.seconds, found.low_s, found.high_s) == (8e-7, 7e-7, 9e-7), "no median, quartiles"
@@ -76,23 +77,41 @@ def test_both_kinds_are_kept_with_their_day_for_any_number_of_cores(store: Store
 def test_where_nothing_is_measured_nothing_is_kept(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep_handoffs(store, altered(FOUR, cpus=(3,)), nobody_measures)
-    keep_handoffs(store, altered(FOUR, access="simulated"), nobody_measures)
-    assert not Worker.asked
+    told: list[Event] = []
+    keep_handoffs(store, altered(FOUR, cpus=(3,)), nobody_measures, told.append)
+    keep_handoffs(store, altered(FOUR, access="simulated"), nobody_measures, told.append)
+    assert not Worker.asked and not told
     monkeypatch.setattr(Worker, "fails", True)
-    keep_handoffs(store, FOUR, nobody_measures)
-    for samples in ([7e-7] * 4, [0.0] * 5, [-1e-6] * 5, [nan] * 5, [2.0] * 5):
+    keep_handoffs(store, FOUR, nobody_measures, told.append)
+    assert ["lanes" in note.message for note in told if isinstance(note, Note)] == [True, False]
+    negative = [-2e-6, -1e-6, 1e-6, 2e-6, 3e-6]
+    for samples in (negative, [7e-7] * 4, [0.0] * 5, [-1e-6] * 5, [nan] * 5, [2.0] * 5):
         keep_handoff(store, FOUR, "lanes", samples)
     assert Worker.asked and store.placements() == []
 
 
-@pytest.mark.parametrize("value", [0.0, -1e-6, inf, 5.0])
-def test_a_broken_value_is_refused(store: Store, value: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("", value) for value in (0.0, -1e-6, inf, 5.0)),
+        ("_since_1970", -1),
+        ("_since_1970", 1e13),
+    ],
+)
+def test_a_broken_value_is_refused(store: Store, name: str, value: float) -> None:
     keep_handoff(store, FOUR, "lanes", LANES_S)
     two = replace(FOUR, resources=threads_alone(2))
-    store.add_peak(two.key, "handoff_lanes_s", value)
+    store.add_peak(two.key, f"handoff_lanes{name}_s", value)
     with pytest.raises(ModelError, match="a hand-off between lanes takes .* which is no time"):
         known_handoff(store, FOUR, "lanes")
+
+
+@pytest.mark.parametrize(("part", "value"), [("", 5e-7), ("_low", 9e-7), ("_high", 6e-7)])
+def test_parts_of_two_measurements_are_none(store: Store, part: str, value: float) -> None:
+    keep_handoff(store, FOUR, "lanes", LANES_S)
+    two = replace(FOUR, resources=threads_alone(2))
+    store.add_peak(two.key, f"handoff_lanes{part}_s", value)
+    assert known_handoff(store, FOUR, "lanes") == ASSUMED["lanes"]
 
 
 def test_a_hand_off_is_from_the_last_end_to_the_last_begin() -> None:

@@ -19,6 +19,7 @@ from tilewright.deploy import planning, timed_calls
 from tilewright.hardware.device import local_placement
 from tilewright.models import ModelOptions
 from tilewright.plan.call_times import CallTimes, TimeInPlace, as_timed, with_readers
+from tilewright.plan.lanes import producers
 from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
 from tilewright.plan.preparation import prepare
 from tilewright.plan.scheduling.answering import answer
@@ -141,7 +142,7 @@ def test_rounds_of_each_number_of_cores_in_turn(monkeypatch: pytest.MonkeyPatch)
     events: list[Event] = []
     timed_calls.tell_noise(found, events.append)
     (note,) = [event for event in events if isinstance(event, Note)]
-    assert "on 1 cores differ by" in note.message
+    assert note.message.startswith("On 1 core, calls took up to ")
 
 
 def test_a_change_of_form_is_the_readers() -> None:
@@ -150,6 +151,27 @@ def test_a_change_of_form_is_the_readers() -> None:
     first, *others = [call.name for call in plan.calls]
     found = with_readers(plan, places_s, set(others))
     assert found == {others[0]: 2.0, **dict.fromkeys(others[1:], 1.0)}, f"{first} counts to nobody"
+
+
+def test_a_change_of_form_that_two_read_is_the_first_ones() -> None:
+    plan = prepare("zoo:squeezenet1_1", ModelOptions(), local_placement(1)).plan
+    names, before = [call.name for call in plan.calls], producers(plan)
+    changed, (first, second) = next(
+        (name, readers)
+        for name in names
+        if len(readers := [other for other in names if name in before[other]]) == 2
+    )
+    found = with_readers(plan, dict.fromkeys(names, 1.0), {*names} - {changed})
+    assert (found[first], found[second]) == (2.0, 1.0)
+
+
+def test_a_change_of_form_that_only_an_output_reads_is_the_makers() -> None:
+    plan = prepare("zoo:mlp", ModelOptions(), local_placement(1)).plan
+    *own, last, changed = [call.name for call in plan.calls]
+    places_s = dict.fromkeys([*own, last, changed], 1.0)
+    assert with_readers(plan, places_s, {*own, last})[last] == 2.0
+    assert with_readers(plan, places_s, own)[own[-1]] == 3.0
+    assert with_readers(plan, places_s, []) == {}
 
 
 def test_plan_time_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -166,6 +188,7 @@ def test_plan_time_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert asked == [(True, 1, {1})] and found.latency_s == pytest.approx(3e-4)
     assert {slot.marks["latency"] for slot in found.slots} == {"measured"}
     assert found.handoff == ASSUMED["lanes"]
+    assert "2 µs between lanes (assumed" in (tmp_path / "plan.html").read_text()
     kept = read_plan(tmp_path)
     assert all(call.task for call in kept.problem.calls), "run cannot tell the calls"
 

@@ -84,6 +84,17 @@ def test_rooflines_tell_no_settings_apart(task: Workload) -> None:
     assert list(chosen(task, lasts(8.0, "roofline"), said, MOVED)) == [named("thin", 2)]
 
 
+@pytest.mark.parametrize(("said_s", "source"), [(1.0, "roofline"), (3.88, "model")])
+@pytest.mark.parametrize("measured", ["interpolated", "exact"])
+def test_what_moves_less_is_not_believed_to_be_faster_for_that(
+    task: Workload, said_s: float, source: Source, measured: Source
+) -> None:
+    """Of a roofline, or by less than a model can tell."""
+    said = {named("direct"): lasts(4.0), named("thin"): lasts(said_s, source)}
+    (thin,) = chosen(task, lasts(8.0, measured), said, MOVED).values()
+    assert thin.latency_s == 8.0 <= thin.high_s
+
+
 @given(
     times=st.lists(st.floats(1e-6, 1e-2), min_size=2, max_size=9),
     usual_s=st.floats(1e-6, 1e-2),

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from helpers.fakes.placements import altered
-from tilewright.core.errors import TargetError
+from tilewright.core.errors import StoreError, TargetError
+from tilewright.core.processes import ChildCrash
 from tilewright.graph.parts import cut
 from tilewright.hardware.device import local_placement
 from tilewright.models import ModelOptions
@@ -26,11 +27,11 @@ clock = [0.0]
 class Run:
     """Stands for processes; those that hand over take longer, by a clock that only they move."""
 
-    fails = False
+    fails: Exception | None = None
 
     def __init__(self, plan: Plan, *_others: object) -> None:
-        if self.fails:
-            raise TargetError("too few cores")
+        if self.fails is not None:
+            raise self.fails
         cores = [slot.cores for slot in plan.schedule.slots]
         self._took_s = SHORTER_S + (LONGER_S - SHORTER_S) * sum(a != b for a, b in pairwise(cores))
 
@@ -58,7 +59,13 @@ def test_a_hand_off_is_what_a_run_takes_longer() -> None:
 def test_where_it_cannot_run_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert part_handoffs(altered(TWO, cpus=(0,))) == []
     assert part_handoffs(altered(TWO, access="simulated")) == []
-    monkeypatch.setattr(Run, "fails", True)
+
+
+@pytest.mark.parametrize(
+    "error", [TargetError("too few cores"), ChildCrash(-9, ""), StoreError("")]
+)
+def test_where_it_fails_nothing_is_told(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    monkeypatch.setattr(Run, "fails", error)
     assert part_handoffs(TWO) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import permutations, product
 
@@ -13,11 +14,15 @@ from helpers.scheduling import MICRO, mode, on_cores, plain_problem, problems, r
 from tilewright.plan.scheduling.decoding import decode
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.parts import ScheduleDevice
+from tilewright.plan.scheduling.planners import cpsat
+from tilewright.plan.scheduling.planners.annealing import annealed
+from tilewright.plan.scheduling.planners.constraint_solution import Outcome
 from tilewright.plan.scheduling.planners.cpsat import CpSat
 from tilewright.plan.scheduling.planners.cuts import sections_of
 from tilewright.plan.scheduling.planners.modes import reduced
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import NothingFound
 
 ON_REQUEST = pytest.mark.on_request
@@ -158,3 +163,53 @@ def test_a_better_start_is_never_given_away() -> None:
     best = CpSat().schedule(problem, 5.0)
     hurried = CpSat().improved(problem, [best], 0.0)
     assert hurried.objective <= best.objective
+
+
+@pytest.fixture
+def nothing_but_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No quick schedules, CP-SAT finds nothing, and walks have so many steps."""
+    steps = Counter[float]()
+
+    def passed(since: float, _lasts_s: float) -> float:
+        steps[since] += 1
+        return steps[since] / 400
+
+    def quick(*_given: object) -> list[Schedule]:
+        return []
+
+    def solved(*_given: object) -> Outcome:
+        return Outcome()
+
+    monkeypatch.setattr(cpsat, "_passed", passed)
+    monkeypatch.setattr(cpsat, "quick_schedules", quick)
+    monkeypatch.setattr(CpSat, "_solved", solved)
+
+
+@pytest.mark.usefixtures("nothing_but_chance")
+def test_chance_makes_a_poor_start_better() -> None:
+    """On both cores in turn 39.96 µs, on one each side by side 20."""
+    problem = plain_problem({name: (mode(us=10), mode(cores=2, us=9.99)) for name in "abcd"})
+    start = decode(problem, [0, 1, 2, 3], [1, 1, 1, 1])
+    assert start.objective == pytest.approx(39.96 * MICRO)
+    assert CpSat().improved(problem, [start], 1.0).objective == pytest.approx(20 * MICRO)
+
+
+@pytest.mark.usefixtures("nothing_but_chance")
+def test_what_chance_finds_keeps_the_limits() -> None:
+    """Both results wait for their readers in the list of 30 µs, and there is room for one."""
+    calls = {name: (mode(us=20 if name == "long" else 10),) for name in ("long", *"abcd")}
+    small = (ScheduleDevice(name="cpu", cores=2, memory_bytes=1000),)
+    problem = plain_problem(calls, "a>b c>d", devices=small)
+    sizes = {"a": 600, "c": 600}
+    problem = replace(
+        problem,
+        calls=tuple(replace(c, output_bytes=sizes.get(c.name, 0)) for c in problem.calls),
+        waits=tuple(replace(wait, bytes=600) for wait in problem.waits),
+    )
+    order, modes = [0, 1, 2, 3, 4], [0] * 5
+    found = annealed(problem, order, modes, iter([*([0.5] * 400), 1.0]).__next__)
+    assert found.latency_s == pytest.approx(30 * MICRO)
+    with pytest.raises(NothingFound):
+        decode(problem, found.order, found.modes)
+    start = decode(problem, order, modes)
+    assert CpSat().improved(problem, [start], 1.0).slots == start.slots

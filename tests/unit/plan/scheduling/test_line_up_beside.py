@@ -80,3 +80,17 @@ def test_players_share_the_cores_only_where_they_do_not_stream() -> None:
     assert [len(found.slot[name].cores) for name in calls] == [2, 2, 1, 1]
     assert beside_each_other(problem, found).latency_s == pytest.approx(100 * MICRO)
     assert found.details["beside_s"] == pytest.approx(100 * MICRO)
+
+
+def test_what_is_handed_over_is_told_by_cores_and_not_by_times() -> None:
+    """The last call reads two, one of which had its core: alone it begins a hand-off after the
+    other one, and a neighbour then makes the one on its core end later than that."""
+    loud, quiet = mode(us=9.0, moved_bytes=90_000), mode(us=5.0)
+    cpu = (ScheduleDevice(name="cpu", cores=4, contention_bytes_per_s=1e10),)
+    calls = {"wide": (mode(cores=2, us=10.0),), "own": (loud,), "near": (loud,), "last": (quiet,)}
+    problem = plain_problem(calls, "wide>last own>last", devices=cpu, handoff_s=2 * MICRO)
+    queue = LineUp(problem)
+    beside = Beside(queue)
+    assert queue.latency_s([0] * 4) == pytest.approx(17 * MICRO)
+    assert queue.cores[3] == queue.cores[1], "else nothing is tested"
+    assert beside.latency_s([0] * 4) == pytest.approx(23 * MICRO)

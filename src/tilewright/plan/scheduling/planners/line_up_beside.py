@@ -18,9 +18,6 @@ from math import inf
 
 from tilewright.plan.scheduling.planners.line_up import LineUp
 
-_CLOSE = 1e-9
-"""The share of a time by which ends may be off by rounding."""
-
 
 class Beside:
     """Of the last trial of a line-up, when its calls begin and end beside each other."""
@@ -52,7 +49,7 @@ class Beside:
 
     def waits(self, modes: Sequence[int]) -> list[list[tuple[int, float]]]:
         """For each call those that it begins after, and how long after the end of each."""
-        queue, close = self._queue, _CLOSE * max(self._queue.ends_s)
+        queue = self._queue
         handoff_s, begins, ends = queue.problem.handoff_s, queue.begins_s, queue.ends_s
         chosen = [own[place][0] for own, place in zip(queue.modes, modes, strict=True)]
         last: dict[tuple[str, int], int] = {}
@@ -64,8 +61,8 @@ class Beside:
                     way_s = queue.arrivals_s[before, device] - ends[before]
                     own.append((before, way_s + handoff_s))
                 else:
-                    late = begins[number] - ends[before] >= handoff_s - close
-                    own.append((before, handoff_s if late else 0.0))
+                    near = queue.cores[before] == queue.cores[number]
+                    own.append((before, 0.0 if near else handoff_s))
             places = [(device, core) for core in queue.cores[number]]
             own += [(each, 0.0) for each in {last[at] for at in places if at in last}]
             last.update(dict.fromkeys(places, number))
@@ -121,7 +118,6 @@ class _Run:
         self._ready_s = [0.0] * len(waits)
         self._waiting = [(0.0, number) for number, count in enumerate(self._left) if not count]
         self._running: dict[str, list[_Running]] = {}
-        self._count = 0
 
     def goes_on(self) -> bool:
         """The next begin or end; whether there was one."""
