@@ -15,11 +15,12 @@ refused, or a value of a knob that can be had was never tried. `compile` asks NV
 about the default settings of tasks of four networks for seven architectures, about those where tf32
 is allowed as well if they differ, and ends with 1 where one spills. With `--only`, both look at the
 kernels of some implementations, `shapes` also at those for some kinds of workloads, in the settings
-that they have among all. `smooth` follows the convolution of a padding cliff that was reported to
-us, tells each step above 1.15 with its tiles, and ends with 1 where neither waves nor bytes explain
-one (`cuda_smooth.py`); `layouts` tells what its kernels are, with its images in either layout.
-`chosen` solves the problem of layouts of networks by the facts' estimates. Tables go to
-docs/benchmarks-cuda-kernels.md where `--page` is given.
+that they have among all; they end with 1 where there are none. `smooth` follows the convolution of
+a padding cliff that was reported to us, tells each step above 1.15 with its tiles, and ends with 1
+where neither waves nor bytes explain one (`cuda_smooth.py`); `layouts` tells what its kernels are,
+with its images in either layout. `chosen` solves the problem of layouts of networks by the facts'
+estimates. Tables go to docs/benchmarks-cuda-kernels.md where `--page` is given; it has none of
+`compile --only`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -196,10 +197,10 @@ Ran = Counter[tuple[str, str, str]]
 """Kernels by kind, implementation and layout."""
 
 
-def _names(text: str) -> tuple[str, ...]:
-    """Implementations and kinds of workloads; argparse tells one that there is not."""
+def _names(text: str, kinds: Collection[str]) -> tuple[str, ...]:
+    """Implementations, and `kinds` of workloads; argparse tells one that there is not."""
     names = tuple(text.split(","))
-    known = {*FAMILIES, *implementations()}
+    known = {*kinds, *implementations()}
     if unknown := {*names} - known:
         raise argparse.ArgumentTypeError(f"nothing is called {', '.join(sorted(unknown))}")
     return names
@@ -243,6 +244,8 @@ def shapes(args: argparse.Namespace) -> int:
         covered.tried.update(each.tried)
         covered.offered |= each.offered
         ran.update(counts)
+    if not ran:
+        return _nothing()
     wrong, missing = [text for _, _, some in found for text in some], covered.missing()
     rows = [[name, kind, layout, str(count)] for (kind, name, layout), count in sorted(ran.items())]
     text = table(["implementation", "workloads", "images", "kernels"], rows)
@@ -319,6 +322,8 @@ def compile_defaults(args: argparse.Namespace) -> int:
     work = partial(_compiled, only=only)
     with get_context("spawn").Pool(args.jobs) as pool:
         rows = [row for rows in pool.imap(work, tasks(args.count)) for row in rows]
+    if not rows:
+        return _nothing()
     wrong = [row for row in rows if row[7] or row[8]]
     for row in wrong:
         print(f"spills: {row}")
@@ -333,11 +338,7 @@ def compile_defaults(args: argparse.Namespace) -> int:
             summary.append([name, layout, arch, str(len(mine)), ends, str(spills)])
     headings = ["implementation", "images", "architecture", "kernels", "registers", "spilling"]
     text = table(headings, summary)
-    _tell(
-        "compiled only" if only else "compiled",
-        f"{text}\n\n{len(rows)} kernels, {len(wrong)} spill.",
-        page=args.page,
-    )
+    _tell("compiled", f"{text}\n\n{len(rows)} kernels, {len(wrong)} spill.", page=args.page)
     return int(bool(wrong))
 
 
@@ -452,6 +453,11 @@ def chosen(args: argparse.Namespace) -> int:
     return 0
 
 
+def _nothing() -> int:
+    print("nothing was looked at", file=sys.stderr)
+    return 1
+
+
 def _tell(name: str, text: str, *, page: bool) -> None:
     print(text)
     if page:
@@ -469,16 +475,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         "layouts": layouts,
         "chosen": chosen,
     }
+    kinds: dict[str, Collection[str]] = {"shapes": FAMILIES, "compile": ()}
     for name, work in commands.items():
         part = parts.add_parser(name)
         part.add_argument("--page", action="store_true", help="write the table to the page")
         part.add_argument("--jobs", type=int, default=2)
         part.add_argument("--count", type=int, default=60 if name == "compile" else 300)
         part.add_argument("--seed", type=int, default=0)
-        part.add_argument("--only", type=_names, default=(), help="names, by commas")
+        if name in kinds:
+            names = partial(_names, kinds=kinds[name])
+            part.add_argument("--only", type=names, default=(), help="names, by commas")
         part.add_argument("--models", default="T4,A100,H100", help="of `smooth`")
         part.set_defaults(work=work)
     args = parser.parse_args(argv)
+    if args.part == "compile" and args.only and args.page:
+        parser.error("the page has a table of all kernels only: leave out --page or --only")
     return args.work(args)
 
 

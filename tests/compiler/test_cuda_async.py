@@ -14,6 +14,7 @@ from helpers.kernels.cuda_kernels import check_cuda_kernel, executed
 from helpers.kernels.cuda_settings import check_compiled, program
 from helpers.kernels.gpu_kernels import a_gpu, gpu_program
 from helpers.kernels.one_kernel import step, workload
+from tilewright.compiler.builders.cuda import program_of
 from tilewright.compiler.cuda.compilers import compiled_source, disassembled, missing_compiler
 from tilewright.core.errors import TargetError
 from tilewright.core.forms import CHANNELS_LAST
@@ -85,15 +86,14 @@ def test_results_are_right(name: str, task: str) -> None:
 
 
 @executes
-def test_images_with_their_channels_last() -> None:
-    task = image_convolution((1, 12, 6, 7), 20, padding=(1, 0, 1, 1))
-    forms = next(it for it in offered(SINGLES, task) if it[0] == it[-1] == CHANNELS_LAST)
-    candidate = candidate_of(implementation(SINGLES), {**SIZES[SINGLES], "stages": 3}, forms)
-    from tilewright.compiler.builders.cuda import program_of
-
-    on = a_gpu()
+@pytest.mark.parametrize("name", [SINGLES, TF32])
+def test_images_with_their_channels_last(name: str) -> None:
+    task, on = image_convolution((1, 12, 6, 7), 20, padding=(1, 0, 1, 1)), a_gpu()
+    forms = next(it for it in offered(name, task) if it[0] == it[-1] == CHANNELS_LAST)
+    candidate = candidate_of(implementation(name), {**SIZES[name], "stages": 3}, forms)
     made = program_of(task, candidate, on.target, on.resources)
-    check_cuda_kernel(made, task, candidate=candidate)
+    bound = "generic" if name == SINGLES else name
+    check_cuda_kernel(made, task, name=bound, candidate=candidate)
 
 
 WINDOWS = {

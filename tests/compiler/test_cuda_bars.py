@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import islice
+from multiprocessing.pool import ThreadPool
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -85,3 +87,29 @@ def test_what_was_never_tried_is_told() -> None:
     covered.offered = {("a", "tile", 4), ("a", "tile", 8)}
     covered.tried["a", "tile", 4] += 1
     assert covered.missing() == ["a.tile = 8"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["compile", "--only", "transposed"], "nothing is called transposed"),
+        (["smooth", "--only", "cuda_rows"], "unrecognized arguments"),
+        (["compile", "--only", "cuda_rows", "--page"], "leave out"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_refused(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cuda_bars.main(given)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part", ["shapes", "compile"])
+def test_it_fails_where_nothing_was_looked_at(
+    part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cuda_bars, "get_context", lambda _: SimpleNamespace(Pool=ThreadPool))
+    monkeypatch.setattr(cuda_bars, "tasks", lambda _: [])
+    assert cuda_bars.main([part, "--count", "0"]) == 1
+    assert "nothing was looked at" in capsys.readouterr().err

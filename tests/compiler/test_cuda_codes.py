@@ -161,13 +161,24 @@ def test_odd_products(rows: int, depth: int, columns: int, turned: bool, number:
 
 
 @executes
-@pytest.mark.parametrize("dtype", ["bool", "float16", "bfloat16", "int64"])
+@pytest.mark.parametrize("dtype", ["bool", "float16", "bfloat16", "int64", "float64"])
 def test_results_of_other_types(dtype: str) -> None:
     """Four of them side by side."""
+    check(as_type(dtype), {**TILES, "stages": 1, "split": 1})
+
+
+@compiles
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int64", "float64"])
+def test_results_of_other_types_compile(dtype: str) -> None:
+    source = made(as_type(dtype), {**TILES, "stages": 1, "split": 1}).source
+    assert not compiled_source(source, "sm_90").reason
+
+
+def as_type(dtype: str) -> Workload:
+    """Sums that are made another type."""
     product = dense(unsigned(9, 24), 36)
     converted = step("cast", len(product.arguments), dtype=dtype)
-    task = Workload(arguments=product.arguments, steps=(*product.steps, converted))
-    check(task, {**TILES, "stages": 1, "split": 1})
+    return Workload(arguments=product.arguments, steps=(*product.steps, converted))
 
 
 PRODUCT = batched(unsigned(1, 40, 200), signed(1, 200, 36), turned=False)

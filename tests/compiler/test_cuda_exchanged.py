@@ -39,7 +39,7 @@ def convolution(height: int, out: int, side: int = 3, width: int = 0) -> Workloa
     ids=["four neighbours", "two vectors of them", "two neighbours", "parts"],
 )
 def test_results_are_right(tiles: dict[str, int]) -> None:
-    """Of parts with an even number of places TVM divided by zero, where one was a difference."""
+    """With parts and lines of an even length, TVM once divided by zero (width 16)."""
     task = convolution(13, 19, width=16 if "split" in tiles else 13)
     check_cuda_kernel(gpu_program(NAME, task, {**TILES, **tiles}), task)
 

@@ -127,9 +127,12 @@ def columns(works: Sequence[Work]) -> Work:
 
 def speed(workload: Workload, target: Target) -> float:
     """Operations of a workload in the time of one in single precision, by the fastest unit that
-    takes what its anchor multiplies."""
+    takes what its anchor multiplies. What no unit of a GPU takes, such as unsigned bytes times
+    unsigned bytes, counts as singles: a floor may be too low, not too high."""
     operands = workload.anchor.inputs if workload.anchor is not None else ()
     taken = {workload.types[operand].dtype for operand in operands} | {workload.computed_in}
+    if target.launch is not None:
+        taken.add(MEASURED)
     rates = [target.operations_per_cycle(dtype) for dtype in taken]
     return max(rates) / target.operations_per_cycle(MEASURED)
 

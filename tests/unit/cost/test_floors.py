@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.kernels.gpu_kernels import a_gpu
 from tilewright.cost.floors import (
     Peaks,
     Work,
@@ -61,6 +62,14 @@ def test_a_type_has_the_speed_of_its_unit() -> None:
     dots = [on for on in PLACEMENTS if any(u.element == "int8" for u in on.target.units)]
     for on in dots:
         assert least_work(convolution(dtype="int8"), on.target).speed == 4.0
+
+
+@pytest.mark.parametrize(("model", "dots"), [("H100", 2.0), ("T4", 4.0), ("P100", 1.0)])
+def test_what_no_unit_of_a_gpu_takes_has_the_speed_of_singles(model: str, dots: float) -> None:
+    target = a_gpu(f"-model={model}").target
+    for dtype in ("uint8", "int32", "float16", "float32", "float64"):
+        assert least_work(convolution(dtype=dtype), target).speed == 1.0, dtype
+    assert least_work(convolution(dtype="int8"), target).speed == dots
 
 
 def test_winograd_has_a_floor_of_its_own_below_the_definition() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tilewright.core.errors import TargetError
 from tilewright.hardware.datasheets import known_capability
-from tilewright.hardware.gpus import gpu_of, is_cuda
+from tilewright.hardware.gpus import gpu_of, gpu_target, is_cuda
 from tilewright.hardware.target import parse_gpu, read_target
 
 
@@ -53,6 +53,16 @@ def test_a_model_brings_its_datasheet() -> None:
     assert gpu.bytes_per_s == 3350e9
     target = json.loads(gpu.target)
     assert (target["kind"], target["arch"]) == ("cuda", "sm_90")
+
+
+def test_dot_products_of_bytes_have_the_rates_of_datasheets() -> None:
+    """47 TOP/s of a P40; 64 instructions for each multiprocessor of an H100; none of a P100."""
+    p40, h100, p100 = (gpu_target(parse_gpu(f"cuda -model={it}")) for it in ("P40", "H100", "P100"))
+    dots = p40.unit("int8"), h100.unit("int8"), p100.unit("int8")
+    assert dots[0] is not None and dots[1] is not None and dots[2] is None
+    rate = dots[0].operations_per_cycle * p40.cores * p40.clock_hz
+    assert rate == pytest.approx(47e12, rel=0.01)
+    assert dots[1].operations_per_cycle == 512
 
 
 def test_an_architecture_alone_has_limits_and_no_size() -> None:

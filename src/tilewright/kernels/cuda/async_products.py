@@ -33,7 +33,7 @@ from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob, anchored
 from tilewright.kernels.columns import Bools
-from tilewright.kernels.cuda.base import copies_alone, is_read
+from tilewright.kernels.cuda.base import has_async_copies, is_from_argument
 from tilewright.kernels.cuda.exchanged_products import (
     ExchangedTiles,
     ExchangedWarpTiles,
@@ -100,9 +100,9 @@ class AsyncProducts(CudaProducts):
         """Products of singles that are read without arithmetic, in several steps, from sm_80 on."""
         step, operands, result = anchored(workload)
         return (
-            copies_alone(target)
+            has_async_copies(target)
             and {kind.dtype for kind in (*operands, result)} <= SINGLE
-            and all(is_read(workload, value) for value in step.inputs[:2])
+            and all(is_from_argument(workload, value) for value in step.inputs[:2])
             and super().applies(workload, target, resources)
             and product(workload).depth > _SHORTEST
         )

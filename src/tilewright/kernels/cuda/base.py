@@ -21,7 +21,7 @@ compiled with `--use_fast_math`, as TVM compiles them."""
 _FIRST_ASYNCHRONOUS = 80
 
 
-def copies_alone(target: Target) -> bool:
+def has_async_copies(target: Target) -> bool:
     """Whether a GPU copies from its memory to shared memory beside its threads, without their
     registers: those from sm_80 on (PTX ISA, `cp.async`)."""
     number = target.architecture.removeprefix("sm_").rstrip("a")
@@ -32,13 +32,13 @@ _VIEWS = frozenset({"reshape", "transpose", "slice", "expand"})
 """Movements of which each element is one of their operand's."""
 
 
-def is_read(workload: Workload, value: int) -> bool:
+def is_from_argument(workload: Workload, value: int) -> bool:
     """Whether each element of a value is one of an argument's."""
     step = value - len(workload.arguments)
     if step < 0:
         return True
     made = workload.steps[step]
-    return made.operator in _VIEWS and is_read(workload, made.inputs[0])
+    return made.operator in _VIEWS and is_from_argument(workload, made.inputs[0])
 
 
 def bytes_of(dtype: str) -> int:

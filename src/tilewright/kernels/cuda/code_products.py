@@ -122,6 +122,7 @@ def code_product(workload: Workload, forms: tuple[Form, ...]) -> Product:
     return replace(
         whole,
         depth=words * whole.taps,
+        terms=whole.depth,
         left=_left(workload, whole, forms),
         right=_right(workload, whole),
         taps_outside=is_image,

@@ -25,7 +25,7 @@ from tilewright.kernels.cuda.images import channels_last, packed_forms
 VECTOR = 4
 """Singles of the widest access."""
 _MOST_PARTS = 8
-"""Of a line that are tried for each thread."""
+"""How many numbers of parts of a line are tried, from the fewest that threads suffice for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,13 +100,14 @@ def demand_of(
     """The kernel of the product, and the one that adds up where blocks share a depth."""
     blocks, steps = np.asarray(tiles.blocks(product), np.float64), tiles.steps(product)
     covered = tiles.fast * tiles.slow * tiles.depth * steps * blocks
-    useful = float(product.batch * product.rows * product.columns * product.depth)
+    results = float(product.batch * product.rows * product.columns)
+    useful = results * (product.terms / by.terms or product.depth)
     memory = _Accesses(workload, product, tiles, by)
     counted = memory.comparisons
     main = _product_blocks(workload, memory, target)
     return Demand(
         pieces=blocks,
-        blocks=(main, sum_blocks(useful / product.depth, tiles.split, memory.parts)),
+        blocks=(main, sum_blocks(results, tiles.split, memory.parts)),
         details={
             "threads": main.threads,
             "registers": main.registers,

@@ -57,7 +57,8 @@ class Product:
     `comparisons` are those of a place of the left operand with the borders of an image, `taps` how
     many of them the depth has of each of its `channels`, `stride` how far apart in memory what lies
     side by side along rows is. With `taps_outside` a depth has all channels of a tap, then those of
-    the next one. `phased` says that results of a matrix do not lie side by side.
+    the next one. `phased` says that results of a matrix do not lie side by side. A sum has `terms`,
+    0 where each element of the depth is one of them.
     """
 
     batch: int
@@ -74,6 +75,7 @@ class Product:
     stride: int = 1
     taps_outside: bool = False
     phased: bool = False
+    terms: int = 0
 
     @property
     def channels(self) -> int:

@@ -104,8 +104,8 @@ ARITHMETIC = Arithmetic(
     issued=_issued,
     converting=_ROUNDING,
 )
-"""Registers are fitted to what ptxas reports of
-60 settings (sm_90): wrong by 15 % on average, by 28 % at the ninth decile."""
+"""Registers are fitted to what ptxas reports of 60 settings (sm_90): wrong by 15 % on average, by
+28 % at the ninth decile."""
 
 
 class CudaTf32Products(CudaProducts):

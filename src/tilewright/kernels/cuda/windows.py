@@ -25,7 +25,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob, anchored
 from tilewright.kernels.columns import Bools, Floats, Numbers, column, least, whole
 from tilewright.kernels.cuda.accesses import distinct, turns_of_banks
-from tilewright.kernels.cuda.base import bytes_of, copies_alone, is_read
+from tilewright.kernels.cuda.base import bytes_of, has_async_copies, is_from_argument
 from tilewright.kernels.cuda.composing import MOST_ELEMENTS, elementwise_after
 from tilewright.kernels.cuda.images import ImageKernels, alike, channels_last, image_ports
 from tilewright.kernels.ports import Ports
@@ -44,7 +44,7 @@ _INSTRUCTIONS_OF_A_PLACE = 46.0
 50 instructions of PTX in all. Where each is waited for, they are made meanwhile."""
 _STEPS_OF_A_BARRIER = 0.2
 _MOST_LANES = 4
-COPIED_ALONE = 2
+ASYNCHRONOUS = 2
 """How the input is `staged` where copies wait together."""
 
 
@@ -217,8 +217,8 @@ class WindowKernels(ImageKernels):
         input is `staged` in shared memory, 1 element after element, 2 by copies that wait together,
         or where channels are last, how many `channels` a thread has."""
         last = True in channels_last(workload, forms)
-        alone = copies_alone(target) and _is_copied_alone(workload)
-        staged = Knob(name="staged", values=(0, 1, COPIED_ALONE) if alone else (0, 1))
+        asynchronous = has_async_copies(target) and _can_be_asynchronous(workload)
+        staged = Knob(name="staged", values=(0, 1, ASYNCHRONOUS) if asynchronous else (0, 1))
         channels = Knob(name="channels", values=_lanes(workload), kind="split")
         return (
             Knob(name="threads", values=(64, 128, 256), kind="split"),
@@ -267,7 +267,7 @@ class WindowKernels(ImageKernels):
         shape = rectangles_of(workload, forms, settings)
         window, threads = shape.window, column(settings, "threads")
         staged, loads = _staged(shape, settings), _loads(shape)
-        alone = _copied_alone(shape, settings)
+        asynchronous = _asynchronous(shape, settings)
         count, copied, lines, moved = _of_a_block(shape, staged)
         results = shape.rows * shape.columns * shape.lanes
         size = bytes_of(anchored(workload)[1][0].dtype)
@@ -275,7 +275,7 @@ class WindowKernels(ImageKernels):
         filters = np.minimum(threads * shape.lanes, window.channels) if window.last else 1.0
         products = results * window.taps
         issued = loads + weights + _INSTRUCTIONS_OF_A_LOAD * (loads * (1 - staged) + copied)
-        issued = issued + _INSTRUCTIONS_OF_A_PLACE * alone * copied
+        issued = issued + _INSTRUCTIONS_OF_A_PLACE * asynchronous * copied
         warps = threads / _WARP
         written = results * threads * bytes_of(workload.result.dtype)
         serial = 0.0 if window.spelt_out else window.taps / 4.0
@@ -290,7 +290,9 @@ class WindowKernels(ImageKernels):
             shared_traffic_bytes=warps * (loads * lines + copied * staged) * _LINE_BYTES,
             traffic_bytes=moved * size + written + 4.0 * weights * filters,
             steps=np.where(
-                staged, np.where(alone, 1.0, np.ceil(copied)) + _STEPS_OF_A_BARRIER, 1.0 + serial
+                staged,
+                np.where(asynchronous, 1.0, np.ceil(copied)) + _STEPS_OF_A_BARRIER,
+                1.0 + serial,
             ),
             memory_bytes=float(workload.bytes),
         )
@@ -316,15 +318,15 @@ def _staged(shape: Rectangles, settings: Sequence[Settings]) -> Floats:
     return np.minimum(column(settings, "staged"), 1.0)
 
 
-def _copied_alone(shape: Rectangles, settings: Sequence[Settings]) -> Any:
+def _asynchronous(shape: Rectangles, settings: Sequence[Settings]) -> Any:
     """Whether each setting has it there by asynchronous copies."""
-    return 0 if shape.window.last else column(settings, "staged") == COPIED_ALONE
+    return 0 if shape.window.last else column(settings, "staged") == ASYNCHRONOUS
 
 
-def _is_copied_alone(workload: Workload) -> bool:
+def _can_be_asynchronous(workload: Workload) -> bool:
     """Whether what is staged are an argument's elements as they are."""
     step, (data, *_), _ = anchored(workload)
-    return data.dtype in SINGLE and is_read(workload, step.inputs[0])
+    return data.dtype in SINGLE and is_from_argument(workload, step.inputs[0])
 
 
 def _staged_bytes(workload: Workload, shape: Rectangles) -> Floats:

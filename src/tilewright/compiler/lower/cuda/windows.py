@@ -24,7 +24,7 @@ from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, in_type, unravelled
 from tilewright.core.element_types import element_type
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.cuda.windows import COPIED_ALONE, Rectangles, rectangles_of, staged_type
+from tilewright.kernels.cuda.windows import ASYNCHRONOUS, Rectangles, rectangles_of, staged_type
 
 Expr = tirx.Expr
 _Tap = Callable[[Expr, Expr, Expr], Expr]
@@ -57,7 +57,8 @@ class _Window:
         self.data = in_type(data, self.kind)
         self.weights = in_type(weights[0], self.kind) if weights else None
         staged = self.program.settings.get("staged")
-        self.lanes, self.staged, self.alone = shape.lanes, bool(staged), staged == COPIED_ALONE
+        self.lanes, self.staged = shape.lanes, bool(staged)
+        self.asynchronous = staged == ASYNCHRONOUS
         self.image = self.channel = self.top = self.left = integer(0)
 
     def write(self, result: tirx.Buffer) -> None:
@@ -136,11 +137,11 @@ class _Window:
             with writer.when(within, there):
                 row = corner[1] * down + y - window.padding[0]
                 column = corner[2] * across + x - window.padding[1]
-                if self.alone:
+                if self.asynchronous:
                     self._copy(buffer, number, *self._place(self._channel(source), row, column))
                 else:
                     writer.store(buffer, self._tap(self._channel(source), row, column), [number])
-        if self.alone:
+        if self.asynchronous:
             grouped()
             awaited(0)
         writer.barrier()
