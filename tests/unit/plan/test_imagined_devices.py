@@ -202,8 +202,12 @@ def test_a_table_for_many_networks(tmp_path: Path, capsys: pytest.CaptureFixture
     assert told[1:] == [
         "1 of 2 rows of the table of 'npu' are for other networks. Row 1 is of 'fcc2': is it 'fc2'?"
     ]
-    with pytest.raises(ModelError, match="names no call of mlp"):
+    with pytest.raises(ModelError, match="names no call of mlp\n") as refused:
         with_tables([data], {"npu": npu(*rows[1:])})
+    assert (refused.value.hint or "").startswith("There are fc1, fc2, fc3, …; predict")
+    with pytest.raises(ModelError, match="names no call of mlp, mlp 2\n") as refused:
+        with_tables([data, data], {"npu": npu(*rows[1:])})
+    assert (refused.value.hint or "").startswith("There are mlp/fc1, mlp/fc2, mlp/fc3, …")
     table = tmp_path / "npu.csv"
     table.write_text("call,latency_s\nmlp/fc1,1e-6\nresnet18/conv1,1e-6\n")
     where = ("--planner", "heft", "--db", "memory:", "--threads", "1")
