@@ -154,7 +154,7 @@ class Soak:
                 self.fates["not answered once"] += len(answers) != 1
 
     def kill(self) -> None:
-        """Kill or stop a process every second or two."""
+        """Kill or stop a process every 0.5 to 4 seconds."""
         chance = random.Random(1)
         while time.monotonic() < self.end_s:
             time.sleep(chance.uniform(0.5, 4.0))
@@ -399,6 +399,8 @@ def main() -> None:
     parser.add_argument("--plan", choices=tuple(PLANS), help="a soak of a plan")
     parser.add_argument("--port", type=int, default=19190, help="for devices: of their tracker")
     asked = parser.parse_args()
+    if asked.plan and (asked.batches or asked.network):
+        parser.error("--plan has networks of its own: leave out --batches and --network")
     if asked.what == "soak":
         names = asked.network or (BATCHED if asked.batches else ())
         if not soak(asked.artifacts, asked.seconds, names, asked.plan):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 import predicted_networks
+import serving
 from bar_records import Item, Record, Records
 from bar_tables import write_tables
 from bars import SECTIONS, chosen_items
@@ -150,3 +152,14 @@ def test_a_result_is_made_once_and_kept_whole(tmp_path: Path) -> None:
 
 def _stopped() -> dict[str, object]:
     raise RuntimeError("stopped")
+
+
+@pytest.mark.parametrize("other", [("--batches",), ("--network", "zoo:lstm")])
+def test_a_soak_of_a_plan_has_networks_of_its_own(
+    other: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["serving.py", "soak", "--plan", "lanes", *other])
+    monkeypatch.setattr(serving, "soak", lambda *_: True)
+    with pytest.raises(SystemExit, match="2"):
+        serving.main()
+    assert "leave out --batches and --network" in capsys.readouterr().err

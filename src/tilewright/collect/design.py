@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import get_args
@@ -13,6 +13,7 @@ from tilewright.core.budget import Limit
 from tilewright.core.codec import canonical_json, digest
 from tilewright.core.errors import TargetError, UsageError, close_matches
 from tilewright.core.records import Placement
+from tilewright.core.targets import Binding
 from tilewright.hardware.holding import CONTROLS, USUAL, Held, checked, combinations, usable_cpus
 from tilewright.kernels.base import CPU, MIXED
 from tilewright.measure.accesses.registry import access_to
@@ -181,36 +182,46 @@ def circumstances_of(
     UsageError for circumstances that cannot be had on a remote device or GPU, and for a value out
     of a control's range.
     """
-    found = [
-        Circumstances(usual=placement, cache=cache, neighbours=neighbours, held=held)
-        for placement, held, cache, neighbours in product(
-            placements, design.held, design.caches, design.neighbours
-        )
-    ]
-    for place in found:
-        usual = place.usual
-        threads, allotted = usual.resources.threads, usual.binding.cpus
-        there = len(usable_cpus(place.held, allotted, root))
-        needed = threads * (1 + place.neighbours)
-        if needed > there and (place.neighbours or there < len(allotted)):
-            without = " without SMT" if there < len(allotted) else ""
-            raise TargetError(
-                f"{place.neighbours} copies beside a kernel of {threads} threads need "
-                f"{needed} logical CPUs; this process is allotted {there}{without}",
-                hint="Use fewer --neighbours, or fewer --threads.",
-            )
-        if place.special and not access_to(usual.device).here:
+    found: list[Circumstances] = []
+    for placement, held, cache, neighbours in product(
+        placements, design.held, design.caches, design.neighbours
+    ):
+        place = Circumstances(usual=placement, cache=cache, neighbours=neighbours, held=held)
+        if place.special and not access_to(placement.device).here:
             raise UsageError(
                 "--cache, --neighbours and controls that are held, such as --clock, are for "
                 "kernels that run on this machine; a remote device is timed by its own server.",
                 hint="Leave them out with --target rpc:KEY.",
             )
-        if place.held and usual.target.kind not in CPU:
+        if held and placement.target.kind not in CPU:
             raise UsageError(
-                f"--{place.held[0].control} is for kernels on this machine's CPU, not for "
-                f"{usual.target.model}.",
+                f"--{held[0].control} is for kernels on this machine's CPU, not for "
+                f"{placement.target.model}.",
                 hint="Leave it out, or --target.",
             )
-        if place.held:
-            checked(place.held, usual.binding.cpus, root)
+        found.append(_on_usable_cpus(place, root))
+        if held:
+            checked(held, placement.binding.cpus, root)
     return tuple(found)
+
+
+def _on_usable_cpus(place: Circumstances, root: Path) -> Circumstances:
+    """The same on the CPUs that are there while its controls are held. Raises TargetError where
+    they do not suffice."""
+    threads, allotted = place.usual.resources.threads, place.usual.binding.cpus
+    usable = usable_cpus(place.held, allotted, root)
+    there, needed = len(usable), threads * (1 + place.neighbours)
+    without = " without SMT" if there < len(allotted) else ""
+    if place.neighbours and needed > there:
+        raise TargetError(
+            f"{place.neighbours} copies beside a kernel of {threads} threads need "
+            f"{needed} logical CPUs; this process is allotted {there}{without}",
+            hint="Use fewer --neighbours, or fewer --threads.",
+        )
+    if without and needed > there:
+        raise TargetError(
+            f"a kernel of {threads} threads needs {needed} logical CPUs; without SMT this process "
+            f"has {there}",
+            hint=f"Use --threads {there}, or leave out --smt off.",
+        )
+    return replace(place, usual=replace(place.usual, binding=Binding(cpus=usable)))

@@ -205,7 +205,10 @@ def _turbo(held: Held, _cpus: Sequence[int], root: Path) -> Steps:
 
 
 def _of_files(files: Sequence[Path], text: str) -> Steps:
-    """The same text in all of them, then what was there."""
+    """The same text in all of them, then what was there. Raises TargetError for a missing one."""
+    for path in files:
+        if read_text(path) is None:
+            raise TargetError(f"{path} is missing, or cannot be read", hint=_ADVICE)
     return Steps(
         write=[(str(path), text) for path in files],
         undo=[(str(path), (read_text(path) or "").strip()) for path in files],

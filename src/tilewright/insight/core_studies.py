@@ -25,6 +25,7 @@ from tilewright.core.output_files import write_text
 from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import Placement
 from tilewright.core.sufficient_cores import CoresResult, CoresRow, SufficientCores, TimeOnCores
+from tilewright.core.targets import Binding
 from tilewright.cost.enough_cores import OnCores, enough_cores
 from tilewright.graph.tasks import Task
 from tilewright.hardware.holding import Held, checked, holding, usable_cpus
@@ -146,8 +147,8 @@ class CoresStudy:
                 f"has {self._there}",
                 hint="Add numbers up to that one, or --budget 0 to have all predicted.",
             )
+        cpus = self.placement.binding.cpus
         for held in design.held:
-            cpus = self.placement.binding.cpus
             checked(held, cpus)
             left = len(usable_cpus(held, cpus))
             if left < min(self._there, len(cpus)):
@@ -208,13 +209,12 @@ class CoresStudy:
         first one is timed even where neighbours took all of it. A task that cannot be timed is left
         out, with a note."""
         held, seed = setting
+        cpus = self.placement.binding.cpus
         here = [count for count in counts if count <= self._there]
         if budget.exhausted:
             return _Measured(times_s={}, neighbours_s={})
-        with (
-            self.holds(held, self.placement.binding.cpus),
-            self.grids(self.placement, here, neighbours, seed=seed) as grid,
-        ):
+        place = replace(self.placement, binding=Binding(cpus=usable_cpus(held, cpus)))
+        with self.holds(held, cpus), self.grids(place, here, neighbours, seed=seed) as grid:
             found = _Measured(times_s={}, neighbours_s=_neighbours_s(grid))
             for number, each in enumerate(tasks):
                 if number and budget.exhausted:

@@ -220,10 +220,10 @@ def with_tables(
         rows = enumerate(table.rows, 1)
         others = {number: row for number, row in rows if not known.has(name, number, row)}
         if len(others) == len(table.rows):
-            listed = ", ".join([*known.calls][-3:])
+            listed = ", ".join([names[-1] for each in named for _, names in each][:3])
             raise ModelError(
-                f"the table of {name!r} names no call of {networks[0].model}",
-                hint=f"Its calls are {listed}, …; predict --devices lists them.",
+                f"the table of {name!r} names no call of {', '.join(known.titles)}",
+                hint=f"There are {listed}, …; predict --devices lists them.",
             )
         if others:
             events(Note(message=known.told(name, others, len(table.rows))))

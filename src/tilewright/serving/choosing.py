@@ -133,8 +133,9 @@ def _guarded(
         ]
         failures = sum(each.restarts for each in servers[0].statistics().instances)
     if failures:
-        failed = f"{best.why} On trial its instances crashed or hung {failures} times"
-        return replace(one_by_one, why=f"{failed}: one after the other is kept.")
+        often = "once" if failures == 1 else f"{failures} times"
+        failed = f"Instances of {layout_text(best.layout)} crashed or hung {often} on trial"
+        return replace(one_by_one, why=f"{one_by_one.why} {failed}.")
     ratio = sorted(ratios)[_ROUNDS // 2]
     told = (
         f"{best.why} Measured beside one request after the other on all cores it has "

@@ -220,6 +220,10 @@ class Station:
             self._flows.finish(flow, None)
             self._flows.ended(flow, number, None, {})
             return
+        if self._post.pid is None and not flow.on_trial:  # it ended before this part began
+            self._failures += 1
+            self._flows.ended(flow, number, None, {})
+            return
         supervision, pace = self._supervision, part.pace
         patience_s = supervision.trial_s if flow.on_trial else supervision.start_s
         if pace is not None:

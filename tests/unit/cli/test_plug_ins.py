@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from helpers.plugins.documented import toys
 from helpers.plugins.offer import Points, offered, offering
 from helpers.scheduling import random_problem
 from tilewright.cli.main import main
+from tilewright.measure import circumstances
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.plan.scheduling import problem_file as scheduling
 from tilewright.session import Session
@@ -116,7 +117,11 @@ def test_help_names_what_packages_add(command: Command, installed: Path) -> None
     assert "From other packages" not in command("run", "--help").out
 
 
-def test_a_meter(command: Command, installed: Path) -> None:
+def test_a_meter(command: Command, installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = circumstances.kernel_protocol
+    monkeypatch.setattr(
+        circumstances, "kernel_protocol", lambda place: replace(usual(place), timeout_s=60.0)
+    )
     data = as_json(command, "profile", "zoo:mlp", "--power", "--meter", "constant:65")
     assert data["energy"]["method"] == "constant: 65 W"
     assert data["energy"]["power_w"] == pytest.approx(65, rel=1e-6)

@@ -119,6 +119,7 @@ def test_turbo_of_processors_that_call_it_boost(tmp_path: Path) -> None:
         ({SMT: "forceoff"}, ("smt", "on"), TargetError, "off until the next start"),
         ({}, ("governor", "ondemand"), UsageError, "performance, powersave"),
         ({TURBO: ""}, ("turbo", "off"), TargetError, "the turbo cannot be set"),
+        ({}, ("governor", "performance"), TargetError, "cpu2/cpufreq/scaling_governor is missing"),
     ],
 )
 def test_words_that_a_machine_does_not_take(
@@ -129,7 +130,7 @@ def test_words_that_a_machine_does_not_take(
     said: str,
 ) -> None:
     with pytest.raises(error, match=said):
-        checked([parse_held(*held)], (0, 1), tree(tmp_path, SERVER | files))
+        checked([parse_held(*held)], (0, 1, 2), tree(tmp_path, SERVER | files))
 
 
 def test_without_smt_the_first_cpu_of_each_core_is_left(tmp_path: Path) -> None:

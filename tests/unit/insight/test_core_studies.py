@@ -17,7 +17,7 @@ from tilewright.core.events import Event, Note
 from tilewright.core.processes import ChildCrash
 from tilewright.core.records import Placement
 from tilewright.core.sufficient_cores import CoresResult
-from tilewright.core.targets import threads_alone
+from tilewright.core.targets import Binding, threads_alone
 from tilewright.cost.enough_cores import enough_cores
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.holding import Held
@@ -85,6 +85,11 @@ HOLDS: list[tuple[Held, ...]] = []
 def holding(held: tuple[Held, ...], _cpus: object) -> Generator[None]:
     HOLDS.append(held)
     yield
+
+
+def without_smt(held: tuple[Held, ...], cpus: tuple[int, ...]) -> tuple[int, ...]:
+    """The first CPU is off."""
+    return cpus[1:] if Held(control="smt", value="off") in held else cpus
 
 
 @cache
@@ -237,6 +242,28 @@ def test_controls_are_held_while_it_is_measured(
     late = run(study, Limit(measurements=1), cores=(1, 2), beside="none", clocks=("usual", "1GHz"))
     assert [row.held for row in late.rows] == [""], "nobody predicts a clock"
     assert late.unmeasured == (OPERATOR,)
+
+
+def test_without_smt_it_is_measured_on_cpus_that_stay(
+    study: CoresStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewright.insight.core_studies.checked", no_steps)
+    monkeypatch.setattr("tilewright.insight.core_studies.usable_cpus", without_smt)
+    there: list[tuple[int, ...]] = []
+
+    def grid(placement: Placement, *terms: Any, **named: Any) -> Grid:
+        there.append(placement.binding.cpus)
+        return Grid(placement, *terms, **named)
+
+    two = replace(PLACEMENT, resources=threads_alone(2), binding=Binding(cpus=(0, 1)))
+    study = replace(study, placement=two, grids=cast("Any", grid))
+    run(study, cores=(1, 2), beside="none", clocks=("1GHz",))
+    with pytest.raises(TargetError, match="without SMT 1 of 2 CPUs are left") as few:
+        run(study, cores=(1, 2), beside="none", smt=("off",))
+    assert few.value.hint == "Give --threads 1."
+    one = replace(study, placement=replace(two, resources=threads_alone(1)))
+    run(one, cores=(1,), beside="none", smt=("off",))
+    assert there == [(0, 1), (1,)]
 
 
 def test_each_setting_of_controls_has_its_part_of_the_budget(

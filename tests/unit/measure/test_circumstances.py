@@ -248,6 +248,31 @@ def test_controls_are_held_while_a_place_is_measured(store: SqliteStore, tmp_pat
         circumstances_of([gpu], design, tmp_path)
 
 
+def test_without_smt_kernels_run_on_cpus_that_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewright.hardware.probe.process_affinity", lambda: frozenset(range(4)))
+    root, off = tree(tmp_path, SERVER), Design(smt=("off",))
+
+    def cpus(threads: int, *allotted: int, neighbours: int = 0) -> tuple[int, ...]:
+        here = altered(PLACEMENT, access="here", threads=threads, cpus=allotted)
+        design = replace(off, neighbours=(neighbours,))
+        (place,) = circumstances_of([here], design, root)
+        return place.placement.binding.cpus
+
+    assert cpus(2, 0, 1, 2, 3) == (0, 1)
+    assert cpus(1, 2, 1) == (1,), "the first one is off"
+    with pytest.raises(TargetError, match="a kernel of 3 threads needs 3 .* process has 2") as few:
+        cpus(3, 0, 1, 2, 3)
+    assert few.value.hint == "Use --threads 2, or leave out --smt off."
+    with pytest.raises(TargetError, match="need 4 logical CPUs; .* allotted 2 without SMT"):
+        cpus(2, 0, 1, 2, 3, neighbours=1)
+    remote = altered(FOUR, instance=remote_instance("board", "localhost", 9190), access="rpc")
+    for elsewhere, said in ((remote, "a remote device"), (altered(FOUR, kind="cuda"), "--smt is")):
+        with pytest.raises(UsageError, match=said):
+            circumstances_of([altered(elsewhere, threads=4)], off, root)
+
+
 def test_best_known_settings(tmp_path: Path, store: SqliteStore) -> None:
     """A model's choice; else what was fastest here, then elsewhere, never under other
     circumstances."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 import tilewright
 from tilewright.cli.main import main
@@ -30,10 +33,29 @@ H100, SMALL = "cuda -model=H100", "zoo:squeezenet1_1"
 EXAMPLE = Path(__file__).parents[3] / "docs" / "reference" / "accelerator.json"
 
 
+def chain(folder: Path) -> str:
+    """Eight convolutions, one after the other, of the same shapes and weights."""
+    weight = numpy_helper.from_array(np.full((256, 256, 3, 3), 1e-3, np.float32), "weight")
+    nodes = [
+        helper.make_node("Conv", [f"t{n}", "weight"], [f"t{n + 1}"], f"conv{n}", pads=[1] * 4)
+        for n in range(8)
+    ]
+    ends = [
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, 256, 56, 56))]
+        for name in ("t0", "t8")
+    ]
+    graph = helper.make_graph(nodes, "chain", *ends, [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    onnx.save(model, folder / "chain.onnx")
+    return str(folder / "chain.onnx")
+
+
 def test_eight_devices_of_a_kind_let_requests_follow_sooner(tmp_path: Path) -> None:
     wanted = Wanted(objective="throughput", terms={H100: DeviceTerms(price_per_hour=2.0)})
     with tilewright.open(db="memory:") as session:
-        found = session.plan(SMALL, [f"8*{H100}"], planner="chain_dp", wanted=wanted, out=tmp_path)
+        found = session.plan(
+            chain(tmp_path), [f"8*{H100}"], planner="chain_dp", wanted=wanted, out=tmp_path
+        )
         assert [device.name for device in found.devices] == names_of(H100, 8)
         assert found.sequential is not None and found.sequential / found.value > 3
         used = {slot.device for slot in found.slots}
@@ -202,8 +224,12 @@ def test_a_table_for_many_networks(tmp_path: Path, capsys: pytest.CaptureFixture
     assert told[1:] == [
         "1 of 2 rows of the table of 'npu' are for other networks. Row 1 is of 'fcc2': is it 'fc2'?"
     ]
-    with pytest.raises(ModelError, match="names no call of mlp"):
+    with pytest.raises(ModelError, match="names no call of mlp\n") as refused:
         with_tables([data], {"npu": npu(*rows[1:])})
+    assert (refused.value.hint or "").startswith("There are fc1, fc2, fc3, …; predict")
+    with pytest.raises(ModelError, match="names no call of mlp, mlp 2\n") as refused:
+        with_tables([data, data], {"npu": npu(*rows[1:])})
+    assert (refused.value.hint or "").startswith("There are mlp/fc1, mlp/fc2, mlp/fc3, …")
     table = tmp_path / "npu.csv"
     table.write_text("call,latency_s\nmlp/fc1,1e-6\nresnet18/conv1,1e-6\n")
     where = ("--planner", "heft", "--db", "memory:", "--threads", "1")

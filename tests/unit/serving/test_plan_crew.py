@@ -27,6 +27,8 @@ from helpers.fakes.toy_serving_worker import (
 )
 from tilewright.core.errors import InputError, TargetError
 from tilewright.core.refusals import DeadlineMissed, RequestFailed, ServerClosed
+from tilewright.graph.parts import Place
+from tilewright.serving.flows import Flow
 from tilewright.serving.plan_crew import PlanCrew
 from tilewright.serving.stations import WARM_RUNS
 
@@ -206,6 +208,28 @@ def test_a_device_that_cannot_be_had_is_no_fault_of_a_request(tmp_path: Path) ->
         np.testing.assert_array_equal(answer.result(20), wanted(1))
         assert server.statistics().networks[0].retried == 4
         assert "right (core 1) lost its device" in server.notes[0]
+
+
+def test_a_process_that_ends_before_a_part_begins_costs_the_request_nothing(
+    tmp_path: Path,
+) -> None:
+    with ToyPlanServer(tmp_path) as server, pytest.MonkeyPatch.context() as patch:
+        post = next(s for s in server.crew._stations.values() if s.place[0] == "right")._post
+        take, killed = server.crew._flows.take, list[int]()
+
+        def take_as_it_ends(place: Place, patience_s: float) -> tuple[Flow, int] | None:
+            found = take(place, patience_s)
+            if found is not None and place[0] == "right" and len(killed) < 3:
+                killed.append(post.pid or 0)
+                os.kill(killed[-1], signal.SIGKILL)
+                until(lambda: post.pid is None)
+            return found
+
+        patch.setattr(server.crew._flows, "take", take_as_it_ends)
+        np.testing.assert_array_equal(server.submit("a", given(1)).result(20), wanted(1))
+        told = server.statistics()
+        assert len(set(killed)) == 3 and told.networks[0].retried == 0
+        assert sum(each.restarts for each in told.instances) == 3
 
 
 def test_without_any_device_requests_fail(tmp_path: Path) -> None:
