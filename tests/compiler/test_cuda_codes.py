@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.kernels.cuda_kernels import check_cuda_kernel, executed
-from helpers.kernels.gpu_kernels import a_gpu, space_of
+from helpers.kernels.gpu_kernels import a_gpu, check_facts_of_code, space_of
 from helpers.kernels.one_kernel import step
 from tilewright.compiler.builders.cuda import program_of
 from tilewright.compiler.cuda.compilers import compiled_source, disassembled, missing_compiler
@@ -301,22 +301,6 @@ def test_words_are_read_and_written_at_once() -> None:
 
 @pytest.mark.parametrize("name", LARGE)
 def test_facts_agree_with_the_text(name: str) -> None:
-    import tvm
-
-    from tilewright.compiler.build import kernel_module
-    from tilewright.compiler.cuda.code import read_launch
-    from tilewright.compiler.cuda.launches import split
-
-    task, on = LARGE[name], a_gpu()
     for number in (3, 17):
-        chosen = {**drawn(task, number), "split": 1}
-        candidate = candidate_of(SPEC, chosen, plain(task))
-        module = kernel_module(task, candidate, on.target, on.resources)
-        target = tvm.target.Target(on.target.tvm_target(on.resources))
-        (function,) = split(module, target)[1].functions.values()
-        read = read_launch("kernel", function)
-        told = facts(SPEC, task, on.target, on.resources, plain(task), [chosen])
-        assert read.threads == told["threads"][0]
-        assert read.blocks == told["parallel_extent"][0]
-        assert 0.95 * told["shared_bytes"][0] <= read.shared_bytes <= told["shared_bytes"][0]
-        assert read.sectors == pytest.approx(told["coalesced"][0], rel=0.5), chosen
+        chosen = {**drawn(LARGE[name], number), "split": 1}
+        check_facts_of_code(SPEC.name, LARGE[name], chosen, sectors=0.5)

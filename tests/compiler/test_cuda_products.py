@@ -10,12 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.kernels.cuda_kernels import check_cuda_kernel, executed
-from helpers.kernels.gpu_kernels import a_gpu, gpu_program, space_of
+from helpers.kernels.gpu_kernels import a_gpu, check_facts_of_code, gpu_program, space_of
 from helpers.kernels.one_kernel import step, workload
-from tilewright.compiler.build import kernel_module
-from tilewright.compiler.cuda.code import read_launch
 from tilewright.compiler.cuda.compilers import compiled_source
-from tilewright.compiler.cuda.launches import split
 from tilewright.core.records import Settings
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
@@ -23,7 +20,7 @@ from tilewright.kernels.estimates import facts
 from tilewright.kernels.registry import implementation
 from tilewright.measure.checking import sample_arguments
 from tilewright.testing.cuda_execution import KernelFault, compiler
-from tilewright.testing.implementations import candidate_of, plain, some_settings
+from tilewright.testing.implementations import plain, some_settings
 
 NAME = "cuda_product"
 Shape = tuple[int, ...]
@@ -206,23 +203,9 @@ def best(task: Workload, number: int, described: str) -> Settings:
 
 @pytest.mark.parametrize("name", LARGE)
 def test_facts_agree_with_the_text(name: str) -> None:
-    """Shared memory, and sectors of a load, as the lowered code has them; there, those of the
-    epilogue count as well."""
-    import tvm
-
-    task, on, spec = LARGE[name], a_gpu(), implementation(NAME)
     for number in (3, 17):
-        chosen = {**drawn(task, number), "split": 1}
-        candidate = candidate_of(spec, chosen, plain(task))
-        module = kernel_module(task, candidate, on.target, on.resources)
-        target = tvm.target.Target(on.target.tvm_target(on.resources))
-        (function,) = split(module, target)[1].functions.values()
-        read = read_launch("kernel", function)
-        told = facts(spec, task, on.target, on.resources, plain(task), [chosen])
-        assert read.threads == told["threads"][0]
-        assert read.blocks == told["parallel_extent"][0]
-        assert 0.95 * told["shared_bytes"][0] <= read.shared_bytes <= told["shared_bytes"][0]
-        assert read.sectors == pytest.approx(told["coalesced"][0], rel=0.35)
+        chosen = {**drawn(LARGE[name], number), "split": 1}
+        check_facts_of_code(NAME, LARGE[name], chosen, sectors=0.35)
 
 
 @pytest.mark.skipif(bool(compiled_source("", "sm_90").reason), reason="no compiler of NVIDIA's")

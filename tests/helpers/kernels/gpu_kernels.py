@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from functools import cache
 
+import pytest
+
 from tilewright.core.forms import Form
 from tilewright.core.records import Device, Placement, Settings
 from tilewright.core.targets import threads_alone
 from tilewright.graph.workload import Workload
 from tilewright.hardware.gpus import CudaProgram, gpu_target
 from tilewright.hardware.target import parse_gpu
+from tilewright.kernels.estimates import facts
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.search_space import KnobSpace, knob_space
 from tilewright.testing.implementations import candidate_of, plain
@@ -37,3 +40,25 @@ def gpu_program(
     placement = on or a_gpu()
     candidate = candidate_of(implementation(name), settings, plain(task))
     return program_of(task, candidate, placement.target, placement.resources)
+
+
+def check_facts_of_code(name: str, task: Workload, chosen: Settings, *, sectors: float) -> None:
+    """That the lowered code of an H100's kernel has the threads, blocks, shared memory and sectors
+    of a load that facts tell; the last within this share, since there those of the epilogue count
+    as well."""
+    import tvm
+
+    from tilewright.compiler.build import kernel_module
+    from tilewright.compiler.cuda.code import read_launch
+    from tilewright.compiler.cuda.launches import split
+
+    on, spec = a_gpu(), implementation(name)
+    module = kernel_module(task, candidate_of(spec, chosen, plain(task)), on.target, on.resources)
+    target = tvm.target.Target(on.target.tvm_target(on.resources))
+    (function,) = split(module, target)[1].functions.values()
+    read = read_launch("kernel", function)
+    told = facts(spec, task, on.target, on.resources, plain(task), [chosen])
+    assert read.threads == told["threads"][0]
+    assert read.blocks == told["parallel_extent"][0]
+    assert 0.95 * told["shared_bytes"][0] <= read.shared_bytes <= told["shared_bytes"][0]
+    assert read.sectors == pytest.approx(told["coalesced"][0], rel=sectors), chosen
