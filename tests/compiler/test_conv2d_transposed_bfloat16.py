@@ -24,8 +24,18 @@ NAME = "conv2d_transposed_bfloat16"
 @settings(max_examples=14, deadline=None, derandomize=True)
 @given(
     channels=st.sampled_from(
-        [(4, 16, 1), (16, 32, 2), (12, 24, 3), (10, 8, 1), (32, 16, 1), (9, 12, 3), (7, 3, 1),
-         (5, 21, 1), (6, 10, 1), (3, 1, 1)]
+        [
+            (4, 16, 1),
+            (16, 32, 2),
+            (12, 24, 3),
+            (10, 8, 1),
+            (32, 16, 1),
+            (9, 12, 3),
+            (7, 3, 1),
+            (5, 21, 1),
+            (6, 10, 1),
+            (3, 1, 1),
+        ]
     ),
     extents=st.tuples(st.integers(2, 6), st.integers(2, 6)),
     kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),

@@ -2,11 +2,11 @@
 
 With stride s, output row y = s q + r reads input rows q + base(r) - t a for its taps t, where only
 the kernel rows first(r) + t p take part (p = s / gcd(d, s), a = d / gcd(d, s), d the dilation). So
-every phase r is a direct convolution of stride 1 with a part of the kernel. The input is copied once
-with a border of zeros, in blocks of bi channels, and weights lie as [out/bo · s · s, slot, bo, terms]:
-a chunk of output channels for every phase down and across, in it a slot for every `terms`
-neighbouring input channels of every tap. Where a phase has fewer taps than others, and where channels
-do not fill their blocks, weights are zero.
+every phase r is a direct convolution of stride 1 with a part of the kernel. The input is copied
+once with a border of zeros, in blocks of bi channels. Weights lie as [out/bo · s · s, slot, bo,
+terms]: a chunk of output channels for every phase down and across, in it a slot for every `terms`
+neighbouring input channels of every tap. Where a phase has fewer taps than others, and where
+channels do not fill their blocks, weights are zero.
 """
 
 from __future__ import annotations
@@ -100,6 +100,20 @@ class TransposedConvolution(Channels[int]):
     def phases(self) -> int:
         """Phases of the result."""
         return self.rows.count * self.columns.count
+
+    def gathered(self, lanes: Any) -> Any:
+        """Whether chunks of so many `lanes` end beyond the last channel of each of several groups,
+        or of the only channel: then all sums are made first, and gathered into the result in a
+        second pass. Of a column of them a column."""
+        several = (self.groups > 1) & (self.group_out % lanes > 0)
+        return several | ((self.out_channels == 1) & (lanes > 1))
+
+    def sums(self, lanes: Any, width: Any) -> Any:
+        """Sums of tiles of so many columns, and chunks of so many lanes."""
+        across = -(-self.columns.positions // width) * width * self.columns.count
+        chunks = self.groups * -(-self.group_out // lanes)
+        down = self.rows.positions * self.rows.count
+        return self.batch * chunks * lanes * down * across
 
     def inside(self, block: int) -> int:
         """Blocks of so many channels that hold the input of a group."""
@@ -195,11 +209,9 @@ class GatheringTransposedConvolution(TiledProduct):
     def able_lanes(
         self, workload: Workload, target: Target, forms: tuple[Form, ...], able: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """The same by an instruction for so many lanes."""
+        """The same by an instruction for so many lanes; several groups are filled up, too."""
         conv = transposed_convolution(workload)
         usual = usual_lanes(conv.group_out, forms[-1], self.register(target.lanes(SINGLES)))
-        if conv.groups > 1:
-            return (usual,) if usual in able else ()
         return instruction_lanes(conv.group_out, forms[-1], (usual,), able)
 
     def knobs(
@@ -270,20 +282,25 @@ class GatheringTransposedConvolution(TiledProduct):
         passes = np.where(chosen(settings, "order", "rows"), float(rows.positions), 1.0)
         size = workload.types[conv.weight].bytes / max(1, workload.types[conv.weight].elements)
         moved = workload.bytes + 0.1 * size * depth * chunks * lanes * passes
+        apart = conv.gathered(lanes)
+        moved = moved + np.where(apart, 8.0 * conv.sums(lanes, width), 0.0)
         return Demand(
             pieces=conv.batch * chunks / column(settings, "tile_out") * rows.positions,
-            cycles=cycles * waste * tile.slowdown * crowded
+            cycles=cycles
+            * waste
+            * tile.slowdown
+            * crowded
             / self.speedup(workload, target, settings)
             + self.converting * data.elements,
             traffic={"L3": moved},
-            launches=2.0,
+            launches=2.0 + apart,
             details=tile.details(waste),
         )
 
     def workspaces(
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
     ) -> Workspaces:
-        """The input with zeros around it."""
+        """The input with zeros around it, and sums that are gathered."""
         conv, settings = transposed_convolution(workload), dict(candidate.settings)
         tile = int(candidate.setting("tile_width"))
         across = -(-conv.columns.positions // tile) * tile
@@ -292,7 +309,9 @@ class GatheringTransposedConvolution(TiledProduct):
         block = self.input_block(conv, candidate.forms, settings)
         channels = conv.groups * conv.inside(block) * block
         size = element_type(self.copied_as(workload)).bytes
-        return Workspaces(shared=(size * conv.batch * channels * height * width,))
+        copy, lanes = size * conv.batch * channels * height * width, int(settings["lanes"])
+        sums = (4 * conv.sums(lanes, tile),) if conv.gathered(lanes) else ()
+        return Workspaces(shared=(copy, *sums))
 
     def copied_as(self, workload: Workload) -> str:
         """The element type of the copy."""

@@ -41,9 +41,8 @@ class Bfloat16TransposedConvolution(GatheringTransposedConvolution):
     converting = ROUNDING_CYCLES
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
-        """Single precision with constant weights on a CPU with dot products. Not offered for all the
-        same where a result lies in blocks of other numbers of channels than 4, 8 and 16, and where
-        several groups have output channels that come in no fours."""
+        """Single precision with constant weights on a CPU with dot products. Not offered for
+        all the same where a result lies in blocks of other numbers of channels than 4, 8 and 16."""
         return bool(half_lanes(target)) and super().applies(workload, target, resources)
 
     def terms(self, settings: Settings) -> int:

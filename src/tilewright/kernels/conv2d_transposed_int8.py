@@ -55,9 +55,10 @@ class Int8TransposedConvolution(GatheringTransposedConvolution):
     def lane_values(
         self, workload: Workload, target: Target, forms: tuple[Form, ...]
     ) -> tuple[int, ...]:
-        """Those of the instruction, where there are any."""
+        """Those of the instruction, where there are any and several groups have whole chunks."""
         able = self.able_lanes(workload, target, forms, dot_lanes(target))
-        return able or super().lane_values(workload, target, forms)
+        ragged = transposed_convolution(workload).groups > 1 and len(able) != 1
+        return super().lane_values(workload, target, forms) if ragged or not able else able
 
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]

@@ -21,7 +21,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower.loops import by_instruction, finish_tile, share_out
+from tilewright.compiler.lower.loops import by_instruction, finish_tile, gather, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.run_sums import Factors
 from tilewright.compiler.lower.values import Read, stepped
@@ -57,7 +57,7 @@ class GatheredDots:
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     dots = GatheredDots(spec=SPEC)
-    return scheduled(program, dots, gathered(program, accumulated(program, dots)))
+    return scheduled(program, dots, of_result(program, accumulated(program, dots)))
 
 
 def accumulated(program: Program, dots: GatheredDots) -> te.Tensor:
@@ -67,25 +67,35 @@ def accumulated(program: Program, dots: GatheredDots) -> te.Tensor:
     axes = program.reduce_axes(**steps)
     at = {name: axis.var for name, axis in zip(steps, axes, strict=True)}
 
-    def compute(n, o, qy, ry, qx, rx, lane):
-        return te.sum(dots.product(*factors_at((n, o, qy, ry, qx, rx, lane), at)), axis=axes)
+    def compute(*position):
+        return te.sum(dots.product(*factors_at(position, at)), axis=axes)
 
     return program.compute(shape, compute, "accumulator")
 
 
-def gathered(program: Program, accumulator: te.Tensor) -> Read:
+def of_result(program: Program, accumulator: te.Tensor) -> Read:
     """Reads sums at positions of the result."""
     conv = transposed_convolution(program.workload)
     lanes, split = int(accumulator.shape[-1]), program.simplify.split
 
     def read(position: Any) -> tirx.Expr:
         n, c, y, x = position
-        chunk, lane = split(c, lanes)
+        chunk, lane = lane_of(program, c, lanes)
         return accumulator(
             n, chunk, *split(y, conv.rows.count), *split(x, conv.columns.count), lane
         )
 
     return read
+
+
+def lane_of(program: Program, channel: tirx.Expr, lanes: int) -> tuple[tirx.Expr, tirx.Expr]:
+    """The chunk of an output channel, and its place there."""
+    conv = transposed_convolution(program.workload)
+    if conv.group_out % lanes == 0 or conv.groups == 1:
+        return program.simplify.split(channel, lanes)
+    group, within = program.simplify.split(channel, conv.group_out)
+    chunk, lane = program.simplify.split(within, lanes)
+    return program.simplify(group * chunk_count(conv.group_out, lanes) + chunk), lane
 
 
 def scheduled(program: Program, dots: GatheredDots, read: Read) -> Schedule:
@@ -96,7 +106,7 @@ def scheduled(program: Program, dots: GatheredDots, read: Read) -> Schedule:
         schedule.annotate(nest.parallel, "pragma_import_llvm", dots.imported)
     for loop in nest.tile:
         schedule.unroll(loop)
-    finish_tile(schedule, nest.anchor, nest.home, vectors=program.result_form != PLAIN)
+    finished(program, schedule, nest)
     if dots.instruction:
         by_instruction(schedule, nest.anchor, nest.steps[0], nest.lane, dots.instruction)
     else:
@@ -116,6 +126,15 @@ class Nest:
     steps: list[Any]
     tile: list[Any]
     lane: Any
+
+
+def finished(program: Program, schedule: Schedule, nest: Nest) -> None:
+    """The results of a tile behind its sums, or all of them behind all sums."""
+    lanes = output_block(program.candidate.forms, program.settings)
+    if transposed_convolution(program.workload).gathered(lanes):
+        gather(schedule, nest.anchor, nest.home)
+    else:
+        finish_tile(schedule, nest.anchor, nest.home, vectors=program.result_form != PLAIN)
 
 
 def tiled(program: Program, schedule: Schedule, spec: GatheringTransposedConvolution) -> Nest:

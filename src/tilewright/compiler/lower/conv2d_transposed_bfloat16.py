@@ -8,7 +8,7 @@ from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.conv2d_transposed import (
     GatheredDots,
     accumulated,
-    gathered,
+    of_result,
     scheduled,
 )
 from tilewright.compiler.lower.half_dots import half_dot, half_dot_text, half_product
@@ -28,4 +28,4 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         instruction=half_dot(lanes),
         imported=half_dot_text(target, lanes),
     )
-    return scheduled(program, dots, gathered(program, accumulated(program, dots)))
+    return scheduled(program, dots, of_result(program, accumulated(program, dots)))

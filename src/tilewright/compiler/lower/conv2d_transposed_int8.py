@@ -17,7 +17,8 @@ from tilewright.compiler.lower.byte_dots import (
 from tilewright.compiler.lower.conv2d_transposed import (
     GatheredDots,
     accumulated,
-    gathered,
+    lane_of,
+    of_result,
     scheduled,
 )
 from tilewright.compiler.lower.program import Program
@@ -44,12 +45,12 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         border=extra,
         **({"taken": partial(flipped, kind=ready)} if extra else {}),
     )
-    sums = gathered(program, accumulated(program, dots))
+    sums = of_result(program, accumulated(program, dots))
     weights, split = program.tensors[conv.weight], program.simplify.split
 
     def corrected(position: Index) -> tirx.Expr:
         _, c, y, x = position
-        chunk, lane = split(c, lanes)
+        chunk, lane = lane_of(program, c, lanes)
         (_, row), (_, column) = split(y, conv.rows.count), split(x, conv.columns.count)
         phase = (chunk * conv.rows.count + row) * conv.columns.count + column
         return sums(position) + compensation(program, weights, phase, lane)
