@@ -101,7 +101,7 @@ _HALVES = (
     "conv2d_winograd1d_bfloat16",
     "conv2d_transposed_bfloat16",
 )
-_CODED = ("conv2d_int8", "dense_int8", "batch_matmul_int8")
+_CODED = ("conv2d_int8", "dense_int8", "batch_matmul_int8", "conv2d_transposed_int8")
 _LAYERS = ("conv2d", "dense")
 CASES = [
     *(Case(name, *one) for name in _CODED for one in _WITH_CODES),

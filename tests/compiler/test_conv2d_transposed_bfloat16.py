@@ -23,14 +23,27 @@ NAME = "conv2d_transposed_bfloat16"
 @needs_halves
 @settings(max_examples=14, deadline=None, derandomize=True)
 @given(
-    channels=st.sampled_from([(4, 16, 1), (16, 32, 2), (12, 24, 3), (10, 8, 1), (32, 16, 1)]),
+    channels=st.sampled_from(
+        [
+            (4, 16, 1),
+            (16, 32, 2),
+            (12, 24, 3),
+            (10, 8, 1),
+            (32, 16, 1),
+            (9, 12, 3),
+            (7, 3, 1),
+            (5, 21, 1),
+            (6, 10, 1),
+            (3, 1, 1),
+        ]
+    ),
     extents=st.tuples(st.integers(2, 6), st.integers(2, 6)),
     kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),
     strides=st.tuples(st.integers(1, 3), st.integers(1, 4)),
     padding=st.tuples(*[st.integers(0, 2)] * 4),
     dilation=st.tuples(st.integers(1, 3), st.integers(1, 2)),
     extra=st.tuples(st.integers(0, 1), st.integers(0, 1)),
-    blocks=st.tuples(st.sampled_from([0, 2, 4, 16]), st.sampled_from([0, 8, 16])),
+    blocks=st.tuples(st.sampled_from([0, 2, 3, 4, 16]), st.sampled_from([0, 8, 16])),
     halves=st.tuples(st.booleans(), st.booleans()),
     choice=st.integers(0, 10_000),
 )

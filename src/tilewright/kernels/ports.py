@@ -62,6 +62,18 @@ def lane_counts(channels: int, form: Form, lanes: int) -> tuple[int, ...]:
     return (lanes, usual) if torn and channels > lanes else (usual,)
 
 
+def instruction_lanes(
+    channels: int, form: Form, usual: tuple[int, ...], able: tuple[int, ...]
+) -> tuple[int, ...]:
+    """How many output channels to compute together by an instruction that is `able` to do it for
+    some numbers of lanes: the first of the `usual` ones if it is, otherwise, of a plain result, up
+    to as many as cover the channels."""
+    if own_block(form) or usual[0] in able:
+        return usual[:1] if usual[0] in able else ()
+    most = min((lanes for lanes in able if lanes >= channels), default=max(able, default=0))
+    return tuple(sorted(lanes for lanes in able if lanes <= most))
+
+
 def arriving_block(forms: tuple[Form, ...], operand: int) -> int:
     """The channel block that an operand arrives in; 0 where it is plain, or where the kernel
     computes it itself."""

@@ -43,6 +43,8 @@ _BUILT_IN = (
     "conv2d_winograd_float16",
     "conv2d_transposed",
     "conv2d_transposed_bfloat16",
+    "conv2d_transposed_float16",
+    "conv2d_transposed_int8",
     "matrix_products",
     "dense_bfloat16",
     "dense_float16",

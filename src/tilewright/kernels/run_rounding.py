@@ -8,12 +8,15 @@ others. So a few results tell how large errors are, and no kernel has to be run.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from tilewright.core.element_types import element_type
 from tilewright.graph.network import Array
 from tilewright.kernels.base import FLOAT16
 from tilewright.kernels.columns import Floats, Numbers
+from tilewright.kernels.conv2d_transposed import TransposedConvolution
 from tilewright.kernels.convolution import Convolution
 
 _SAMPLED = 24
@@ -37,6 +40,50 @@ def of_convolution(conv: Convolution, data: Array, weights: Array, block: int, r
     split = whole.reshape(*whole.shape[:4], -1, block).transpose(0, 3, 4, 1, 2, 5)
     found = _deviation(split.reshape(len(pixels) * len(channels), -1, run))
     return (found * _shares(kept.reshape(len(kept), -1)))[:, None, None]
+
+
+def of_phases(
+    conv: TransposedConvolution, data: Array, weights: Array, block: int, run: int
+) -> Array:
+    """As `of_convolution` of a transposed one, on average over its phases: of runs of so many
+    products, of a block of channels or of those of a row of taps."""
+    kept = weights.astype(np.float64).reshape(conv.groups, conv.group_in, conv.group_out, -1)
+    channels = _some(conv.out_channels)
+    group, within = np.divmod(channels, conv.group_out)
+    squares = 0.0
+    for ry, y in enumerate(conv.rows.first):
+        for rx, x in enumerate(conv.columns.first):
+            if y is None or x is None:
+                continue
+            read = _phase(conv, data.astype(np.float64), ry, rx)
+            taps = np.zeros((len(channels), conv.rows.taps, conv.columns.taps, conv.group_in))
+            part = weights.astype(np.float64)
+            part = part[:, :, y :: conv.rows.period, x :: conv.columns.period]
+            part = part.reshape(conv.groups, conv.group_in, conv.group_out, *part.shape[2:])
+            taps[:, : part.shape[3], : part.shape[4]] = part[group, :, within].transpose(0, 2, 3, 1)
+            products = read[:, group] * taps
+            whole = np.pad(products, [*[(0, 0)] * 4, (0, -conv.group_in % block)])
+            split = whole.reshape(*whole.shape[:4], -1, block).transpose(0, 1, 4, 2, 3, 5)
+            squares += _deviation(split.reshape(len(read) * len(channels), -1, run)) ** 2
+    powers = kept.transpose(0, 2, 1, 3).reshape(conv.out_channels, -1)
+    return (np.sqrt(squares / conv.phases) * _shares(powers))[:, None, None]
+
+
+def _phase(conv: TransposedConvolution, data: Floats, ry: int, rx: int) -> Floats:
+    """What some places of a phase of the result are sums of: [places, groups, taps down, taps
+    across, channels]."""
+    borders = [axis.border(axis.positions) for axis in (conv.rows, conv.columns)]
+    bordered = np.pad(data, ((0, 0), (0, 0), *borders))
+    shape = (conv.batch, conv.rows.positions, conv.columns.positions)
+    image, down, across = np.unravel_index(_some(prod(shape)), shape)
+    at = [
+        place[:, None] + axis.base[phase] + before - np.arange(axis.taps) * axis.advance
+        for place, axis, phase, (before, _) in zip(
+            (down, across), (conv.rows, conv.columns), (ry, rx), borders, strict=True
+        )
+    ]
+    found = bordered[image[:, None, None], :, at[0][:, :, None], at[1][:, None, :]]
+    return found.reshape(*found.shape[:3], conv.groups, conv.group_in).transpose(0, 3, 1, 2, 4)
 
 
 def of_dense(data: Array, weights: Array, run: int) -> Array:

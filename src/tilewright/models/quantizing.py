@@ -38,7 +38,7 @@ CALIBRATED_ON = (8, 64)
 """So many inputs are drawn, and so many of a file are taken at most, to calibrate on."""
 NOISE_ON = 2
 """On so many of them noise is measured."""
-_PRODUCTS = {"Conv": 4, "Gemm": 2, "MatMul": 2}
+_PRODUCTS = {"Conv": 4, "ConvTranspose": 4, "Gemm": 2, "MatMul": 2}
 """The axes of their weights."""
 _PICKING = ("MaxPool", "Relu", "Clip", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose")
 """What they read and what they write has the same codes."""
@@ -78,8 +78,9 @@ class Quantizer:
         self.kept = _kept(self.graph, original.graph, options)
         if not self.on_codes():
             raise ModelError(
-                f"nothing of {model.name!r} can be put on codes of eight bits: it has no Conv of "
-                "images, Gemm or MatMul with constant weights in float32 that is not kept",
+                f"nothing of {model.name!r} can be put on codes of eight bits: it has no Conv or "
+                "ConvTranspose of images, Gemm or MatMul with constant weights in float32 that is "
+                "not kept",
                 hint="Leave out --precision, or some of --keep.",
             )
         self.nodes, self._same = coded_nodes(self.graph, self.kept)
@@ -202,8 +203,11 @@ def _is_product(node: onnx.NodeProto, weights: Mapping[str, onnx.TensorProto]) -
     constants = [weights.get(name) for name in node.input[1:] if name]
     named = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
     scaled = named.get("alpha", 1.0) != 1 or named.get("beta", 1.0) != 1 or named.get("transA", 0)
+    # the quantizer has one scale for a channel of every group, and none for each bias
+    refused = node.op_type == "ConvTranspose" and named.get("group", 1) > 1 and len(constants) > 1
     return (
         axes > 0
+        and not refused
         and not (node.op_type == "Gemm" and scaled)
         and node.input[0] not in weights
         and all(w is not None and w.data_type == onnx.TensorProto.FLOAT for w in constants)

@@ -147,14 +147,22 @@ def test_it_takes_a_processor_with_the_instruction() -> None:
     assert not WINOGRAD[0].applies(conv(34, 16), ON.target, ON.resources), "no pairs of lanes"
 
 
-@pytest.mark.parametrize("out", [1, 3, 10, 21, 16])
-def test_channels_of_transposed_convolutions_fill_lanes_of_the_instruction(out: int) -> None:
+@pytest.mark.parametrize(
+    ("out", "lanes"), [(1, {4}), (3, {4}), (10, {4, 8, 16}), (21, {4, 8, 16}), (16, {16})]
+)
+def test_channels_of_transposed_convolutions_fill_lanes_of_the_instruction(
+    out: int, lanes: set[int]
+) -> None:
+    """Also where they do not divide them, and where input channels are no pairs."""
     task = single(
-        "conv2d_transpose", (1, 8, 5, 5), (8, out, 2, 2), constants=(1,), strides=(2, 2),
+        "conv2d_transpose", (1, 7, 5, 5), (7, out, 2, 2), constants=(1,), strides=(2, 2),
         padding=(0,) * 4, dilation=(1, 1), output_padding=(0, 0), groups=1,
     )  # fmt: skip
     space = knob_space(TRANSPOSED, task, ON.target, ON.resources, (PLAIN,) * 3)
-    assert any(True for _ in space) == (out == 16)
+    assert {space.settings(number)["lanes"] for number in space} == lanes
+    torn = (PLAIN, PLAIN, blocked(out))
+    fits = [*knob_space(TRANSPOSED, task, ON.target, ON.resources, torn)]
+    assert bool(fits) == (out == 16), "blocks of other sizes are no lanes"
 
 
 def test_single_precision_stays_unless_halves_are_asked_for() -> None:

@@ -41,7 +41,7 @@ def anchors(graph: Graph) -> list[str]:
     return [
         f"{graph.types[node.inputs[0]].dtype} {node.operator} {graph.types[node.output].dtype}"
         for node in graph.nodes
-        if node.operator in ("conv2d", "dense")
+        if node.operator in ("conv2d", "conv2d_transpose", "dense")
     ]
 
 
@@ -114,6 +114,41 @@ def test_a_convolution_works_on_the_codes(kinds: tuple[str, int, int], relu: boo
     assert len(np.unique(result)) > 50
 
 
+@few
+@given(
+    kind=st.sampled_from([("uint8", 0), ("uint8", 128), ("uint8", 7), ("int8", 0), ("int8", 3)]),
+    groups=st.sampled_from([1, 3]),
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    more=st.sampled_from(
+        [{}, {"pads": [1, 0, 0, 1]}, {"output_padding": [1, 0], "strides": [2, 3]},
+         {"dilations": [2, 1]}]
+    ),
+)  # fmt: skip
+def test_a_transposed_convolution_works_on_the_codes(
+    kind: tuple[str, int], groups: int, kernel: Any, strides: Any, more: dict[str, Any]
+) -> None:
+    """Scales and zero points of weights are those of the channels of one group."""
+    p, x, (dtype, zero) = Pairs(), bytes_of(kind[0], 1, 6, 5, 4), kind
+    scale = np.linspace(0.003, 0.005, 9 // groups, dtype=np.float32)
+    weights = bytes_of("int8", 6, 9 // groups, *kernel, seed=1) // 2
+    data = p.read("x", 0.05, np.asarray(zero, dtype))
+    operands = [data, p.weights("w", weights, scale, 1)]
+    bias = np.arange(-4000, 5000, 1000, dtype=np.int32)
+    operands.append(p.weights("b", bias, np.tile(scale, groups) * np.float32(0.05)))
+    named = {"strides": strides, "group": groups, **more}
+    p.nodes.append(helper.make_node("ConvTranspose", operands, ["c"], name="conv", **named))
+    p.nodes.append(helper.make_node("Relu", ["c"], ["a"]))
+    p.write("a", "y", 0.07, np.asarray(0, np.uint8))
+    model = model_of(p.nodes, {"x": x}, constants=p.constants)
+    graph = folded(model)
+    assert anchors(graph) == [f"{dtype} conv2d_transpose int32"]
+    assert "relu" not in {node.operator for node in graph.nodes}
+    result, wanted = run_graph(graph, {"x": x})["y"], runtime(model, {"x": x})
+    assert np.abs(result.astype(int) - wanted).max() <= 1  # products of singles are rounded, too
+    assert np.mean(result != wanted) < 0.01
+
+
 def test_an_activation_that_saturation_does_not_replace_stays() -> None:
     model, feed = convolution("uint8", 7, 131, activation="Relu")
     graph = folded(model)
@@ -139,16 +174,19 @@ def test_a_result_that_is_read_in_floats_too_is_kept() -> None:
     assert set(run_graph(folded(model), feed)) >= {"y", "r"}
 
 
-def test_codes_around_128_that_only_convolutions_read_become_signed() -> None:
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+def test_codes_around_128_that_only_convolutions_read_become_signed(operator: str) -> None:
     p, x = Pairs(), normal(1, 4, 8, 8)
     p.write("x", "q", 0.03, np.asarray(128, np.uint8))
     data = p.read("q", 0.03, np.asarray(128, np.uint8))
-    weight = p.weights("w", bytes_of("int8", 6, 4, 3, 3) // 2, 0.002)
-    p.nodes.append(helper.make_node("Conv", [data, weight], ["c"], pads=[1, 1, 1, 1]))
+    shape = (6, 4) if operator == "Conv" else (4, 6)
+    weight = p.weights("w", bytes_of("int8", *shape, 3, 3) // 2, 0.002)
+    p.nodes.append(helper.make_node(operator, [data, weight], ["c"], pads=[1, 1, 1, 1]))
     p.write("c", "y", 0.02, np.asarray(0, np.uint8))
     model = model_of(p.nodes, {"x": x}, constants=p.constants)
     graph = folded(model)
-    assert anchors(graph) == ["int8 conv2d int32"]
+    name = "conv2d" if operator == "Conv" else "conv2d_transpose"
+    assert anchors(graph) == [f"int8 {name} int32"]
     assert "pad" not in {node.operator for node in graph.nodes}
     np.testing.assert_array_equal(run_graph(graph, {"x": x})["y"], runtime(model, {"x": x}))
 

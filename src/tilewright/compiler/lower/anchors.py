@@ -112,7 +112,7 @@ def _conv2d(program: Program, operands: list[Value], named: Any, result: TensorT
 def _conv2d_transpose(
     program: Program, operands: list[Value], named: Any, result: TensorType
 ) -> Value:
-    data, weight = map(widened, operands)
+    data, weight = (widened(operand, result.dtype) for operand in operands)
     (sh, sw), (dh, dw) = named["strides"], named["dilation"]
     top, left = named["padding"][:2]
     _, channels, height, width = data.type.shape

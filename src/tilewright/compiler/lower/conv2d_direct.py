@@ -37,7 +37,13 @@ from tilewright.compiler.lower.conv2d_windows import (
     shared_tiles,
     with_border,
 )
-from tilewright.compiler.lower.loops import fill_ahead, finish_tile, register_tile, share_out
+from tilewright.compiler.lower.loops import (
+    fill_ahead,
+    finish_tile,
+    gather,
+    register_tile,
+    share_out,
+)
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
@@ -68,7 +74,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     home, loop = _schedule(schedule, conv, program, target)
     anchor, cached = schedule.get_sblock("accumulator"), program.settings["cache_chunks"]
     if apart:
-        _gather(schedule, anchor, None if cached else home)
+        gather(schedule, anchor, None if cached else home)
     else:
         within = program.result_form not in (PLAIN, CHANNELS_LAST)
         last = finish_tile(schedule, anchor, home, vectors=within, in_registers=not cached)
@@ -166,16 +172,6 @@ def _schedule(
     if settings["padding"] == "piece":
         _pad_piece(schedule, padding_home)
     return home, sums[0]
-
-
-def _gather(schedule: Schedule, anchor: Any, home: Any) -> None:
-    """Sums leave the registers of a tile at `home`, where they are kept there; the result is made
-    of all of them afterwards."""
-    if home is not None:
-        kept = schedule.cache_write(anchor, 0, "local")
-        schedule.reverse_compute_at(kept, home, preserve_unit_loops=True)
-        schedule.vectorize(schedule.get_loops(kept)[-1])
-    share_out(schedule, schedule.get_loops(schedule.get_sblock("result"))[:2])
 
 
 def _by_input(inside: Sequence[Any]) -> list[Any]:

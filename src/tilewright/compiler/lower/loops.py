@@ -106,6 +106,16 @@ def finish_tile(
     return last
 
 
+def gather(schedule: Schedule, anchor: Any, home: Any) -> None:
+    """Sums leave the registers of a tile at `home`, where they are kept there; the result is made
+    of all of them afterwards."""
+    if home is not None:
+        kept = schedule.cache_write(anchor, 0, "local")
+        schedule.reverse_compute_at(kept, home, preserve_unit_loops=True)
+        schedule.vectorize(schedule.get_loops(kept)[-1])
+    share_out(schedule, schedule.get_loops(schedule.get_sblock("result"))[:2])
+
+
 def by_instruction(schedule: Schedule, anchor: Any, step: Any, lane: Any, intrinsic: str) -> None:
     """Compute the sums of the block `anchor` by a tensor intrinsic for the loops from `lane` on;
     `step` is the outermost loop over steps of the sums."""

@@ -108,14 +108,14 @@ def product_dtype(types: Types) -> str:
     return "int32" if are_codes(types[0].dtype, types[1].dtype) else common_dtype(types)
 
 
-def exact_sums(multiply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A product of matrices that is exact for codes: in double precision, which is far beyond 32
-    bits, and in numpy much faster than integers."""
+def exact_sums(multiply: Callable[..., Any]) -> Callable[..., Any]:
+    """Sums of products that are exact for codes: in double precision, which is far beyond 32 bits,
+    and in numpy much faster than integers."""
 
-    def product(x: Any, w: Any) -> Any:
+    def product(x: Any, w: Any, **named: Any) -> Any:
         if not are_codes(x.dtype, w.dtype):
-            return multiply(x, w)
-        sums = multiply(x.astype(np.float64), w.astype(np.float64))
+            return multiply(x, w, **named)
+        sums = multiply(x.astype(np.float64), w.astype(np.float64), **named)
         return sums.astype(np.int64).astype(np.int32)
 
     return product

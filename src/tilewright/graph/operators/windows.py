@@ -13,7 +13,7 @@ from tilewright.graph.operators.base import (
     Shape,
     Types,
     are_codes,
-    common_dtype,
+    exact_sums,
     expect,
     product_dtype,
 )
@@ -87,7 +87,8 @@ def _transposed_type(
     dilation: Shape,
     groups: int,
 ) -> TensorType:
-    dtype = common_dtype(types)
+    """As of `conv2d`."""
+    dtype = product_dtype(types)
     x, w = types[0].shape, types[1].shape
     expect(len(x) == 4 and len(w) == 4, f"data {types[0]} and weight {types[1]}")
     fits = f"{x[1]} input channels do not fit weight {list(w)} with {groups} groups"
@@ -105,6 +106,7 @@ def _transposed_work(types: Types, _result: TensorType, **_named: object) -> int
     return 2 * types[0].elements * prod(types[1].shape[1:])
 
 
+@exact_sums
 def _transposed(x: Any, w: Any, strides: Shape, padding: Shape, groups: int, **named: Shape) -> Any:
     (sh, sw), (dh, dw), extra = strides, named["dilation"], named["output_padding"]
     top, left, bottom, right = padding

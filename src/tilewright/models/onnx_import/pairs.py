@@ -4,6 +4,9 @@ anything is translated.
 before: DequantizeLinear (x, w, bias) → Conv → (Relu) → QuantizeLinear
 after:  QLinearConv
 
+before: DequantizeLinear (x, w, bias) → ConvTranspose → (Relu) → QuantizeLinear
+after:  QLinearConvTranspose (of ours: ONNX has none)
+
 before: DequantizeLinear (x, w, bias) → Gemm → (Relu) → QuantizeLinear
 after:  QGemm
 
@@ -49,6 +52,9 @@ _BIAS_TOLERANCE = 1e-5
 _MIDDLE = 128
 _CONTRIBUTED = "com.microsoft"
 """The domain of ONNX Runtime's own operators, one of which is the layer on codes."""
+OURS = "tilewright"
+"""The domain of an operator that nobody else has, which no file holds."""
+_LINEAR = ("QLinearConv", "QLinearConvTranspose")
 
 
 def on_codes(
@@ -92,6 +98,7 @@ class _Rewrite:
         """Replace what is between pairs; drop the DequantizeLinear that nobody reads then."""
         makers = {
             "Conv": self._convolution,
+            "ConvTranspose": self._transposed,
             "Gemm": self._layer,
             "MatMul": self._product,
             "Concat": self._joined,
@@ -125,7 +132,7 @@ class _Rewrite:
             return
         codes, zero = node.output[0], self.weights[node.input[2]]
         readers = [reader for reader in nodes if codes in reader.input]
-        only = all(n.op_type == "QLinearConv" and [*n.input].count(codes) == 1 for n in readers)
+        only = all(n.op_type in _LINEAR and [*n.input].count(codes) == 1 for n in readers)
         if only and zero.dtype == np.uint8 and zero.item() == _MIDDLE:
             node.input[2] = self._new("zero_point", node, np.zeros((), np.int8))
             node.output[0] = f"{codes}/signed"
@@ -198,7 +205,8 @@ class _Rewrite:
         zero = zero or self._new("zero_point", node, np.zeros((), str(values.dtype)))
         operands = [*data.input[:3], *weight.input[:2], zero]
         if len(node.input) > 2 and node.input[2]:
-            sums_scale = self.weights[data.input[1]].reshape(-1) * scale
+            groups = _attributes(node).get("group", 1) if scale.size > 1 and axis else 1
+            sums_scale = np.tile(self.weights[data.input[1]].reshape(-1) * scale, groups)
             operands.append(self._bias(node.input[2], sums_scale))
         return operands
 
@@ -216,6 +224,13 @@ class _Rewrite:
         operands = self._operands(node, 0)
         only_if(self.weights[operands[3]].ndim == 4)
         new = _linear_convolution(node, operands, quantize)
+        new.attribute.extend(node.attribute)
+        return [new]
+
+    def _transposed(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
+        operands = self._operands(node, 1)
+        only_if(self.weights[operands[3]].ndim == 4)
+        new = _linear_convolution(node, operands, quantize, "QLinearConvTranspose", OURS)
         new.attribute.extend(node.attribute)
         return [new]
 
@@ -306,7 +321,14 @@ class _Rewrite:
         return name
 
 
-def _linear_convolution(node: NodeProto, operands: list[str], quantize: NodeProto) -> NodeProto:
-    """QLinearConv in place of `node`; `operands` as `_operands` gives them."""
-    inputs = [*operands[:6], *quantize.input[1:3], *operands[6:]]
-    return helper.make_node("QLinearConv", inputs, [quantize.output[0]], name=node.name)
+def _linear_convolution(
+    node: NodeProto,
+    operands: list[str],
+    quantize: NodeProto,
+    operator: str = "QLinearConv",
+    domain: str = "",
+) -> NodeProto:
+    """QLinearConv, or what it is called, in place of `node`; `operands` as `_operands` gives
+    them."""
+    inputs, outputs = [*operands[:6], *quantize.input[1:3], *operands[6:]], [quantize.output[0]]
+    return helper.make_node(operator, inputs, outputs, name=node.name, domain=domain)

@@ -15,7 +15,14 @@ import onnx
 from tilewright.graph.clean.edit import only_if
 from tilewright.graph.network import Array
 from tilewright.models.onnx_import.node import OnnxNode, Tensor, Translated, translates
-from tilewright.models.onnx_import.windows import average, convolved, read_window
+from tilewright.models.onnx_import.pairs import OURS
+from tilewright.models.onnx_import.windows import (
+    average,
+    convolved,
+    read_window,
+    transposed_images,
+    transposed_padding,
+)
 from tilewright.models.onnx_model import dtype_name
 
 _CODES = ("int8", "uint8", "int16", "uint16")
@@ -241,15 +248,19 @@ def _signed_matrix(matrix: Any, point: Any) -> tuple[Array, Any]:
     return (matrix.astype(np.int32) - middle).astype(np.int8), point - middle
 
 
-@translates("QLinearConv")
+@translates("QLinearConv", f"{OURS}.QLinearConvTranspose")
 def requantized_convolution(node: OnnxNode) -> Translated:
-    """QLinearConv → conv2d, add, cast, multiply, round, add the zero point, clip, cast."""
+    """QLinearConv → conv2d, add, cast, multiply, round, add the zero point, clip, cast; of a
+    transposed one conv2d_transpose, with scales for the channels of one group."""
     x_scale, w_scale, y_scale = (_spread(node.input(index), 3) for index in (1, 4, 6))
     zero = node.input(7)
     bias = node.known(8) if node.given(8) else None
     only_if(zero.dtype in _CODES)
     operands, zeros = (node.input(0), node.input(3)), (node.given(2), node.given(5))
-    sums = _sums(node, operands, zeros, bias)
+    transposed, groups = node.operator != "QLinearConv", node.integer("group", 1)
+    sums = (_transposed_sums if transposed else _sums)(node, operands, zeros, bias)
+    if transposed and groups > 1 and w_scale.type.elements > 1:
+        w_scale = w_scale.emit("concat", *[w_scale] * (groups - 1), axis=0)
     factor = (x_scale * w_scale / y_scale).emit("expand", shape=(sums.shape[1], 1, 1))
     codes = (sums.emit("cast", dtype="float32") * factor).emit("round")
     return _saturated(node, codes, zero, zero.dtype)
@@ -311,6 +322,39 @@ def _sums(
         sums = convolved(node, x, node.constant(weights), window)
         if point:
             added = -point * weights.astype(np.int64).sum(axis=(1, 2, 3))
+    return _with_constant(node, sums, added, bias)
+
+
+def _transposed_sums(
+    node: OnnxNode,
+    operands: tuple[Tensor, ...],
+    zeros: tuple[Tensor | None, Tensor | None],
+    bias: Array | None,
+) -> Tensor:
+    """The same sums transposed. What x_zero takes from them is a constant image, since at the
+    border fewer products meet."""
+    x, w = operands
+    only_if(x.rank == w.rank == 4)
+    extra = node.integers("output_padding") or (0, 0)
+    padding = transposed_padding(node, x.shape[2:], w.shape[2:], extra)
+    zero = zeros[0].value if zeros[0] else np.zeros((), x.dtype)
+    weights = _signed_weights(w, zeros[1], 1)
+    if weights is None or zero is None or zero.size != 1:
+        wide = (_shifted(x, zeros[0], 0), _shifted(w, zeros[1], 3))
+        return _with_constant(node, transposed_images(node, *wide, padding), np.zeros(()), bias)
+    sums = transposed_images(node, x, node.constant(weights), padding)
+    point = int(np.asarray(zero, np.int64).reshape(-1)[0])
+    if point:
+        groups = node.integer("group", 1)
+        apart: Any = weights.astype(np.int32).reshape(groups, -1, *weights.shape[1:])
+        ones = node.constant(np.full((1, groups, *x.shape[2:]), point, np.int32))
+        added_up = node.constant(apart.sum(axis=1, dtype=np.int32))
+        sums = sums - transposed_images(node, ones, added_up, padding)
+    return _with_constant(node, sums, np.zeros(()), bias)
+
+
+def _with_constant(node: OnnxNode, sums: Tensor, added: Any, bias: Array | None) -> Tensor:
+    """Sums, and what is added to each channel of them."""
     if bias is not None:
         added = added + np.asarray(bias, np.int64).reshape(-1)
     if added.ndim == 0:
@@ -318,13 +362,14 @@ def _sums(
     return sums + node.constant(added.astype(np.int32).reshape(-1, 1, 1))
 
 
-def _signed_weights(weights: Tensor, zero: Tensor | None) -> Array | None:
-    """Constant weights less their zero point, where that fits signed bytes."""
+def _signed_weights(weights: Tensor, zero: Tensor | None, axis: int = 0) -> Array | None:
+    """Constant weights less their zero point, a number or one for each place of an axis, where that
+    fits signed bytes."""
     value: Any = weights.value
     point: Any = zero.value if zero else np.zeros((), np.int32)
     if value is None or point is None:
         return None
-    column = point.astype(np.int32).reshape(-1, *(1,) * (value.ndim - 1))
+    column = point.astype(np.int32).reshape(-1, *(1,) * (value.ndim - 1 - axis))
     moved = value.astype(np.int32) - column
     fits = moved.min(initial=0) >= _SIGNED.min and moved.max(initial=0) <= _SIGNED.max
     return moved.astype(np.int8) if fits else None

@@ -177,6 +177,36 @@ def convolution(node: OnnxNode) -> Translated:
     return convolved_volume(x, weight, depth, node.integer("group", 1), images)
 
 
+def transposed_images(
+    node: OnnxNode, data: Tensor, filters: Tensor, padding: tuple[int, ...]
+) -> Tensor:
+    """conv2d_transpose over the last one or two axes of a node's window, with the groups that it
+    names; `padding` is as `transposed_padding` gives it."""
+    rank = len(padding) // 2
+    cut, grown = (
+        tuple(
+            max(0, sign * size)
+            for side in (padding[:rank], padding[rank:])
+            for size in two(side[-2:], 0)
+        )
+        for sign in (1, -1)
+    )
+    strides, dilation = _steps(node, rank)
+    extra = node.integers("output_padding") or (0,) * rank
+    result = as_2d(data).emit(
+        "conv2d_transpose",
+        as_2d(filters),
+        strides=two(strides[-2:], 1),
+        padding=cut,
+        output_padding=two(extra[-2:], 0),
+        dilation=two(dilation[-2:], 1),
+        groups=node.integer("group", 1),
+    )
+    if any(grown):
+        result = result.padded((0, 0, *grown[:2]), (0, 0, *grown[2:]), 0.0, "constant")
+    return result
+
+
 @translates("ConvTranspose")
 def transposed_convolution(node: OnnxNode) -> Translated:
     """ConvTranspose → conv2d_transpose, then add for the bias; negative padding, which comes of an
@@ -185,33 +215,17 @@ def transposed_convolution(node: OnnxNode) -> Translated:
     rank, groups = x.rank - 2, node.integer("group", 1)
     only_if(rank in (1, 2, 3))
     extra = node.integers("output_padding") or (0,) * rank
-    padding = _transposed_padding(node, x.shape[2:], weight.shape[2:], extra)
-    before, after = padding[:rank], padding[rank:]
-    cut, grown = (
-        tuple(max(0, sign * size) for side in (before, after) for size in two(side[-2:], 0))
-        for sign in (1, -1)
-    )
-    strides, dilation = _steps(node, rank)
+    padding = transposed_padding(node, x.shape[2:], weight.shape[2:], extra)
 
     def images(data: Tensor, filters: Tensor) -> Tensor:
-        result = as_2d(data).emit(
-            "conv2d_transpose",
-            as_2d(filters),
-            strides=two(strides[-2:], 1),
-            padding=cut,
-            output_padding=two(extra[-2:], 0),
-            dilation=two(dilation[-2:], 1),
-            groups=groups,
-        )
-        if any(grown):
-            result = result.padded((0, 0, *grown[:2]), (0, 0, *grown[2:]), 0.0, "constant")
-        return result
+        return transposed_images(node, data, filters, padding)
 
     if rank < 3:
         return _restored(_with_bias(images(x, weight), node.given(2)), x.rank)
+    strides, dilation = _steps(node, rank)
     reached = strides[0] * (x.shape[2] - 1) + (weight.shape[2] - 1) * dilation[0] + 1
-    extent = reached + extra[0] - before[0] - after[0]
-    depth = (strides[0], dilation[0], before[0], extent)
+    extent = reached + extra[0] - padding[0] - padding[rank]
+    depth = (strides[0], dilation[0], padding[0], extent)
     result = transposed_volume(x, weight, depth, groups, images)
     bias = node.given(2)
     return result if bias is None else result + bias.reshape((bias.shape[0], 1, 1, 1))
@@ -262,10 +276,11 @@ def image_of_columns(node: OnnxNode) -> Translated:
     return _restored(result, rank + 2)
 
 
-def _transposed_padding(
+def transposed_padding(
     node: OnnxNode, extent: tuple[int, ...], kernel: tuple[int, ...], extra: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Padding before and after, from `output_shape` or `auto_pad` where given.
+    """Padding before and after, from `output_shape` or `auto_pad` where given; negative behind what
+    anything reaches.
 
     Source: the ONNX operator specification, ConvTranspose.
     """
