@@ -29,6 +29,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -82,6 +83,8 @@ NETWORKS = ("resnet50", "mobilenet_v2", "bert_base", "vit_b16")
 IMAGE_NETWORKS = ("resnet18", "resnet50", "mobilenet_v2", "squeezenet1_1")
 BATCHES = (1, 8, 32)
 PADDING = "op:conv2d[c=3,h={h},k={k},pad={pad},out=32]"
+_processes = partial(ProcessPoolExecutor, mp_context=get_context("spawn"))
+"""One that ends early ends the command."""
 
 
 def placement(target: str) -> Placement:
@@ -237,8 +240,8 @@ def shapes(args: argparse.Namespace) -> int:
     """Execute odd shapes, and tell what was tried."""
     only: tuple[str, ...] = args.only
     work = partial(_shapes_part, parts=args.jobs, count=args.count, seed=args.seed, only=only)
-    with get_context("spawn").Pool(args.jobs) as pool:
-        found = pool.map(work, range(args.jobs))
+    with _processes(args.jobs) as pool:
+        found = list(pool.map(work, range(args.jobs)))
     covered, ran = Covered(), Counter[tuple[str, str, str]]()
     for each, counts, _ in found:
         covered.tried.update(each.tried)
@@ -320,8 +323,8 @@ def compile_defaults(args: argparse.Namespace) -> int:
     """Compile the default settings of real tasks for every architecture."""
     only: tuple[str, ...] = args.only
     work = partial(_compiled, only=only)
-    with get_context("spawn").Pool(args.jobs) as pool:
-        rows = [row for rows in pool.imap(work, tasks(args.count)) for row in rows]
+    with _processes(args.jobs) as pool:
+        rows = [row for rows in pool.map(work, tasks(args.count)) for row in rows]
     if not rows:
         return _nothing()
     wrong = [row for row in rows if row[7] or row[8]]

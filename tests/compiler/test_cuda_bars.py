@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
-from multiprocessing.pool import ThreadPool
 from types import SimpleNamespace
 
 import numpy as np
@@ -109,7 +110,15 @@ def test_what_cannot_be_looked_at_is_refused(
 def test_it_fails_where_nothing_was_looked_at(
     part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cuda_bars, "get_context", lambda _: SimpleNamespace(Pool=ThreadPool))
+    monkeypatch.setattr(cuda_bars, "_processes", ThreadPoolExecutor)
     monkeypatch.setattr(cuda_bars, "tasks", lambda _: [])
     assert cuda_bars.main([part, "--count", "0"]) == 1
     assert "nothing was looked at" in capsys.readouterr().err
+
+
+def test_a_process_that_ends_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where NVIDIA's compiler refuses a text; processes of a `Pool` were waited for forever."""
+    monkeypatch.setattr(cuda_bars, "tasks", lambda _: ["refused"])
+    monkeypatch.setattr(cuda_bars, "partial", lambda *_, **__: sys.exit)
+    with pytest.raises(SystemExit, match="refused"):
+        cuda_bars.compile_defaults(SimpleNamespace(only=(), jobs=1, count=1))

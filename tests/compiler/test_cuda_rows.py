@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.kernels.cuda_kernels import check_cuda_kernel, executed
-from helpers.kernels.cuda_settings import check_settings, listed, program
+from helpers.kernels.cuda_kernels import check_cuda_kernel
+from helpers.kernels.cuda_settings import check_settings, faults_without, listed, program
 from helpers.kernels.one_kernel import step, workload
 from tilewright.core.records import Settings
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
-from tilewright.measure.checking import sample_arguments
-from tilewright.testing.cuda_execution import KernelFault, compiler
+from tilewright.testing.cuda_execution import compiler
 
 NAME = "cuda_rows"
 pytestmark = pytest.mark.skipif(
@@ -97,29 +93,19 @@ def one_with(task: Workload, **wanted: int) -> Settings:
     )
 
 
-def faults(task: Workload, setting: Settings, text: str, instead: str) -> int:
-    """How often a text is there; it is missed wherever it is replaced, in one place at a time."""
-    built, arrays = program(task, NAME, setting), sample_arguments(task, 0)
-    places = [found.start() for found in re.finditer(re.escape(text), built.source)]
-    for place in places:
-        source = built.source[:place] + instead + built.source[place + len(text) :]
-        with pytest.raises(KernelFault):
-            executed(replace(built, source=source), task, arrays, seed=place)
-    return len(places)
-
-
 def test_each_barrier_is_missed() -> None:
     task = WORKLOADS["softmax"]
     wide = one_with(task, row_threads=128, split=1, kept=1)
-    assert faults(task, wide, "__syncthreads();", "") >= 2
+    assert faults_without(task, NAME, wide, "__syncthreads();") >= 2
     columns = WORKLOADS["softmax of columns"]
-    assert faults(columns, one_with(columns, row_threads=8, split=1), "__syncthreads();", "") >= 2
+    apart = one_with(columns, row_threads=8, split=1)
+    assert faults_without(columns, NAME, apart, "__syncthreads();") >= 2
 
 
 def test_a_mask_without_half_of_the_lanes_is_caught() -> None:
     task = WORKLOADS["softmax"]
     setting = one_with(task, row_threads=32, split=1, kept=1)
-    assert faults(task, setting, "(uint)4294967295", "(uint)65535") == 10
+    assert faults_without(task, NAME, setting, "(uint)4294967295", "(uint)65535") == 10
 
 
 def test_a_split_row_takes_a_kernel_for_each_combination() -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.kernels.cuda_kernels import executed
-from helpers.kernels.cuda_settings import check_settings, listed, program
+from helpers.kernels.cuda_settings import check_settings, faults_without, listed
 from helpers.kernels.one_kernel import step, workload
 from tilewright.graph.network import TensorType
-from tilewright.measure.checking import sample_arguments
-from tilewright.testing.cuda_execution import KernelFault, compiler
+from tilewright.testing.cuda_execution import compiler
 
 NAME = "cuda_vector"
 pytestmark = pytest.mark.skipif(
@@ -31,6 +27,7 @@ WORKLOADS = {
     "matrices by columns": workload(
         [(2, 3, 4, 70), (3, 70, 20)], step("batch_matmul", 0, 1, transpose_b=False)
     ),
+    "long rows": workload([(1, 90), (3, 90)], step("batch_matmul", 0, 1, transpose_b=True)),
     "halves": workload(list(HALVES), step("dense", 0, 1)),
 }
 
@@ -47,10 +44,16 @@ def test_odd_matrices(rows: int, terms: int, columns: int, turned: bool) -> None
     check_settings(workload(shapes, step("batch_matmul", 0, 1, transpose_b=turned)), NAME, 3)
 
 
-def test_barriers_are_missed() -> None:
-    task = WORKLOADS["one vector"]
-    shared = next(one for one in listed(task, NAME) if one["row_threads"] == 8)
-    built, arrays = program(task, NAME, shared), sample_arguments(task, 0)
-    broken = replace(built, source=built.source.replace("__syncthreads();", ""))
-    with pytest.raises(KernelFault):
-        executed(broken, task, arrays, seed=0)
+@pytest.mark.parametrize(
+    ("name", "wanted", "barriers"),
+    [
+        ("one vector", dict(row_threads=8, split=1), 1),
+        ("one vector", dict(row_threads=8, split=2), 2),
+        ("long rows", dict(row_threads=64, split=1), 1),
+    ],
+    ids=["columns", "columns in parts", "warps of a row"],
+)
+def test_each_barrier_is_missed(name: str, wanted: dict[str, int], barriers: int) -> None:
+    task = WORKLOADS[name]
+    setting = next(one for one in listed(task, NAME) if one.items() >= wanted.items())
+    assert faults_without(task, NAME, setting, "__syncthreads();") == barriers

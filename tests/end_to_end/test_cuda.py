@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.commands.command_line import run, succeed
+from helpers.commands.command_line import call, run, succeed
+from tilewright.compiler.cuda.compilers import missing_compiler
 
 OPERATOR = "op:dense[m=33,k=64,n=33]"
 H100 = ("--target", "cuda -model=H100")
@@ -37,6 +38,58 @@ def test_kernels_are_shown(tmp_path: Path, view: str, said: str) -> None:
     done = run(tmp_path, "show", "op:relu[shape=1x8x8x8]", f"--{view}", *H100)
     assert done.code == 0, done.err
     assert said in done.out
+
+
+SHOW = ("show", "op:relu[shape=1x8x8x8]", *H100)
+NVCC = """for last; do :; done
+case "$1" in
+  -ptx) echo "PTX of $3" > "${last%.cu}.ptx";;
+  -cubin) echo "cubin of $3" > "${last%.cu}.cubin";;
+esac"""
+
+
+def tool(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """All that is on the PATH besides the system's own."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setattr("tilewright.compiler.cuda.compilers._nvidia_homes", list)
+    monkeypatch.setattr("tilewright.compiler.cuda.compilers.nvrtc", lambda: None)
+    return folder
+
+
+def test_what_compilers_make_is_shown(tools: Path, tmp_path: Path) -> None:
+    tool(tools, "nvcc", NVCC)
+    tool(tools, "nvdisasm", 'echo SASS; cat "$2"')
+    for view, said in (
+        ("ptx", "PTX of -arch=sm_90\n"),
+        ("sass", "SASS\ncubin of -arch=sm_90\n"),
+        ("asm", "SASS\ncubin of -arch=sm_90\n"),
+    ):
+        done = call(tmp_path, *SHOW, f"--{view}")
+        assert (done.code, said in done.out) == (0, True), done
+
+
+def test_compilers_that_are_missing_are_named(tools: Path, tmp_path: Path) -> None:
+    for view in ("ptx", "sass"):
+        done = call(tmp_path, *SHOW, f"--{view}")
+        assert done.code == 3 and "nvcc" in done.err and "tilewright[nvrtc]" in done.err
+    tool(tools, "nvcc", NVCC)
+    done = call(tmp_path, *SHOW, "--sass")
+    assert done.code == 3 and "nvdisasm" in done.err and "--ptx does not need it" in done.err
+
+
+@pytest.mark.skipif(bool(missing_compiler()), reason="no compiler of NVIDIA's is here")
+def test_ptx_is_that_of_the_kernel(tmp_path: Path) -> None:
+    done = call(tmp_path, *SHOW, "--ptx")
+    assert done.code == 0, done.err
+    assert ".target sm_90" in done.out and ".entry main_kernel" in done.out
 
 
 @pytest.mark.parametrize(

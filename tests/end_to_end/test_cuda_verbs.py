@@ -9,14 +9,16 @@ import onnx
 import pytest
 from onnx import helper
 
-import tilewright
-from helpers.commands.command_line import call
+from helpers.commands.command_line import answer, call
 from helpers.networks.onnx_models import model_of, normal
 from helpers.plugins.offer import offering
 from helpers.plugins.simulated_gpu import POINTS, TARGET
+from helpers.processes import simulated_gpu
 from helpers.processes.simulated_card import simulated_card
 from tilewright.collect import family_plan
-from tilewright.collect.design import Design
+from tilewright.hardware.meters import energy
+from tilewright.hardware.meters.base import PollingMeter
+from tilewright.insight import cuda_studies
 from tilewright.testing.cuda_execution import compiler
 
 CALL_S = 1e-5
@@ -65,35 +67,54 @@ def test_without_a_card_what_is_missing_is_said(tmp_path: Path, words: tuple[str
 
 
 @executes
-@pytest.mark.on_request
 @pytest.mark.usefixtures("card")
-def test_each_operator_is_tuned(model: Path, tmp_path: Path) -> None:
-    with tilewright.Session(target="cuda", db="memory:") as session:
-        tuned = session.tune(model, level="op", tuner="random", budget=6, out=tmp_path / "out")
-    result = tuned.result
-    assert (result.level, result.tuner, result.failures) == ("op", "random", 0)
-    assert result.measurements > 0 and result.max_rel_error is not None
-    assert result.max_rel_error < 1e-5
+def test_an_operator_is_tuned(tmp_path: Path) -> None:
+    flags = ("--level", "op", "--tuner", "random", "--budget", "2", "--target", "cuda")
+    result = answer(tmp_path, "tune", "op:relu[shape=4x8]", *flags)
+    assert (result["level"], result["tuner"], result["failures"]) == ("op", "random", 0)
+    assert result["measurements"] > 0 and result["max_rel_error"] < 1e-5
 
 
 @executes
 @pytest.mark.usefixtures("card")
-def test_a_network_is_profiled(model: Path) -> None:
-    with tilewright.Session(target="cuda", db="memory:") as session:
-        found = session.profile(model, settings="default", memory=True)
-    assert [task.latency_s for task in found.tasks] == pytest.approx([CALL_S] * 2)
-    assert found.network_latency_s == pytest.approx(2 * CALL_S)
-    assert found.memory is not None
+def test_a_network_is_profiled(model: Path, tmp_path: Path) -> None:
+    flags = ("--settings", "default", "--memory", "--target", "cuda")
+    found = answer(tmp_path, "profile", model, *flags)
+    assert [task["latency_s"] for task in found["tasks"]] == pytest.approx([CALL_S] * 2)
+    assert found["network_latency_s"] == pytest.approx(2 * CALL_S)
+    assert found["memory"] is not None
+
+
+@executes
+@pytest.mark.usefixtures("card")
+def test_an_operator_is_studied_in_times_and_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first kernel does not fit in the card's memory; the others are measured all the same."""
+    meter = PollingMeter(method="made up", update_s=1e-4, power_w=lambda: 400.0)
+    monkeypatch.setattr(cuda_studies, "meter_of", lambda *_: meter)
+    monkeypatch.setattr(energy, "LEAST_WINDOW_S", 0.01)
+    monkeypatch.setenv(simulated_gpu.FOLDER, str(tmp_path))
+    (tmp_path / simulated_gpu.FAULT).write_text("memory")
+    operator = "op:conv2d[c=3,h=9,k=3,out=4]"
+    done = call(
+        tmp_path, "study", "padding", operator, "--target", "cuda", "--values", "0,1,2",
+        "--format", "json",
+    )  # fmt: skip
+    assert done.code == 0 and "out of memory" in done.err, done.err
+    failed, *measured = done.data["rows"]
+    assert (failed["latency_s"], failed["power_w"]) == (None, None)
+    for row in measured:
+        assert row["latency_s"] == pytest.approx(CALL_S)
+        assert row["power_w"] == pytest.approx(400, rel=0.01)
 
 
 def test_rounds_are_collected_near_what_was_badly_predicted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(family_plan, "ROUND", 44)
-    with (
-        offering(tmp_path / "offered", POINTS),
-        tilewright.Session(target=TARGET, db="memory:") as session,
-    ):
-        found = session.collect("relu", samples=60, design=Design(adaptive=True))
-    assert found.complete and len(found.rounds) == 2, found
-    assert sum(each.kernels for each in found.rounds) == 60
+    flags = ("--samples", "60", "--adaptive", "--target", TARGET)
+    with offering(tmp_path / "offered", POINTS):
+        found = answer(tmp_path, "collect", "--op", "relu", *flags)
+    assert found["complete"] and len(found["rounds"]) == 2, found
+    assert sum(each["kernels"] for each in found["rounds"]) == 60

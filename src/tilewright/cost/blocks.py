@@ -55,13 +55,15 @@ def held(blocks: Blocks, limits: LaunchLimits) -> Column:
 
 
 def facts(blocks: Blocks, target: Target) -> dict[str, Column]:
-    """What a launch looks like: blocks held by a multiprocessor, the part of its threads they are,
-    waves, the part of the last wave that stays empty, and the blocks of the busiest one."""
+    """What a launch looks like: blocks held by a multiprocessor, the warps of each, the part of its
+    threads they are, waves, the part of the last wave that stays empty, and the blocks of the
+    busiest one."""
     limits = target.limits
     at_once = held(blocks, limits)
     waves = np.asarray(blocks.count) / np.maximum(1.0, at_once * target.cores)
     return {
         "blocks_per_multiprocessor": at_once,
+        "warps": _threads(blocks, limits) / limits.warp,
         "occupancy": at_once * _threads(blocks, limits) / limits.threads,
         "waves": waves,
         "tail": 1.0 - waves / np.ceil(waves),

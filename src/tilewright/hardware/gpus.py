@@ -194,6 +194,12 @@ def gpu_of(target: Mapping[str, Any], library: Any = None) -> Gpu:
     return _described(model, arch)
 
 
+def gpu_of_target(target: Target) -> Gpu:
+    """The GPU that kernels for a target are for: its model's datasheet where there is one, else its
+    architecture. Raises TargetError for an architecture that is not known."""
+    return _described(model_name(target.model) or "", target.architecture)
+
+
 def _refuse_old(arch: str, model: str) -> None:
     """Raise TargetError for a GPU before the first one whose limits are known."""
     first = next(iter(LIMITS))

@@ -15,8 +15,7 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.cost.floors import Work
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
-from tilewright.hardware.gpus import CudaCode, CudaKernel, Gpu
-from tilewright.hardware.target import parse_gpu
+from tilewright.hardware.gpus import CudaCode, CudaKernel, Gpu, gpu_of_target
 from tilewright.insight.cuda_facts import (
     Facts,
     code_facts,
@@ -227,9 +226,10 @@ def cuda_explainer(
         raise UsageError(
             f"no layout of images is called {layout!r}", hint=close_matches(layout, IMAGE_LAYOUTS)
         )
+    placement = placement_of(target, tracker, None)
     return CudaExplainer(
-        placement=placement_of(target, tracker, None),
-        gpu=parse_gpu(target),
+        placement=placement,
+        gpu=gpu_of_target(placement.target),
         events=events,
         options=options,
         implementation=name,

@@ -80,6 +80,7 @@ def kernel_facts(kernel: CudaKernel, gpu: Gpu) -> Facts:
     facts: Facts = {
         "grid_blocks": kernel.blocks,
         "block_threads": kernel.threads,
+        "warps": warps,
         "warp_fill": kernel.threads / (warps * _WARP),
         "shared_bytes": shared_bytes(kernel),
         "loads": kernel.loads,

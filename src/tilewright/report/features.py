@@ -73,6 +73,7 @@ _PLAIN = {
     "schedule.blocks_per_multiprocessor": "blocks that a multiprocessor holds",
     "schedule.most_blocks": "blocks of the busiest multiprocessor",
     "schedule.occupancy": "threads held ÷ threads that fit",
+    "schedule.warps": "warps of a block",
     "schedule.waves": "waves of blocks",
     "schedule.tail": "part of the last wave that is empty",
     "schedule.instructions": "instructions of all warps",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from shutil import which
 
 import numpy as np
 import pytest
 
-from helpers.kernels.cuda_kernels import check_cuda_kernel
+from helpers.kernels.cuda_kernels import check_cuda_kernel, executed
 from tilewright.core.records import Device, Placement, Settings
 from tilewright.core.targets import threads_alone
 from tilewright.cost.demand import Column
@@ -19,6 +21,8 @@ from tilewright.hardware.target import parse_gpu
 from tilewright.kernels.estimates import facts
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.search_space import knob_space
+from tilewright.measure.checking import sample_arguments
+from tilewright.testing.cuda_execution import KernelFault
 from tilewright.testing.implementations import candidate_of, plain, some_settings
 
 
@@ -66,6 +70,19 @@ def check_settings(task: Workload, name: str, count: int = 3) -> None:
     settings = listed(task, name)
     for place in dict.fromkeys(np.linspace(0, len(settings) - 1, count).astype(int)):
         check_cuda_kernel(program(task, name, settings[place]), task)
+
+
+def faults_without(
+    task: Workload, name: str, settings: Settings, text: str, instead: str = ""
+) -> int:
+    """How often a text is there; it is missed wherever it is replaced, in one place at a time."""
+    built, arrays = program(task, name, settings), sample_arguments(task, 0)
+    places = [found.start() for found in re.finditer(re.escape(text), built.source)]
+    for place in places:
+        source = built.source[:place] + instead + built.source[place + len(text) :]
+        with pytest.raises(KernelFault):
+            executed(replace(built, source=source), task, arrays, seed=place)
+    return len(places)
 
 
 def check_compiled(tasks: Sequence[tuple[Workload, str]], arch: str) -> None:

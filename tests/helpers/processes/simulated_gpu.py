@@ -29,6 +29,8 @@ class _Faulty(SimulatedDriver):
     """Since a fault that sticks: after it, a process gets no other answer."""
 
     def replay(self, graph: object) -> None:
+        if self.spoilt:
+            raise _FAULTS["sticky"]
         path = Path(os.environ.get(FOLDER, "/nowhere")) / FAULT
         if path.exists():
             fault = path.read_text(encoding="utf-8")
@@ -37,8 +39,6 @@ class _Faulty(SimulatedDriver):
                 time.sleep(60)
             _Faulty.spoilt = fault == "sticky"
             raise _FAULTS[fault]
-        if self.spoilt:
-            raise _FAULTS["sticky"]
         super().replay(graph)
 
 

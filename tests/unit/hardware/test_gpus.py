@@ -8,7 +8,7 @@ import pytest
 
 from tilewright.core.errors import TargetError
 from tilewright.hardware.datasheets import known_capability
-from tilewright.hardware.gpus import gpu_of, gpu_target, is_cuda
+from tilewright.hardware.gpus import gpu_of, gpu_of_target, gpu_target, is_cuda
 from tilewright.hardware.target import parse_gpu, read_target
 
 
@@ -70,6 +70,11 @@ def test_an_architecture_alone_has_limits_and_no_size() -> None:
     assert (gpu.most_threads, gpu.most_blocks, gpu.shared_bytes) == (1536, 16, 100 << 10)
     assert gpu.multiprocessors is None
     assert gpu.flop_per_s is None
+
+
+@pytest.mark.parametrize("text", ["cuda -model=H100", "cuda -arch=sm_86", "cuda -model=1080"])
+def test_the_gpu_of_a_target_is_the_one_that_was_described(text: str) -> None:
+    assert gpu_of_target(gpu_target(parse_gpu(text))) == parse_gpu(text)
 
 
 def test_this_machines_gpu_is_found_by_its_name() -> None:

@@ -134,7 +134,7 @@ def test_without_a_report_its_facts_are_left_out() -> None:
 def test_facts_of_loads() -> None:
     facts = kernel_facts(kernel(threads=48, blocks=3, report=report(spills=8)), H100)
     assert facts["guarded_share"] == pytest.approx(0.4)
-    assert facts["warp_fill"] == pytest.approx(48 / 64)
+    assert (facts["warps"], facts["warp_fill"]) == (2, pytest.approx(48 / 64))
     assert facts["sector_bytes"] == 10 * 4 * 32 * 2 * 3
     assert facts["spill_bytes"] == 16
     assert kernel_facts(kernel(loads=0.0, guarded=0.0), H100)["guarded_share"] == 0

@@ -8,7 +8,8 @@ import pytest
 from helpers.kernels.cuda_settings import facts_on, gpu, listed
 from helpers.kernels.one_kernel import step, workload
 from helpers.kernels.streaming_cases import ADD, MEAN, SOFTMAX
-from tilewright.kernels.cuda.rows import SPEC, shares_of
+from tilewright.kernels.cuda.accesses import turns_of_banks
+from tilewright.kernels.cuda.rows import NO_CONFLICTS, SPEC, shares_of
 from tilewright.testing.implementations import candidate_of, check_spec, plain
 
 NAME = "cuda_rows"
@@ -79,6 +80,25 @@ def test_limits_are_kept(shape: tuple[int, ...], axis: int) -> None:
     assert (told["shared_bytes"] <= limits.static_shared_bytes).all()
     assert (told["blocks_per_multiprocessor"] >= 1).all()
     assert np.isfinite(told["estimate_s"]).all()
+
+
+@pytest.mark.parametrize("task", [SOFTMAX, COLUMNS])
+def test_threads_tell_each_other_without_conflicts(task) -> None:
+    """Where rows lie side by side, a thread puts the sums of its rows at `thread × vector` and gets
+    those of the row's other threads, a group of threads further each. Where a row lies across a
+    warp, all lanes get the same word. A vector is moved by as many lanes at once as fill the banks.
+    """
+    settings = listed(task, NAME)
+    assert set(facts_on(task, NAME, settings)["conflicts"]) == {NO_CONFLICTS}
+    lanes = np.arange(32)
+    for setting in settings if not shares_of(task, plain(task), settings[0]).of.across else ():
+        vector = int(setting["vector"])
+        groups = int(setting["threads"]) // int(setting["row_threads"])
+        within, lane = lanes // vector, lanes % vector
+        for first in range(0, 32, 32 // vector):
+            thread = first + within
+            put, got = thread * vector + lane, thread % groups * vector + lane
+            assert turns_of_banks(np.stack([put, got])).tolist() == [1, 1], setting
 
 
 def test_comparisons_by_hand() -> None:

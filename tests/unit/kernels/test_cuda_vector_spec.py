@@ -54,6 +54,7 @@ def test_parts_of_sectors_are_counted() -> None:
     )
     told = facts_on(CLASSIFIER, NAME, [few, many])
     assert told["sectors_per_request"].tolist() == [16, 4]
+    assert told["warps"].tolist() == [2, 2] and told["conflicts"].tolist() == [1, 1]
 
 
 def test_limits_are_kept() -> None:

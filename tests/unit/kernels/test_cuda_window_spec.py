@@ -62,6 +62,13 @@ def test_columns_far_apart_take_more_lines() -> None:
     assert lines[0] <= 3 and lines[0] < lines[1] < lines[2]
 
 
+def test_lines_of_copies_by_hand() -> None:
+    """A block copies 4 rows of 34 elements of an image that is 112 wide. The lanes of its five
+    warps touch 1, 3, 2, 4 and 1 lines of 32 elements."""
+    setting = {"threads": 64, "rows": 1, "columns": 1, "staged": 1}
+    assert facts_on(DEPTHWISE, NAME, [setting])["lines_per_load"] == pytest.approx(11 / 5)
+
+
 def test_limits_are_kept() -> None:
     named = dict(kernel=(2, 2), strides=(1, 1), padding=(0,) * 4, dilation=(1, 1))
     huge = workload([(8, 64, 1025, 2048)], step("max_pool2d", 0, **named))
@@ -77,6 +84,6 @@ def test_comparisons_and_conflicts() -> None:
     setting = {"threads": 128, "rows": 4, "columns": 4, "staged": 0}
     told = facts_on(DEPTHWISE, NAME, [setting, {**setting, "staged": 1}])
     assert told["predicates"].tolist() == [4, 4] and told["edge_predicates"][0] == 0
-    assert told["conflicts"][0] == 1 and told["conflicts"][1] == told["lines_per_load"][1] > 1
+    assert told["conflicts"][0] == 1 < told["conflicts"][1]
     small = facts_on(SMALL, NAME, [{"threads": 64, "rows": 2, "columns": 2, "staged": 0}])
     assert small["edge_predicates"][0] == 2

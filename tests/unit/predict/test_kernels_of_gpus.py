@@ -43,7 +43,7 @@ from tilewright.store import open_store
 
 OTHER = "op:dense[k=700,n=333,m=3]"
 SHAPE_OF_A_LAUNCH = (
-    *("blocks_per_multiprocessor", "most_blocks", "waves", "tail", "occupancy", "threads"),
+    *("blocks_per_multiprocessor", "most_blocks", "waves", "tail", "occupancy", "threads", "warps"),
     *("registers", "shared_bytes", "launches", "instructions", "shared_traffic_bytes"),
     *("cache_traffic_bytes", "memory_traffic_bytes", "estimate_s"),
 )

@@ -127,6 +127,11 @@ class Shares:
         return np.where(self.row_threads > 1, self.threads * self.vector, 0.0)
 
 
+NO_CONFLICTS = 1.0
+"""Of what threads tell each other: those of a warp put neighbouring words into shared memory, and
+get neighbouring ones or the same."""
+
+
 def folds(workload: Workload) -> int:
     """How often each row is combined to a single value."""
     return _FOLDS.get(workload.anchor_name, 1)
@@ -245,6 +250,7 @@ class RowKernels(ColumnKernels):
                 "rows_per_block": work.block_rows,
                 "elements_per_thread": work.turns * work.vector,
                 "sectors_per_request": work.sectors / work.requests,
+                "conflicts": NO_CONFLICTS,
                 "predicates": work.shares.comparisons[0],
                 "edge_predicates": work.shares.comparisons[0 if maps else 1],
                 "shared_bytes": work.shared_bytes,

@@ -24,7 +24,7 @@ from tilewright.kernels.columns import Bools, Floats, column, whole
 from tilewright.kernels.cuda.accesses import SECTOR_BYTES
 from tilewright.kernels.cuda.base import ColumnKernels, bytes_of
 from tilewright.kernels.cuda.composing import MOST_ELEMENTS, elementwise_after
-from tilewright.kernels.cuda.rows import Rows, Shares
+from tilewright.kernels.cuda.rows import NO_CONFLICTS, Rows, Shares
 from tilewright.kernels.rows import Frame
 
 MOST_VECTORS = 4
@@ -131,6 +131,7 @@ class VectorKernels(ColumnKernels):
                 "columns_per_block": work.block_rows,
                 "terms_per_thread": work.turns * (work.vector if work.across else 1.0),
                 "sectors_per_request": work.vector * work.size * work.wasted,
+                "conflicts": NO_CONFLICTS,
                 "predicates": work.shares.comparisons[0],
                 "edge_predicates": work.shares.comparisons[1],
                 "shared_bytes": work.shared,

@@ -44,6 +44,7 @@ _INSTRUCTIONS_OF_A_PLACE = 46.0
 50 instructions of PTX in all. Where each is waited for, they are made meanwhile."""
 _STEPS_OF_A_BARRIER = 0.2
 _MOST_LANES = 4
+_WARPS_LOOKED_AT = 8
 ASYNCHRONOUS = 2
 """How the input is `staged` where copies wait together."""
 
@@ -302,7 +303,7 @@ class WindowKernels(ImageKernels):
             details={
                 "elements_per_thread": results,
                 "loads_per_result": (loads * (1 - staged) + copied) / results,
-                "lines_per_load": lines,
+                "lines_per_load": lines if window.last else np.where(staged, _copied(shape), lines),
                 "conflicts": np.where(staged, lines, 1.0),
                 "predicates": _borders(shape),
                 "edge_predicates": _uneven(shape, staged),
@@ -410,6 +411,20 @@ def _of_a_block(shape: Rectangles, staged: Floats) -> Reads:
         np.where(staged, turns, distinct(words * _WORD_BYTES // _LINE_BYTES)),
         np.where(staged, whole, inputs / np.minimum(window.multiplier, planes)),
     )
+
+
+def _copied(shape: Rectangles) -> Floats:
+    """Lines of 128 bytes that a warp reads at once when it copies input to shared memory, elements
+    of the block's input one after the other: the mean of the first warps."""
+    planes, down, across = (np.reshape(extent, (-1, 1)) for extent in shape.staged)
+    size, first = planes * down * across, np.arange(_WARPS_LOOKED_AT) * _WARP
+    numbers = (first[:, None] + np.arange(_WARP)).reshape(-1)
+    rows, x = np.divmod(np.minimum(numbers, size - 1), across)
+    plane, y = np.divmod(rows, down)
+    words = (plane * shape.window.in_height + y) * shape.window.in_width + x
+    lines = distinct(words.reshape(-1, _WARP) * _WORD_BYTES // _LINE_BYTES)
+    there = first < size
+    return (lines.reshape(there.shape) * there).sum(axis=1) / there.sum(axis=1)
 
 
 def _of_a_block_of_channels(shape: Rectangles) -> Reads:
