@@ -141,10 +141,10 @@ def _knobs(of: Direct) -> tuple[Knob, ...]:
     conv = of.conv
     quarters = -(-conv.group_out // VECTOR)
     values = {
-        "rows": up_to(conv.out_height, (1, 2, 3, 4)),
+        "rows": up_to(conv.out_height, (1, 2, 3, 4, 5, 7)),
         "columns": up_to(conv.out_width, (1, 2, 3, 4, 5, 6, 7, 8)),
         "channels": up_to(conv.group_out, (4, 8, 16)),
-        "down": up_to(conv.out_height, (1, 2, 4, 8, 16)),
+        "down": up_to(conv.out_height, (1, 2, 3, 4, 5, 7, 8, 12, 16)),
         "across": up_to(conv.out_width, (8, 16, 32)),
         "deep": up_to(quarters, (1, 2, 4, 8)),
     }
