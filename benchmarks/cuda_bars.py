@@ -165,8 +165,8 @@ def fault(workload: Workload, candidate: Candidate, on: Placement) -> str:
         array.flags.writeable = False
     for seed in ORDERS:
         shape = form.physical_shape(workload.result.shape)
-        result = np.full(shape, np.nan, workload.result.dtype)
-        kept = {n: np.full(size, np.nan, kind) for n, (size, kind) in made.workspaces.items()}
+        result = _unwritten(shape, workload.result.dtype)
+        kept = {n: _unwritten((size,), kind) for n, (size, kind) in made.workspaces.items()}
         try:
             executable.run(made.launches, given | kept | {"result": result}, seed=seed)
         except (KernelFault, LaunchRefused) as error:
@@ -176,6 +176,12 @@ def fault(workload: Workload, candidate: Candidate, on: Placement) -> str:
         if not error <= bound:
             return f"error {error:.3g} above {bound:.3g} in order {seed}"
     return ""
+
+
+def _unwritten(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """Memory that nothing wrote: NaN, or the largest number of a whole type."""
+    kind = np.dtype(dtype)
+    return np.full(shape, np.nan if kind.kind in "fV" else np.iinfo(kind).max, kind)
 
 
 def candidates(

@@ -25,9 +25,13 @@ def workload(
     shapes: list[tuple[int, ...]], *steps: Step, constants: tuple[int, ...] = ()
 ) -> Workload:
     """A workload of single precision; the arguments at `constants` are known ahead."""
+    return _typed([TensorType(shape) for shape in shapes], *steps, constants=constants)
+
+
+def _typed(kinds: list[TensorType], *steps: Step, constants: tuple[int, ...] = ()) -> Workload:
     arguments = (
-        Argument(type=TensorType(shape), role="constant" if place in constants else "data")
-        for place, shape in enumerate(shapes)
+        Argument(type=kind, role="constant" if place in constants else "data")
+        for place, kind in enumerate(kinds)
     )
     return Workload(arguments=tuple(arguments), steps=steps)
 
@@ -198,6 +202,26 @@ def _attention(rng: Draw) -> Workload:
     return workload(shapes, step("attention", *inputs, causal=causal, **named))
 
 
+def _codes(rng: Draw) -> Workload:
+    """Whole sums of signed or unsigned codes of eight bits."""
+    left, right = (str(rng.choice(["int8", "uint8"])) for _ in range(2))
+    rows, depth, columns = (_one(rng, _LENGTHS) for _ in range(3))
+    constants = (1,) if rng.integers(2) else ()
+    kind = int(rng.integers(3))
+    if kind == 0:
+        types = [TensorType((rows, depth), left), TensorType((depth, columns), right)]
+        return _typed(types, step("dense", 0, 1), constants=constants)
+    if kind == 1:
+        batch, turned = _one(rng, _SIDES[:6]), bool(rng.integers(2))
+        lines = (columns, depth) if turned else (depth, columns)
+        types = [TensorType((batch, rows, depth), left), TensorType((batch, *lines), right)]
+        return _typed(types, step("batch_matmul", 0, 1, transpose_b=turned))
+    one = _convolution(rng)
+    shapes = [argument.type.shape for argument in one.arguments[:2]]
+    types = [TensorType(shape, it) for shape, it in zip(shapes, (left, right), strict=True)]
+    return _typed(types, one.steps[0], constants=constants)
+
+
 FAMILIES: dict[str, Callable[[Draw], Workload]] = {
     "convolution": _convolution,
     "depthwise": _depthwise,
@@ -208,6 +232,7 @@ FAMILIES: dict[str, Callable[[Draw], Workload]] = {
     "rows": _row,
     "windows": _window,
     "stream": _stream,
+    "codes": _codes,
 }
 """What draws a workload, by kind."""
 

@@ -195,7 +195,7 @@ def _tile(settings: Settings) -> str:
         of_thread = [int(settings[name]) for name in ("rows", "columns", "channels")]
         threads = [int(settings[name]) for name in ("down", "across", "deep")]
         of_block = [one * many for one, many in zip(of_thread, threads, strict=True)]
-        apart = "" if settings["beside"] else " apart"
+        apart = (" apart", "", " exchanged")[settings["beside"]]
         return ", ".join("×".join(map(str, each)) for each in (of_block, of_thread)) + apart
     texts: Sequence[str] = [
         f"{settings[f'{of}_rows']}×{settings[f'{of}_columns']}"

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("kind", ["convolution", "dense", "rows", "attention"])
+@pytest.mark.parametrize("kind", ["convolution", "dense", "rows", "attention", "codes"])
 def test_odd_shapes_are_right(kind: str) -> None:
     task = FAMILIES[kind](np.random.default_rng(7))
     covered, rng = cuda_bars.Covered(), np.random.default_rng(0)

@@ -87,19 +87,51 @@ def test_columns_of_a_thread(tiles: dict[str, int]) -> None:
     check_image_kernel(NAME, task, forms, setting)
 
 
+EXCHANGED = {**TILES, "channels": 4, "beside": 2}
+ODD = square((1, 3, 11, 19), 14, 3)
+
+
 @executes
-def test_a_missing_barrier_is_a_fault() -> None:
-    task = square((1, 3, 12, 32), 16, 3)
-    program = gpu_program(NAME, task, TILES)
+@pytest.mark.parametrize(
+    ("shape", "tiles"),
+    [
+        ((1, 3, 11, 19), {"down": 3, "rows": 2, "deep": 4}),
+        ((1, 6, 13, 36), {"columns": 8, "down": 1, "deep": 4, "rows": 7}),
+        ((2, 3, 12, 21), {"columns": 2, "across": 16, "down": 5}),
+    ],
+    ids=["along rows and channels", "two vectors, along channels", "pairs"],
+)
+def test_columns_that_lanes_exchange(shape: tuple[int, ...], tiles: dict[str, int]) -> None:
+    task = square(shape, 14, 3, pad=1, padding=(1, 2, 0, 1), groups=shape[1] // 3)
+    check_image_kernel(NAME, task, offered(NAME, task)[0], {**EXCHANGED, **tiles})
+
+
+@executes
+@pytest.mark.parametrize("tiles", [TILES, EXCHANGED], ids=["beside", "exchanged"])
+def test_a_missing_barrier_is_a_fault(tiles: dict[str, int]) -> None:
+    program = gpu_program(NAME, ODD, tiles)
     assert program.source.count("__syncthreads();") == 1
     broken = replace(program, source=program.source.replace("__syncthreads();", ""))
     with pytest.raises(KernelFault):
-        executed(broken, task, sample_arguments(task, 0), seed=0)
+        executed(broken, ODD, sample_arguments(ODD, 0), seed=0)
+
+
+@executes
+def test_a_missing_exchange_is_wrong() -> None:
+    program, arguments = gpu_program(NAME, ODD, EXCHANGED), sample_arguments(ODD, 0)
+    kept = program.source.replace("sent_ptr[0], 8, 32)", "sent_ptr[0], 0, 32)")
+    assert kept != program.source and "given_ptr" not in gpu_program(NAME, ODD, TILES).source
+    right, wrong = (
+        executed(replace(program, source=source), ODD, arguments, seed=0)
+        for source in (program.source, kept)
+    )
+    assert abs(right - wrong).max() > 0.01
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_120"])
 def test_nothing_is_spilled(arch: str) -> None:
-    check_compiled([(square((1, 3, 225, 225), 32, 3), NAME)], arch)
+    """At 227, lanes exchange columns."""
+    check_compiled([(square((1, 3, size, size), 32, 3), NAME) for size in (225, 227)], arch)
 
 
 @pytest.mark.on_request

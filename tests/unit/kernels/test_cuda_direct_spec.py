@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from helpers.kernels.cuda_images import image_convolution, offered
@@ -11,7 +12,7 @@ from helpers.kernels.one_kernel import step, workload
 from tilewright.core.forms import IMAGE_LAYOUTS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.cuda.direct import SPEC
-from tilewright.kernels.cuda.direct_tiles import dealt, tiles_of
+from tilewright.kernels.cuda.direct_tiles import EXCHANGED, dealt, tiles_of
 from tilewright.kernels.registry import ports_in
 from tilewright.kernels.spaces import ranked_defaults
 from tilewright.testing.implementations import (
@@ -98,6 +99,32 @@ def test_facts_of_one_setting_by_hand() -> None:
     assert told["predicates"] == 2
     padded = facts_on(convolution(225, 32, 3, pad=1), NAME, [TILE])
     assert padded["predicates"][0] == 4
+
+
+def test_facts_of_exchanged_columns_by_hand() -> None:
+    """Four lanes write as many neighbours of each other: 32 results side by side, that begin
+    anywhere in a sector of eight. Each sum is exchanged twice, in half a line of shared memory and
+    two instructions a time."""
+    both = [{**TILE, "beside": beside} for beside in (1, 2)]
+    told = facts_on(CLIFF, NAME, both)
+    assert told["sectors_per_store"].tolist() == [4 * 4.5, (4 + 7 * 5) / 8]
+    warps, sums = 2 * told["parallel_extent"][0], 2 * 4 * 8
+    assert np.diff(told["instructions"])[0] == pytest.approx(warps * sums * 2 * 2)
+    assert np.diff(told["shared_traffic_bytes"])[0] == pytest.approx(warps * sums * 2 / 2 * 128)
+    assert np.diff(told["registers"])[0] == 0
+
+
+def test_columns_are_exchanged_where_they_cannot_be_written_at_once() -> None:
+    def offers(task: Workload, **named: int) -> bool:
+        on = gpu()
+        given = (task, on.target, on.resources, plain(task))
+        return SPEC.valid(*given, {**TILE, "beside": EXCHANGED, **named})
+
+    assert offers(CLIFF) and offers(CLIFF, columns=2) and offers(convolution(228, 32, 3))
+    assert not offers(convolution(226, 32, 3))
+    assert not offers(convolution(228, 32, 3), columns=2)  # pairs are written at once
+    assert not offers(CLIFF, columns=3) and not offers(CLIFF, across=16)
+    assert not offers(CLIFF, down=3)  # a warp of sixteen lanes has no 32
 
 
 def test_lanes_that_read_neighbours_meet_in_no_bank() -> None:

@@ -29,9 +29,20 @@ from tilewright.kernels.base import SINGLE, Knob
 from tilewright.kernels.columns import Bools, KnobColumns, Numbers, by_combination
 from tilewright.kernels.cuda.accesses import distinct, turns_of_banks
 from tilewright.kernels.cuda.composing import MOST_ELEMENTS, elementwise_after
-from tilewright.kernels.cuda.direct_tiles import VECTOR, DirectTiles, dealt, direct, tiles_of
+from tilewright.kernels.cuda.direct_tiles import (
+    APART,
+    BESIDE,
+    EXCHANGED,
+    VECTOR,
+    WARP,
+    Direct,
+    DirectTiles,
+    dealt,
+    direct,
+    tiles_of,
+)
 from tilewright.kernels.cuda.images import ImageKernels, image_ports
-from tilewright.kernels.cuda.product_costs import stored_sectors
+from tilewright.kernels.cuda.product_costs import EXCHANGE_INSTRUCTIONS, stored_sectors
 from tilewright.kernels.cuda.products import up_to
 from tilewright.kernels.ports import Ports
 
@@ -42,7 +53,7 @@ AT_ONCE = 8
 """Elements that a thread copies before it waits for them."""
 _FEWEST_RESULTS = 4
 """Output channels of a group."""
-_WARP, _BANKS = 32, 32
+_BANKS = 32
 _SINGLE_BYTES, _SECTOR_BYTES, _LINE_BYTES = 4, 32, 128
 _MOST_THREADS, _MOST_SUMS, _MOST_REGISTERS = 256, 64, 255
 MOST_SPELT_OUT = 1024
@@ -97,7 +108,7 @@ class DirectKernels(ImageKernels):
         """`rows`, `columns` and output `channels` of a thread; threads of a block `down` and
         `across` the image and `deep` along the channels; whether a thread's columns lie `beside`
         each other."""
-        return _knobs(workload)
+        return _knobs(direct(workload, forms))
 
     def valid_many(
         self,
@@ -109,7 +120,9 @@ class DirectKernels(ImageKernels):
     ) -> Bools:
         """Whole warps where there are as many threads; registers and shared memory for all of them,
         blocks that a launch may have, and a text that is not too long."""
-        return _valid(tiles_of(workload, forms, settings), _knobs(workload), target.limits)
+        return _valid(
+            tiles_of(workload, forms, settings), _knobs(direct(workload, forms)), target.limits
+        )
 
     def demand(
         self,
@@ -124,27 +137,30 @@ class DirectKernels(ImageKernels):
         return _demand(workload, tiles, _Accesses(tiles))
 
 
-def _knobs(workload: Workload) -> tuple[Knob, ...]:
-    conv = direct(workload).conv
+def _knobs(of: Direct) -> tuple[Knob, ...]:
+    conv = of.conv
     quarters = -(-conv.group_out // VECTOR)
     values = {
-        "rows": up_to(conv.out_height, (1, 2, 3, 4)),
+        "rows": up_to(conv.out_height, (1, 2, 3, 4, 5, 7)),
         "columns": up_to(conv.out_width, (1, 2, 3, 4, 5, 6, 7, 8)),
         "channels": up_to(conv.group_out, (4, 8, 16)),
-        "down": up_to(conv.out_height, (1, 2, 4, 8, 16)),
+        "down": up_to(conv.out_height, (1, 2, 3, 4, 5, 7, 8, 12, 16)),
         "across": up_to(conv.out_width, (8, 16, 32)),
         "deep": up_to(quarters, (1, 2, 4, 8)),
     }
     sizes = [Knob(name=name, values=found, kind="split") for name, found in values.items()]
-    return (*sizes, Knob(name="beside", values=(0, 1) if conv.out_width > 1 else (0,)))
+    exchanging = not of.written_last and conv.out_width % VECTOR > 0
+    beside = (APART, BESIDE, EXCHANGED) if exchanging else (APART, BESIDE)
+    return (*sizes, Knob(name="beside", values=beside if conv.out_width > 1 else (APART,)))
 
 
 def _valid(tiles: DirectTiles, knobs: Sequence[Knob], limits: LaunchLimits) -> Bools:
     conv, threads = tiles.of.conv, tiles.threads
     most = prod(int(knob.values[-1]) for knob in knobs if knob.name in ("down", "across", "deep"))
-    fits = (threads >= min(2 * _WARP, most)) & (threads <= min(_MOST_THREADS, limits.block_threads))
+    fits = (threads >= min(2 * WARP, most)) & (threads <= min(_MOST_THREADS, limits.block_threads))
     fits &= tiles.sums <= _MOST_SUMS
-    fits &= (tiles.beside == 0) | (tiles.columns > 1)
+    fits &= (tiles.beside == APART) | (tiles.columns > 1)
+    fits &= (tiles.beside != EXCHANGED) | _exchangeable(tiles)
     fits &= tiles.deep // 2 * tiles.channels < conv.group_out
     fits &= tiles.down // 2 * tiles.rows < conv.out_height
     fits &= tiles.sums * conv.kernel[1] <= MOST_SPELT_OUT
@@ -154,6 +170,16 @@ def _valid(tiles: DirectTiles, knobs: Sequence[Knob], limits: LaunchLimits) -> B
     few = sum(_copied(chosen)) <= _MOST_COPIED
     fits[fits] = few & (_registers(chosen) * chosen.threads <= limits.registers)
     return fits
+
+
+def _exchangeable(tiles: DirectTiles) -> Bools:
+    """Whether warps are whole, a thread has neighbours that it cannot write at once, and a warp as
+    many lanes with the same columns."""
+    width = tiles.vector
+    if tiles.of.written_last:
+        return np.zeros(len(width), np.bool_)
+    apart = np.gcd(width, tiles.of.conv.out_width) < width
+    return apart & (tiles.threads % WARP == 0) & (tiles.across * width <= WARP)
 
 
 def _copied(tiles: DirectTiles) -> tuple[Column, Column]:
@@ -169,13 +195,13 @@ def _of_a_thread(length: int, lines: int, threads: int) -> int:
 
 def _beside(length: int, lines: int, threads: int) -> int:
     """Neighbours of a line that lanes of a warp copy at a time."""
-    return min(_WARP, dealt(length, lines, threads).width)
+    return min(WARP, dealt(length, lines, threads).width)
 
 
 @lru_cache(maxsize=4096)
 def _has_settings(workload: Workload, limits: LaunchLimits) -> bool:
     """Whether shared memory has room for the image and the filters of the smallest blocks."""
-    knobs = _knobs(workload)
+    knobs = _knobs(direct(workload))
     grid = np.meshgrid(*(np.arange(len(knob.values)) for knob in knobs), indexing="ij")
     digits = np.stack([each.reshape(-1) for each in grid], axis=-1).astype(np.int64)
     return bool(_valid(tiles_of(workload, (), KnobColumns(knobs, digits)), knobs, limits).any())
@@ -212,7 +238,7 @@ class _Accesses:
     @property
     def _lanes(self) -> tuple[Numbers, ...]:
         tiles = self.tiles
-        lanes = np.minimum(np.arange(_WARP)[None, :], tiles.threads[:, None] - 1)
+        lanes = np.minimum(np.arange(WARP)[None, :], tiles.threads[:, None] - 1)
         counts = {name: getattr(tiles, name)[:, None] for name in ("down", "across", "deep")}
         return replace(tiles, **counts).place(lanes)
 
@@ -221,7 +247,7 @@ class _Accesses:
         """Turns of all banks that a load of the image takes, and how many it would without
         conflicts."""
         tiles, (_, down, across) = self.tiles, self._lanes
-        step = np.where(tiles.beside, tiles.columns, 1)[:, None]
+        step = np.where(tiles.neighbours, tiles.columns, 1)[:, None]
         below = (tiles.rows * self.of.conv.strides[0] * tiles.line)[:, None]
         words = (down * below + across * step)[:, :, None]
         vector = np.minimum(np.arange(VECTOR), (tiles.vector - 1)[:, None, None])
@@ -233,7 +259,7 @@ class _Accesses:
         """Turns of all banks in which a warp writes what it copied of the image and the filters."""
         tiles, of = self.tiles, self.of
         channels = of.conv.group_in if of.read_last else 1
-        place, channel = np.divmod(np.arange(_WARP), channels)
+        place, channel = np.divmod(np.arange(WARP), channels)
         outer, place = np.divmod(place[None, :], tiles.staged[1][:, None])
         column, phase = np.divmod(place, of.conv.strides[1])
         plane = (tiles.staged[0] * tiles.line)[:, None]
@@ -241,7 +267,7 @@ class _Accesses:
         image = turns_of_banks(words + channel[None, :] * plane)
         if of.packed:
             return image, np.ones(len(image))
-        lane = np.arange(_WARP)[None, :]
+        lane = np.arange(WARP)[None, :]
         words = lane % of.weights * tiles.filter_pitch[:, None] + lane // of.weights
         return image, turns_of_banks(words)
 
@@ -252,7 +278,7 @@ class _Accesses:
         found = list[Column]()
         for lines in (tiles.image_lines[:2], tiles.filter_lines):
             beside = by_combination(_beside, *lines, tiles.threads)
-            found.append(_sectors_anywhere(beside) * _WARP / beside)
+            found.append(_sectors_anywhere(beside) * WARP / beside)
         return (image * found[0] + filters * found[1]) / (image + filters)
 
     @property
@@ -270,17 +296,16 @@ class _Accesses:
             extent, lanes, apart = conv.out_channels, tiles.deep, VECTOR
         else:
             extent, lanes = conv.out_width, tiles.across
-            apart = np.where(tiles.beside, tiles.columns, 1)
-        found = by_combination(
-            partial(stored_sectors, extent, _SINGLE_BYTES), lanes, apart, tiles.together
-        )
-        return found * _WARP / lanes
+            apart = np.where(tiles.neighbours, tiles.columns, 1)
+        beside = tiles.together * tiles.turned
+        found = by_combination(partial(stored_sectors, extent, _SINGLE_BYTES), lanes, apart, beside)
+        return found * WARP / (lanes * tiles.turned)
 
     @property
     def stored_bytes(self) -> Column:
         """What a block writes to the second-level cache."""
         tiles = self.tiles
-        stores = tiles.sums * np.ceil(tiles.threads / _WARP) / tiles.together
+        stores = tiles.sums * np.ceil(tiles.threads / WARP) / tiles.together
         return stores * self.stored * _SECTOR_BYTES
 
     @property
@@ -319,10 +344,11 @@ def _demand(workload: Workload, tiles: DirectTiles, memory: _Accesses) -> Demand
     issued = products + turns * (tiles.loads + taps_across * reads) + loops
     issued = issued + _IMAGE_INSTRUCTIONS * image + _FILTER_INSTRUCTIONS * filters
     issued = issued + _INSTRUCTIONS_OF_A_THREAD
-    issued = issued + _RESULT_INSTRUCTIONS * tiles.sums
+    exchanged = tiles.sums * np.log2(tiles.turned)
+    issued = issued + _RESULT_INSTRUCTIONS * tiles.sums + EXCHANGE_INSTRUCTIONS * exchanged
     lines = turns * (tiles.loads * taken + taps_across * reads)
-    lines = lines + image * of_image + filters * of_filters
-    warps, count = np.ceil(threads / _WARP), np.asarray(tiles.blocks, np.float64)
+    lines = lines + image * of_image + filters * of_filters + exchanged / 2
+    warps, count = np.ceil(threads / WARP), np.asarray(tiles.blocks, np.float64)
     shared = np.asarray(shared_bytes(tiles), np.float64)
     blocks = Blocks(
         count=count,

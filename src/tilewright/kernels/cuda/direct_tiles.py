@@ -22,8 +22,11 @@ from tilewright.kernels.columns import Bools, whole
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.cuda.images import channels_last, packed_forms
 
-VECTOR = 4
-"""Singles of the widest access."""
+VECTOR, WARP = 4, 32
+"""Singles of the widest access; lanes of a warp."""
+APART, BESIDE, EXCHANGED = 0, 1, 2
+"""Where a thread's columns lie: apart; beside each other; beside each other, but exchanged with
+those of other lanes before they are written."""
 _MOST_PARTS = 8
 """How many numbers of parts of a line are tried, from the fewest that threads suffice for."""
 
@@ -75,8 +78,8 @@ class Direct:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectTiles:
     """A thread has `rows` by `columns` results of `channels`; a block `down` by `across` by `deep`
-    threads. Columns of a thread lie `beside` each other (1), or `across` apart (0). Numbers of one
-    setting, or columns of many."""
+    threads. Columns of a thread lie `across` apart, or `beside` each other, and may be exchanged
+    (`APART`, `BESIDE`, `EXCHANGED`). Numbers of one setting, or columns of many."""
 
     of: Direct
     rows: Any
@@ -116,9 +119,20 @@ class DirectTiles:
         return prod(self.counts)
 
     @property
+    def neighbours(self) -> Any:
+        """Whether columns of a thread lie beside each other (1), or apart (0)."""
+        return np.minimum(self.beside, 1)
+
+    @property
     def vector(self) -> Any:
         """Columns of the image that a thread reads at once."""
-        return 1 + self.beside * (np.gcd(self.columns, VECTOR) - 1)
+        return 1 + self.neighbours * (np.gcd(self.columns, VECTOR) - 1)
+
+    @property
+    def turned(self) -> Any:
+        """Lanes that exchange as many neighbouring columns before they are written; one does not.
+        They lie `across` apart in a warp."""
+        return np.where(self.beside == EXCHANGED, self.vector, 1)
 
     @property
     def staged(self) -> tuple[Any, Any]:
@@ -177,13 +191,13 @@ class DirectTiles:
     def loads(self) -> Any:
         """Loads of the image by a thread, for one channel and one row of taps."""
         apart = self.columns * self.of.conv.kernel[1]
-        return self.rows * (self.beside * self.vectors + (1 - self.beside) * apart)
+        return self.rows * (self.neighbours * self.vectors + (1 - self.neighbours) * apart)
 
     @property
     def held(self) -> Any:
         """Elements of the image that a thread has in registers at a time."""
         beside = self.vectors * self.vector
-        return self.rows * (self.beside * beside + (1 - self.beside) * self.columns)
+        return self.rows * (self.neighbours * beside + (1 - self.neighbours) * self.columns)
 
     @property
     def together(self) -> Any:
@@ -191,7 +205,7 @@ class DirectTiles:
         conv = self.of.conv
         if self.of.written_last:
             return int(np.gcd(conv.group_out, VECTOR))
-        return np.gcd(self.vector, conv.out_width)
+        return np.gcd(self.vector // self.turned, conv.out_width)
 
     def where(self, chosen: Bools) -> DirectTiles:
         """The chosen ones of columns."""

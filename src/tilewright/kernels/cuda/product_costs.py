@@ -38,7 +38,7 @@ _LOAD_INSTRUCTIONS = 3.0
 """Of one more load of an access: its position, and putting together what was loaded."""
 _DECODING_INSTRUCTIONS = 24.0
 """Of an access whose channel and tap are found anew; both counted in PTX of convolutions 3×3."""
-_EXCHANGE_INSTRUCTIONS = 2.0
+EXCHANGE_INSTRUCTIONS = 2.0
 """Of a sum in a turn: one of two is sent by a shuffle, and chosen before and behind it."""
 _LATENCY_CYCLES = 500.0
 """From a load's issue to its use."""
@@ -303,7 +303,7 @@ def _product_blocks(workload: Workload, memory: _Accesses, target: Target) -> Bl
     )
     turns = sums * tiles.exchanges
     issued = steps * (by.issued(tiles) + copies) + _RESULT_INSTRUCTIONS * sums
-    issued = issued + _EXCHANGE_INSTRUCTIONS * turns
+    issued = issued + EXCHANGE_INSTRUCTIONS * turns
     operations = 2.0 * by.terms * tiles.fast * tiles.slow * tiles.depth * steps
     busy = operations / steps / target.operations_per_cycle(by.element)
     ahead = np.where(steps > 1, tiles.ahead, 0)

@@ -8,6 +8,7 @@ block: rectangle of results, some output channels
       columns of the image                         → registers, where they lie apart
       weights of the thread's channels             → registers
       rows × columns × channels: add up
+  exchange of columns among lanes                  where that is chosen
   epilogue and results
 """
 
@@ -21,6 +22,7 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.script.ir_builder import tirx as script
 
+from tilewright.compiler.lower.cuda.exchanges import exchange
 from tilewright.compiler.lower.cuda.statements import SINGLE, named, unrolled
 from tilewright.compiler.lower.cuda.threads import Writer, integer, keep_after_anchor, read
 from tilewright.compiler.lower.program import Program
@@ -56,11 +58,13 @@ class _Direct:
         self.image = self.program.operand(self.conv.data)
         self.filters = self.program.operand(self.conv.weight)
         self.vector = int(self.tiles.vector)
+        self.total: Expr = _ZERO
 
     def write(self, result: tirx.Buffer) -> None:
         """The kernel, which ends with the result."""
         tiles, writer, simplify = self.tiles, self.writer, self.program.simplify
         with writer.launch(tiles.blocks, tiles.threads) as (block, thread):
+            self.thread = thread
             self.number, self.group, *corner = unravelled(block, tiles.counts, simplify)
             self.corner = [place * size for place, size in zip(corner, tiles.tile, strict=True)]
             self.deep, self.down, self.across = (simplify(e) for e in tiles.place(thread))
@@ -219,12 +223,12 @@ class _Direct:
             unrolled(tiles.channels // VECTOR, "vector") as vector,
             writer.vector(VECTOR) as lane,
         ):
-            value = read(self.weights, first + self._channel(vector) + lane)
+            value = read(self.weights, first + self._channel(self.deep, vector) + lane)
             writer.store(self.factors, value, [vector * VECTOR + lane])
 
-    def _channel(self, vector: Expr) -> Expr:
+    def _channel(self, deep: Expr, vector: Expr) -> Expr:
         """Where a vector of a thread's channels begins in those of its block."""
-        return (vector * self.tiles.deep + self.deep) * VECTOR
+        return (vector * self.tiles.deep + deep) * VECTOR
 
     def _multiply(self, place: Callable[[Expr, Expr], Expr]) -> None:
         tiles, writer = self.tiles, self.writer
@@ -246,33 +250,64 @@ class _Direct:
         """Write what the steps after the anchor make of the sums, in vectors where they lie side by
         side."""
         tiles, writer, program = self.tiles, self.writer, self.program
-        cell: list[Expr] = [integer(0)]
-        program.set_anchor(lambda _: read(self.sums, cell[0]))
+        program.set_anchor(lambda _: self.total)
         together = int(tiles.together)
         keep_after_anchor(writer, together)
-        final = program.operand(len(program.workload.types) - 1)
+        if tiles.turned > 1:
+            self._exchanged(result, int(tiles.turned))
+            return
         of_channels, of_columns = (together, 1) if self.of.written_last else (1, together)
         with (
             unrolled(tiles.channels // of_channels, "f") as f,
             unrolled(tiles.rows, "row") as row,
             unrolled(tiles.columns // of_columns, "j") as j,
         ):
-            own = f * of_channels
-            own = self._channel(tirx.floordiv(own, VECTOR)) + tirx.floormod(own, VECTOR)
-            channel = self.corner[0] + own
-            y = self.corner[1] + self.down * tiles.rows + row
-            x = j * of_columns
-            x = self.across * tiles.columns + x if tiles.beside else self.across + x * tiles.across
-            x = self.corner[2] + x
-            with (
-                writer.when(*self._inside(channel, y, x)),
-                writer.vector(together) as lane,
-            ):
+            at = self._result(self.deep, self.down, f * of_channels, row, j * of_columns)
+            with writer.when(*self._inside(*at)), writer.vector(together) as lane:
                 c, w = (lane, integer(0)) if self.of.written_last else (integer(0), lane)
-                cell[0] = self._sum(f * of_channels + c, row, j * of_columns + w)
-                channel = self.group * self.conv.group_out + channel + c
-                at = [self.number, channel, y, x + w]
-                writer.store(result, final.read(at), at)
+                place = self._sum(f * of_channels + c, row, j * of_columns + w)
+                self._write(result, read(self.sums, place), at, c, w)
+
+    def _exchanged(self, result: tirx.Buffer, width: int) -> None:
+        """The same after lanes of the same columns, each of other rows or channels, have exchanged
+        neighbours: each lane has one column of all of them then."""
+        tiles, writer = self.tiles, self.writer
+        given = script.buffer_proxy(writer.local(width, SINGLE, "given"))
+        sent = script.buffer_proxy(writer.local(1, SINGLE, "sent"))
+        line = tirx.floordiv(self.thread, tiles.across)
+        own = tirx.floormod(line, width)
+        with (
+            unrolled(tiles.channels, "f") as f,
+            unrolled(tiles.rows, "row") as row,
+            unrolled(tiles.columns // width, "vector") as vector,
+        ):
+            for place in range(width):
+                given[place] = read(self.sums, self._sum(f, row, vector * width + place))
+            exchange(given, sent, line, int(tiles.across))
+            with unrolled(width, "other") as other:
+                deep, down = unravelled(
+                    line - own + other, (tiles.deep, tiles.down), self.program.simplify
+                )
+                at = self._result(deep, down, f, row, vector * width + own)
+                with writer.when(*self._inside(*at)):
+                    self._write(result, given[other], at, integer(0), integer(0))
+
+    def _result(self, deep: Expr, down: Expr, f: Expr, row: Expr, j: Expr) -> list[Expr]:
+        """Channel of the group, row and column of a result of a thread that lies there."""
+        tiles = self.tiles
+        channel = self._channel(deep, tirx.floordiv(f, VECTOR)) + tirx.floormod(f, VECTOR)
+        beside, apart = self.across * tiles.columns + j, self.across + j * tiles.across
+        within = (channel, down * tiles.rows + row, beside if tiles.beside else apart)
+        return [corner + place for corner, place in zip(self.corner, within, strict=True)]
+
+    def _write(self, result: tirx.Buffer, total: Expr, at: list[Expr], c: Expr, w: Expr) -> None:
+        """One result of a sum, some channels and columns beside a place."""
+        self.total = total
+        channel, y, x = at
+        channel = self.group * self.conv.group_out + channel + c
+        place = [self.number, channel, y, x + w]
+        final = self.program.operand(len(self.program.workload.types) - 1)
+        self.writer.store(result, final.read(place), place)
 
     def _inside(self, *at: Expr) -> list[Expr | bool]:
         conv = self.conv

@@ -7,8 +7,7 @@ row of a thread, vector of neighbours
   row that a lane has now
     epilogue and store of one result, side by side with those of other lanes
 
-A vector of four is a matrix of four lanes along the slow axis by four neighbours. It is transposed
-bit by bit, as the columns of a matrix of bits are (Warren, "Hacker's Delight", 2012, 7-3).
+A vector of four is a matrix of four lanes along the slow axis by four neighbours.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import Schedule
 
+from tilewright.compiler.lower.cuda.exchanges import exchange
 from tilewright.compiler.lower.cuda.products import ProductKernel, lowered
 from tilewright.compiler.lower.cuda.statements import buffer, elements, unrolled, where
 from tilewright.compiler.lower.cuda.tf32_products import Tf32Kernel
@@ -28,7 +28,6 @@ from tilewright.kernels.cuda.exchanged_products import SPEC, TF32_SPEC
 from tilewright.kernels.cuda.product_tiles import WARP
 
 Expr = Any
-_WHOLE_WARP = 0xFFFFFFFF
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
@@ -57,7 +56,7 @@ class ExchangedKernel(ProductKernel):
         ):
             with elements(fast.width, spelled=True) as place:
                 given[place] = self.sums[j * fast.thread + vector * fast.width + place]
-            self._turned(given, sent)
+            exchange(given, sent, self.line, int(self.tiles.lanes_fast))
             outer, inner = self.program.simplify.split(j, slow.width)
             lane = tirx.floordiv(self.mine[1], fast.width) * fast.width
             first = self.first[1] + (outer * slow.threads + lane) * slow.width + inner
@@ -78,25 +77,6 @@ class ExchangedKernel(ProductKernel):
                 self._results(1, lambda _: total, lambda _: index())
             else:
                 self.parts[self.part, self.matrix, at_slow, at_fast] = total
-
-    def _turned(self, given: Any, sent: Any) -> None:
-        """Exchange places with rows, bit by bit."""
-        width, bit = self.axes[0].width, 1
-        while bit < width:
-            odd = tirx.EQ(tirx.floormod(tirx.floordiv(self.line, bit), 2), 1)
-            for low in (place for place in range(width) if not place & bit):
-                high = low | bit
-                sent[0] = tirx.Select(odd, given[low], given[high])
-                sent[0] = tirx.op.tvm_warp_shuffle_xor(
-                    tirx.const(_WHOLE_WARP, "uint32"),
-                    sent[0],
-                    bit * int(self.tiles.lanes_fast),
-                    WARP,
-                    WARP,
-                )
-                given[low] = tirx.Select(odd, sent[0], given[low])
-                given[high] = tirx.Select(odd, given[high], sent[0])
-            bit *= 2
 
 
 class ExchangedTf32Kernel(ExchangedKernel, Tf32Kernel):
