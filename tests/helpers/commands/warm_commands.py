@@ -27,7 +27,10 @@ from helpers.processes.warm_workers import SOCKET, serve_workers
 from tilewright.core.signals import die_with_parent
 
 LIMIT_S = 300.0
-_ALSO = ("helpers.processes.rpc_processes", "tvm.rpc.server", "tvm.rpc.tracker")
+_ALSO = (
+    *("helpers.commands.started_commands", "helpers.processes.rpc_processes"),
+    *("tvm.rpc.server", "tvm.rpc.tracker"),
+)
 """What processes of tests need that no command does."""
 _SHIM = """#!{python} -SE
 import json, os, socket, sys

@@ -31,7 +31,7 @@ class Process:
                     __name__,
                     (str(writing), str(os.getpid()), *arguments),
                     files=[writing],
-                    environment={"TVM_NUM_THREADS": str(threads)},
+                    environment={**os.environ, "TVM_NUM_THREADS": str(threads)},
                 )
             finally:
                 os.close(writing)
