@@ -156,7 +156,7 @@ def _become(
         os.chdir(place.folder)
         tempfile.tempdir = None
         _take_streams(os.open(os.devnull, os.O_RDONLY), *(each.fileno() for each in streams))
-        _start_workers_warm()
+        start_workers_warm()
         code = function()
     except BaseException:  # noqa: BLE001 - the border of the process: all must get across
         traceback.print_exc()
@@ -319,7 +319,7 @@ def _popen(start: Sequence[str], **given: Any) -> Any:
     return subprocess.Popen(start, **given)
 
 
-def _start_workers_warm() -> None:
+def start_workers_warm() -> None:
     """From now on worker processes of this one are forks of it."""
     known = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "TimeoutExpired")}
     replaced: Any = SimpleNamespace(Popen=_popen, **known)

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from helpers.commands.fenced_blocks import blocks
+from tilewright.core.scratch import PrivateFolder
 from tilewright.graph.network import Array
 from tilewright.hardware.gpus import CudaLaunch
+from tilewright.testing import cuda_execution
 from tilewright.testing.cuda_execution import (
     KernelFault,
     compiler,
@@ -434,6 +436,27 @@ def test_a_barrier_of_a_warp_orders_its_lanes_only() -> None:
         run(text.replace("WHICH", "32"), {"out": out}, block=64)
     with pytest.raises(KernelFault, match=UNORDERED):
         run(text.replace("WHICH", "1").replace("__syncwarp();", ""), {"out": out}, block=64)
+
+
+def test_the_runtime_is_compiled_once_for_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+
+    def run(arguments: list[str], what: str) -> None:
+        compiled.append(what)
+        Path(arguments[-1]).write_text("an object file")
+
+    own = PrivateFolder(tmp_path, "own-")
+    monkeypatch.setattr(cuda_execution, "_run", run)
+    monkeypatch.setattr(cuda_execution, "_folder", lambda: own)
+    in_a_new_process = cuda_execution._runtime.__wrapped__
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
+    assert in_a_new_process() == in_a_new_process()
+    assert compiled == ["the runtime"]
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "/proc/nowhere")
+    assert in_a_new_process().read_text() == "an object file"
+    assert len(compiled) == 2
 
 
 @executed

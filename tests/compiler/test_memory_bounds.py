@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
 
+from helpers.commands.warm_commands import warm
 from helpers.kernels import guarded_memory
 
 pytest.importorskip("tvm")
@@ -92,29 +91,23 @@ CASES: dict[str, list[tuple[Workload, tuple[Form, ...]]]] = {
     [pytest.param(name, marks=pytest.mark.on_request if name in _MORE else ()) for name in CASES],
 )
 def test_operands_may_lie_at_the_edge_of_memory(name: str) -> None:
-    cases = json.dumps([[task.text, form_texts(forms)] for task, forms in CASES[name]])
-    done = subprocess.run(
-        [sys.executable, "-m", guarded_memory.__name__],
-        cwd=Path(__file__).parents[1], input=cases,
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    lines = done.stdout.splitlines()
+    cases = [[task.text, form_texts(forms)] for task, forms in CASES[name]]
+    code = f"from {guarded_memory.__name__} import main\nmain({cases!r})"
+    ended, out, err = warm(Path(__file__).parents[1], os.environ, code=code)
+    lines = out.splitlines()
     last = lines[-1] if lines else ""
-    assert done.returncode == 0 and last == "done", f"{last}\n{done.stderr[-600:]}"
+    assert ended == 0 and last == "done", f"{last}\n{err[-600:]}"
     assert len(lines) > len(CASES[name])
 
 
 def test_the_guard_bites() -> None:
     script = (
         "from helpers.kernels.guarded_memory import guarded\n"
-        "import ctypes, sys\n"
+        "import ctypes\n"
         "view = guarded(64, at_end=sys.argv[1] == 'end')\n"
         "offset = 64 if sys.argv[1] == 'end' else -1\n"
         "print(ctypes.c_char.from_address(view.ctypes.data + offset).value)\n"
     )
     for side in ("end", "start"):
-        done = subprocess.run(
-            [sys.executable, "-c", script, side],
-            cwd=Path(__file__).parents[1], capture_output=True, check=False,
-        )  # fmt: skip
-        assert done.returncode < 0
+        code = script.replace("sys.argv[1]", repr(side))
+        assert warm(Path(__file__).parents[1], os.environ, code=code)[0] < 0

@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from helpers.commands.command_line import ALL, keep_to, on_all_cores
+from helpers.commands.made_once import made_once
 from tilewright.hardware.probe import allotted_cpus
 
 
@@ -34,8 +35,12 @@ def own_cores() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache of this test process: what others keep in theirs changes no answer meanwhile."""
-    return tmp_path_factory.mktemp("cache")
+    """A cache of this test process: what others keep in theirs changes no answer meanwhile. All
+    share what is named by all that it was made of."""
+    own = tmp_path_factory.mktemp("cache")
+    for name in ("models", "charts", "cuda_runtime"):
+        (own / name).symlink_to(made_once(tmp_path_factory, f"shared-{name}", lambda _: None))
+    return own
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from helpers.commands.command_line import rows, run, small_model, start, succeed
+from helpers.commands.started_commands import Started
 
 BUDGET = 12
 WORDS = (
@@ -29,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return model_in(tmp_path)
 
 
-def wait_for(process: subprocess.Popen[str], words: str) -> None:
+def wait_for(process: Started | subprocess.Popen[str], words: str) -> None:
     """Until the progress on stderr has these words; fails if the process ends before."""
     assert process.stderr is not None
     for line in process.stderr:

@@ -29,6 +29,7 @@ from helpers.commands.command_line import (
     start,
     succeed,
 )
+from helpers.commands.started_commands import Started
 from helpers.plugins.offer import offered
 from tilewright.core import output_files
 from tilewright.session import opened
@@ -60,7 +61,7 @@ def shipped(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path, dirs_exist_ok=True))
 
 
-def wait_for_rows(folder: Path, process: subprocess.Popen[str], least: int) -> int:
+def wait_for_rows(folder: Path, process: Started | subprocess.Popen[str], least: int) -> int:
     """Until that many rows are in the database; fails if the process ends before."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
@@ -72,7 +73,7 @@ def wait_for_rows(folder: Path, process: subprocess.Popen[str], least: int) -> i
     raise AssertionError("nothing was measured")
 
 
-def children_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+def children_of(process: Started | subprocess.Popen[str]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
 
@@ -130,7 +131,7 @@ def test_killed_while_it_ships(shipped: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_says_how_to_go_on(folder: Path, temporary: Path, number: int) -> None:
-    process = start(folder, *WORDS)
+    process = start(folder, *WORDS, cold=number == signal.SIGINT)
     wait_for_rows(folder, process, 1)
     if number == signal.SIGTERM:  # as schedulers and service managers send it: to all
         for worker in children_of(process):

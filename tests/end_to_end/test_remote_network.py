@@ -24,6 +24,7 @@ from helpers.commands.command_line import (
     start,
     succeed,
 )
+from helpers.commands.started_commands import Started
 from helpers.processes.rpc_processes import Farm, farm
 
 BUDGET = "3"
@@ -60,7 +61,7 @@ def optimizing(boards: Farm, *more: str) -> tuple[str, ...]:
     return ("optimize", "net.onnx", *there(boards), "--budget", BUDGET, "--out", "out", *more)
 
 
-def wait_for(process: subprocess.Popen[str], words: str) -> None:
+def wait_for(process: Started | subprocess.Popen[str], words: str) -> None:
     """Until the command says so on stderr."""
     assert process.stderr is not None
     said = ""

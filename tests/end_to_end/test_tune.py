@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from onnx import helper, numpy_helper
 
 import tilewright
 from helpers.commands.command_line import rows, run, small_model, start, succeed
+from helpers.commands.started_commands import Started
 from tilewright.graph.workload import parse_workload
 from tilewright.hardware.device import local_placement
 from tilewright.measure.kernels import KernelMeasurer
@@ -191,7 +191,7 @@ def test_killed_in_the_middle_nothing_measured_is_lost(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "manifest.json").exists()
 
 
-def wait_for_rows(folder: Path, process: subprocess.Popen[str], least: int) -> int:
+def wait_for_rows(folder: Path, process: Started, least: int) -> int:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         found = rows(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import hypothesis
 import pytest
@@ -47,6 +49,8 @@ HEAVY = (
     *("torch", "xgboost", "sklearn", "vl_convert", "ortools"),
 )
 
+ENVIRONMENT = ("environ", "environb", "getenv")
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -56,11 +60,24 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), filename=str(path))
 
 
+@cache
+def nodes_of(path: Path) -> dict[type[ast.AST], list[Any]]:
+    """All nodes of a file by their kind."""
+    found: dict[type[ast.AST], list[Any]] = {}
+    for node in ast.walk(tree_of(path)):
+        found.setdefault(type(node), []).append(node)
+    return found
+
+
 @pytest.fixture(autouse=True, scope="module")
 def trees_given_back() -> Iterator[None]:
-    """Millions of nodes, which the garbage collector would look at in all tests that follow."""
+    """Millions of nodes, which the garbage collector need not look at, here and in all tests that
+    follow."""
+    gc.disable()
     yield
     tree_of.cache_clear()
+    nodes_of.cache_clear()
+    gc.enable()
 
 
 def _name(path: Path) -> str:
@@ -68,8 +85,12 @@ def _name(path: Path) -> str:
     return path.relative_to(base).as_posix()
 
 
-def _functions(tree: ast.AST) -> Iterator[Function]:
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
+def _nodes(path: Path, *kinds: type[ast.AST]) -> Iterator[Any]:
+    return (node for kind in kinds for node in nodes_of(path).get(kind, ()))
+
+
+def _functions(path: Path) -> Iterator[Function]:
+    return _nodes(path, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def test_files_are_short() -> None:
@@ -98,7 +119,7 @@ def test_functions_are_short() -> None:
     too_long = {
         f"{_name(path)}:{function.name}": length
         for path in EVERYTHING
-        for function in _functions(tree_of(path))
+        for function in _functions(path)
         if (length := (function.end_lineno or 0) - function.lineno + 1) > LONGEST_FUNCTION
     }
     assert not too_long
@@ -107,7 +128,7 @@ def test_functions_are_short() -> None:
 def test_functions_take_few_parameters() -> None:
     too_many: dict[str, int] = {}
     for path in SOURCES:
-        for function in _functions(tree_of(path)):
+        for function in _functions(path):
             given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
             names = [argument.arg for argument in given if argument.arg not in ("self", "cls")]
             if len(names) > MOST_PARAMETERS and not _is_command(function):
@@ -134,10 +155,12 @@ def test_the_sources_stay_within_their_budget_of_statements() -> None:
     text = BUDGET.read_text(encoding="utf-8")
     (most,) = re.findall(r"^Most statements: ([\d,]+)$", text, flags=re.MULTILINE)
     count = sum(
-        isinstance(node, ast.stmt) and not _is_docstring(node)
+        not _is_docstring(node)
         for path in SOURCES
         if not _name(path).startswith("testing/")
-        for node in ast.walk(tree_of(path))
+        for kind, nodes in nodes_of(path).items()
+        if issubclass(kind, ast.stmt)
+        for node in nodes
     )
     assert count <= int(most.replace(",", "")), f"{count:,} statements; see {BUDGET.name}"
 
@@ -148,8 +171,8 @@ def test_no_grab_bags() -> None:
     named = [
         f"{_name(path)}:{node.name}"
         for path in SOURCES
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ClassDef) and bad.search(node.name)
+        for node in _nodes(path, ast.ClassDef)
+        if bad.search(node.name)
     ]
     assert not named
 
@@ -158,8 +181,8 @@ def test_no_star_imports() -> None:
     stars = [
         _name(path)
         for path in EVERYTHING
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
+        for node in _nodes(path, ast.ImportFrom)
+        if any(alias.name == "*" for alias in node.names)
     ]
     assert not stars
 
@@ -169,10 +192,8 @@ def test_only_the_command_line_prints() -> None:
         f"{_name(path)}:{node.lineno}"
         for path in SOURCES
         if not _name(path).startswith("cli/")
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in ("print", "input", "breakpoint")
+        for node in _nodes(path, ast.Call)
+        if isinstance(node.func, ast.Name) and node.func.id in ("print", "input", "breakpoint")
     ]
     assert not printing
 
@@ -182,9 +203,8 @@ def test_only_settings_read_the_environment() -> None:
         f"{_name(path)}:{node.lineno}"
         for path in SOURCES
         if _name(path) != "core/settings.py"
-        for node in ast.walk(tree_of(path))
-        if (isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"))
-        or (isinstance(node, ast.alias) and node.name in ("environ", "environb", "getenv"))
+        for node in _nodes(path, ast.Attribute, ast.alias)
+        if (node.attr if isinstance(node, ast.Attribute) else node.name) in ENVIRONMENT
     ]
     assert not reading
 
@@ -192,8 +212,8 @@ def test_only_settings_read_the_environment() -> None:
 def test_nothing_swallows_every_error() -> None:
     broad: list[str] = []
     for path in SOURCES:
-        for node in ast.walk(tree_of(path)):
-            if not isinstance(node, ast.ExceptHandler) or _passes_on(node):
+        for node in _nodes(path, ast.ExceptHandler):
+            if _passes_on(node):
                 continue
             kinds = {"BaseException"} if node.type is None else _names(node.type)
             if kinds & {"Exception", "BaseException"} and _name(path) not in CATCHES_ALL:
@@ -224,8 +244,7 @@ def test_annotations_are_lazy() -> None:
     eager = [
         _name(path)
         for path in SOURCES
-        if any(_functions(tree_of(path)))
-        and "from __future__ import annotations" not in path.read_text()
+        if any(_functions(path)) and "from __future__ import annotations" not in path.read_text()
     ]
     assert not eager
 
@@ -253,7 +272,7 @@ def test_implementations_have_both_halves() -> None:
         path = lowerings / f"{shared.get(name, name).replace('.', '/')}.py"
         assert path.is_file(), name
         assert registry.implementation(name).name == name
-        assert "lower" in {function.name for function in _functions(tree_of(path))}, name
+        assert "lower" in {function.name for function in _functions(path)}, name
 
 
 def test_nothing_is_left_for_later() -> None:

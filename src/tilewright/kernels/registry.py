@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import cache
 from importlib import import_module
 from itertools import chain
@@ -23,7 +23,6 @@ from tilewright.kernels.base import (
     Implementation,
     Library,
     OtherBuilder,
-    OtherProcessors,
     PacksTypes,
     TakesCodes,
     TakesHalves,
@@ -122,7 +121,9 @@ def packed_type(workload: Workload, candidate: Candidate, index: int) -> str:
 
 def is_for(spec: Implementation, target: Target) -> bool:
     """Whether an implementation is for processors of this kind."""
-    return target.kind in (spec.target_kinds if isinstance(spec, OtherProcessors) else CPU)
+    # isinstance of a protocol takes ten times as long, and this is asked of all for each workload
+    kinds: Container[str] = getattr(spec, "target_kinds", CPU)
+    return target.kind in kinds
 
 
 def applicable(workload: Workload, target: Target, resources: Resources) -> list[Implementation]:
@@ -131,8 +132,8 @@ def applicable(workload: Workload, target: Target, resources: Resources) -> list
     return [
         spec
         for spec in implementations().values()
-        if is_for(spec, target)
-        and ("*" in spec.anchors or anchor in spec.anchors)
+        if ("*" in spec.anchors or anchor in spec.anchors)
+        and is_for(spec, target)
         and spec.applies(workload, target, resources)
     ]
 

@@ -27,6 +27,7 @@ import numpy as np
 
 from tilewright.core.errors import ModelError, NegativeVerdict, TargetError
 from tilewright.core.scratch import PrivateFolder, scratch_folder
+from tilewright.core.settings import read_settings
 from tilewright.graph.network import Array
 from tilewright.hardware.cards import broken_limit
 from tilewright.hardware.gpus import CudaLaunch, Gpu, gpu_target
@@ -248,9 +249,8 @@ def _folder() -> PrivateFolder:
 @cache
 def _runtime() -> Path:
     """The object file with which each text is linked."""
-    built = _folder().path / "runtime.o"
-    _run(["-O2", *_FLAGS, "-c", str(_RUNTIME / "runtime.cpp"), "-o", str(built)], "the runtime")
-    return built
+    asked = ["-O2", *_FLAGS, "-c", str(_RUNTIME / "runtime.cpp")]
+    return _kept("runtime.o", asked, "the runtime")
 
 
 @cache
@@ -258,10 +258,38 @@ def _header(level: str) -> Path:
     """The header that precedes each text; what was compiled of it lies beside it."""
     header = _folder().path / f"names{level}.h"
     header.write_text(f'#include "{_RUNTIME / "names.h"}"\n', encoding="utf-8")
-    compiled = f"{header}.gch"
-    flags = [*_FLAGS, level, *_OF_KERNELS]
-    _run([*flags, "-x", "c++-header", str(header), "-o", compiled], "the header")
+    asked = [*_FLAGS, level, *_OF_KERNELS, "-x", "c++-header", str(header)]
+    Path(f"{header}.gch").symlink_to(_kept(f"names{level}.gch", asked, "the header"))
     return header
+
+
+def _kept(name: str, arguments: Sequence[str], what: str) -> Path:
+    """What the compiler makes of the runtime, from the cache folder where it was made before; in
+    this process's own folder where nothing can be kept there."""
+    kept = read_settings().cache / "cuda_runtime" / _made_of() / name
+    if kept.exists():
+        return kept
+    try:
+        making = PrivateFolder(kept.parent, "making-")
+    except OSError:
+        kept = _folder().path / name
+        _run([*arguments, "-o", str(kept)], what)
+        return kept
+    with making as folder:
+        _run([*arguments, "-o", str(folder / name)], what)
+        return (folder / name).replace(kept)
+
+
+@cache
+def _made_of() -> str:
+    """A digest of the runtime's sources, the compiler and its flags."""
+    found = Path(compiler() or _COMPILERS[0]).resolve()
+    state = found.stat() if found.exists() else None
+    told = sha256(f"{found} {state and (state.st_size, state.st_mtime_ns)}".encode())
+    told.update(" ".join((*_FLAGS, *_OF_KERNELS)).encode())
+    for path in sorted(_RUNTIME.iterdir()):
+        told.update(path.read_bytes())
+    return told.hexdigest()[:32]
 
 
 @cache

@@ -23,6 +23,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from helpers.commands.started_commands import Started
 from helpers.commands.warm_commands import warm
 from tilewright.cli.main import main
 from tilewright.hardware.device import local_placement
@@ -185,12 +186,15 @@ def answer(folder: Path, *words: object) -> dict[str, Any]:
     return done.data
 
 
-def start(folder: Path, *words: object) -> subprocess.Popen[str]:
-    """A command that goes on in a process group of its own."""
+def start(folder: Path, *words: object, cold: bool = False) -> Started | subprocess.Popen[str]:
+    """A command that goes on in a process group of its own, started from nothing where `cold`."""
+    known = environment(folder)
+    if not cold:
+        return Started(folder, known, [*map(str, words)])
     return subprocess.Popen(
         arguments_of(*words),
         cwd=folder,
-        env=environment(folder),
+        env=known,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

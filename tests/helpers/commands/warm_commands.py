@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -26,6 +27,11 @@ from helpers.processes.warm_workers import SOCKET, serve_workers
 from tilewright.core.signals import die_with_parent
 
 LIMIT_S = 300.0
+_ALSO = (
+    *("helpers.commands.started_commands", "helpers.processes.rpc_processes"),
+    *("tvm.rpc.server", "tvm.rpc.tracker"),
+)
+"""What processes of tests need that no command does."""
 _SHIM = """#!{python} -SE
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
@@ -100,6 +106,8 @@ def _remove(folder: Path, owner: int) -> None:
 def _serve(address: str) -> None:
     from fuzzing.warm import preload
 
+    for module in _ALSO:
+        import_module(module)
     preload()
     _serve_workers_beside(str(Path(address).with_name(SOCKET)))
     with socket.socket(socket.AF_UNIX) as listening:

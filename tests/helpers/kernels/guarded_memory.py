@@ -1,17 +1,15 @@
 """Kernels on operands that lie flush against memory that must not be touched.
 
-`python -m helpers.kernels.guarded_memory` reads workloads with layouts from stdin as JSON and runs
-candidates of each; a read or write outside an operand ends the process with a signal. What runs is
-told on stdout before it runs.
+`main`, in a process of its own, runs candidates of each workload; a read or write outside an
+operand ends the process with a signal. What runs is told on stdout before it runs.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import mmap
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -71,10 +69,10 @@ def run(task: Workload, candidate: Candidate, placement: Placement) -> None:
         kernel.call(*operands)
 
 
-def main() -> None:
-    """Run what stdin names; what stores halves with tile registers in software."""
+def main(cases: Sequence[tuple[str, Sequence[str]]]) -> None:
+    """Run workloads with layouts; what stores halves with tile registers in software."""
     here, tiles = local_placement(), in_software()
-    for text, layouts in json.load(sys.stdin):
+    for text, layouts in cases:
         placement = tiles if any(HALF in layout for layout in layouts) else here
         task = parse_workload(text)
         for candidate in candidates(task, parse_forms(*layouts), placement):
@@ -83,7 +81,3 @@ def main() -> None:
             sys.stdout.flush()
             run(task, candidate, placement)
     sys.stdout.write("done\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,11 +1,11 @@
-"""A tracker and servers of TVM's on loopback, each in a process that dies with the test's."""
+"""A tracker and servers of TVM's on loopback, each in a process that dies with the test's: forks of
+one that has imported TVM, which takes a second."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator
@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
+from helpers.processes.warm_workers import started_warm
 from tilewright.core.errors import TargetError
 from tilewright.measure.boards import Tracker
 
@@ -23,15 +24,18 @@ class Process:
     """A running tracker or server; `port` is where it listens."""
 
     def __init__(self, *arguments: str, threads: int = 2) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, str(os.getpid()), *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "TVM_NUM_THREADS": str(threads)},
-            start_new_session=True,
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        reading, writing = os.pipe()
+        with open(reading) as told:  # noqa: PTH123
+            try:
+                self._process = started_warm(
+                    __name__,
+                    (str(writing), str(os.getpid()), *arguments),
+                    files=[writing],
+                    environment={**os.environ, "TVM_NUM_THREADS": str(threads)},
+                )
+            finally:
+                os.close(writing)
+            line = told.readline()
         assert line, f"{arguments} did not start"
         self.port = int(line)
 
@@ -49,8 +53,7 @@ class Process:
             with suppress(psutil.Error):
                 process.kill()
         self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._process.stderr.close()
 
     def freeze(self) -> None:
         """Stop it and all it has started, as a machine that hangs."""
@@ -143,9 +146,11 @@ def offer_peers() -> None:
         tvm_ffi.register_global_func(name, function, override=True)
 
 
-if __name__ == "__main__":
-    for port in _serve(int(sys.argv[1]), *sys.argv[2:]):
-        sys.stdout.write(f"{port}\n")
-        sys.stdout.flush()
+def main() -> None:
+    """Start what the command line names, tell its port, and wait for the end."""
+    told, parent, *asked = sys.argv[2:]
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    for port in _serve(int(parent), *asked):
+        os.write(int(told), f"{port}\n".encode())
         while True:
             signal.pause()

@@ -108,6 +108,24 @@ def warm_workers() -> Generator[None]:
         yield
 
 
+def started_warm(
+    module: str,
+    arguments: Sequence[str],
+    *,
+    files: Sequence[int],
+    environment: Mapping[str, str] | None = None,
+) -> Any:
+    """A process that calls `main` of a module, a fork where that can be. It inherits `files`, and
+    gets this environment instead of ours; its second argument is replaced by the process id of what
+    forked it, which dies with this one."""
+    start = [sys.executable, *_FORM, f"from {module} import main; main()", module, *arguments]
+    search_path = os.pathsep.join(entry for entry in sys.path if entry)
+    env = {**(os.environ if environment is None else environment), "PYTHONPATH": search_path}
+    return _warm(start, pass_fds=files, env=env) or subprocess.Popen(
+        start, pass_fds=files, env=env, stderr=subprocess.PIPE, start_new_session=True
+    )
+
+
 def _warm(
     start: Sequence[str], *, pass_fds: Sequence[int], env: Mapping[str, str], **_given: Any
 ) -> WarmWorker | None:

@@ -18,6 +18,7 @@ from helpers.plugins.documented import toys
 from helpers.plugins.offer import Points, offered, offering
 from helpers.scheduling import random_problem
 from tilewright.cli.main import main
+from tilewright.hardware.meters import energy
 from tilewright.measure import circumstances
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.plan.scheduling import problem_file as scheduling
@@ -122,7 +123,8 @@ def test_a_meter(command: Command, installed: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         circumstances, "kernel_protocol", lambda place: replace(usual(place), timeout_s=60.0)
     )
-    data = as_json(command, "profile", "zoo:mlp", "--power", "--meter", "constant:65")
+    monkeypatch.setattr(energy, "LEAST_WINDOW_S", 0.05)
+    data = as_json(command, "profile", "op:relu[shape=1x8]", "--power", "--meter", "constant:65")
     assert data["energy"]["method"] == "constant: 65 W"
     assert data["energy"]["power_w"] == pytest.approx(65, rel=1e-6)
     ran = command("profile", *MLP, "--power", "--meter", "constant:65")
