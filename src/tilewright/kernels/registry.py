@@ -23,7 +23,6 @@ from tilewright.kernels.base import (
     Implementation,
     Library,
     OtherBuilder,
-    OtherProcessors,
     PacksTypes,
     TakesCodes,
     TakesHalves,
@@ -120,7 +119,8 @@ def packed_type(workload: Workload, candidate: Candidate, index: int) -> str:
 
 def is_for(spec: Implementation, target: Target) -> bool:
     """Whether an implementation is for processors of this kind."""
-    return target.kind in (spec.target_kinds if isinstance(spec, OtherProcessors) else CPU)
+    # isinstance of a protocol takes ten times as long, and this is asked of all for each workload
+    return target.kind in getattr(spec, "target_kinds", CPU)
 
 
 def applicable(workload: Workload, target: Target, resources: Resources) -> list[Implementation]:
@@ -129,8 +129,8 @@ def applicable(workload: Workload, target: Target, resources: Resources) -> list
     return [
         spec
         for spec in implementations().values()
-        if is_for(spec, target)
-        and ("*" in spec.anchors or anchor in spec.anchors)
+        if ("*" in spec.anchors or anchor in spec.anchors)
+        and is_for(spec, target)
         and spec.applies(workload, target, resources)
     ]
 
