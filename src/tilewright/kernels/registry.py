@@ -122,8 +122,7 @@ def packed_type(workload: Workload, candidate: Candidate, index: int) -> str:
 def is_for(spec: Implementation, target: Target) -> bool:
     """Whether an implementation is for processors of this kind."""
     # isinstance of a protocol takes ten times as long, and this is asked of all for each workload
-    kinds: Container[str] = getattr(spec, "target_kinds", CPU)
-    return target.kind in kinds
+    return target.kind in getattr(spec, "target_kinds", CPU)
 
 
 def applicable(workload: Workload, target: Target, resources: Resources) -> list[Implementation]:
