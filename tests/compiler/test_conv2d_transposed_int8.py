@@ -19,6 +19,7 @@ from tilewright.graph.evaluate import run_workload
 from tilewright.graph.network import TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.conv2d_transposed_int8 import SPEC
+from tilewright.kernels.registry import implementation
 from tilewright.kernels.search_space import knob_space
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.checking import sample_arguments
@@ -138,3 +139,14 @@ def test_the_largest_sums_do_not_saturate(placement: Placement) -> None:
               for a, v in zip(task.arguments, (255, -128), strict=True)]  # fmt: skip
     found = build_kernel(task, candidate, placement.target, placement.resources).run(arrays)
     assert (found == -255 * 128 * 64).all()
+
+
+def test_the_general_fallback_computes_the_same_codes() -> None:
+    task = transposed((1, 6, 5, 4), "uint8", 9, (3, 4), True, 3, padding=(1, 0, 0, 1))
+    forms, generic = (PLAIN,) * 5, implementation("generic")
+    space = knob_space(generic, task, HERE.target, HERE.resources, forms)
+    found = tuple(sorted(space.settings(next(iter(space))).items()))
+    candidate = Candidate(implementation=generic.name, settings=found, forms=forms)
+    arrays = sample_arguments(task, 0)
+    kernel = build_kernel(task, candidate, HERE.target, HERE.resources)
+    np.testing.assert_array_equal(kernel.run(arrays), run_workload(task, arrays))

@@ -1,4 +1,4 @@
-"""A float32 network with transposed convolutions on codes, as ONNX Runtime's quantizer writes it."""
+"""A float32 network with transposed convolutions on codes, as ONNX Runtime's quantizer has it."""
 
 from __future__ import annotations
 

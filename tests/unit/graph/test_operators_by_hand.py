@@ -199,3 +199,19 @@ def test_places_beyond_the_ends_read_the_ends() -> None:
         nearest_index(0, 3, 9, 3.0, {"coordinate": "half_pixel", "rounding": "up"})
     with pytest.raises(ModelError, match="unknown coordinate transformation middle"):
         nearest_index(0, 3, 9, 3.0, {"coordinate": "middle", "rounding": "floor"})
+
+
+def test_a_transposed_convolution_of_codes_adds_up_in_32_bits() -> None:
+    """Each code is spread over a window, by the filters of its group."""
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(0, 256, (1, 6, 5, 4)), rng.integers(-128, 128, (6, 3, 3, 4))
+    named = {"strides": (2, 2), "padding": (1, 0, 0, 1), "dilation": (1, 1),
+             "output_padding": (0, 0), "groups": 3}  # fmt: skip
+    wanted = np.zeros((1, 9, 11, 10), np.int64)
+    for c, i, j in np.ndindex(6, 5, 4):
+        first = 3 * (c // 2)
+        wanted[0, first : first + 3, 2 * i : 2 * i + 3, 2 * j : 2 * j + 4] += x[0, c, i, j] * w[c]
+    codes = (x.astype(np.uint8), w.astype(np.int8))
+    found = OPERATORS["conv2d_transpose"].compute(*codes, **named)
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, wanted[:, :, 1:, :-1])
