@@ -50,6 +50,17 @@ OPERATORS = (
     "op:conv2d[c=256,h=7,k=3,pad=1,out=512] by cuda_product_tf32_exchanged",
     "op:conv2d[c=3,h=225,k=3,out=32]",
     "op:conv2d[c=5,h=227,k=7,out=32]",
+    "op:conv2d[c=64,h=28,k=3,pad=1,out=128,groups=4]",
+    "op:batch_matmul[b=12,m=128,k=64,n=128]",
+    "op:layer_norm[shape=128x768]",
+    "op:reduce_mean[shape=1x512x7x7,axes=2x3]",
+    "op:avg_pool2d[c=64,h=56,k=3,stride=2,pad=1]",
+    "op:transpose[shape=12x128x64,perm=0x2x1]",
+    "op:concat[shape=1x64x28x28,count=2,axis=1]",
+    "op:conv2d[c=96,h=28,k=3,pad=1,out=96,groups=96] in NHWC",
+    "op:conv2d[c=3,h=225,k=3,out=32] in NHWC",
+    "op:conv2d[c=64,h=28,k=3,pad=1,out=64] in NHWC within 2e-3",
+    "op:dense[m=128,k=768,n=768] by cuda_default",
 )
 """With the layout of images, the error that is allowed, and the implementation, where they are not
 the usual ones."""
