@@ -192,18 +192,21 @@ def _input_stages(program: Program, plan: _Plan) -> te.Tensor:
         row, column = y - top, x - left
         inside = tirx.all(row >= 0, row < conv.in_height, column >= 0, column < conv.in_width)
         value = data.read([n, channel, row, column])
-        if plan.whole:
-            value = tirx.Cast(WHOLE, value)
-        return tirx.if_then_else(inside, value, tirx.const(0, value.ty.dtype))
+        return tirx.if_then_else(inside, value, tirx.const(0, data.type.dtype))
 
-    def columns(n, chunk, ty, e, x, lane):
-        channel = chunk * block + lane
-        first = ty * vertical.outputs
-        terms = [pixel(n, channel, first + r, x) for r in range(vertical.positions)]
-        return _combine(vertical.input, e, terms)
+    def of_tile(n, chunk, ty, r, x, lane):
+        return pixel(n, chunk * block + lane, ty * vertical.outputs + r, x)
 
     width = horizontal.outputs * plan.across + horizontal.taps - 1
     shape = (conv.batch, chunks, plan.down, vertical.positions, width, block)
+    read = of_tile
+    if plan.whole:
+        read = program.compute(shape, lambda n, chunk, ty, r, x, lane: tirx.Cast(WHOLE, of_tile(n, chunk, ty, r, x, lane)), "input_pixels")
+
+    def columns(n, chunk, ty, e, x, lane):
+        terms = [read(n, chunk, ty, r, x, lane) for r in range(vertical.positions)]
+        return _combine(vertical.input, e, terms)
+
     half = program.compute(shape, columns, "input_columns")
 
     def rows(e, v, chunk, tile, lane):
@@ -310,6 +313,10 @@ def _schedule_input(schedule: Schedule, plan: _Plan) -> tuple[LoopRV, LoopRV]:
     row, column, lane = schedule.get_loops(half)[-3:]
     schedule.reorder(column, row)
     register_tile(schedule, [row], lane)
+    if plan.whole:
+        pixels = schedule.get_sblock("input_pixels")
+        schedule.compute_at(pixels, tile_row, preserve_unit_loops=True)
+        schedule.vectorize(schedule.get_loops(pixels)[-1])
     return chunk, tile_row
 
 
