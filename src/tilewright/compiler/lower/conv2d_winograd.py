@@ -419,16 +419,24 @@ def _schedule_result(
     strip, ty = schedule.split(rows, [None, plan.strip or plan.down])
     tx, j = schedule.split(x, [None, plan.horizontal.outputs])
     one_axis = plan.vertical.trivial or plan.horizontal.trivial
-    inner = (tx, i, j) if one_axis else (i, tx, j)
+    in_registers = plan.whole and not plain
+    inner = (tx, i, j) if one_axis or in_registers else (i, tx, j)
     if plain:
         schedule.reorder(n, strip, chunk, ty, lane, *inner)
     else:
         schedule.reorder(n, strip, chunk, ty, *inner, lane)
         schedule.vectorize(lane)
     schedule.unroll(j)
-    if one_axis:
+    if one_axis or in_registers:
         schedule.unroll(i)
+    if one_axis:
         schedule.compute_inline(half)
+        return n, strip, chunk, ty
+    if in_registers:
+        schedule.compute_at(half, tx, preserve_unit_loops=True)
+        schedule.set_scope(half, 0, "local")
+        row, v, _, half_lane = schedule.get_loops(half)[-4:]
+        register_tile(schedule, [row, v], half_lane)
         return n, strip, chunk, ty
     schedule.compute_at(half, ty, preserve_unit_loops=True)
     # loops below the one over rows of tiles: row, v, across, half_lane
