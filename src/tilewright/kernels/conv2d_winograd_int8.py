@@ -15,14 +15,18 @@ multiplications instead of 144.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import gcd
+from functools import cache
+from math import gcd, prod
 
 import numpy as np
 
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Numbers
+from tilewright.cost.floors import MEASURED, Work
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.codes import CODES, code_error, rate
@@ -31,12 +35,28 @@ from tilewright.kernels.conv2d_dots import FEW, dot_units, lanes_of
 from tilewright.kernels.conv2d_winograd import WinogradConvolution
 from tilewright.kernels.convolution import Convolution, Convolutions, convolution
 from tilewright.kernels.halves import PAIR
-from tilewright.kernels.ports import whole_chunks
+from tilewright.kernels.register_tile import RegisterTile
 from tilewright.kernels.winograd_transforms import Transform, from_points, whole
 
 _POINTS = tuple(map(Fraction, ("0", "1", "-1", "2", "-1/2")))
-_UNITS = frozenset({"avx512vnni"})
+_UNIT = frozenset({"avx512vnni"})
+_BESIDE, _NOT_BESIDE = frozenset({"avx512bf16"}), frozenset({"avx512fp16", "avxvnni"})
+"""Units that tell the processors apart on which it was measured; others keep what they had."""
 _LARGEST = 2**29
+"""Of a quarter of the numbers of 32 bits: the divisor's power of two is 4."""
+_TRANSFORM_CYCLES = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile(RegisterTile):
+    """Sums that one dot product in a cycle is added to: a load beside each is hidden."""
+
+    @property
+    def slowdown(self) -> Numbers:
+        """Weights come from the second cache, and with several vectors of them inputs are no
+        operands; a latency of four cycles wants as many sums."""
+        beside = 1.0 + 0.5 / self.rows + 0.03 * (self.vectors - 1.0)
+        return np.maximum(1.0, 4.0 / self.accumulators) * beside
 
 
 class CodeWinograd(WinogradConvolution):
@@ -49,25 +69,35 @@ class CodeWinograd(WinogradConvolution):
 
     def along_one_axis(self, outputs: int, taps: int) -> Transform:
         """In whole numbers."""
-        return whole(from_points(outputs, taps, _POINTS))[0]
+        return _whole(outputs, taps)[0]
 
     def divisor(self, conv: Convolution) -> int:
         """What the transforms multiply results by."""
-        (outputs,) = {self.outputs[conv.kernel]}
-        return np.prod([whole(from_points(m, r, _POINTS))[1] for m, r in zip(outputs, conv.kernel)]).item()
+        ways = zip(self.outputs[conv.kernel], conv.kernel, strict=True)
+        return prod(_whole(*way)[1] for way in ways)
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
-        """On a CPU with dot products of 16 bits, signed weights, channels in pairs, and sums that
-        are surely known."""
+        """On a CPU for which it was measured, signed weights, channels in pairs, and sums that are
+        surely known."""
         if not super().applies(workload, target, resources):
             return False
         conv = convolution(workload)
         return (
             bool(_lanes(target))
+            and _measured(target)
             and workload.types[conv.weight].dtype == "int8"
             and conv.in_channels % FEW == 0
             and 255 * 128 * conv.summed < _LARGEST
         )
+
+    def tile(self, settings: Sequence[Settings], register: Numbers) -> RegisterTile:
+        """As elsewhere, but for what it loses."""
+        found = super().tile(settings, register)
+        return _Tile(found.rows, found.vectors)
+
+    def transform_cycles(self, forms: tuple[Form, ...]) -> float:
+        """Products of half the time do not hide them."""
+        return _TRANSFORM_CYCLES
 
     def input_lanes(self, conv: Convolution, forms: tuple[Form, ...], target: Target) -> int:
         """Where pairs fit the block."""
@@ -93,6 +123,12 @@ class CodeWinograd(WinogradConvolution):
         accepted &= np.isin(lanes, able) | (lanes % max(able) == 0)
         return accepted & tile.fits(target.vector_registers - 1)
 
+    def least_work(self, workload: Workload, target: Target) -> Work:
+        """At the rate of dot products of 16 bits."""
+        rate_here = rate(target, workload.computed_in, dots=True) / 2
+        speed = rate_here / target.operations_per_cycle(MEASURED)
+        return replace(super().least_work(workload, target), speed=speed)
+
     def error_bound(self, workload: Workload) -> float:
         """Sums are exact."""
         return code_error(workload)
@@ -112,15 +148,24 @@ class CodeWinograd(WinogradConvolution):
         self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
     ) -> Mapping[int, Array]:
         """[O, I, kh, kw] → G w Gᵀ, as [positions, ⌈O/bo⌉, I/2, bo, 2]."""
-        conv = convolution(workload)
         ((weight, shape),) = self.packed_shapes(workload, candidate).items()
         single = super().pack(workload, candidate, constants)[weight]
         pairs = single.astype(self.factors).reshape(*shape[:3], PAIR, shape[3])
         return {**constants, weight: np.ascontiguousarray(pairs.swapaxes(3, 4))}
 
 
+@cache
+def _whole(outputs: int, taps: int) -> tuple[Transform, int]:
+    return whole(from_points(outputs, taps, _POINTS))
+
+
 def _lanes(target: Target) -> tuple[int, ...]:
-    return lanes_of(dot_units(target, _UNITS))
+    return lanes_of(dot_units(target, _UNIT))
+
+
+def _measured(target: Target) -> bool:
+    names = {unit.name for unit in target.units}
+    return names >= _BESIDE and names.isdisjoint(_NOT_BESIDE)
 
 
 SPEC = CodeWinograd("conv2d_winograd_int8", outputs={(3, 3): (4, 4)}, bound={})

@@ -201,7 +201,7 @@ def _input_stages(program: Program, plan: _Plan) -> te.Tensor:
     shape = (conv.batch, chunks, plan.down, vertical.positions, width, block)
     read = of_tile
     if plan.whole:
-        read = program.compute(shape, lambda n, chunk, ty, r, x, lane: tirx.Cast(WHOLE, of_tile(n, chunk, ty, r, x, lane)), "input_pixels")
+        read = te.compute(shape, lambda *at: tirx.Cast(WHOLE, of_tile(*at)), name="input_pixels")
 
     def columns(n, chunk, ty, e, x, lane):
         terms = [read(n, chunk, ty, r, x, lane) for r in range(vertical.positions)]
