@@ -12,6 +12,7 @@ from tilewright.kernels.batch_matmul_int8 import Int8BatchMatmul
 from tilewright.kernels.codes import CODES
 from tilewright.kernels.conv2d_amx import AmxConvolution
 from tilewright.kernels.conv2d_int8 import Int8Convolution
+from tilewright.kernels.conv2d_winograd_int8 import CodeWinograd
 from tilewright.kernels.cuda.code_products import CudaCodeProducts
 from tilewright.kernels.dense_amx import AmxDense
 from tilewright.kernels.dense_int8 import Int8Dense
@@ -21,7 +22,7 @@ ON_CODES = "int8"
 (_SINGLES,) = SINGLE
 _MATRICES = (AmxConvolution, AmxDense, AmxBatchMatmul, AmxAttention)
 """What multiplies matrices, if the target has units for that."""
-_DOTS = (Int8Convolution, Int8Dense, Int8BatchMatmul, CudaCodeProducts)
+_DOTS = (Int8Convolution, CodeWinograd, Int8Dense, Int8BatchMatmul, CudaCodeProducts)
 """What multiplies codes as codes; others widen them to singles."""
 
 

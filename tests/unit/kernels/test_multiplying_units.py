@@ -37,6 +37,7 @@ TILES = (*DOTS, "amx-tile", "amx-bf16", "amx-int8", "avx512fp16")
         ("dense_int8_weights", False, TILES, "int8-weights", "vector"),
         ("conv2d_int8", True, DOTS, "int8", "avx512vnni"),
         ("conv2d_int8", True, (), "int8", "vector"),
+        ("conv2d_winograd_int8", True, DOTS, "int8", "avx512vnni"),
         ("conv2d_amx_int8", True, TILES, "int8", "amx-int8"),
         ("conv2d_depthwise", True, DOTS, "int8", "vector"),
     ],
