@@ -60,9 +60,11 @@ def compiled_for(target: Target, resources: Resources) -> tvm.target.Target:
     """TVM's target, with the tile registers that kernels use; those are no part of the text that
     tells devices apart."""
     given = json.loads(target.tvm_target(resources))
-    tiles = [f"+{name}" for name in target.features if name.startswith("amx-")]
-    if tiles:
-        given["mattr"] = [*given.get("mattr", ()), *tiles]
+    more = [f"+{name}" for name in target.features if name.startswith("amx-")]
+    if "avx512vnni" in target.features:
+        more.append("+fast-dpwssd")
+    if more:
+        given["mattr"] = [*given.get("mattr", ()), *more]
     return tvm.target.Target(given)
 
 

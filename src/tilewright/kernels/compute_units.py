@@ -13,6 +13,7 @@ from tilewright.kernels.codes import CODES
 from tilewright.kernels.conv2d_amx import AmxConvolution
 from tilewright.kernels.conv2d_int8 import Int8Convolution
 from tilewright.kernels.conv2d_transposed_int8 import Int8TransposedConvolution
+from tilewright.kernels.conv2d_winograd_int8 import CodeWinograd
 from tilewright.kernels.cuda.code_products import CudaCodeProducts
 from tilewright.kernels.dense_amx import AmxDense
 from tilewright.kernels.dense_int8 import Int8Dense
@@ -24,6 +25,7 @@ _MATRICES = (AmxConvolution, AmxDense, AmxBatchMatmul, AmxAttention)
 """What multiplies matrices, if the target has units for that."""
 _DOTS = (
     Int8Convolution,
+    CodeWinograd,
     Int8TransposedConvolution,
     Int8Dense,
     Int8BatchMatmul,

@@ -140,6 +140,10 @@ class WinogradConvolution(Widening, TiledConvolution, ToldAsColumns):
         """The transform of a tile along one axis."""
         return transform(outputs, taps)
 
+    def divisor(self, conv: Convolution) -> int:
+        """What the transforms multiply results by; 1 where they do not."""
+        return 1
+
     def run(self, conv: Convolution) -> int:
         """Products that are added up in a half type; 0 where all are in single precision."""
         return 0

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
-from math import floor, log2, prod
+from math import floor, lcm, log2, prod
 
 import numpy as np
 import numpy.typing as npt
@@ -152,6 +152,25 @@ def from_points(outputs: int, taps: int, points: Sequence[Fraction]) -> Transfor
         weight=_powers(points, taps, scales),
         output=tuple(zip(*_powers(points, outputs, [Fraction(1)] * len(points)), strict=True)),
     )
+
+
+def whole(form: Transform) -> tuple[Transform, int]:
+    """The same in whole numbers, and what its results are to be divided by: rows of `input` and
+    columns of `output` are multiplied by their denominators, and `weight` by what is left."""
+    data = [lcm(*(entry.denominator for entry in row)) for row in form.input]
+    back = [lcm(*(entry.denominator for entry in row)) for row in zip(*form.output, strict=True)]
+    rows = [
+        [entry / (a * b) for entry in row]
+        for row, a, b in zip(form.weight, data, back, strict=True)
+    ]
+    divisor = lcm(*(entry.denominator for row in rows for entry in row))
+    made = replace(
+        form,
+        input=tuple(tuple(e * a for e in row) for row, a in zip(form.input, data, strict=True)),
+        weight=tuple(tuple(entry * divisor for entry in row) for row in rows),
+        output=tuple(tuple(e * b for e, b in zip(row, back, strict=True)) for row in form.output),
+    )
+    return made, divisor
 
 
 def _powers(points: Sequence[Fraction], count: int, scales: Sequence[Fraction]) -> Matrix:

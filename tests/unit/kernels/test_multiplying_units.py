@@ -39,6 +39,7 @@ TILES = (*DOTS, "amx-tile", "amx-bf16", "amx-int8", "avx512fp16")
         ("conv2d_int8", True, (), "int8", "vector"),
         ("conv2d_transposed_int8", True, DOTS, "int8", "avx512vnni"),
         ("conv2d_transposed_float16", False, TILES, "float16", "avx512fp16"),
+        ("conv2d_winograd_int8", True, DOTS, "int8", "avx512vnni"),
         ("conv2d_amx_int8", True, TILES, "int8", "amx-int8"),
         ("conv2d_depthwise", True, DOTS, "int8", "vector"),
     ],

@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.core.errors import InternalError
-from tilewright.kernels.winograd_transforms import Transform, double, from_points, transform
+from tilewright.kernels.winograd_transforms import (
+    Transform,
+    double,
+    from_points,
+    transform,
+    whole,
+)
 
 SIZES = [(1, 1), (2, 3), (4, 3), (6, 3), (2, 5), (4, 5), (2, 7), (4, 7)]
 rationals = st.fractions(-100, 100, max_denominator=64)
@@ -54,6 +60,26 @@ def test_any_points_do(points: list[Fraction], taps: int, values: st.DataObject)
     data = values.draw(st.lists(rationals, min_size=count, max_size=count))
     weights = values.draw(st.lists(rationals, min_size=taps, max_size=taps))
     assert by_multiplying(chosen, data, weights) == correlation(data, weights)
+
+
+@settings(deadline=None, derandomize=True)
+@given(
+    points=st.lists(st.fractions(-4, 4, max_denominator=8), min_size=1, max_size=6, unique=True),
+    taps=st.integers(1, 4),
+    values=st.data(),
+)
+def test_in_whole_numbers_results_are_multiples(
+    points: list[Fraction], taps: int, values: st.DataObject
+) -> None:
+    taps = min(taps, len(points) + 1)
+    chosen, divisor = whole(from_points(len(points) + 2 - taps, taps, points))
+    matrices = (chosen.input, chosen.weight, chosen.output)
+    assert {entry.denominator for matrix in matrices for row in matrix for entry in row} == {1}
+    numbers = st.integers(-255, 255).map(Fraction)
+    data = values.draw(st.lists(numbers, min_size=chosen.positions, max_size=chosen.positions))
+    weights = values.draw(st.lists(numbers, min_size=taps, max_size=taps))
+    found = by_multiplying(chosen, data, weights)
+    assert found == [divisor * value for value in correlation(data, weights)]
 
 
 def test_the_smallest_is_the_known_one() -> None:

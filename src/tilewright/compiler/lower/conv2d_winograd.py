@@ -31,10 +31,12 @@ from tilewright.compiler.lower.half_dots import (
     half_rounding,
     rounding_text,
 )
+from tilewright.compiler.lower.int16_dots import int16_dot, int16_product
 from tilewright.compiler.lower.loops import register_tile, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.run_sums import added_in_runs, runs_within
 from tilewright.compiler.lower.values import Index, selected
+from tilewright.compiler.lower.wrapped import wrapped_product, wrapped_sum, wrapped_text
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
 from tilewright.core.element_types import element_type
 from tilewright.core.forms import CHANNELS_LAST, PLAIN
@@ -47,6 +49,7 @@ from tilewright.kernels.ports import chunk_count
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.winograd_transforms import Matrix, Transform
 
+WHOLE = "int16"
 _WIDEST = 16
 """Lanes of the widest dot product of halves, and of the widest rounding."""
 
@@ -71,11 +74,17 @@ class _Plan:
     factors: str
     register: int
     run: int
+    divisor: int
 
     @property
     def pairs(self) -> bool:
         """Whether factors are multiplied in pairs, by dot products."""
-        return self.factors == HALF
+        return self.factors in (HALF, WHOLE)
+
+    @property
+    def whole(self) -> bool:
+        """Whether factors are whole numbers of 16 bits."""
+        return self.factors == WHOLE
 
     @property
     def dots(self) -> int:
@@ -100,6 +109,8 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         ty, i = tirx.floordiv(y, rows), tirx.floormod(y, rows)
         tx, j = tirx.floordiv(x, columns), tirx.floormod(x, columns)
         terms = [half(n, o, ty, i, v, tx, lane) for v in range(plan.horizontal.positions)]
+        if plan.whole:
+            return _divided(_wrapped(plan.horizontal.output, j, terms), plan.divisor)
         return _combine(plan.horizontal.output, j, terms)
 
     schedule = program.schedule(read)
@@ -108,11 +119,18 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     else:
         first = _schedule_planes(schedule, program, plan, target)
     if plan.pairs:
-        imported = half_dot_text(target, plan.dots) + rounding_text(plan.rounded)
-        schedule.annotate(first, "pragma_import_llvm", imported)
+        schedule.annotate(first, "pragma_import_llvm", _imported(plan, target))
         lane = schedule.get_loops(schedule.get_sblock("product_update"))[-2]
-        schedule.tensorize(lane, half_dot(plan.dots))
+        dot = int16_dot if plan.whole else half_dot
+        schedule.tensorize(lane, dot(plan.dots))
     return schedule
+
+
+def _imported(plan: _Plan, target: Target) -> str:
+    """LLVM's text of what the kernel calls."""
+    if plan.whole:
+        return "".join(map(wrapped_text, {1, plan.lanes}))
+    return half_dot_text(target, plan.dots) + rounding_text(plan.rounded)
 
 
 def _planned(program: Program, target: Target) -> _Plan:
@@ -133,6 +151,7 @@ def _planned(program: Program, target: Target) -> _Plan:
         factors=spec.factors,
         register=spec.register(conv.computed_in, target),
         run=spec.run(conv),
+        divisor=spec.divisor(conv),
     )
 
 
@@ -143,6 +162,23 @@ def _combine(matrix: Matrix, position: tirx.Expr, terms: Sequence[tirx.Expr]) ->
         selected(column, position, mathematics.dtype(term)) * term for column, term in columns
     )
     return reduce(lambda total, summand: total + summand, summands)
+
+
+def _wrapped(matrix: Matrix, position: tirx.Expr, terms: Sequence[tirx.Expr]) -> tirx.Expr:
+    """The same, of which the lowest 32 bits are kept."""
+    columns = zip(zip(*matrix, strict=True), terms, strict=True)
+    summands = (wrapped_product(selected(c, position, "int32"), term) for c, term in columns)
+    return reduce(wrapped_sum, summands)
+
+
+def _divided(total: tirx.Expr, divisor: int) -> tirx.Expr:
+    """What times `divisor` has these lowest bits: its odd part is divided by as in numbers modulo
+    2³², its power of two by a shift."""
+    power = divisor & -divisor
+    inverse = pow(divisor // power, -1, 2**32)
+    signed = inverse - 2**32 if inverse >= 2**31 else inverse
+    product = wrapped_product(tirx.const(signed, "int32"), total)
+    return product >> tirx.const(power.bit_length() - 1, "int32")
 
 
 def _input_stages(program: Program, plan: _Plan) -> te.Tensor:
@@ -158,14 +194,19 @@ def _input_stages(program: Program, plan: _Plan) -> te.Tensor:
         value = data.read([n, channel, row, column])
         return tirx.if_then_else(inside, value, tirx.const(0, data.type.dtype))
 
-    def columns(n, chunk, ty, e, x, lane):
-        channel = chunk * block + lane
-        first = ty * vertical.outputs
-        terms = [pixel(n, channel, first + r, x) for r in range(vertical.positions)]
-        return _combine(vertical.input, e, terms)
+    def of_tile(n, chunk, ty, r, x, lane):
+        return pixel(n, chunk * block + lane, ty * vertical.outputs + r, x)
 
     width = horizontal.outputs * plan.across + horizontal.taps - 1
     shape = (conv.batch, chunks, plan.down, vertical.positions, width, block)
+    read = of_tile
+    if plan.whole:
+        read = te.compute(shape, lambda *at: tirx.Cast(WHOLE, of_tile(*at)), name="input_pixels")
+
+    def columns(n, chunk, ty, e, x, lane):
+        terms = [read(n, chunk, ty, r, x, lane) for r in range(vertical.positions)]
+        return _combine(vertical.input, e, terms)
+
     half = program.compute(shape, columns, "input_columns")
 
     def rows(e, v, chunk, tile, lane):
@@ -179,7 +220,7 @@ def _input_stages(program: Program, plan: _Plan) -> te.Tensor:
     tiled = (vertical.positions, horizontal.positions, chunks, count, block)
     if plan.run:
         return te.compute(tiled, lambda *at: tirx.Cast(FLOAT16, rows(*at)), name="input_tiles")
-    if not plan.pairs:
+    if plan.whole or not plan.pairs:
         return te.compute(tiled, rows, name="input_tiles")
     singles = te.compute(tiled, rows, name="input_rows")
     return te.compute(tiled, lambda *at: mathematics.nearest_half(singles(*at)), name="input_tiles")
@@ -207,13 +248,14 @@ def _product_stage(program: Program, plan: _Plan, transformed: te.Tensor) -> te.
         extents["term"] = terms
     axes = program.reduce_axes(**extents)
     chunk, inner = axes[:2]
+    of_pair = int16_product if plan.whole else half_product
 
     def product(e, v, o, tile, lane):
         place = (e * across + v, o, chunk * (block // terms) + inner, lane)
         if not plan.pairs:
             return te.sum(transformed(e, v, chunk, tile, inner) * weights(*place), axis=axes)
         value = transformed(e, v, chunk, tile, inner * terms + axes[2])
-        return te.sum(half_product(value, weights(*place, axes[2])), axis=axes)
+        return te.sum(of_pair(value, weights(*place, axes[2])), axis=axes)
 
     return te.compute(shape, product, name="product")
 
@@ -225,7 +267,8 @@ def _back_stage(plan: _Plan, product: te.Tensor) -> te.Tensor:
         n, o, ty, i, v, tx, lane = index
         tile = (n * plan.down + ty) * plan.across + tx
         terms = [product(e, v, o, tile, lane) for e in range(vertical.positions)]
-        return _combine(vertical.output, i, terms)
+        combine = _wrapped if plan.whole else _combine
+        return combine(vertical.output, i, terms)
 
     tiles = (plan.down, vertical.outputs, horizontal.positions, plan.across)
     shape = (plan.conv.batch, plan.chunks, *tiles, plan.lanes)
@@ -258,7 +301,7 @@ def _schedule_input(schedule: Schedule, plan: _Plan) -> tuple[LoopRV, LoopRV]:
     e, v, chunk, tile, lane = schedule.get_loops(schedule.get_sblock("input_tiles"))[-5:]
     tile_row, tx = schedule.split(tile, [None, plan.across])
     schedule.reorder(chunk, tile_row, tx, e, v, lane)
-    if plan.pairs:
+    if plan.pairs and not plan.whole:
         _round_tiles(schedule, plan, e, v, lane)
     else:
         register_tile(schedule, [v], lane)
@@ -270,6 +313,10 @@ def _schedule_input(schedule: Schedule, plan: _Plan) -> tuple[LoopRV, LoopRV]:
     row, column, lane = schedule.get_loops(half)[-3:]
     schedule.reorder(column, row)
     register_tile(schedule, [row], lane)
+    if plan.whole:
+        pixels = schedule.get_sblock("input_pixels")
+        schedule.compute_at(pixels, tile_row, preserve_unit_loops=True)
+        schedule.vectorize(schedule.get_loops(pixels)[-1])
     return chunk, tile_row
 
 
@@ -372,16 +419,24 @@ def _schedule_result(
     strip, ty = schedule.split(rows, [None, plan.strip or plan.down])
     tx, j = schedule.split(x, [None, plan.horizontal.outputs])
     one_axis = plan.vertical.trivial or plan.horizontal.trivial
-    inner = (tx, i, j) if one_axis else (i, tx, j)
+    in_registers = plan.whole and not plain
+    inner = (tx, i, j) if one_axis or in_registers else (i, tx, j)
     if plain:
         schedule.reorder(n, strip, chunk, ty, lane, *inner)
     else:
         schedule.reorder(n, strip, chunk, ty, *inner, lane)
         schedule.vectorize(lane)
     schedule.unroll(j)
-    if one_axis:
+    if one_axis or in_registers:
         schedule.unroll(i)
+    if one_axis:
         schedule.compute_inline(half)
+        return n, strip, chunk, ty
+    if in_registers:
+        schedule.compute_at(half, tx, preserve_unit_loops=True)
+        schedule.set_scope(half, 0, "local")
+        row, v, _, half_lane = schedule.get_loops(half)[-4:]
+        register_tile(schedule, [row, v], half_lane)
         return n, strip, chunk, ty
     schedule.compute_at(half, ty, preserve_unit_loops=True)
     # loops below the one over rows of tiles: row, v, across, half_lane

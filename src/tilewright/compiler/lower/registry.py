@@ -28,6 +28,7 @@ _ELSEWHERE = {
     "conv2d_winograd2_float16": "conv2d_winograd",
     "conv2d_winograd_bfloat16": "conv2d_winograd",
     "conv2d_winograd_float16": "conv2d_winograd",
+    "conv2d_winograd_int8": "conv2d_winograd",
     "cuda_attention": "cuda.attention",
     "cuda_default": "cuda.default",
     "cuda_direct": "cuda.direct",

@@ -1,0 +1,171 @@
+"""Winograd's convolution of codes of eight bits, exact: F(4×4, 3×3) in whole numbers.
+
+With the points 0, ±1, 2, -1/2 and infinity, the transforms of data and weights are whole numbers of
+16 bits once results are multiplied by 30 along each axis:
+
+    900 y = A^T ((G w) * (B^T x)),    |B^T x| ≤ 25,088,    |G w| ≤ 28,800
+
+Sums of 32 bits overflow, and keep their lowest 32 bits. These times the inverse of 225 modulo 2³²
+are the lowest 32 bits of 4 y, and so y, if it is less than 2²⁹. So nothing is rounded.
+
+`vpdpwssd` multiplies pairs of 16 bits at half the rate of `vpdpbusd`, but a tile takes 36
+multiplications instead of 144.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from math import gcd, prod
+
+import numpy as np
+
+from tilewright.core.forms import Form
+from tilewright.core.records import Candidate, Settings
+from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Numbers
+from tilewright.cost.floors import MEASURED, Work
+from tilewright.graph.network import Array
+from tilewright.graph.workload import Workload
+from tilewright.kernels.codes import CODES, code_error, rate
+from tilewright.kernels.columns import Bools, Floats, column
+from tilewright.kernels.conv2d_dots import FEW, dot_units, lanes_of
+from tilewright.kernels.conv2d_winograd import WinogradConvolution
+from tilewright.kernels.convolution import Convolution, Convolutions, convolution
+from tilewright.kernels.halves import PAIR
+from tilewright.kernels.register_tile import RegisterTile
+from tilewright.kernels.winograd_transforms import Transform, from_points, whole
+
+_POINTS = tuple(map(Fraction, ("0", "1", "-1", "2", "-1/2")))
+_UNIT = frozenset({"avx512vnni"})
+_BESIDE, _NOT_BESIDE = frozenset({"avx512bf16"}), frozenset({"avx512fp16", "avxvnni"})
+"""Units that tell the processors apart on which it was measured; others keep what they had."""
+_LARGEST = 2**29
+"""Of a quarter of the numbers of 32 bits: the divisor's power of two is 4."""
+_TRANSFORM_CYCLES = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile(RegisterTile):
+    """Sums that one dot product in a cycle is added to: a load beside each is hidden."""
+
+    @property
+    def slowdown(self) -> Numbers:
+        """Weights come from the second cache, and with several vectors of them inputs are no
+        operands; a latency of four cycles wants as many sums."""
+        beside = 1.0 + 0.5 / self.rows + 0.03 * (self.vectors - 1.0)
+        return np.maximum(1.0, 4.0 / self.accumulators) * beside
+
+
+class CodeWinograd(WinogradConvolution):
+    """Spec of the exact Winograd convolution by dot products of 16 bits."""
+
+    element_types = CODES
+    factors = "int16"
+    passes = (1.0, 0.25, 1.0)
+    tails = False
+
+    def along_one_axis(self, outputs: int, taps: int) -> Transform:
+        """In whole numbers."""
+        return _whole(outputs, taps)[0]
+
+    def divisor(self, conv: Convolution) -> int:
+        """What the transforms multiply results by."""
+        ways = zip(self.outputs[conv.kernel], conv.kernel, strict=True)
+        return prod(_whole(*way)[1] for way in ways)
+
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
+        """On a CPU for which it was measured, signed weights, channels in pairs, and sums that are
+        surely known."""
+        if not super().applies(workload, target, resources):
+            return False
+        conv = convolution(workload)
+        return (
+            bool(_lanes(target))
+            and _measured(target)
+            and workload.types[conv.weight].dtype == "int8"
+            and conv.in_channels % FEW == 0
+            and 255 * 128 * conv.summed < _LARGEST
+        )
+
+    def tile(self, settings: Sequence[Settings], register: Numbers) -> RegisterTile:
+        """As elsewhere, but for what it loses."""
+        found = super().tile(settings, register)
+        return _Tile(found.rows, found.vectors)
+
+    def transform_cycles(self, forms: tuple[Form, ...]) -> float:
+        """Products of half the time do not hide them."""
+        return _TRANSFORM_CYCLES
+
+    def input_lanes(self, conv: Convolution, forms: tuple[Form, ...], target: Target) -> int:
+        """Where pairs fit the block."""
+        block = super().input_lanes(conv, forms, target)
+        return block if block % FEW == 0 else gcd(conv.in_channels, target.lanes(conv.computed_in))
+
+    def peak(self, conv: Convolutions, target: Target) -> Floats:
+        """Half of that of dot products of bytes."""
+        return np.full(len(conv.computed_in), rate(target, conv.computed_in[0], dots=True) / 2)
+
+    def valid_many(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Bools:
+        """There is a dot product of so many lanes, and a register for the broadcast input."""
+        lanes, able = column(settings, "lanes"), _lanes(target)
+        tile = self.tile(settings, target.lanes(convolution(workload).computed_in))
+        accepted = super().valid_many(workload, target, resources, forms, settings)
+        accepted &= np.isin(lanes, able) | (lanes % max(able) == 0)
+        return accepted & tile.fits(target.vector_registers - 1)
+
+    def least_work(self, workload: Workload, target: Target) -> Work:
+        """At the rate of dot products of 16 bits."""
+        rate_here = rate(target, workload.computed_in, dots=True) / 2
+        speed = rate_here / target.operations_per_cycle(MEASURED)
+        return replace(super().least_work(workload, target), speed=speed)
+
+    def error_bound(self, workload: Workload) -> float:
+        """Sums are exact."""
+        return code_error(workload)
+
+    def packed_types(self, workload: Workload, candidate: Candidate) -> Mapping[int, str]:
+        """Weights are transformed ahead."""
+        return {convolution(workload).weight: self.factors}
+
+    def packed_shapes(
+        self, workload: Workload, candidate: Candidate
+    ) -> Mapping[int, tuple[int, ...]]:
+        """[positions, ⌈O/bo⌉, I/2, bo, 2]."""
+        ((weight, (*outer, depth, bo)),) = super().packed_shapes(workload, candidate).items()
+        return {weight: (*outer, depth // PAIR, bo, PAIR)}
+
+    def pack(
+        self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
+    ) -> Mapping[int, Array]:
+        """[O, I, kh, kw] → G w Gᵀ, as [positions, ⌈O/bo⌉, I/2, bo, 2]."""
+        ((weight, shape),) = self.packed_shapes(workload, candidate).items()
+        single = super().pack(workload, candidate, constants)[weight]
+        pairs = single.astype(self.factors).reshape(*shape[:3], PAIR, shape[3])
+        return {**constants, weight: np.ascontiguousarray(pairs.swapaxes(3, 4))}
+
+
+@cache
+def _whole(outputs: int, taps: int) -> tuple[Transform, int]:
+    return whole(from_points(outputs, taps, _POINTS))
+
+
+def _lanes(target: Target) -> tuple[int, ...]:
+    return lanes_of(dot_units(target, _UNIT))
+
+
+def _measured(target: Target) -> bool:
+    names = {unit.name for unit in target.units}
+    return names >= _BESIDE and names.isdisjoint(_NOT_BESIDE)
+
+
+SPEC = CodeWinograd("conv2d_winograd_int8", outputs={(3, 3): (4, 4)}, bound={})
