@@ -102,12 +102,12 @@ _HALVES = (
     "conv2d_transposed_bfloat16",
 )
 _CODED = ("conv2d_int8", "dense_int8", "batch_matmul_int8")
-_LAYERS = ("conv2d", "dense")
+_MATRICES = ("conv2d", "dense", "batch_matmul")
 CASES = [
     *(Case(name, *one) for name in _CODED for one in _WITH_CODES),
     *(Case(name, ("bf16",), "max") for name in _HALVES),
-    *(Case(f"{name}_mmla_int8", ("i8mm",), "max", c) for name in _LAYERS for c in CODES),
-    *(Case(f"{name}_mmla", ("bf16",), "max") for name in (*_LAYERS, "batch_matmul")),
+    *(Case(f"{name}_mmla_int8", ("i8mm",), "max", c) for name in _MATRICES for c in CODES),
+    *(Case(f"{name}_mmla", ("bf16",), "max") for name in _MATRICES),
 ]
 
 
