@@ -71,6 +71,7 @@ class Int8Attention(Attention):
             "sums": replace(kept["sums"], dtype="int32"),
             "query_terms": TensorType((rows,), "int32"),
             "share_terms": TensorType((rows,), "int32"),
+            "shares": TensorType((lanes,), "int32"),
         }
 
     def knobs(

@@ -24,6 +24,8 @@ from tilewright.compiler.lower.attention_rows import (
 )
 from tilewright.compiler.lower.byte_dots import added_bytes, byte_dot_text, flipped
 from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.quick_powers import LANES as POWERS_AT_ONCE
+from tilewright.compiler.lower.quick_powers import SINGLE_POWER, power_text
 from tilewright.compiler.lower.values import broadcast_index, filled
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import TensorType
@@ -95,13 +97,9 @@ class _OnCodes(AttentionRows):
 
     # ----- scores and shares -------------------------------------------------------------------
 
-    def total(self, score: Expr, row: int, key: Expr) -> Expr:
-        """The sum of products of codes less their zero points."""
-        return score
-
     def masked(self, score: Expr, row: int, key: Expr) -> Expr:
         """What softmax is taken of."""
-        found = self.total(score, row, key)
+        found = _single(score)
         for place, named in enumerate(self.codes):
             found = found * named["factor"]
             if place == self.masked_at:
@@ -110,7 +108,8 @@ class _OnCodes(AttentionRows):
                 at = broadcast_index([self.image, head, query, key], mask.type.shape)
                 found = found + mask.read(at)
             if place < self.steps - 1:
-                rounded = _nearest(self.quotient(found, named))
+                masked = place == self.masked_at
+                rounded = _nearest(self.quotient(found, named) if masked else found)
                 found = tirx.max(tirx.min(rounded, named["highest"]), named["lowest"])
         return found
 
@@ -123,40 +122,38 @@ class _OnCodes(AttentionRows):
         return fused(fused(-near, named["divisor"], x), named["inverse"], near)
 
     def powers(self, row: Expr) -> Any:
-        """Shares of a row as codes, and their sum in the place of that of the exponentials."""
-        total = self.own["total"]
-        zero = tirx.const(0, "float32")
-        start = self.loop(
-            self.lanes, lambda lane: tirx.BufferStore(total, zero, [lane]), VECTOR
+        """Shares of a row as codes, by one factor for all."""
+        own, named = self.own, self.codes[-1]
+        factor = own["factor"][row] * named["inverse"]
+        return one_after_another(
+            [
+                super().powers(row),
+                tirx.BufferStore(own["factor"], factor, [row]),
+                *self.shares(row),
+            ]
         )
-        shares = self.every_vector(lambda vector: self.shared(row, vector))
-        return one_after_another([super().powers(row), start, shares, *self.rest(row)])
 
-    def shared(self, row: Expr, vector: Expr) -> Any:
-        """Codes of a vector of shares, added up."""
-        scores, named = self.own["scores"], self.codes[-1]
+    def share(self, at: list[Any]) -> Expr:
+        """The code of a share, less its zero point, as a whole number."""
+        share = self.own["scores"][tuple(at)] * self.own["factor"][at[0]]
+        nearest = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", share)
+        return tirx.min(nearest, _whole(self.codes[-1]["highest"]))
 
-        def element(lane: Expr) -> Any:
-            at = [row, vector * self.lanes + lane]
-            share = self.quotient(scores[tuple(at)] * self.own["factor"][row], named)
-            code = tirx.min(_nearest(share), named["highest"])
-            return one_after_another(
-                [
-                    tirx.BufferStore(scores, code, at),
-                    accumulate(self.own["total"], [lane], scores[tuple(at)], lambda a, b: a + b),
-                    *self.coded(at),
-                ]
+    def shares(self, row: Expr) -> Iterator[Any]:
+        """Codes of the shares of a row in the place of its exponentials."""
+
+        def stored(at: list[Any]) -> Any:
+            return tirx.BufferStore(self.own["scores"], _single(self.share(at)), at)
+
+        yield self.every_score(row, stored)
+
+    def every_score(self, row: Expr, body: Body) -> Any:
+        """`body` of the place of every score of a row."""
+        return self.every_vector(
+            lambda vector: self.loop(
+                self.lanes, lambda lane: body([row, vector * self.lanes + lane]), VECTOR
             )
-
-        return self.loop(self.lanes, element, VECTOR)
-
-    def coded(self, at: list[Any]) -> Sequence[Any]:
-        """What else becomes of the code of a share."""
-        return ()
-
-    def rest(self, row: Expr) -> Sequence[Any]:
-        """What else follows from the shares of a row."""
-        return ()
+        )
 
     def divided(self, row: Any, column: Expr, total: Expr) -> Expr:
         """Sums of codes of shares times values, which are whole."""
@@ -172,8 +169,10 @@ class _ByDots(_OnCodes):
     def __init__(self, program: Program, lanes: int, kept: Mapping[str, TensorType]) -> None:
         super().__init__(program, lanes, kept)
         self.dot, settings = str(program.settings["dot"]), program.settings
-        if text := byte_dot_text(settings, lanes):
-            self.marks = {"pragma_import_llvm": text}
+        self.quick = self.dot == "vnni" and lanes == POWERS_AT_ONCE
+        texts = byte_dot_text(settings, lanes), power_text(SINGLE_POWER) if self.quick else ""
+        if any(texts):
+            self.marks = {"pragma_import_llvm": "".join(texts)}
         self.taken = taken_data(settings)
         self.asked_more = added(settings, self.queries.type.dtype)
         self.shares_more = added(settings, "uint8")
@@ -207,12 +206,30 @@ class _ByDots(_OnCodes):
                 return found ^ tirx.const(_FLIP, "uint32")
             return found ^ reduce(lambda a, b: a | b, map(_shifted, flips, range(QUAD)))
 
-        copies = [super(_OnCodes, self).copied(into, extent, vectors, word)]
+        each = self.word_by_word if columns else super(_OnCodes, self).copied
+        copies = [each(into, extent, vectors, word)]
         more = self.asked_more if columns else self.shares_more
         if columns or more:
             left = self.zeros[0] + more if columns else tirx.const(more, "int32")
             copies.append(self.columns_add(into, left))
         return one_after_another(copies)
+
+    def word_by_word(self, into: str, extent: int, vectors: int, word: Body) -> Any:
+        """Keys, whose codes lie beside each other, in loads of whole words; zeros behind them."""
+        buffer, width = self.own[into], vectors * self.lanes
+        zero = tirx.const(0, "uint32")
+
+        def key(at: Expr, value: Body) -> Any:
+            chunk, lane = self.program.simplify.split(at, width)
+            return self.loop(
+                int(buffer.shape[1]),
+                lambda quad: tirx.BufferStore(buffer, value(at, quad), [chunk, quad, lane]),
+            )
+
+        missing = -extent % width
+        found = [self.loop(extent, lambda at: key(at, word))]
+        found += [self.loop(missing, lambda at: key(extent + at, lambda *_: zero))] if missing else []
+        return one_after_another(found)
 
     def columns_add(self, into: str, left_zero: Expr) -> Any:
         """What the zero point of the left adds to the sums of each column."""
@@ -290,34 +307,65 @@ class _ByDots(_OnCodes):
 
     # ----- scores and shares -------------------------------------------------------------------
 
-    def total(self, score: Expr, row: int, key: Expr) -> Expr:
-        """With what zero points add."""
-        chunk, lane = self.program.simplify.split(key, self.key_vectors * self.lanes)
-        column = self.own["columns_terms"][chunk, lane]
-        return _single(score + column + self.own["query_terms"][row])
+    def compared(self, chunk: Expr, vectors: int, _last: int) -> list[Any]:
+        """The chunk is known to the first sums."""
+        self.chunk = chunk
+        return super().compared(chunk, vectors, _last)
 
-    def coded(self, at: list[Any]) -> Sequence[Any]:
-        """As the instruction takes it."""
-        code = tirx.Cast("uint8", _whole(self.own["scores"][tuple(at)]))
-        found = code ^ tirx.const(_MIDDLE, "uint8") if self.shares_more else code
-        return (tirx.BufferStore(self.own["weights"], found, at),)
+    def summed(self, chunk: Expr, vectors: int, last: int) -> Any:
+        """The chunk is known to the first sums."""
+        self.chunk = chunk
+        return super().summed(chunk, vectors, last)
 
-    def rest(self, row: Expr) -> Sequence[Any]:
-        """What the zero point of values adds to the sums of a row."""
-        total = self.own["total"]
-        value = _whole(total[0]) * -self.signed_zero(2)
-        return (
-            self.folded([], total, lambda a, b: a + b),
-            tirx.BufferStore(self.own["share_terms"], value, [row]),
+    def first_sum(self, left: str, row: int, vector: int, lane: Expr) -> Expr:
+        """What zero points add."""
+        own, scores = self.own, left == "scaled"
+        rows, columns = ("query", "columns") if scores else ("share", "lines")
+        found = own[f"{rows}_terms"][row]
+        if not scores and not self.shares_more:
+            return found
+        return found + own[f"{columns}_terms"][self.chunk, vector * self.lanes + lane]
+
+    def power(self, row: Expr, vector: Expr) -> Any:
+        """Exponentials of a vector of scores, where that is quick by instructions of their own."""
+        if not self.quick:
+            return super().power(row, vector)
+        scores, largest, total = (self.own[n] for n in ("scores", "largest", "total"))
+        at, each = (tirx.Ramp(first, 1, self.lanes) for first in (vector * self.lanes, 0))
+        beside = scores[row, at] - tirx.Broadcast(largest[row, 0], self.lanes)
+        power = tirx.call_pure_extern(f"float32x{self.lanes}", SINGLE_POWER, beside)
+        return one_after_another(
+            [
+                tirx.BufferStore(scores, power, [row, at]),
+                accumulate(total, [each], scores[row, at], lambda a, b: a + b),
+            ]
         )
 
+    def shares(self, row: Expr) -> Iterator[Any]:
+        """Codes as the instruction takes them, and what the zero point of values adds to the sums
+        of the row."""
+        own, sums = self.own, self.own["shares"]
+        zero = tirx.const(0, "int32")
+
+        def stored(at: list[Any]) -> Any:
+            lane = tirx.floormod(at[1], self.lanes)
+            code = tirx.Cast("uint8", self.share(at))
+            found = code ^ tirx.const(_MIDDLE, "uint8") if self.shares_more else code
+            return one_after_another(
+                [
+                    tirx.BufferStore(own["weights"], found, at),
+                    accumulate(sums, [lane], self.share(at), lambda a, b: a + b),
+                ]
+            )
+
+        yield self.loop(self.lanes, lambda lane: tirx.BufferStore(sums, zero, [lane]), VECTOR)
+        yield self.every_score(row, stored)
+        yield self.folded([], sums, lambda a, b: a + b)
+        yield tirx.BufferStore(own["share_terms"], sums[0] * -self.signed_zero(2), [row])
+
     def divided(self, row: Any, column: Expr, total: Expr) -> Expr:
-        """With what zero points add."""
-        found = total + self.own["share_terms"][row]
-        if not self.shares_more:
-            return found
-        at = self.program.simplify.split(column, self.value_vectors * self.lanes)
-        return found + self.own["lines_terms"][tuple(at)]
+        """They are whole."""
+        return total
 
 
 def _bits(code: Expr) -> Expr:

@@ -284,9 +284,16 @@ class AttentionRows:
         """Sums of products for a tile, of what lies in the buffer `left` of its rows; `over` gives
         the loop around its steps."""
         sums = self.own["sums"]
-        zero = tirx.const(0, sums.dtype)
-        start = self.tile(vectors, lambda r, v, lane: tirx.BufferStore(sums, zero, [r, v, lane]))
+
+        def begun(r: int, v: int, lane: Expr) -> Any:
+            return tirx.BufferStore(sums, self.first_sum(left, r, v, lane), [r, v, lane])
+
+        start = self.tile(vectors, begun)
         return [start, over(lambda *at: self.multiplied(vectors, left, right, at))]
+
+    def first_sum(self, left: str, row: int, vector: int, lane: Expr) -> Expr:
+        """What products of a row and a column are added to."""
+        return _float(0)
 
     def multiplied(self, vectors: int, left: str, right: Body, at: Sequence[Expr]) -> Any:
         """A step of a product."""

@@ -4,6 +4,7 @@ faster."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -175,7 +176,33 @@ def _codings(edit: Edit, shares: _Centred) -> tuple[list[Coding], str, tuple[int
         only_if(zero == -added)
     only_if(len(masks) <= 1)
     at, mask = next(((len(rows) - 1 - n, name) for n, name in masks.items()), (-1, ""))
-    return rows[::-1], whole.inputs[0], (at, mask)
+    codings, at = _merged(rows[::-1], at)
+    return codings, whole.inputs[0], (at, mask)
+
+
+def _merged(rows: list[Coding], masked: int) -> tuple[list[Coding], int]:
+    """Codings that divide only behind a mask, and where that is. Codes that are scaled and rounded
+    again are whole numbers between limits, so that one factor is tried with all of them; where each
+    stays what it was, nothing is rounded."""
+    found, at = [rows[0]], min(masked, 0)
+    only_if(len(rows) == 1 or rows[0][1] == 1)
+    for place, (factor, divisor, *limits) in enumerate(rows[1:-1], 1):
+        codes = np.arange(found[-1][2], found[-1][3] + 1, dtype=np.float32)
+        wanted = _rounded_again(codes, factor, divisor, limits)
+        ratio = float(np.float32(factor) / np.float32(divisor))
+        if place == masked:
+            at = len(found)
+            found.append(rows[place])
+        elif not np.array_equal(wanted, codes):
+            only_if(np.array_equal(_rounded_again(codes, ratio, 1.0, limits), wanted))
+            found.append((ratio, 1.0, limits[0], limits[1]))
+    at = len(found) if masked == len(rows) - 1 > 0 else at
+    return [*found, *rows[1:][-1:]], at
+
+
+def _rounded_again(codes: Any, factor: float, divisor: float, limits: Sequence[float]) -> Any:
+    scaled = codes * np.float32(factor) / np.float32(divisor)
+    return np.clip(np.rint(scaled), *limits)
 
 
 def _unmasked(edit: Edit, tensor: str) -> tuple[str, str]:
