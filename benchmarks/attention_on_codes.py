@@ -25,7 +25,13 @@ from tilewright.measure.targeting import open_measurer
 from tilewright.models.loading import load_model
 from tilewright.testing.implementations import single
 
-CODES = {"q": (0.03, 122), "k": (0.03, 118), "v": (0.03, 121), "s": (0.11, 133), "t": (0.01375, 133)}
+CODES = {
+    "q": (0.03, 122),
+    "k": (0.03, 118),
+    "v": (0.03, 121),
+    "s": (0.11, 133),
+    "t": (0.01375, 133),
+}
 CODES |= {"p": (1 / 255, 0), "h": (0.01, 108)}
 """Scales and zero points."""
 

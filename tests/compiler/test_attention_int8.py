@@ -58,6 +58,16 @@ def test_results_are_those_of_numpy(heads, sizes, dtypes, form, bare, place, cho
     assert off.max() <= (255 if bare else 1) and (off > 0).mean() < 0.01
 
 
+def test_the_general_fallback_computes_it() -> None:
+    task = attention_on_codes(
+        Extents(key_heads=1, queries=3), ("int8", "uint8", "uint8"), codings=3, masked=1
+    )
+    arrays, forms = sample_arguments(task, 1), (PLAIN,) * (len(task.arguments) + 1)
+    candidate = Candidate(implementation="generic", settings=(), forms=forms)
+    found = build_kernel(task, candidate, HERE.target, HERE.resources).run(arrays)
+    assert np.abs(found.astype(np.int64) - run_workload(task, arrays)).max() <= 1
+
+
 @pytest.mark.parametrize(
     ("target", "instruction", "power"),
     [

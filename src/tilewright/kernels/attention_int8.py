@@ -98,9 +98,7 @@ class Int8Attention(Attention):
         usual = target.operations_per_cycle(self.multiplied_in(workload), tiles=False)
         quick = rate(target, workload.computed_in, dots=True)
         faster = np.array([quick / usual if terms(s) > 1 else 1.0 for s in settings])
-        return replace(
-            found, per_cycle=found.per_cycle * faster, cycles=found.cycles + rounded
-        )
+        return replace(found, per_cycle=found.per_cycle * faster, cycles=found.cycles + rounded)
 
     def multiplied_in(self, workload: Workload) -> str:
         """Singles, which have the rate of what is widened."""

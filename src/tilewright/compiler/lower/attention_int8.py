@@ -87,9 +87,7 @@ class _OnCodes(AttentionRows):
     def copied(self, into: str, extent: int, vectors: int, value: Body) -> Any:
         """Less their zero points."""
         zero = self.zeros[1 if into == "columns" else 2]
-        return super().copied(
-            into, extent, vectors, lambda *at: _single(_whole(value(*at)) - zero)
-        )
+        return super().copied(into, extent, vectors, lambda *at: _single(_whole(value(*at)) - zero))
 
     def query(self, value: Expr) -> Expr:
         """Less its zero point."""
@@ -228,7 +226,9 @@ class _ByDots(_OnCodes):
 
         missing = -extent % width
         found = [self.loop(extent, lambda at: key(at, word))]
-        found += [self.loop(missing, lambda at: key(extent + at, lambda *_: zero))] if missing else []
+        found += (
+            [self.loop(missing, lambda at: key(extent + at, lambda *_: zero))] if missing else []
+        )
         return one_after_another(found)
 
     def columns_add(self, into: str, left_zero: Expr) -> Any:
@@ -256,9 +256,7 @@ class _ByDots(_OnCodes):
 
         return self.loop(
             chunks,
-            lambda chunk: self.loop(
-                width // self.lanes, lambda v: vector(chunk, v * self.lanes)
-            ),
+            lambda chunk: self.loop(width // self.lanes, lambda v: vector(chunk, v * self.lanes)),
         )
 
     def dotted(self, sums: Expr, word: Expr, words: Expr) -> Expr:

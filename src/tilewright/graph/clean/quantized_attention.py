@@ -54,9 +54,7 @@ def recognize_quantized_attention(edit: Edit, node: Node) -> None:
     turned = (not asked.product.attribute("transpose_b"), bool(node.attribute("transpose_b")))
     key_heads, operands = side_by_side(edit, walk, sources, turned, whole)
     rows = edit.constant(f"{node.name}.coding", np.array(codings, np.float32))
-    zeros = edit.constant(
-        f"{node.name}.zeros", np.array((*asked.zeros, shares.zeros[1]), np.int32)
-    )
+    zeros = edit.constant(f"{node.name}.zeros", np.array((*asked.zeros, shares.zeros[1]), np.int32))
     masked, read = mask
     if read:
         shape = edit.types[read].shape
@@ -117,7 +115,11 @@ def _as_signed(edit: Edit, tensor: str) -> tuple[str, int]:
     cast = edit.producer(tensor, "cast")
     moved = None if cast is None else edit.producer(cast.inputs[0], "subtract")
     value = None if moved is None else edit.scalar(moved.inputs[1])
-    return (tensor, 0) if moved is None or value is None else (_codes(edit, moved.inputs[0]), int(value))
+    return (
+        (tensor, 0)
+        if moved is None or value is None
+        else (_codes(edit, moved.inputs[0]), int(value))
+    )
 
 
 def _part(edit: Edit, tensor: str) -> tuple[int, str, int, float]:
@@ -161,7 +163,12 @@ def _codings(edit: Edit, shares: _Centred) -> tuple[list[Coding], str, tuple[int
     softmax = found(edit.producer(tensor, "softmax"))
     last = softmax.integer("axis") == len(edit.types[tensor].shape) - 1
     only_if(last and edit.read_once(tensor))
-    limits, rows, masks, tensor = (0.0, highest), list[Coding](), dict[int, str](), softmax.inputs[0]
+    limits, rows, masks, tensor = (
+        (0.0, highest),
+        list[Coding](),
+        dict[int, str](),
+        softmax.inputs[0],
+    )
     while True:
         tensor, mask = _unmasked(edit, tensor)
         if mask:
@@ -216,9 +223,7 @@ def _unmasked(edit: Edit, tensor: str) -> tuple[str, str]:
     return tensor, ""
 
 
-def _scaled(
-    edit: Edit, tensor: str, operator: str, neutral: float = 1.0
-) -> tuple[str, float]:
+def _scaled(edit: Edit, tensor: str, operator: str, neutral: float = 1.0) -> tuple[str, float]:
     """A tensor before an operator with a constant of one element, and that."""
     node = edit.producer(tensor, operator)
     if node is None:
