@@ -7,8 +7,8 @@ a stage. Half precision accumulates in single.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 

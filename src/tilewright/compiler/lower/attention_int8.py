@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial, reduce
 from itertools import product
-from math import ceil
 from typing import Any
 
 from tvm import tirx

@@ -1,5 +1,4 @@
-"""Powers of e by instructions of AVX-512: for what is rounded to bfloat16 afterwards, and for what is
-rounded to codes.
+"""Powers of e by instructions of AVX-512: of what is rounded to bfloat16 afterwards, or to codes.
 
     e^x = 2^t = 2^floor(t) (1 + ...)     t = x log2 e, a polynomial of what is beyond floor(t)
 

@@ -1,6 +1,6 @@
-"""Recognising attention whose products are of codes and whose scores and shares are rounded to codes
-between, as quantizers write it. Only where a kernel computes it as a whole: elsewhere its parts are
-faster."""
+"""Recognising attention on codes, as quantizers write it: products of codes around a softmax, with
+scores and shares rounded to codes between. Only where a kernel computes it as a whole; elsewhere
+its parts are faster."""
 
 from __future__ import annotations
 
