@@ -26,10 +26,11 @@ from tilewright.cost.demand import Demand
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.attention import ON_CODES, Attention, extents
-from tilewright.kernels.base import Knob, anchored
+from tilewright.kernels.base import SINGLE, Knob, anchored
 from tilewright.kernels.codes import ONE_QUANTUM, QUAD, offset, rate, terms, usual_dot
 from tilewright.kernels.columns import column
 
+(_SINGLE,) = SINGLE
 _CYCLES_OF_A_CODING = 6.0
 """Of a vector of scores or shares that is rounded to codes."""
 _SHARES = "uint8"
@@ -102,7 +103,7 @@ class Int8Attention(Attention):
 
     def multiplied_in(self, workload: Workload) -> str:
         """Singles, which have the rate of what is widened."""
-        return "float32"
+        return _SINGLE
 
     def error_bound(self, workload: Workload) -> float:
         """Sums are exact, and codes of scores those of numpy. An exponential that differs in its

@@ -401,7 +401,7 @@ def _quantized_attention(
         return te.sum(left * k.read([image, key, source * heads.depth + depth.var]), axis=depth)
 
     def scored(index: Index) -> Expr:
-        found = tirx.Cast("float32", products.read(index))
+        found = tirx.Cast(coding.type.dtype, products.read(index))
         for row in range(last + 1):
             found = found * number(row, "factor")
             for mask in masks if row == named["masked"] else ():

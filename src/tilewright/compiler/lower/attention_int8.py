@@ -30,8 +30,10 @@ from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import TensorType
 from tilewright.graph.operators.attention import CODING
 from tilewright.kernels.attention_int8 import SPEC, added
+from tilewright.kernels.base import SINGLE
 from tilewright.kernels.codes import QUAD, WIDEN, taken_data
 
+(_SINGLE,) = SINGLE
 _MIDDLE = 128
 _ONES = 0x01010101
 _FLIP = 0x80808080
@@ -47,7 +49,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
 
 
 def _single(value: Expr) -> Expr:
-    return tirx.Cast("float32", value)
+    return tirx.Cast(_SINGLE, value)
 
 
 def _whole(value: Expr) -> Expr:
@@ -55,7 +57,7 @@ def _whole(value: Expr) -> Expr:
 
 
 def _nearest(value: Expr) -> Expr:
-    return tirx.call_llvm_pure_intrin("float32", "llvm.nearbyint", value)
+    return tirx.call_llvm_pure_intrin(_SINGLE, "llvm.nearbyint", value)
 
 
 class _OnCodes(AttentionRows):
@@ -67,7 +69,7 @@ class _OnCodes(AttentionRows):
         self.steps = self.coding.type.shape[0]
         self.masked_at = self.step.integer("masked")
         names = (*CODING, "inverse")
-        self.codes = [{n: tirx.Var(n, "float32") for n in names} for _ in range(self.steps)]
+        self.codes = [{n: tirx.Var(n, _SINGLE) for n in names} for _ in range(self.steps)]
         self.zeros = [tirx.Var("zero", "int32") for _ in range(3)]
 
     def work(self, part: Expr) -> Iterator[Any]:
@@ -78,7 +80,7 @@ class _OnCodes(AttentionRows):
             for place, name in enumerate(CODING):
                 at = [tirx.const(each, "int32") for each in (row, place)]
                 yield tirx.Bind(named[name], self.coding.read(at))
-            yield tirx.Bind(named["inverse"], tirx.const(1, "float32") / named["divisor"])
+            yield tirx.Bind(named["inverse"], tirx.const(1, _SINGLE) / named["divisor"])
         yield from super().work(part)
 
     # ----- what is multiplied ------------------------------------------------------------------
@@ -114,7 +116,7 @@ class _OnCodes(AttentionRows):
         """A number by the divisor of a coding, see `elementwise.quotient`."""
         if not self.program.fused:
             return x / named["divisor"]
-        fused = partial(tirx.call_llvm_pure_intrin, "float32", "llvm.fma")
+        fused = partial(tirx.call_llvm_pure_intrin, _SINGLE, "llvm.fma")
         near = x * named["inverse"]
         return fused(fused(-near, named["divisor"], x), named["inverse"], near)
 
@@ -330,7 +332,7 @@ class _ByDots(_OnCodes):
         scores, largest, total = (self.own[n] for n in ("scores", "largest", "total"))
         at, each = (tirx.Ramp(first, 1, self.lanes) for first in (vector * self.lanes, 0))
         beside = scores[row, at] - tirx.Broadcast(largest[row, 0], self.lanes)
-        power = tirx.call_pure_extern(f"float32x{self.lanes}", SINGLE_POWER, beside)
+        power = tirx.call_pure_extern(f"{_SINGLE}x{self.lanes}", SINGLE_POWER, beside)
         return one_after_another(
             [
                 tirx.BufferStore(scores, power, [row, at]),

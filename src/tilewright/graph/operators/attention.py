@@ -133,7 +133,7 @@ def heads_of_codes(
     *codes, coding, zeros = types[:5]
     expect(all(kind.dtype in ("int8", "uint8") for kind in codes), "takes codes of eight bits")
     rows = coding.shape[0] if coding.shape[1:] == (len(CODING),) else 0
-    fits = coding.dtype == "float32" and masked < max(rows, 1) and rows > 0
+    fits = coding == TensorType(coding.shape) and masked < max(rows, 1) and rows > 0
     expect(fits, f"codings {coding} are no rows of {', '.join(CODING)}")
     expect(zeros == TensorType((3,), "int32"), f"takes three zero points, got {zeros}")
     singles = (TensorType(kind.shape) for kind in codes)
