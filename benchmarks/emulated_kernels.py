@@ -101,13 +101,19 @@ _HALVES = (
     "conv2d_winograd1d_bfloat16",
     "conv2d_transposed_bfloat16",
 )
-_CODED = ("conv2d_int8", "dense_int8", "batch_matmul_int8", "conv2d_transposed_int8")
-_LAYERS = ("conv2d", "dense")
+_CODED = (
+    "conv2d_int8",
+    "dense_int8",
+    "batch_matmul_int8",
+    "conv2d_transposed_int8",
+    "attention_int8",
+)
+_MATRICES = ("conv2d", "dense", "batch_matmul")
 CASES = [
     *(Case(name, *one) for name in _CODED for one in _WITH_CODES),
     *(Case(name, ("bf16",), "max") for name in _HALVES),
-    *(Case(f"{name}_mmla_int8", ("i8mm",), "max", c) for name in _LAYERS for c in CODES),
-    *(Case(f"{name}_mmla", ("bf16",), "max") for name in (*_LAYERS, "batch_matmul")),
+    *(Case(f"{name}_mmla_int8", ("i8mm",), "max", c) for name in _MATRICES for c in CODES),
+    *(Case(f"{name}_mmla", ("bf16",), "max") for name in _MATRICES),
 ]
 
 
@@ -261,8 +267,28 @@ def _product(rng: Draw, case: Case) -> Workload:
     return _finished(rng, case, data, weight, task.steps[0], task.result.shape[-1:])
 
 
+def _attention_on_codes(rng: Draw, case: Case) -> Workload:
+    """A drawn attention with its tensors as codes, keys and values of either sign, and a rounding
+    between its products."""
+    step_, kinds, _ = anchored(FAMILIES["attention"](rng))
+    dtypes = (case.data, *(CODES[int(rng.integers(2))] for _ in range(2)))
+    codes = [replace(kind, dtype=d) for kind, d in zip(kinds[:3], dtypes, strict=True)]
+    parameters = TensorType((2, 4)), TensorType((3,), "int32")
+    roles = ("data",) * 3 + ("constant",) * 2
+    named = {name: step_.attribute(name) for name in ("heads", "key_heads")}
+    return Workload(
+        arguments=tuple(
+            Argument(type=kind, role=role)
+            for kind, role in zip((*codes, *parameters), roles, strict=True)
+        ),
+        steps=(step("quantized_attention", *range(5), masked=-1, **named),),
+    )
+
+
 def drawn(case: Case, rng: Draw) -> Workload:
     """A workload of odd extents for a kernel."""
+    if case.kernel == "attention_int8":
+        return _attention_on_codes(rng, case)
     if case.kernel.startswith("attention"):
         return FAMILIES["attention"](rng)
     kinds = {"batch_matmul": _product, "dense": _dense, "conv2d_transposed": _transposed}

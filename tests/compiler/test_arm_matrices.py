@@ -13,6 +13,7 @@ import emulated_kernels
 from emulated_kernels import Case
 from helpers.kernels.arm_code import needs_emulation, spilled
 from helpers.kernels.in_halves import halved
+from helpers.kernels.products_of_codes import products
 from helpers.networks.graph_builder import run_fused
 from helpers.networks.tiny_networks import quantized_resnet
 from tilewright.compiler.build import rendered
@@ -61,6 +62,7 @@ def coded_conv(kernel: int, data: str) -> Workload:
 
 
 BATCHED = single("batch_matmul", (12, 128, 64), (12, 64, 128), transpose_b=False)
+SQUARES = (12, 128, 64), (12, 64, 128)
 EIGHTS, WIDE = (blocked(8), PLAIN, blocked(8)), (blocked(16), PLAIN, blocked(16))
 
 
@@ -74,6 +76,14 @@ EIGHTS, WIDE = (blocked(8), PLAIN, blocked(8)), (blocked(16), PLAIN, blocked(16)
         (coded_layer(8, "int8"), (PLAIN,) * 3, BOTH, "dense_mmla_int8", "smmla"),
         (layer((32,)), (PLAIN,) * 3, HALVES, "dense_mmla", "bfmmla"),
         (BATCHED, (PLAIN,) * 3, HALVES, "batch_matmul_mmla", "bfmmla"),
+        (
+            products(*SQUARES, ("uint8", "int8")),
+            *((PLAIN,) * 3, BOTH, "batch_matmul_mmla_int8", "usmmla"),
+        ),
+        (
+            products(*SQUARES, ("int8", "uint8")),
+            *((PLAIN,) * 4, BOTH, "batch_matmul_mmla_int8", "smmla"),
+        ),
     ],
 )
 def test_matrices_are_multiplied_by_default_and_sums_stay_in_registers(

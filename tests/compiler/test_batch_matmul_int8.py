@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.kernels.one_kernel import PLACEMENT, step
+from helpers.kernels.one_kernel import PLACEMENT
 from helpers.kernels.packed_kernel import kernel_error
+from helpers.kernels.products_of_codes import products
 from tilewright.compiler.build import rendered
 from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Placement
-from tilewright.graph.network import TensorType
-from tilewright.graph.workload import Argument, Workload
+from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.batch_matmul_int8 import SPEC
 from tilewright.kernels.codes import dot_lanes
@@ -25,34 +25,6 @@ from tilewright.measure.targeting import placement_of
 
 HERE = local_placement()
 PLACEMENTS = [PLACEMENT, HERE] if dot_lanes(HERE.target) else [PLACEMENT]
-
-
-def products(left, right, dtypes, *, transposed: bool = False, bare: bool = True) -> Workload:
-    """Bare sums, or less a number for each row and requantized to unsigned bytes. Unsigned right
-    matrices become signed ones on their way in."""
-    arguments = [
-        Argument(type=TensorType(s, t)) for s, t in zip((left, right), dtypes, strict=True)
-    ]
-    if not bare:
-        arguments.append(Argument(type=TensorType((*left[:-1], 1), "int32")))
-        arguments.append(Argument(type=TensorType(())))
-    if dtypes[1] == "uint8":
-        arguments.append(Argument(type=TensorType((), "int32")))
-    steps, weight, at = [], 1, len(arguments)
-    if dtypes[1] == "uint8":
-        steps += [
-            step("cast", 1, dtype="int32"), step("subtract", at, at - 1),
-            step("cast", at + 1, dtype="int8"),
-        ]  # fmt: skip
-        weight, at = at + 2, at + 3
-    steps.append(step("batch_matmul", 0, weight, transpose_b=transposed))
-    if not bare:
-        steps += [
-            step("subtract", at, 2), step("cast", at + 1, dtype="float32"),
-            step("multiply", at + 2, 3), step("round", at + 3),
-            step("clip", at + 4, minimum=0.0, maximum=255.0), step("cast", at + 5, dtype="uint8"),
-        ]  # fmt: skip
-    return Workload(arguments=tuple(arguments), steps=tuple(steps))
 
 
 def default(task: Workload, placement: Placement) -> Candidate:
@@ -122,11 +94,13 @@ def test_what_multiplies_codes(cpu: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "dtype", "instruction"),
-    [("+dotprod", "uint8", "sdot"), ("+dotprod,+i8mm", "uint8", "usdot")],
+    ("features", "rows", "instruction", "count"),
+    [("+dotprod", 64, "sdot", 16), ("+dotprod,+i8mm", 1, "usdot", 4)],
 )
-def test_what_multiplies_codes_on_arm(features: str, dtype: str, instruction: str) -> None:
+def test_what_multiplies_codes_on_arm(
+    features: str, rows: int, instruction: str, count: int
+) -> None:
     placement = placement_of(f"llvm -mtriple=aarch64-linux-gnu -mattr=+neon,{features}", None, 1)
-    task = products((12, 64, 64), (12, 64, 64), (dtype, "int8"), bare=False)
+    task = products((12, rows, 64), (12, 64, 64), ("uint8", "int8"), bare=False)
     text = rendered(task, default(task, placement), placement.target, placement.resources, "asm")
-    assert text.count(f"\t{instruction}\t") >= 16
+    assert text.count(f"\t{instruction}\t") >= count

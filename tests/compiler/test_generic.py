@@ -21,7 +21,8 @@ WHOLE = ("conv2d", "conv2d_transpose", "dense", "batch_matmul", "max_pool2d", "a
 
 def test_every_anchor_has_a_rule_and_a_case() -> None:
     anchors = {name for name, operator in OPERATORS.items() if operator.anchor}
-    assert anchors == set(RULES) == set(CASES)
+    assert anchors == set(RULES)
+    assert anchors - {"quantized_attention"} == set(CASES), "see test_attention_int8"
 
 
 def check(name: str, dtype: str, tolerance: float, written: Form = PLAIN) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.kernels.in_halves import HALF, check, halved
+from helpers.kernels.products_of_codes import products
 from helpers.kernels.software_tiles import TILES, in_software
 from tilewright.compiler.build import rendered
 from tilewright.compiler.builders.llvm import build_kernel
@@ -100,7 +101,10 @@ def check_codes(task: Workload, place: Placement, name: str, forms: tuple[Form, 
     found = space.settings(numbers[choice % len(numbers)])
     candidate = Candidate(implementation=name, settings=tuple(sorted(found.items())), forms=forms)
     arrays = sample_arguments(task, choice)
-    arrays[0].flat[:3], arrays[1].flat[:3] = np.iinfo(arrays[0].dtype).max, -128
+    arrays[0].flat[:3] = np.iinfo(arrays[0].dtype).max
+    arrays[1].flat[:3] = np.iinfo(arrays[1].dtype).min
+    if arrays[1].dtype == np.uint8:
+        arrays[-1] = np.int32(128)
     result = build_kernel(task, candidate, place.target, place.resources).run(arrays)
     np.testing.assert_array_equal(result, run_workload(task, arrays), err_msg=str(candidate))
 
@@ -170,6 +174,37 @@ def test_dense_layers_of_codes(
 ) -> None:
     task = in_codes(dense((rows,), depth, columns), dtype)
     check_codes(task, place, "dense_amx_int8", (PLAIN,) * 3, choice)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    leading=st.sampled_from([((2, 3), (2, 3)), ((4,), (1,)), ((1, 3), (2, 1))]),
+    rows=st.integers(2, 40),
+    depth=st.sampled_from([1, 33, 64, 70]),
+    columns=st.sampled_from([3, 16, 40]),
+    transposed=st.booleans(),
+    bare=st.booleans(),
+    dtypes=st.tuples(CODES, CODES),
+    choice=st.integers(0, 3),
+    place=on_each,
+)
+def test_batched_products_of_codes(
+    leading: tuple[tuple[int, ...], tuple[int, ...]],
+    rows: int,
+    depth: int,
+    columns: int,
+    transposed: bool,
+    bare: bool,
+    dtypes: tuple[str, str],
+    choice: int,
+    place: Placement,
+) -> None:
+    """With a zero point of the right of 128, and what one of the left adds to each row."""
+    matrix = (columns, depth) if transposed else (depth, columns)
+    shapes = (*leading[0], rows, depth), (*leading[1], *matrix)
+    task = products(*shapes, dtypes, transposed=transposed, bare=bare)
+    forms = (PLAIN,) * (len(task.arguments) + 1)
+    check_codes(task, place, "batch_matmul_amx_int8", forms, choice)
 
 
 CHANNELS = [1, 3, 6, 8, 16, 24, 32, 48, 64, 70, 128]
@@ -308,6 +343,10 @@ def test_tiles_are_what_computes_by_default_where_they_may() -> None:
     assert default_candidate(layer, (PLAIN,) * 4, INTEL)[0].implementation == "dense_amx"
     product = batched((12, 128, 64), (12, 128, 64), True)
     assert default_candidate(product, (PLAIN,) * 4, INTEL)[0].implementation == "batch_matmul_amx"
+    product = products((12, 128, 64), (12, 128, 64), ("uint8", "uint8"), transposed=True)
+    found = default_candidate(product, (PLAIN,) * 4, INTEL)[0]
+    assert found.implementation == "batch_matmul_amx_int8"
+    assert "tdpbusd" in rendered(product, found, INTEL.target, INTEL.resources, "asm")
     codes = in_codes(layer, "uint8")
     assert default_candidate(codes, (PLAIN,) * 3, INTEL)[0].implementation == "dense_amx_int8"
     single = replace(INTEL, precision="float32")

@@ -95,6 +95,7 @@ _MOST_COSTLY = 2
 """Transcendental steps behind one anchor: more of them make the compiler very slow."""
 _BYTES = ("int8", "uint8")
 _VIEWS = ("slice", "reshape", "transpose")
+_ATTENTION = ("attention", "quantized_attention")
 
 
 def _costly(node: Node) -> bool:
@@ -283,11 +284,12 @@ class _Grouping:
         """The views that attention reads its queries, keys and values through, and nobody else: its
         kernel copies these anyway."""
         taken: tuple[Node, ...] = ()
-        for tensor in chain[0].inputs if chain[0].operator == "attention" else ():
+        limits = _INTEGER if self.graph.types[chain[0].output].dtype == "int32" else _USUAL
+        for tensor in chain[0].inputs if chain[0].operator in _ATTENTION else ():
             view = self._movement(tensor, chain[:1])
             while view is not None and view.operator in _VIEWS and view not in taken:
                 longer: tuple[Node, ...] = (view, *taken)
-                if not _USUAL.allow((*longer, *chain)):
+                if not limits.allow((*longer, *chain)):
                     break
                 taken, view = longer, self._movement(view.inputs[0], (view,))
         return taken

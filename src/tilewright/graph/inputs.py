@@ -139,6 +139,9 @@ _LEAST_OF_IMAGE = 32
 _COLOURS = 4
 _SPREADS = {"int8": 74.0, "uint8": 147.0}
 """Root mean square of evenly distributed bytes."""
+_CODED_ATTENTION = "quantized_attention"
+_SHARES = 255.0
+"""Codes of all shares of the keys together."""
 
 
 def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
@@ -225,10 +228,13 @@ def argument_scales(workload: Workload) -> dict[int, float]:
     operands, result = workload.step_types(index)
     if anchor.operator == "recurrent":
         return {anchor.inputs[1]: 0.5 / sqrt(operands[1].shape[0])}
-    if result.dtype != "int32" or len(operands) != 2:
+    if anchor.operator == _CODED_ATTENTION:
+        size = _WANTED_SPREAD / (_SHARES * _SPREADS["uint8"])
+    elif result.dtype != "int32" or len(operands) != 2:
         return {}
-    spread = prod(_SPREADS.get(kind.dtype, 1.0) for kind in operands)
-    size = _WANTED_SPREAD / (spread * sqrt(max(1, prod(operands[1].shape[1:]))))
+    else:
+        spread = prod(_SPREADS.get(kind.dtype, 1.0) for kind in operands)
+        size = _WANTED_SPREAD / (spread * sqrt(max(1, prod(operands[1].shape[1:]))))
     count = len(workload.arguments)
     for step in workload.steps[index + 1 :]:
         scales = [i for i in step.inputs if i < count]
@@ -236,3 +242,19 @@ def argument_scales(workload: Workload) -> dict[int, float]:
             floats = workload.arguments[scales[0]].type.dtype == "float32"
             return {scales[0]: size} if floats else {}
     return {}
+
+
+def argument_codings(workload: Workload) -> dict[int, Array]:
+    """The codings of attention on codes, by the index of their argument: scores fit a byte before
+    they are rounded to codes, and shares of the keys are codes of their own scale."""
+    anchor = workload.anchor
+    if anchor is None or anchor.operator != _CODED_ATTENTION:
+        return {}
+    types = [workload.types[value] for value in anchor.inputs]
+    depth = types[0].shape[2] // anchor.integer("heads")
+    rows = np.full((types[3].shape[0], 4), (0.7, 1.0, -128, 127), np.float32)
+    if anchor.integer("masked") > 0:
+        rows[anchor.integer("masked"), 1] = 0.9
+    rows[0, 0] = _WANTED_SPREAD / (_SPREADS["uint8"] ** 2 * sqrt(depth))
+    rows[-1] = rows[0, 0] if len(rows) == 1 else 0.03, 1 / _SHARES, 0, _SHARES
+    return {anchor.inputs[3]: rows}

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 from tilewright.core.forms import PLAIN, Form, channel_block, in_channel_blocks
 from tilewright.graph.clean import clean
+from tilewright.graph.clean.quantized_attention import recognize_quantized_attention
+from tilewright.graph.clean.simplify import drop_unused
 from tilewright.graph.fuse import FusedNetwork, fuse
 from tilewright.graph.network import Graph
 from tilewright.graph.operators import OPERATORS
@@ -39,9 +41,14 @@ def counted(tasks: Iterable[Task]) -> dict[TaskKey, Task]:
     return found
 
 
-def fused_network(graph: Graph) -> FusedNetwork:
-    """Clean, fuse, and collapse the rows of pointwise convolutions."""
-    network = fuse(clean(graph))
+def fused_network(graph: Graph, *, attention_on_codes: bool = False) -> FusedNetwork:
+    """Clean, fuse, and collapse the rows of pointwise convolutions; where a kernel computes
+    attention on codes, that is one task."""
+    cleaned = clean(graph)
+    if attention_on_codes:
+        found = recognize_quantized_attention(cleaned)
+        cleaned = cleaned if found is cleaned else clean(drop_unused(found))
+    network = fuse(cleaned)
     calls = (replace(call, workload=collapse_rows(call.workload)) for call in network.calls)
     return replace(network, calls=tuple(calls))
 

@@ -24,7 +24,7 @@ from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.network import TensorType
-from tilewright.graph.operators.attention import Heads, heads_of, visible_keys
+from tilewright.graph.operators.attention import Heads, heads_of, heads_of_codes, visible_keys
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob, Workspaces, anchored
 from tilewright.kernels.columns import Bools, column
@@ -37,6 +37,7 @@ from tilewright.kernels.register_tile import (
 )
 from tilewright.kernels.streaming import Unpacked
 
+ON_CODES = "quantized_attention"
 _VECTORS = ("key_vectors", "value_vectors")
 CYCLES_OF_A_POWER = 20.0
 """Of a vector of exponentials, with its part of maximum and sum."""
@@ -46,6 +47,9 @@ _CYCLES_OF_A_MOVE = 1.2
 
 def extents(workload: Workload) -> Heads:
     """Of the attention that a workload is anchored on."""
+    step, operands, _ = anchored(workload)
+    if step.operator == ON_CODES:
+        return heads_of_codes(operands, **step.named)  # pyright: ignore[reportArgumentType]
     step, operands, _ = anchored(workload, "attention")
     return heads_of(operands, **step.named)  # pyright: ignore[reportArgumentType]
 
@@ -139,7 +143,7 @@ class Attention(Widening, TiledSums, Unpacked):
         covered = np.ceil(tiles / parts) * parts * rows
         matrices = float(heads.batch * heads.heads)
         seen = np.full(len(settings), float(heads.keys))
-        if anchored(workload)[0].attribute("causal"):
+        if anchored(workload)[0].named.get("causal"):
             beyond = (rows + keys * lanes) / 2
             seen = np.minimum(seen, visible_keys(heads.queries, heads.keys).mean() + beyond)
         products = [

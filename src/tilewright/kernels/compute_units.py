@@ -6,6 +6,7 @@ from tilewright.core.element_types import element_type
 from tilewright.core.targets import Target
 from tilewright.graph.workload import Workload
 from tilewright.kernels.attention_amx import AmxAttention
+from tilewright.kernels.attention_int8 import Int8Attention
 from tilewright.kernels.base import CODED_WEIGHTS, SINGLE, Coarse, TakesCodes
 from tilewright.kernels.batch_matmul_amx import AmxBatchMatmul
 from tilewright.kernels.batch_matmul_int8 import Int8BatchMatmul
@@ -29,6 +30,7 @@ _DOTS = (
     Int8TransposedConvolution,
     Int8Dense,
     Int8BatchMatmul,
+    Int8Attention,
     CudaCodeProducts,
 )
 """What multiplies codes as codes; others widen them to singles."""

@@ -61,6 +61,7 @@ _BUILT_IN = (
     "attention_in_place",
     "attention_bfloat16",
     "attention_amx",
+    "attention_int8",
     "rows",
     "generic",
     "island",

@@ -32,8 +32,8 @@ _MOST_DB = 300.0
 def sample_arguments(workload: Workload, seed: int) -> list[Array]:
     """Random logical arguments of a workload.
 
-    Bytes take their whole range, and scales behind integer sums bring results into that of a byte;
-    recurrent layers get weights of which they are not chaotic.
+    Bytes take their whole range, and scales behind integer sums and those within attention on codes
+    bring results into that of a byte; recurrent layers get weights of which they are not chaotic.
     """
     rng = np.random.default_rng(seed)
     usual, scales = (0, inputs.argument_limit(workload)), inputs.argument_scales(workload)
@@ -49,6 +49,8 @@ def sample_arguments(workload: Workload, seed: int) -> list[Array]:
             values = rng.standard_normal(kind.shape, dtype=np.float32)
             values *= np.float32(scales.get(index, 1.0))
         arrays.append(values.astype(kind.dtype))
+    for index, rows in inputs.argument_codings(workload).items():
+        arrays[index] = rows
     return arrays
 
 

@@ -54,7 +54,8 @@ def prepare_outline(
 def _cut(
     model: LoadedModel, options: ModelOptions, placement: records.Placement
 ) -> PreparedNetwork:
-    fused = tasks.fused_network(model.graph)
+    on_codes = placement.target.kind in CPU
+    fused = tasks.fused_network(model.graph, attention_on_codes=on_codes)
     _refuse_uncomputed(fused, placement)
     forms = choose_forms(fused, placement.target, placement.resources, placement.precision)
     if placement.precision in HALVES:

@@ -33,8 +33,9 @@ class Inputs(CalibrationDataReader):
         return {"x": self._left.pop()} if self._left else None
 
 
-def quantized(folder: Path, text: str = TEXT) -> Path:
-    """Neither zero point of its first product of two computed tensors is 0."""
+def quantized(folder: Path, text: str = TEXT, **options: Any) -> Path:
+    """Neither zero point of its first product of two computed tensors is 0. The quantizer's
+    `options` are those that are given, unsigned activations otherwise."""
     made, random = onnx.parser.parse_model(text), np.random.default_rng(3)
     for node in made.graph.node:
         node.name = node.output[0]
@@ -44,5 +45,5 @@ def quantized(folder: Path, text: str = TEXT) -> Path:
     onnx.save(made, folder / "encoder.onnx")
     file = folder / "encoder_int8.onnx"
     kinds = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
-    quantize_static(folder / "encoder.onnx", file, Inputs(), **kinds)
+    quantize_static(folder / "encoder.onnx", file, Inputs(), **{**kinds, **options})
     return file

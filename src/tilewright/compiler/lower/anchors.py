@@ -7,6 +7,7 @@ a stage. Half precision accumulates in single.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -29,7 +30,7 @@ from tilewright.compiler.lower.values import (
 from tilewright.core.element_types import element_type
 from tilewright.core.forms import PLAIN, channel_block, in_channel_blocks
 from tilewright.graph.network import TensorType
-from tilewright.graph.operators.attention import Heads, heads_of
+from tilewright.graph.operators.attention import CODING, Heads, heads_of, heads_of_codes
 
 Expr = tirx.Expr
 Rule = Callable[[Program, list[Value], dict[str, Any], TensorType], Value]
@@ -373,6 +374,63 @@ def _attention(program: Program, operands: list[Value], named: Any, result: Tens
     return Value(TensorType(result.shape, kind), summed)
 
 
+def _quantized_attention(
+    program: Program, operands: list[Value], named: Any, result: TensorType
+) -> Value:
+    heads = heads_of_codes(tuple(value.type for value in operands), **named)
+    coding, zeros, *masks = operands[3:]
+    q, k, v = (
+        staged(program, _less_zero(value, zeros, place), name)
+        for place, (name, value) in enumerate(zip("qkv", operands, strict=False))
+    )
+    per, last = heads.heads // heads.key_heads, coding.type.shape[0] - 1
+    (depth,) = reduce_axes(program, (heads.depth,), "depth")
+    (step,) = reduce_axes(program, (heads.keys,), "step")
+
+    def number(row: int, name: str) -> Expr:
+        return coding.read([tirx.const(at, "int32") for at in (row, CODING.index(name))])
+
+    def rounded(x: Expr, row: int) -> Expr:
+        near = tirx.nearbyint(x / number(row, "divisor"))
+        return tirx.max(tirx.min(near, number(row, "highest")), number(row, "lowest"))
+
+    def product(index: Index) -> Expr:
+        image, head, query, key = index
+        source = program.simplify(tirx.floordiv(head, per))
+        left = q.read([image, query, head * heads.depth + depth.var])
+        return te.sum(left * k.read([image, key, source * heads.depth + depth.var]), axis=depth)
+
+    def scored(index: Index) -> Expr:
+        found = tirx.Cast(coding.type.dtype, products.read(index))
+        for row in range(last + 1):
+            found = found * number(row, "factor")
+            for mask in masks if row == named["masked"] else ():
+                found = found + mask.read(broadcast_index(index, mask.type.shape))
+            found = rounded(found, row) if row < last else found
+        return found
+
+    def summed(index: Index) -> Expr:
+        image, query, column = index
+        head, place = program.simplify.split(column, heads.width)
+        source = program.simplify(tirx.floordiv(head, per)) * heads.width + place
+        share = tirx.Cast("int32", codes.read([image, head, query, step.var]))
+        return te.sum(share * v.read([image, step.var, source]), axis=step)
+
+    whole = TensorType(heads.scores)
+    products = staged(program, Value(replace(whole, dtype="int32"), product), "products")
+    power = _softmax("softmax", program, [Value(whole, scored)], {"axis": 3}, whole)
+    codes = staged(program, pointwise(lambda x: rounded(x, last), power), "codes")
+    return Value(result, summed)
+
+
+def _less_zero(codes: Value, zeros: Value, place: int) -> Value:
+    def read(index: Index) -> Expr:
+        zero = zeros.read([tirx.const(place, "int32")])
+        return tirx.Cast("int32", codes.read(index)) - zero
+
+    return Value(replace(codes.type, dtype="int32"), read)
+
+
 def masked_score(score: Expr, mask: list[Expr], named: Any, ahead: Expr, heads: Heads) -> Expr:
     """A score with what its element of the mask, if there is one, and the order of keys make of it:
     its key is `ahead` of its query."""
@@ -402,6 +460,7 @@ RULES: dict[str, Rule] = {
     "lrn": _lrn,
     "recurrent": lambda program, *_: layer_states(program),
     "attention": _attention,
+    "quantized_attention": _quantized_attention,
 }
 
 

@@ -103,7 +103,7 @@ class _AttentionInTiles(AttentionInHalves):
     def chunks_seen(self) -> Expr:
         """How many chunks of keys the tile sees."""
         chunks = tirx.const(ceil(self.heads.keys / LANES), "int32")
-        if not self.step.attribute("causal"):
+        if not self.causal:
             return chunks
         return tirx.min(tirx.floordiv(self.limit(self.rows - 1), LANES) + 1, chunks)
 

@@ -102,7 +102,7 @@ class AttentionRows:
         program.set_anchor(lambda _: self.reached)
         self.reached: Expr = None
         self.own = {n: tirx.decl_buffer(kind.shape, kind.dtype, n) for n, kind in kept.items()}
-        self.scale = _float(self.step.number("scale"))
+        self.causal = bool(self.step.named.get("causal"))
 
     # ----- loops -----------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class AttentionRows:
 
         def guarded(chunk: Expr, vectors: int, last: int) -> Any:
             inner = body(chunk, vectors, last)
-            if not self.step.attribute("causal"):
+            if not self.causal:
                 return inner
             first = chunk * (self.key_vectors * self.lanes)
             return tirx.IfThenElse(first <= self.limit(self.rows - 1), inner, None)
@@ -266,6 +266,11 @@ class AttentionRows:
         """What products are taken of, of an element of a query."""
         return value * self.scale
 
+    @property
+    def scale(self) -> Expr:
+        """What products are multiplied by."""
+        return _float(self.step.number("scale"))
+
     def within(self, row: Any, rows: int) -> Expr:
         """The number of a row of the tile among so many: past the last one, that again."""
         at = self.first + row
@@ -279,10 +284,16 @@ class AttentionRows:
         """Sums of products for a tile, of what lies in the buffer `left` of its rows; `over` gives
         the loop around its steps."""
         sums = self.own["sums"]
-        start = self.tile(
-            vectors, lambda r, v, lane: tirx.BufferStore(sums, _float(0), [r, v, lane])
-        )
+
+        def begun(r: int, v: int, lane: Expr) -> Any:
+            return tirx.BufferStore(sums, self.first_sum(left, r, v, lane), [r, v, lane])
+
+        start = self.tile(vectors, begun)
         return [start, over(lambda *at: self.multiplied(vectors, left, right, at))]
+
+    def first_sum(self, left: str, row: int, vector: int, lane: Expr) -> Expr:
+        """What products of a row and a column are added to."""
+        return _float(0)
 
     def multiplied(self, vectors: int, left: str, right: Body, at: Sequence[Expr]) -> Any:
         """A step of a product."""
@@ -424,12 +435,16 @@ class AttentionRows:
 
         return one_after_another([*sums, self.tile(vectors, stored, last, self.inside)])
 
+    def divided(self, row: Any, column: Expr, total: Expr) -> Expr:
+        """The result of a row in a column, of its sum of weighted values."""
+        return total * self.own["factor"][row]
+
     def written(self, row: Any, chunk: Expr, lane: Expr, total: Expr) -> Any:
         """The result of a row in a column of a chunk, of its sum of weighted values."""
         column = chunk * (self.value_vectors * self.lanes) + lane
         head, query = self.kept(row)
         at = [self.image, query, head * self.heads.width + column]
-        self.reached = total * self.own["factor"][row]
+        self.reached = self.divided(row, column, total)
         found = self.program.operand(len(self.program.workload.types) - 1).read(at)
         found = mathematics.in_half(found, self.program.candidate.forms[-1].dtype)
         return tirx.BufferStore(self.result, found, at)

@@ -111,6 +111,16 @@ def _multiplied(instruction: str, lanes: int, sums, word, weights):
     )
 
 
+def added_bytes(
+    instruction: str, lanes: int, sums: tirx.Expr, word: tirx.Expr, words: tirx.Expr
+) -> tirx.Expr:
+    """Sums, and what four codes of data, a word, and a word of signed ones for each lane add to
+    them, as an expression."""
+    return _multiplied(
+        instruction, lanes, sums, word, T.reinterpret(words, dtype=f"int8x{4 * lanes}")
+    )
+
+
 def _instruction(instruction: str, lanes: int, dtype: str, flip: int, words: bool):
     bytes_type, weights_type, sums_type = f"{dtype}x4", f"int8x{4 * lanes}", f"int32x{lanes}"
     width, kind = _kept(words)

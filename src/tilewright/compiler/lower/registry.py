@@ -20,6 +20,7 @@ Lowering = Callable[[Program, Target, Resources], Schedule]
 _ELSEWHERE = {
     "conv2d_mmla_int8": "conv2d_mmla",
     "dense_mmla_int8": "dense_mmla",
+    "batch_matmul_mmla_int8": "batch_matmul_mmla",
     "conv2d_winograd1d": "conv2d_winograd",
     "conv2d_winograd1d_bfloat16": "conv2d_winograd",
     "conv2d_winograd1d_float16": "conv2d_winograd",

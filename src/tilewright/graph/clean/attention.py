@@ -26,7 +26,7 @@ _DEEPEST = 8
 
 
 @dataclass(slots=True)
-class _Scores:
+class Scores:
     """What lies between the product of queries and keys and the softmax, walked upwards from
     `tensor`: a factor, what is `added`, which scores are `chosen` and what the others become. Masks
     are kept with the shape of the scores where they are applied."""
@@ -58,20 +58,20 @@ def recognize_attention(edit: Edit, node: Node) -> None:
     shape = edit.types[softmax.output].shape[-2:]
     last = softmax.integer("axis") == len(edit.types[softmax.output].shape) - 1
     only_if(last and edit.read_once(softmax.output))
-    walk = _Scores(softmax.inputs[0])
+    walk = Scores(softmax.inputs[0])
     while _step_up(edit, walk):
         pass
     product = found(edit.producer(walk.tensor, "batch_matmul"))
     only_if(edit.read_once(walk.tensor))
     q, k = (_unscaled(edit, tensor, walk) for tensor in product.inputs)
-    batch, heads = _leading(edit, (q, k, node.inputs[1]))
+    batch, heads = leading_axes(edit, (q, k, node.inputs[1]))
     whole = (batch, heads, *shape)
     result = edit.types[node.output].shape
     only_if(edit.types[product.output].elements == prod(whole))
     only_if(prod(result) == batch * heads * shape[0] * result[-1])
     only_if(abs(walk.scale) <= _LARGEST)
     turned = (not product.attribute("transpose_b"), bool(node.attribute("transpose_b")))
-    key_heads, operands = _operands(edit, walk, (q, k, node.inputs[1]), turned, whole)
+    key_heads, operands = side_by_side(edit, walk, (q, k, node.inputs[1]), turned, whole)
     masks, causal = _masks(edit, walk, whole)
     attention = edit.node(
         "attention",
@@ -83,7 +83,7 @@ def recognize_attention(edit: Edit, node: Node) -> None:
         causal=causal,
         fill=walk.fill,
     )
-    apart = _shaped(edit, walk, attention.output, (batch, shape[0], heads, result[-1]))
+    apart = shaped(edit, walk, attention.output, (batch, shape[0], heads, result[-1]))
     ahead = edit.node("transpose", (apart,), name=node.name, permutation=(0, 2, 1, 3))
     before = [*walk.new[:-1], attention, walk.new[-1], ahead]
     if hidden is None:
@@ -124,7 +124,7 @@ def _leads_up(edit: Edit, tensor: str, depth: int = _DEEPEST) -> bool:
     return node.operator == "batch_matmul" or any(ways)
 
 
-def _step_up(edit: Edit, walk: _Scores) -> bool:
+def _step_up(edit: Edit, walk: Scores) -> bool:
     """Go from a step between product and softmax to what it reads; False where there is none."""
     node = edit.producer(walk.tensor, *_STEPS)
     if node is None or not edit.read_once(node.output):
@@ -159,7 +159,7 @@ def _bounded(edit: Edit, mask: str) -> bool:
     return array is not None and bool((array > -_REACH).all())
 
 
-def _others(edit: Edit, walk: _Scores, chosen: str) -> str:
+def _others(edit: Edit, walk: Scores, chosen: str) -> str:
     """The scores that are not chosen."""
     array = edit.constants.get(chosen)
     if array is not None:
@@ -168,7 +168,7 @@ def _others(edit: Edit, walk: _Scores, chosen: str) -> str:
     return walk.new[-1].output
 
 
-def _unscaled(edit: Edit, tensor: str, walk: _Scores) -> str:
+def _unscaled(edit: Edit, tensor: str, walk: Scores) -> str:
     """Queries or keys without a factor of their own."""
     product = edit.producer(tensor, "multiply")
     for x, c in (product.inputs, product.inputs[::-1]) if product else ():
@@ -179,7 +179,7 @@ def _unscaled(edit: Edit, tensor: str, walk: _Scores) -> str:
     return tensor
 
 
-def _leading(edit: Edit, tensors: tuple[str, ...]) -> tuple[int, int]:
+def leading_axes(edit: Edit, tensors: tuple[str, ...]) -> tuple[int, int]:
     """Batch and heads. Where they are one axis, what that was made of tells them."""
     for tensor in tensors:
         *lead, _, _ = edit.types[_viewed(edit, tensor)].shape
@@ -189,13 +189,13 @@ def _leading(edit: Edit, tensors: tuple[str, ...]) -> tuple[int, int]:
     return 1, edit.types[tensors[0]].shape[0]
 
 
-def _shaped(edit: Edit, walk: _Scores, tensor: str, shape: Shape) -> str:
+def shaped(edit: Edit, walk: Scores, tensor: str, shape: Shape) -> str:
     walk.new.append(edit.node("reshape", (tensor,), name=f"{tensor}.shaped", shape=shape))
     return walk.new[-1].output
 
 
-def _operands(
-    edit: Edit, walk: _Scores, tensors: tuple[str, ...], turned: tuple[bool, bool], whole: Shape
+def side_by_side(
+    edit: Edit, walk: Scores, tensors: tuple[str, ...], turned: tuple[bool, bool], whole: Shape
 ) -> tuple[int, list[str]]:
     """How many heads have keys of their own; queries, keys and values with heads side by side."""
     batch, heads, queries, keys = whole
@@ -213,13 +213,13 @@ def _operands(
         cuts = (n for n in range(len(lead)) if prod(lead[:n]) == batch)
         cut = next(cuts, None)
         if cut is None:
-            tensor, cut = _shaped(edit, walk, tensor, (batch, count, rows, depth)), 1
+            tensor, cut = shaped(edit, walk, tensor, (batch, count, rows, depth)), 1
             lead = [batch, count]
         axes, last = [*range(len(lead))], len(lead)
         order = (*axes[:cut], last + columns, *axes[cut:], last + (not columns))
         moved = edit.node("transpose", (tensor,), name=f"{tensor}.ahead", permutation=order)
         walk.new.append(moved)
-        result.append(_shaped(edit, walk, moved.output, (batch, length, count * width)))
+        result.append(shaped(edit, walk, moved.output, (batch, length, count * width)))
     return key_heads, result
 
 
@@ -240,7 +240,7 @@ def _once(edit: Edit, tensor: str, columns: bool, whole: Shape) -> tuple[str, in
     return tensor, whole[1], columns
 
 
-def _masks(edit: Edit, walk: _Scores, whole: Shape) -> tuple[list[str], bool]:
+def _masks(edit: Edit, walk: Scores, whole: Shape) -> tuple[list[str], bool]:
     """The mask that is left, and whether queries see no later keys.
 
     Scores that are replaced by nearly nothing may as well have it added.
@@ -292,7 +292,7 @@ def _is_triangle(edit: Edit, mask: str, queries: int) -> bool:
     return not plane[~later].any() and bool((plane[later] <= _LOWEST).all())
 
 
-def _as_mask(edit: Edit, walk: _Scores, mask: str, around: Shape, whole: Shape) -> str:
+def _as_mask(edit: Edit, walk: Scores, mask: str, around: Shape, whole: Shape) -> str:
     """A mask of scores of another shape as one of [batch, heads, queries, keys]."""
     shape = edit.types[mask].shape
     lead = ((1,) * (len(around) - len(shape)) + shape)[:-2]
@@ -306,4 +306,4 @@ def _as_mask(edit: Edit, walk: _Scores, mask: str, around: Shape, whole: Shape) 
         only_if(alone or lead == axes)
         kept = (1, 1) if alone else whole[:2]
     wanted = (*kept, *((1, 1, *shape)[-2:]))
-    return mask if wanted == shape else _shaped(edit, walk, mask, wanted)
+    return mask if wanted == shape else shaped(edit, walk, mask, wanted)

@@ -10,7 +10,7 @@ from tilewright.core.codec import canonical_json
 from tilewright.core.element_types import is_element_type
 from tilewright.core.errors import InternalError
 from tilewright.graph.network import TensorType
-from tilewright.graph.operators.attention import ATTENTION
+from tilewright.graph.operators.attention import ATTENTION, QUANTIZED_ATTENTION
 from tilewright.graph.operators.base import Operator, Types, expect
 from tilewright.graph.operators.elementwise import ELEMENTWISE
 from tilewright.graph.operators.movement import MOVEMENT
@@ -48,6 +48,7 @@ OPERATORS: dict[str, Operator] = {
     for operator in (
         *(*WINDOWS, *REDUCTION, *RECURRENT, *ELEMENTWISE, *MOVEMENT),
         ATTENTION,
+        QUANTIZED_ATTENTION,
         Operator(name="opaque", result_type=_opaque_type, compute=_opaque, arity=None),
     )
 }

@@ -1,4 +1,5 @@
-"""Scaled dot-product attention of several heads (Vaswani et al., 2017), as one operator."""
+"""Scaled dot-product attention of several heads (Vaswani et al., 2017), as one operator, of numbers
+and of codes of eight bits."""
 
 from __future__ import annotations
 
@@ -114,6 +115,73 @@ ATTENTION = Operator(
     result_type=_type,
     work=_work,
     compute=_attention,
+    arity=None,
+    anchor=True,
+)
+
+
+CODING = ("factor", "divisor", "lowest", "highest")
+"""What a row of the codings of attention on codes says."""
+
+
+def heads_of_codes(
+    types: Types, heads: int, key_heads: int, masked: int, **_named: object
+) -> Heads:
+    """The extents of an attention on codes, of its operands' types. Raises ModelError where they do
+    not fit each other."""
+    expect(len(types) in (5, 6), f"takes 5 or 6 inputs, got {len(types)}")
+    *codes, coding, zeros = types[:5]
+    expect(all(kind.dtype in ("int8", "uint8") for kind in codes), "takes codes of eight bits")
+    rows = coding.shape[0] if coding.shape[1:] == (len(CODING),) else 0
+    fits = coding == TensorType(coding.shape) and masked < max(rows, 1) and rows > 0
+    expect(fits, f"codings {coding} are no rows of {', '.join(CODING)}")
+    expect(zeros == TensorType((3,), "int32"), f"takes three zero points, got {zeros}")
+    singles = (TensorType(kind.shape) for kind in codes)
+    return heads_of((*singles, *types[5:]), heads, key_heads)
+
+
+def _type_of_codes(types: Types, **named: Any) -> TensorType:
+    found = heads_of_codes(types, **named)
+    return TensorType((found.batch, found.queries, found.heads * found.width), "int32")
+
+
+def _work_of_codes(types: Types, result: TensorType, **named: Any) -> int:
+    found = heads_of_codes(types, **named)
+    rounded = 4 * types[3].shape[0] * found.batch * found.heads * found.queries * found.keys
+    singles = tuple(TensorType(kind.shape) for kind in types[:3])
+    return rounded + _work(singles, result, causal=False, **named)
+
+
+def _coded(x: Any, coding: Any) -> Any:
+    """Codes of numbers, less their zero point."""
+    _, divisor, lowest, highest = coding
+    return np.clip(np.rint(x / divisor), lowest, highest)
+
+
+def _quantized_attention(
+    q: Any, k: Any, v: Any, coding: Any, zeros: Any, mask: Any = None, **named: Any
+) -> Any:
+    """Sums are exact in double precision."""
+    q, k, v = (x.astype(np.float64) - zero for x, zero in zip((q, k, v), zeros, strict=True))
+    plain = {**named, "scale": 1.0, "causal": False}
+    found = scores(q, k, None, plain).astype(np.float32)
+    for place, row in enumerate(coding):
+        found = found * row[0]
+        found = found + mask if place == named["masked"] else found
+        found = _coded(found, row) if place < len(coding) - 1 else found
+    power = np.exp(found - found.max(axis=-1, keepdims=True))
+    shares = _coded(power / power.sum(axis=-1, keepdims=True), coding[-1]).astype(np.float64)
+    heads, key_heads = named["heads"], named["key_heads"]
+    values = v.reshape(*v.shape[:2], key_heads, -1).swapaxes(1, 2)
+    summed = (shares @ np.repeat(values, heads // key_heads, 1)).swapaxes(1, 2)
+    return summed.reshape(*q.shape[:2], -1).astype(np.int32)
+
+
+QUANTIZED_ATTENTION = Operator(
+    name="quantized_attention",
+    result_type=_type_of_codes,
+    work=_work_of_codes,
+    compute=_quantized_attention,
     arity=None,
     anchor=True,
 )
