@@ -23,10 +23,11 @@ from tilewright.measure import checking
 from tilewright.models import ModelOptions, loading
 from tilewright.models.loaded import ON_CODES, OnnxReference, PreparedNetwork
 from tilewright.models.quantizing import NOISE_ON, Quantizer, numbers_of
-from tilewright.plan.code_choice import SINGLE, CodeChoice
+from tilewright.plan.code_choice import CodeChoice
 from tilewright.plan.halves_beside_codes import CodedNames, carried_over, kept_beside
 from tilewright.plan.mixture import AIM, AIM_AGAIN, Mixture
 from tilewright.plan.preparation import prepare, prepare_loaded
+from tilewright.search.layout_costs import LayoutCosts
 from tilewright.search.levels import OptimizeRequest
 
 _AGAIN = 2
@@ -158,21 +159,21 @@ class OnCodes:
             lambda: self.quantizer.noise(file, count),
             self.events,
         )
-        networks = {ON_CODES: self._prepared(file)}
-        if beside is None:
-            networks[SINGLE] = prepare_loaded(self.model, self.request.options, self.placement)
-        else:
-            halves = replace(self.placement, precision=HALF)
-            networks[HALF] = prepare_loaded(self.model, self.request.options, halves)
-            networks[SINGLE] = beside.network
+        single = beside.network if beside is not None else None
+        allowed = noise.allowed(self.request.max_error, self.request.least_sqnr_db)
+        silent = replace(noise, tensors={}, calls={})
         return CodeChoice(
             nodes=self.quantizer.nodes,
-            networks=networks,
+            same=self.quantizer.same,
+            single=single or prepare_loaded(self.model, self.request.options, self.placement),
+            codes=self._prepared(file),
             placement=self.placement,
+            times=LayoutCosts(placement=self.placement, max_error=self.request.kernel_error),
             noise=noise,
-            allowed=noise.allowed(self.request.max_error, self.request.least_sqnr_db),
-            halves=None if beside is None else beside.mixture.noise,
-            single=frozenset[str]() if beside is None or asked else beside.mixture.kept,
+            mixture=beside.mixture
+            if beside is not None
+            else Mixture(noise=silent, allowed=allowed),
+            kept_single=frozenset[str]() if beside is None or asked else beside.mixture.kept,
         )
 
     def _within(self, choice: CodeChoice) -> _Found | None:
@@ -181,7 +182,8 @@ class OnCodes:
         aim, found = AIM, None
         for corrections in range(1 + _AGAIN):
             front = choice.within(aim)
-            chosen, kept = front.chosen.assignment, choice.kept(front)
+            chosen = front.chosen.assignment
+            kept = choice.kept(chosen)
             if not self.quantizer.on_codes(kept):
                 break
             file = self.quantizer.quantized(kept)
@@ -193,7 +195,7 @@ class OnCodes:
                 if _WELL_USED <= used <= 1.0 or front.chosen is front.points[0]:
                     break
             predicted = largest_share(choice.on_codes(chosen), choice.allowed)
-            choice.scale, aim = choice.scale * seen / predicted, AIM_AGAIN
+            choice, aim = choice.scaled(seen / predicted), AIM_AGAIN
         return found
 
     def _mixing(
@@ -209,7 +211,7 @@ class OnCodes:
         of_calls = grouped([(owners[n], p) for n, p in codes.items() if n in owners])
         names = CodedNames(numbers=numbers_of(found.file), writers=quantizer.writers)
         named = kept_names(self.request.options.keep)
-        kept = kept_beside(network.fused, choice.single, {*named, *quantizer.kept}, names)
+        kept = kept_beside(network.fused, choice.kept_single, {*named, *quantizer.kept}, names)
         if beside is None:
             products = {n.name: choice.noise.total(()) for n in quantizer.nodes if n.product}
             noise = replace(choice.noise, tensors={}, calls=products)
