@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from time import perf_counter
 
 from tilewright.core.arguments import kept_names
@@ -27,12 +28,14 @@ from tilewright.plan.code_choice import CodeChoice
 from tilewright.plan.halves_beside_codes import CodedNames, carried_over, kept_beside
 from tilewright.plan.mixture import AIM, AIM_AGAIN, Mixture
 from tilewright.plan.preparation import prepare, prepare_loaded
-from tilewright.search.layout_costs import LayoutCosts
+from tilewright.search.layout_costs import recorded_costs
 from tilewright.search.levels import OptimizeRequest
+from tilewright.store.base import Store
 
 _AGAIN = 2
 """How often the choice is made anew by what the networks on codes showed."""
-_WELL_USED = 0.6
+_WORTH_IT = 0.995
+"""A choice is made anew where it is expected to take at most this part of the time."""
 _NAMED = 6
 
 
@@ -56,12 +59,17 @@ class Entry:
 
 
 def entered(
-    request: OptimizeRequest, placement: Placement, events: EventSink, *, alone: bool = True
+    request: OptimizeRequest,
+    placement: Placement,
+    store: Store,
+    events: EventSink,
+    *,
+    alone: bool = True,
 ) -> list[Entry]:
     """The networks that race for what is asked for: with types that are chosen, one with codes and
     one without, but for shapes that are not `alone`. Raises as loading, and as `OnCodes`."""
     if placement.precision == ON_CODES:
-        coded = OnCodes(request, placement, events)
+        coded = OnCodes(request, placement, store, events)
         return [
             *coded.entries,
             *([Entry(coded.beside.network, coded.beside)] if coded.beside else []),
@@ -72,7 +80,7 @@ def entered(
     found = [Entry(network, measured_mixing(network, placement, request, events))]
     try:
         return found + (
-            OnCodes(request, placement, events, found[0].mixing).entries if alone else []
+            OnCodes(request, placement, store, events, found[0].mixing).entries if alone else []
         )
     except ModelError as error:
         events(Note(message=f"Nothing is put on codes: {error.message}"))
@@ -106,6 +114,7 @@ class OnCodes:
         self,
         request: OptimizeRequest,
         placement: Placement,
+        store: Store,
         events: EventSink,
         beside: Mixing | None = None,
     ) -> None:
@@ -117,7 +126,8 @@ class OnCodes:
             calibration=usual.calibration,
             calibrator=usual.calibrator,
         )
-        self.request, self.placement, self.events = request, placement, events
+        self.request, self.placement = request, placement
+        self.store, self.events = store, events
         self.beside = beside
         self.model = loading.load(request.model, single) if beside is None else beside.network.model
         self.quantizer = Quantizer(self.model, request.options)
@@ -160,15 +170,18 @@ class OnCodes:
             self.events,
         )
         single = beside.network if beside is not None else None
+        single = single or prepare_loaded(self.model, self.request.options, self.placement)
+        codes = self._prepared(file)
+        workloads = (w for each in (single, codes) for w in each.fused.workloads.values())
         allowed = noise.allowed(self.request.max_error, self.request.least_sqnr_db)
         silent = replace(noise, tensors={}, calls={})
         return CodeChoice(
             nodes=self.quantizer.nodes,
             same=self.quantizer.same,
-            single=single or prepare_loaded(self.model, self.request.options, self.placement),
-            codes=self._prepared(file),
+            single=single,
+            codes=codes,
             placement=self.placement,
-            times=LayoutCosts(placement=self.placement, max_error=self.request.kernel_error),
+            times=recorded_costs(workloads, self.store, self.placement, self.request.kernel_error),
             noise=noise,
             mixture=beside.mixture
             if beside is not None
@@ -178,24 +191,26 @@ class OnCodes:
 
     def _within(self, choice: CodeChoice) -> _Found | None:
         """The fastest choice whose noise is allowed, the part on codes as ONNX Runtime computes it;
-        None where none has operators on codes."""
-        aim, found = AIM, None
+        None where none has operators on codes. What was seen of one corrects the noise that the
+        next is chosen by, while that is expected to be faster."""
+        aim, found, known_ps = AIM, None, inf
         for corrections in range(1 + _AGAIN):
             front = choice.within(aim)
             chosen = front.chosen.assignment
             kept = choice.kept(chosen)
-            if not self.quantizer.on_codes(kept):
+            if front.bound_ps > _WORTH_IT * known_ps or not self.quantizer.on_codes(kept):
                 break
             file = self.quantizer.quantized(kept)
             check = self._checked(file)
             seen = self.request.used(check)
-            if self.request.allows(check):
-                found = _Found(file, check, seen, kept, choice.points(front), corrections)
-                used = seen + largest_share(choice.in_halves(chosen), choice.allowed)
-                if _WELL_USED <= used <= 1.0 or front.chosen is front.points[0]:
-                    break
             predicted = largest_share(choice.on_codes(chosen), choice.allowed)
-            choice, aim = choice.scaled(seen / predicted), AIM_AGAIN
+            choice.scale, aim = choice.scale * seen / predicted, AIM_AGAIN
+            if self.request.allows(check):
+                # what is not on codes has a part of what they leave, as the graph tuner allows
+                left = choice.within(seen + AIM * (1.0 - seen), kept).chosen
+                if left.cost_ps < known_ps:
+                    known_ps = left.cost_ps
+                    found = _Found(file, check, seen, kept, choice.points(front), corrections)
         return found
 
     def _mixing(

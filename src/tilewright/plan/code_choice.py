@@ -73,7 +73,7 @@ class Way:
     choice: Choice | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class CodeChoice:
     """The choice for the network `single`, in single precision, of which `codes` has all of `nodes`
     on codes.
@@ -117,7 +117,7 @@ class CodeChoice:
         """That of the network without codes, with a form and with choices more."""
         tables = [self._extended(table) for table in self.base.problem.tables]
         variables = [self._variable(each) for each in self.base.problem.variables]
-        given = [_unary(layout_name(t), self._given(t)) for t in self._inputs]
+        given = [self._given(tensor) for tensor in self._inputs]
         return Problem(variables=tuple(variables), tables=(*tables, *given), name=self.base.name)
 
     @property
@@ -125,19 +125,16 @@ class CodeChoice:
         """The powers that noise may have in the outputs."""
         return self.mixture.allowed
 
-    def scaled(self, factor: float) -> CodeChoice:
-        """The same where noise of codes counts so many times as much."""
-        found = replace(self, scale=self.scale * factor)
-        found.__dict__.update(base=self.base, ways=self.ways, problem=self.problem)
-        return found
-
-    def within(self, budget: float) -> Front:
-        """The fastest choice whose noise is at most this part of what is allowed."""
+    def within(self, budget: float, kept: Collection[str] | None = None) -> Front:
+        """The fastest choice whose noise is at most this part of what is allowed; where nodes are
+        given that are `kept` from codes, with all others on codes."""
         noises = {
             name: np.array([largest_share(powers, self.allowed) for powers in by_value])
             for name, by_value in self._powers.items()
         }
-        return fastest_within(self.problem, noises, budget)
+        fixed = () if kept is None else tuple(self._only(call, kept) for call in self.ways)
+        problem = replace(self.problem, tables=(*self.problem.tables, *fixed))
+        return fastest_within(problem, noises, budget)
 
     def kept(self, assignment: Mapping[str, str]) -> list[str]:
         """The nodes that are not on codes."""
@@ -182,6 +179,12 @@ class CodeChoice:
             found[node.name] = self.noise.total((each, self.scale) for each in causes)
         return found
 
+    def _only(self, call: str, kept: Collection[str]) -> Table:
+        """That no other nodes of a call are on codes than those that are not kept."""
+        every = {node for way in self.ways[call] for node in way.on_codes}
+        costs = [FORBIDDEN * (way.on_codes != every.difference(kept)) for way in self.ways[call]]
+        return Table(variables=(_choice(call),), costs=np.array(costs, np.int64), role="rule")
+
     def _sqnr_db(self, assignment: Mapping[str, str]) -> float:
         parts = (self.on_codes(assignment), self.in_halves(assignment))
         return self.noise.sqnr_db(self.noise.total((powers, 1.0) for powers in parts))
@@ -205,8 +208,6 @@ class CodeChoice:
             scaled = self.noise.total([(self._of_tensor(tensor), self.scale)])
             found[layout_name(tensor)] = [*[none] * len(self.base.options[tensor]), scaled]
         return {name: powers for name, powers in found.items() if any(map(any, powers))}
-
-    # ---- ways
 
     def _ways(self, call: TaskCall) -> Iterator[Way]:
         yield from (self._numbers(call, choice) for choice in self.base.choices[call.name])
@@ -264,57 +265,51 @@ class CodeChoice:
         read = frozenset(tensor for tensor in call.inputs if self._may_be_codes(tensor))
         data = {t for t in call.inputs if t not in self.base.network.graph.constants}
         if self._moves(call) and read:
-            yield self._coded_way(call, (), read, CODES, self._coded.seconds(call))
+            yield self._coded_way(call, (), read, None, self._coded.seconds(call))
         elif nodes and self._canonical(call.output) in self._known and data <= read:
             if self._may_be_codes(call.output):
-                yield self._coded_way(call, nodes, read, CODES, self._coded.seconds(call))
+                yield self._coded_way(call, nodes, read, None, self._coded.seconds(call))
             for form in self._written(call):
                 seconds = self._coded.in_numbers(call, form, joined=True)
-                yield self._coded_way(call, nodes, read, form.text, seconds)
+                yield self._coded_way(call, nodes, read, form, seconds)
+        places = [place for place in multiplied(call.workload) if call.inputs[place] in data]
+        multiplies = frozenset(call.inputs[place] for place in places)
         products = [node for node in nodes if node.product]
-        first = {
-            call.inputs[place] for place in multiplied(call.workload) if call.inputs[place] in data
-        }
-        if products and len(nodes) > len(products) and first <= read:
+        if products and len(nodes) > len(products) and multiplies <= read:
             for form in self._written(call):
                 seconds = self._coded.in_numbers(call, form, joined=False)
-                yield self._coded_way(call, products, frozenset(first), form.text, seconds)
+                yield self._coded_way(call, products, multiplies, form, seconds)
 
     def _coded_way(
         self,
         call: TaskCall,
         nodes: Sequence[CodedNode],
         read: frozenset[str],
-        written: str,
+        form: Form | None,
         seconds: float,
     ) -> Way:
-        tensors = dict.fromkeys(node.output for node in nodes)
+        """Some nodes of a call on codes, the result in a form of numbers, or on codes without
+        one."""
         causes = [self.noise.calls.get(node.name) for node in nodes]
-        causes += [self.noise.tensors.get(tensor) for tensor in tensors]
-        none = self.noise.total(())
-        halves = none
-        whole = all(n.name in {m.name for m in nodes} for n in self.nodes if n.name in call.nodes)
-        if written != CODES:
-            form = next(f for f in self._written(call) if f.text == written)
-            rounded = self.mixture.noise.of(form.dtype).tensors.get(call.output)
-            halves = rounded if form.dtype is not None and rounded else none
+        causes += [self.noise.tensors.get(node.output) for node in nodes]
+        written = CODES if form is None else form.text
+        ports = (*[PLAIN] * len(call.inputs), form or PLAIN)
+        whole = len(nodes) == sum(node.name in call.nodes for node in self.nodes)
         return Way(
             value=f"{CODES}{'' if whole else ', joined as numbers'} > {written}",
             cost_ps=picoseconds(seconds),
             written=written,
             codes=self.noise.total((each, 1.0) for each in causes if each),
-            halves=halves,
+            halves=self.mixture.powers_at(call, "", ports, ()),
             on_codes=frozenset(node.name for node in nodes),
-            rounded=any(node.product for node in nodes),
             codes_read=read,
+            rounded=any(node.product for node in nodes),
         )
 
     def _written(self, call: TaskCall) -> list[Form]:
         """The forms that a call on codes may write numbers in: the usual one, and in halves."""
         usual = self.single.forms.get(call.output, PLAIN)
         return [f for f in self.base.options[call.output] if f == usual or f.dtype is not None]
-
-    # ---- tensors
 
     @cached_property
     def _coded(self) -> CodedCalls:
@@ -354,13 +349,12 @@ class CodeChoice:
     def _inputs(self) -> list[str]:
         return [t for t in self.base.network.graph.inputs if self._may_be_codes(t)]
 
-    def _given(self, tensor: str) -> list[int]:
-        """What forms of a tensor cost that the network is given: one is rounded first."""
+    def _given(self, tensor: str) -> Table:
+        """What forms of a tensor cost that the network is given: its codes are made first."""
         kind = self.base.network.graph.types[tensor]
-        seconds = self._coded.codes_of_numbers(kind, PLAIN, PLAIN)
-        return [*[0] * len(self.base.options[tensor]), picoseconds(seconds)]
-
-    # ---- tables
+        rounding = picoseconds(self._coded.codes_of_numbers(kind, PLAIN, PLAIN))
+        costs = [rounding * (form == ROUNDED) for form in self._forms(tensor)]
+        return Table(variables=(layout_name(tensor),), costs=np.array(costs, np.int64))
 
     def _variable(self, variable: Variable) -> Variable:
         if variable.kind == "layout":
@@ -444,7 +438,3 @@ class CodeChoice:
 
 def _choice(name: str) -> str:
     return f"choice at {name}"
-
-
-def _unary(name: str, costs: Sequence[int]) -> Table:
-    return Table(variables=(name,), costs=np.array(costs, np.int64))
