@@ -207,9 +207,9 @@ class OnCodes:
             choice.scale, aim = choice.scale * seen / predicted, AIM_AGAIN
             if self.request.allows(check):
                 # what is not on codes has a part of what they leave, as the graph tuner allows
-                left = choice.within(seen + AIM * (1.0 - seen), kept).chosen
-                if left.cost_ps < known_ps:
-                    known_ps = left.cost_ps
+                expected_ps = choice.fastest_beside(kept, AIM * (1.0 - seen))
+                if expected_ps < known_ps:
+                    known_ps = expected_ps
                     found = _Found(file, check, seen, kept, choice.points(front), corrections)
         return found
 

@@ -34,7 +34,7 @@ from tilewright.graph.fuse import TaskCall
 from tilewright.kernels.ports import Ports, multiplied
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.models.quantizing import CodedNode
-from tilewright.plan.assignment.budgeted import Front, fastest_within
+from tilewright.plan.assignment.budgeted import Floats, Front, fastest_within
 from tilewright.plan.assignment.problem import FORBIDDEN, Costs, Problem, Table, Variable
 from tilewright.plan.coded_calls import CodedCalls, rounded_to_codes
 from tilewright.plan.mixture import Mixture
@@ -125,16 +125,16 @@ class CodeChoice:
         """The powers that noise may have in the outputs."""
         return self.mixture.allowed
 
-    def within(self, budget: float, kept: Collection[str] | None = None) -> Front:
-        """The fastest choice whose noise is at most this part of what is allowed; where nodes are
-        given that are `kept` from codes, with all others on codes."""
-        noises = {
-            name: np.array([largest_share(powers, self.allowed) for powers in by_value])
-            for name, by_value in self._powers.items()
-        }
-        fixed = () if kept is None else tuple(self._only(call, kept) for call in self.ways)
+    def within(self, budget: float) -> Front:
+        """The fastest choice whose noise is at most this part of what is allowed."""
+        return fastest_within(self.problem, self._noises(self.scale), budget)
+
+    def fastest_beside(self, kept: Collection[str], budget: float) -> float:
+        """Picoseconds of the fastest choice with all nodes on codes but those that are kept, whose
+        noise of halves is at most this part of what is allowed."""
+        fixed = tuple(self._only(call, kept) for call in self.ways)
         problem = replace(self.problem, tables=(*self.problem.tables, *fixed))
-        return fastest_within(problem, noises, budget)
+        return fastest_within(problem, self._noises(0.0), budget).chosen.cost_ps
 
     def kept(self, assignment: Mapping[str, str]) -> list[str]:
         """The nodes that are not on codes."""
@@ -194,20 +194,23 @@ class CodeChoice:
             value = assignment[_choice(name)]
             yield next(way for way in ways if way.value == value)
 
-    @property
-    def _powers(self) -> dict[str, list[Powers]]:
-        """The noise of each variable by its values, where one makes some."""
-        none = self.noise.total(())
-        found = {
-            _choice(name): [
-                self.noise.total([(way.codes, self.scale), (way.halves, 1.0)]) for way in ways
-            ]
+    def _noises(self, scale: float) -> dict[str, Floats]:
+        """The parts of what is allowed that each variable takes by its values, where one takes
+        some, with noise of codes counted so many times."""
+        total = self.noise.total
+        powers = {
+            _choice(name): [total([(way.codes, scale), (way.halves, 1.0)]) for way in ways]
             for name, ways in self.ways.items()
         }
         for tensor in self._inputs:
-            scaled = self.noise.total([(self._of_tensor(tensor), self.scale)])
-            found[layout_name(tensor)] = [*[none] * len(self.base.options[tensor]), scaled]
-        return {name: powers for name, powers in found.items() if any(map(any, powers))}
+            own = total([(self._of_tensor(tensor), scale)])
+            forms = self._forms(tensor)
+            powers[layout_name(tensor)] = [own if f == ROUNDED else total(()) for f in forms]
+        return {
+            name: np.array([largest_share(each, self.allowed) for each in by_value])
+            for name, by_value in powers.items()
+            if any(map(any, by_value))
+        }
 
     def _ways(self, call: TaskCall) -> Iterator[Way]:
         yield from (self._numbers(call, choice) for choice in self.base.choices[call.name])
