@@ -239,12 +239,12 @@ def recorded_costs(
     """The costs of kernels by what the store knows of workloads on a device of this class."""
     costs = LayoutCosts(placement=placement, max_error=max_error)
     for workload in {each.key: each for each in workloads}.values():
-        for ports, outcomes in _stored_by_forms(workload, store, placement).items():
+        for ports, outcomes in stored_by_forms(workload, store, placement).items():
             costs.learn(workload, ports, outcomes, searched=False)
     return costs
 
 
-def _stored_by_forms(
+def stored_by_forms(
     workload: Workload, store: base.Store, placement: Placement
 ) -> dict[Ports, list[Outcome]]:
     """All that the store knows of a workload on a device of this class, by port layouts."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.fakes.measuring import measured
 from helpers.fakes.placements import altered
 from helpers.networks.quantizable import images, saved, written
 from tilewright.core.budget import parse_budget
@@ -28,6 +30,7 @@ from tilewright.hardware.device import local_placement
 from tilewright.hardware.features import units_of
 from tilewright.kernels.compute_units import multiplied_type
 from tilewright.kernels.halves import half_lanes
+from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.checking import compare_runs
 from tilewright.measure.targeting import allowing
 from tilewright.models import ModelOptions, loading
@@ -43,6 +46,7 @@ from tilewright.plan.preparation import prepare, prepare_loaded
 from tilewright.search.layout_costs import LayoutCosts
 from tilewright.search.levels import OptimizeRequest
 from tilewright.store import open_store
+from tilewright.store.base import Store
 from tilewright.testing.implementations import made_up_placement
 
 with_halves = pytest.mark.skipif(
@@ -226,7 +230,12 @@ def test_a_plan_has_codes_and_singles_as_chosen_and_kept(
             times=LayoutCosts(placement=placement, max_error=inf),
             mixture=mixing.mixture,
         )
-        plan = mixed_plan(problem, "chosen", "auto")[0].plan
+        planned = mixed_plan(problem, "chosen", "auto")[0]
+        plan = planned.plan
+        search: Any = SimpleNamespace(proposals=[], graph=None, mixture=None)
+        layers = mixing.report(planned, search, placement.target).layers
+        units = {layer.call: layer.unit for layer in layers if layer.multiplied}
+        assert units["u"] == "avx512vnni" and (units["e"] == "vector") == bool(keep)
         types = {
             c.name: multiplied_type(c.workload, c.candidate.implementation) for c in plan.calls
         }
@@ -267,7 +276,7 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> tuple[CodeChoice, Subsets
     request, placement = asked(folder, 20.0, precision="auto"), in_halves()
     network = prepare(request.model, request.options, placement)
     beside = measured_mixing(network, placement, request, discard)
-    coded = OnCodes(request, placement, open_store("memory:"), discard, beside)
+    coded = OnCodes(request, placement, measured_once(network, placement), discard, beside)
     quantizer, found = coded.quantizer, Subsets()
     names = {node.name for node in quantizer.nodes}
     for kept in (set(c) for size in range(len(names)) for c in combinations(names, size)):
@@ -280,6 +289,18 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> tuple[CodeChoice, Subsets
     return coded.choice, found
 
 
+def measured_once(network: PreparedNetwork, placement: Placement) -> Store:
+    """A store in which the first kernel of a network was measured."""
+    task, of = next(iter(network.tasks.values())), placement.key
+    candidate, estimate_s = default_candidate(task.workload, task.forms, placement)
+    store = open_store("memory:")
+    store.add_device(placement.device)
+    store.add_workloads([task.workload])
+    known = {"device_class": of.device_class, "resources": of.resources}
+    store.add([measured(task.workload, candidate, 1.5 * estimate_s, **known)])
+    return store
+
+
 def fastest_ps(choice: CodeChoice, network: PreparedNetwork, mixture: Mixture) -> float:
     """Picoseconds of a network on codes with all else chosen; infinite beyond the noise."""
     problem = replace(choice.base, network=network.fused, usual=network.forms, mixture=mixture)
@@ -287,6 +308,12 @@ def fastest_ps(choice: CodeChoice, network: PreparedNetwork, mixture: Mixture) -
     if left < 0.0:
         return inf
     return fastest_within(problem.problem, problem.noises, left).chosen.cost_ps
+
+
+def test_what_was_measured_takes_part(every: tuple[CodeChoice, Subsets]) -> None:
+    choice, _ = every
+    task = next(iter(choice.single.tasks.values()))
+    assert any(t.measured for t in choice.times.kernels(task.workload, task.forms).values())
 
 
 @settings(deadline=None, max_examples=5)
