@@ -269,10 +269,10 @@ class CodeChoice:
         data = {t for t in call.inputs if t not in self.base.network.graph.constants}
         if self._moves(call) and read:
             yield self._coded_way(call, (), read, None, self._coded.seconds(call))
-        elif nodes and self._canonical(call.output) in self._known and data <= read:
+        elif nodes and data <= read:
             if self._may_be_codes(call.output):
                 yield self._coded_way(call, nodes, read, None, self._coded.seconds(call))
-            for form in self._written(call):
+            for form in self._written(call) if self._alone_reads(call.output) else ():
                 seconds = self._coded.in_numbers(call, form, joined=True)
                 yield self._coded_way(call, nodes, read, form, seconds)
         places = [place for place in multiplied(call.workload) if call.inputs[place] in data]
@@ -335,6 +335,12 @@ class CodeChoice:
         free = {tensor, self._canonical(tensor)}.isdisjoint(self.kept_single)
         known = tensor in self.base.options and self._canonical(tensor) in self._known
         return free and known and tensor not in self.base.network.graph.outputs
+
+    def _alone_reads(self, tensor: str) -> bool:
+        """Whether one call at most reads a tensor, which then needs not be written as codes where
+        it is rounded to them."""
+        known = self._canonical(tensor) in self._known
+        return not known or sum(tensor in call.inputs for call in self.base.network.calls) < 2
 
     def _moves(self, call: TaskCall) -> bool:
         """Whether what a call writes has the codes of what it reads."""
