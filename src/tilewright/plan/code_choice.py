@@ -12,6 +12,7 @@ on codes, too, and a call may read or write them:
     conv2d_bfloat16:A,… > rounded      the same, and rounds its result to codes
     codes > codes                      is on codes
     codes > B                          the same, and writes what the codes stand for
+    conv2d_bfloat16:A,…,B < codes      reads a copy of codes in halves
     codes, joined as numbers > B       its product is on codes, what is added to it is not
 
 Noise is the second cost (`assignment.budgeted`).
@@ -31,6 +32,7 @@ from tilewright.core.noise import Powers, RoundingNoise, largest_share
 from tilewright.core.records import Placement
 from tilewright.core.solutions import PICOSECONDS
 from tilewright.graph.fuse import TaskCall
+from tilewright.kernels.base import HALVES
 from tilewright.kernels.ports import Ports, multiplied
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.models.quantizing import CodedNode
@@ -213,10 +215,34 @@ class CodeChoice:
         }
 
     def _ways(self, call: TaskCall) -> Iterator[Way]:
-        yield from (self._numbers(call, choice) for choice in self.base.choices[call.name])
-        if self._may_be_codes(call.output):
-            yield from self._rounded(call)
+        known = [self._numbers(call, choice) for choice in self.base.choices[call.name]]
+        rounded = self._rounded(call) if self._may_be_codes(call.output) else ()
+        for way in (*known, *rounded):
+            yield way
+            yield from self._copying(call, way)
         yield from self._on_codes(call)
+
+    def _copying(self, call: TaskCall, way: Way) -> Iterator[Way]:
+        """The same with what is read in halves copied from codes, which rounds it."""
+        copied = self._halved(call, way)
+        noise = [self.mixture.noise.of(half).tensors.get(each) for each, half in copied.items()]
+        if copied and all(noise):
+            halves = self.noise.total((each, 1.0) for each in (way.halves, *noise) if each)
+            value = f"{way.value} < {CODES}"
+            yield replace(way, value=value, halves=halves, codes_read=frozenset(copied))
+
+    def _halved(self, call: TaskCall, way: Way) -> dict[str, str]:
+        """The tensors that may be on codes and are read in halves, with the types of these; what is
+        added to a product is read as codes."""
+        places = multiplied(call.workload) or range(len(call.inputs))
+        ports = () if way.choice is None else way.choice.ports[:-1]
+        return {
+            call.inputs[place]: ports[place].dtype or ""
+            for place in places
+            if place < len(ports)
+            and ports[place].dtype in HALVES
+            and self._may_be_codes(call.inputs[place])
+        }
 
     def _numbers(self, call: TaskCall, choice: Choice) -> Way:
         given, none = self.base.network.graph.inputs, self.noise.total(())
@@ -404,8 +430,12 @@ class CodeChoice:
         column = self._columns[call.name][
             way.choice.ports[:-1], way.choice.implementation in _WHOLE
         ]
-        copied = self._copied(call, tensor, way)
-        return [*map(int, known[:, column]), *[copied] * (len(forms) - len(known))]
+        numbers, copied = [*map(int, known[:, column])], self._copied(call, tensor, way)
+        if tensor in way.codes_read:
+            numbers = [FORBIDDEN] * len(known)
+        elif tensor in self._halved(call, way):
+            copied = FORBIDDEN
+        return [*numbers, *[copied] * (len(forms) - len(known))]
 
     @cached_property
     def _columns(self) -> dict[str, dict[tuple[Ports, bool], int]]:
