@@ -294,7 +294,12 @@ class CodeChoice:
         read = frozenset(tensor for tensor in call.inputs if self._may_be_codes(tensor))
         data = {t for t in call.inputs if t not in self.base.network.graph.constants}
         if self._moves(call) and read:
-            yield self._coded_way(call, (), read, None, self._coded.seconds(call))
+            moved = self._coded_way(call, (), read, None, self._coded.seconds(call))
+            yield moved
+            if any(each.implementation == VIEW for each in self.base.choices[call.name]):
+                # rounding before a view is what rounding behind it is
+                value = f"{ROUNDED} > {ROUNDED}"
+                yield replace(moved, value=value, written=ROUNDED, rounded=True)
         elif nodes and data <= read:
             if self._may_be_codes(call.output):
                 yield self._coded_way(call, nodes, read, None, self._coded.seconds(call))
