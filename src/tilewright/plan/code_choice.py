@@ -360,7 +360,19 @@ class CodeChoice:
         return frozenset(name for n in self.nodes for name in (*n.inputs, n.output))
 
     def _canonical(self, tensor: str) -> str:
-        return self.same.get(tensor, tensor)
+        return self._same.get(tensor, tensor)
+
+    @cached_property
+    def _same(self) -> dict[str, str]:
+        """The tensors with the codes of another one, and that one. What only a view is made of is
+        rounded as the view is."""
+        found, viewed = dict(self.same), dict[str, str]()
+        for call in self.base.network.calls:
+            read, written = call.inputs[0], found.get(call.output, call.output)
+            views = any(each.implementation == VIEW for each in self.base.choices[call.name])
+            if views and written in self._known and found.get(read, read) not in self._known:
+                viewed[read] = written
+        return found | {read: each for read, each in viewed.items() if self._read_once(read)}
 
     def _may_be_codes(self, tensor: str) -> bool:
         free = {tensor, self._canonical(tensor)}.isdisjoint(self.kept_single)
@@ -370,8 +382,10 @@ class CodeChoice:
     def _alone_reads(self, tensor: str) -> bool:
         """Whether one call at most reads a tensor, which then needs not be written as codes where
         it is rounded to them."""
-        known = self._canonical(tensor) in self._known
-        return not known or sum(tensor in call.inputs for call in self.base.network.calls) < 2
+        return self._canonical(tensor) not in self._known or self._read_once(tensor)
+
+    def _read_once(self, tensor: str) -> bool:
+        return sum(tensor in call.inputs for call in self.base.network.calls) < 2
 
     def _moves(self, call: TaskCall) -> bool:
         """Whether what a call writes has the codes of what it reads."""
