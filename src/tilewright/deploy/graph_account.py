@@ -114,11 +114,9 @@ def predicted_only(
 ) -> GraphTuneResult:
     """The graph tuner's choice from records and facts alone: nothing is built or measured."""
     fused = network.fused
-    costs = layout_costs.LayoutCosts(placement=placement, max_error=request.max_error)
-    copies = {copying(kind).key: copying(kind) for kind in fused.graph.types.values()}
-    for workload in {**fused.workloads, **copies}.values():
-        for ports, outcomes in layout_costs.stored_by_forms(workload, store, placement).items():
-            costs.learn(workload, ports, outcomes, searched=False)
+    copies = map(copying, fused.graph.types.values())
+    workloads = (*fused.workloads.values(), *copies)
+    costs = layout_costs.recorded_costs(workloads, store, placement, request.max_error)
     problem = NetworkProblem(
         network=fused,
         usual=network.forms,

@@ -93,7 +93,7 @@ def ship(
     _check_places(request)
     events(Stage(name="import", detail=request.model))
     with budget.phase("import"):
-        entries = entered(request, placement, events, alone=others is ALONE)
+        entries = entered(request, placement, store, events, alone=others is ALONE)
     network = entries[0].network
     for remark in dict.fromkeys(entry.network.model.remark for entry in entries):
         if remark:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from time import perf_counter
 
 from tilewright.core.arguments import kept_names
@@ -23,15 +24,18 @@ from tilewright.measure import checking
 from tilewright.models import ModelOptions, loading
 from tilewright.models.loaded import ON_CODES, OnnxReference, PreparedNetwork
 from tilewright.models.quantizing import NOISE_ON, Quantizer, numbers_of
-from tilewright.plan.code_choice import SINGLE, CodeChoice
+from tilewright.plan.code_choice import CodeChoice
 from tilewright.plan.halves_beside_codes import CodedNames, carried_over, kept_beside
 from tilewright.plan.mixture import AIM, AIM_AGAIN, Mixture
 from tilewright.plan.preparation import prepare, prepare_loaded
+from tilewright.search.layout_costs import recorded_costs
 from tilewright.search.levels import OptimizeRequest
+from tilewright.store.base import Store
 
 _AGAIN = 2
 """How often the choice is made anew by what the networks on codes showed."""
-_WELL_USED = 0.6
+_WORTH_IT = 0.995
+"""A choice is made anew where it is expected to take at most this part of the time."""
 _NAMED = 6
 
 
@@ -55,12 +59,17 @@ class Entry:
 
 
 def entered(
-    request: OptimizeRequest, placement: Placement, events: EventSink, *, alone: bool = True
+    request: OptimizeRequest,
+    placement: Placement,
+    store: Store,
+    events: EventSink,
+    *,
+    alone: bool = True,
 ) -> list[Entry]:
     """The networks that race for what is asked for: with types that are chosen, one with codes and
     one without, but for shapes that are not `alone`. Raises as loading, and as `OnCodes`."""
     if placement.precision == ON_CODES:
-        coded = OnCodes(request, placement, events)
+        coded = OnCodes(request, placement, store, events)
         return [
             *coded.entries,
             *([Entry(coded.beside.network, coded.beside)] if coded.beside else []),
@@ -71,7 +80,7 @@ def entered(
     found = [Entry(network, measured_mixing(network, placement, request, events))]
     try:
         return found + (
-            OnCodes(request, placement, events, found[0].mixing).entries if alone else []
+            OnCodes(request, placement, store, events, found[0].mixing).entries if alone else []
         )
     except ModelError as error:
         events(Note(message=f"Nothing is put on codes: {error.message}"))
@@ -105,6 +114,7 @@ class OnCodes:
         self,
         request: OptimizeRequest,
         placement: Placement,
+        store: Store,
         events: EventSink,
         beside: Mixing | None = None,
     ) -> None:
@@ -116,7 +126,8 @@ class OnCodes:
             calibration=usual.calibration,
             calibrator=usual.calibrator,
         )
-        self.request, self.placement, self.events = request, placement, events
+        self.request, self.placement = request, placement
+        self.store, self.events = store, events
         self.beside = beside
         self.model = loading.load(request.model, single) if beside is None else beside.network.model
         self.quantizer = Quantizer(self.model, request.options)
@@ -158,42 +169,48 @@ class OnCodes:
             lambda: self.quantizer.noise(file, count),
             self.events,
         )
-        networks = {ON_CODES: self._prepared(file)}
-        if beside is None:
-            networks[SINGLE] = prepare_loaded(self.model, self.request.options, self.placement)
-        else:
-            halves = replace(self.placement, precision=HALF)
-            networks[HALF] = prepare_loaded(self.model, self.request.options, halves)
-            networks[SINGLE] = beside.network
+        single = beside.network if beside is not None else None
+        single = single or prepare_loaded(self.model, self.request.options, self.placement)
+        codes = self._prepared(file)
+        workloads = (w for each in (single, codes) for w in each.fused.workloads.values())
+        allowed = noise.allowed(self.request.max_error, self.request.least_sqnr_db)
+        silent = replace(noise, tensors={}, calls={})
         return CodeChoice(
             nodes=self.quantizer.nodes,
-            networks=networks,
+            same=self.quantizer.same,
+            single=single,
+            codes=codes,
             placement=self.placement,
+            times=recorded_costs(workloads, self.store, self.placement, self.request.kernel_error),
             noise=noise,
-            allowed=noise.allowed(self.request.max_error, self.request.least_sqnr_db),
-            halves=None if beside is None else beside.mixture.noise,
-            single=frozenset[str]() if beside is None or asked else beside.mixture.kept,
+            mixture=beside.mixture
+            if beside is not None
+            else Mixture(noise=silent, allowed=allowed),
+            kept_single=frozenset[str]() if beside is None or asked else beside.mixture.kept,
         )
 
     def _within(self, choice: CodeChoice) -> _Found | None:
         """The fastest choice whose noise is allowed, the part on codes as ONNX Runtime computes it;
-        None where none has operators on codes."""
-        aim, found = AIM, None
+        None where none has operators on codes. What was seen of one corrects the noise that the
+        next is chosen by, while that is expected to be faster."""
+        aim, found, known_ps = AIM, None, inf
         for corrections in range(1 + _AGAIN):
             front = choice.within(aim)
-            chosen, kept = front.chosen.assignment, choice.kept(front)
-            if not self.quantizer.on_codes(kept):
+            chosen = front.chosen.assignment
+            kept = choice.kept(chosen)
+            if front.bound_ps > _WORTH_IT * known_ps or not self.quantizer.on_codes(kept):
                 break
             file = self.quantizer.quantized(kept)
             check = self._checked(file)
             seen = self.request.used(check)
-            if self.request.allows(check):
-                found = _Found(file, check, seen, kept, choice.points(front), corrections)
-                used = seen + largest_share(choice.in_halves(chosen), choice.allowed)
-                if _WELL_USED <= used <= 1.0 or front.chosen is front.points[0]:
-                    break
             predicted = largest_share(choice.on_codes(chosen), choice.allowed)
             choice.scale, aim = choice.scale * seen / predicted, AIM_AGAIN
+            if self.request.allows(check):
+                # what is not on codes has a part of what they leave, as the graph tuner allows
+                expected_ps = choice.fastest_beside(kept, AIM * (1.0 - seen))
+                if expected_ps < known_ps:
+                    known_ps = expected_ps
+                    found = _Found(file, check, seen, kept, choice.points(front), corrections)
         return found
 
     def _mixing(
@@ -209,7 +226,7 @@ class OnCodes:
         of_calls = grouped([(owners[n], p) for n, p in codes.items() if n in owners])
         names = CodedNames(numbers=numbers_of(found.file), writers=quantizer.writers)
         named = kept_names(self.request.options.keep)
-        kept = kept_beside(network.fused, choice.single, {*named, *quantizer.kept}, names)
+        kept = kept_beside(network.fused, choice.kept_single, {*named, *quantizer.kept}, names)
         if beside is None:
             products = {n.name: choice.noise.total(()) for n in quantizer.nodes if n.product}
             noise = replace(choice.noise, tensors={}, calls=products)

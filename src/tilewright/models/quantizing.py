@@ -83,7 +83,7 @@ class Quantizer:
                 "not kept",
                 hint="Leave out --precision, or some of --keep.",
             )
-        self.nodes, self._same = coded_nodes(self.graph, self.kept)
+        self.nodes, self.same = coded_nodes(self.graph, self.kept)
         self._folded.write_bytes(light.SerializeToString())
 
     def on_codes(self, kept: Collection[str] = ()) -> list[str]:
@@ -107,7 +107,7 @@ class Quantizer:
         found = contained.code_noise(self._folded, quantized.path, fitted, self._size_bytes)
         tensors: dict[str, Powers] = {}
         for name, powers in found.tensors.items():
-            tensors.setdefault(self._same.get(name, name), powers)
+            tensors.setdefault(self.same.get(name, name), powers)
         return replace(found, tensors=tensors)
 
     @property

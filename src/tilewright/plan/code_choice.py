@@ -1,100 +1,157 @@
-"""Which operators of a network are on codes of eight bits, in halves or in single precision, for
-the least time whose noise is allowed.
+"""Which operators of a network are on codes of eight bits, in which types the others are, how their
+tensors lie and by which algorithm each is computed, for the least time whose noise is allowed: one
+problem.
 
-    x → Conv a → t → Conv b → y      causes: x, t and y on codes, or in halves, and so the weights
-                                     of a and b
+    x → Conv a → t → Conv b → y      layout of t: blocked16, blocked16:bfloat16, …, or codes
+                                     choice at b: conv2d:…, conv2d_bfloat16:…, codes, …
 
-An operator on codes reads and writes codes, and one in halves reads halves, or a copy of codes as
-halves; a tensor is in single precision only where nothing around it is on codes. Times are those of
-default settings as they are estimated. It is the problem of `plan.assignment.budgeted`, noise being
-the second cost.
+It is the problem of the network in single precision (`network_problem.py`) in which a tensor may be
+on codes, too, and a call may read or write them:
+
+    conv2d_bfloat16:A,…,B              reads numbers, or a copy of codes as numbers, and writes them
+    conv2d_bfloat16:A,… > rounded      the same, and rounds its result to codes
+    codes > codes                      is on codes
+    codes > B                          the same, and writes what the codes stand for
+    conv2d_bfloat16:A,…,B < codes      reads a copy of codes in halves
+    codes, joined as numbers > B       its product is on codes, what is added to it is not
+
+Noise is the second cost (`assignment.budgeted`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from tilewright.core.forms import PLAIN
+from tilewright.core.forms import PLAIN, Form
 from tilewright.core.mixtures import FrontPoint
 from tilewright.core.noise import Powers, RoundingNoise, largest_share
 from tilewright.core.records import Placement
 from tilewright.core.solutions import PICOSECONDS
-from tilewright.graph.arrange import copying
-from tilewright.graph.network import TensorType
-from tilewright.kernels.base import HALF
-from tilewright.kernels.spaces import default_candidate
-from tilewright.models.loaded import ON_CODES, ModelOptions, PreparedNetwork
+from tilewright.graph.fuse import TaskCall
+from tilewright.kernels.base import HALVES
+from tilewright.kernels.ports import Ports, multiplied
+from tilewright.models.loaded import PreparedNetwork
 from tilewright.models.quantizing import CodedNode
-from tilewright.plan.assignment.budgeted import Front, fastest_within
-from tilewright.plan.assignment.problem import FORBIDDEN, Problem, Table, Variable
+from tilewright.plan.assignment.budgeted import Floats, Front, fastest_within
+from tilewright.plan.assignment.problem import FORBIDDEN, Costs, Problem, Table, Variable
+from tilewright.plan.coded_calls import CodedCalls, rounded_to_codes
+from tilewright.plan.mixture import Mixture
+from tilewright.plan.network_problem import (
+    IN_PLACE,
+    VIEW,
+    Choice,
+    KernelTimes,
+    NetworkProblem,
+    choice_name,
+    layout_name,
+    picoseconds,
+)
 
-SINGLE = ModelOptions().precision
-_NODE, _TENSOR = "node ", "tensor "
-Causes = Mapping[str, Powers]
+_WHOLE = (VIEW, IN_PLACE)
+CODES, ROUNDED = "codes", "rounded"
+"""The forms of a tensor on codes, which lies as it does in the network in which all are: written by
+what is on codes itself, which sums and joins may be put on codes for, or rounded for products."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to compute a call: the name and the picoseconds that it has in the problem, the form
+    that it writes, the nodes that are on codes, the noise of codes and that of halves. `choice` is
+    what it is where nothing is on codes, `codes_read` the tensors that it reads on codes, which
+    may have been `rounded` for it."""
+
+    value: str
+    cost_ps: int
+    written: str
+    codes: Powers
+    halves: Powers
+    on_codes: frozenset[str] = frozenset()
+    codes_read: frozenset[str] = frozenset()
+    rounded: bool = False
+    choice: Choice | None = None
+
+
+@dataclass(kw_only=True)
 class CodeChoice:
-    """The choice for one network, which is prepared as a whole in each of some types: `networks`
-    has it on codes, in single precision, and in halves where these may be chosen.
+    """The choice for the network `single`, in single precision, of which `codes` has all of `nodes`
+    on codes.
 
-    `noise` is that of its tensors and of its nodes' constants on codes, `halves` what they and its
-    calls make in halves, on the same inputs; `allowed` is what its outputs may have. Tensors that
-    are `single` stay so. Noise of codes counts `scale` times as much as it was predicted.
+    `noise` is that of its tensors and of its nodes' constants on codes, `mixture` says what they
+    and its calls make in halves, on the same inputs, and what its outputs may have. `same` has the
+    tensors whose codes are those of another one, and that one. Noise of codes counts `scale` times
+    as much as it was predicted.
     """
 
     nodes: Sequence[CodedNode]
-    networks: Mapping[str, PreparedNetwork]
+    same: Mapping[str, str]
+    single: PreparedNetwork
+    codes: PreparedNetwork
     placement: Placement
+    times: KernelTimes
     noise: RoundingNoise
-    allowed: Powers
-    halves: RoundingNoise | None = None
-    single: Collection[str] = ()
+    mixture: Mixture
+    kept_single: Collection[str] = ()
     scale: float = 1.0
-    values: tuple[str, ...] = field(init=False)
-    problem: Problem = field(init=False)
-    _halved: dict[str, Powers] = field(init=False, default_factory=dict[str, Powers])
 
-    def __post_init__(self) -> None:
-        values = (ON_CODES, HALF, SINGLE)
-        self.values = tuple(value for value in values if value in self.networks)
-        names = [_NODE + node.name for node in self.nodes]
-        names += [_TENSOR + name for name in self.tensors]
-        variables = [Variable(name=name, kind="choice", values=self.values) for name in names]
-        self.problem = Problem(variables=tuple(variables), tables=tuple(self._tables()))
+    @cached_property
+    def base(self) -> NetworkProblem:
+        """The problem without codes."""
+        return NetworkProblem(
+            network=self.single.fused,
+            usual=self.single.forms,
+            placement=self.placement,
+            times=self.times,
+            name=self.single.model.name,
+            mixture=self.mixture,
+        )
+
+    @cached_property
+    def ways(self) -> dict[str, tuple[Way, ...]]:
+        """What may be done at each call, by its name."""
+        return {call.name: tuple(self._ways(call)) for call in self.base.network.calls}
+
+    @cached_property
+    def problem(self) -> Problem:
+        """That of the network without codes, with a form and with choices more."""
+        tables = [self._extended(table) for table in self.base.problem.tables]
+        variables = [self._variable(each) for each in self.base.problem.variables]
+        given = [self._given(tensor) for tensor in self._inputs]
+        return Problem(variables=tuple(variables), tables=(*tables, *given), name=self.base.name)
 
     @property
-    def tensors(self) -> dict[str, None]:
-        """Those that nodes read and write, each once."""
-        return dict.fromkeys(name for n in self.nodes for name in (*n.inputs, n.output))
+    def allowed(self) -> Powers:
+        """The powers that noise may have in the outputs."""
+        return self.mixture.allowed
 
     def within(self, budget: float) -> Front:
         """The fastest choice whose noise is at most this part of what is allowed."""
-        noises = {
-            name: np.array([largest_share(powers, self.allowed) for powers in by_value])
-            for name, by_value in self._powers().items()
-        }
-        return fastest_within(self.problem, noises, budget)
+        return fastest_within(self.problem, self._noises(self.scale), budget)
 
-    def kept(self, front: Front) -> list[str]:
+    def fastest_beside(self, kept: Collection[str], budget: float) -> float:
+        """Picoseconds of the fastest choice with all nodes on codes but those that are kept, whose
+        noise of halves is at most this part of what is allowed."""
+        fixed = tuple(self._only(call, kept) for call in self.ways)
+        problem = replace(self.problem, tables=(*self.problem.tables, *fixed))
+        return fastest_within(problem, self._noises(0.0), budget).chosen.cost_ps
+
+    def kept(self, assignment: Mapping[str, str]) -> list[str]:
         """The nodes that are not on codes."""
-        chosen = front.chosen.assignment
-        return [n.name for n in self.nodes if chosen[_NODE + n.name] != ON_CODES]
+        chosen = {node for way in self._chosen(assignment) for node in way.on_codes}
+        return [node.name for node in self.nodes if node.name not in chosen]
 
     def in_halves(self, assignment: Mapping[str, str]) -> Powers:
         """The part of a choice's noise that comes of halves."""
-        return self._total(assignment, {HALF})
+        return self.noise.total((way.halves, 1.0) for way in self._chosen(assignment))
 
     def on_codes(self, assignment: Mapping[str, str]) -> Powers:
         """The part of a choice's noise that comes of codes."""
-        return self._total(assignment, {ON_CODES})
-
-    def sqnr_db(self, assignment: Mapping[str, str]) -> float:
-        """The least ratio of signal to noise of an output that is predicted of a choice."""
-        return self.noise.sqnr_db(self._total(assignment, {*self.values}))
+        given = [self._of_tensor(t) for t in self._inputs if assignment[layout_name(t)] == ROUNDED]
+        every = [*given, *(way.codes for way in self._chosen(assignment))]
+        return self.noise.total((powers, self.scale) for powers in every)
 
     def points(self, front: Front) -> tuple[FrontPoint, ...]:
         """The front as it is told, the fastest first."""
@@ -102,7 +159,7 @@ class CodeChoice:
         return tuple(
             FrontPoint(
                 predicted_s=point.cost_ps / PICOSECONDS,
-                sqnr_db=self.sqnr_db(point.assignment),
+                sqnr_db=self._sqnr_db(point.assignment),
                 chosen=point is front.chosen,
             )
             for point in sorted(every.values(), key=lambda each: each.cost_ps)
@@ -124,113 +181,318 @@ class CodeChoice:
             found[node.name] = self.noise.total((each, self.scale) for each in causes)
         return found
 
-    def _total(self, assignment: Mapping[str, str], values: Collection[str]) -> Powers:
-        return self.noise.total(
-            (by_value[self.values.index(assignment[name])], 1.0)
-            for name, by_value in self._powers().items()
-            if assignment[name] in values
-        )
+    def _only(self, call: str, kept: Collection[str]) -> Table:
+        """That no other nodes of a call are on codes than those that are not kept."""
+        every = {node for way in self.ways[call] for node in way.on_codes}
+        costs = [FORBIDDEN * (way.on_codes != every.difference(kept)) for way in self.ways[call]]
+        return Table(variables=(_choice(call),), costs=np.array(costs, np.int64), role="rule")
 
-    def _powers(self) -> dict[str, list[Powers]]:
-        """The noise of each variable by its values, where one makes some."""
-        codes = _named(self.noise.calls, self.noise.tensors)
-        halved = _named(self._halved, self._tensors_in_halves())
-        none = self.noise.total(())
-        scaled = {name: self.noise.total([(p, self.scale)]) for name, p in codes.items()}
-        by_value = {ON_CODES: scaled, HALF: halved, SINGLE: dict[str, Powers]()}
+    def _sqnr_db(self, assignment: Mapping[str, str]) -> float:
+        parts = (self.on_codes(assignment), self.in_halves(assignment))
+        return self.noise.sqnr_db(self.noise.total((powers, 1.0) for powers in parts))
+
+    def _chosen(self, assignment: Mapping[str, str]) -> Iterator[Way]:
+        for name, ways in self.ways.items():
+            value = assignment[_choice(name)]
+            yield next(way for way in ways if way.value == value)
+
+    def _noises(self, scale: float) -> dict[str, Floats]:
+        """The parts of what is allowed that each variable takes by its values, where one takes
+        some, with noise of codes counted so many times."""
+        total = self.noise.total
+        powers = {
+            _choice(name): [total([(way.codes, scale), (way.halves, 1.0)]) for way in ways]
+            for name, ways in self.ways.items()
+        }
+        for tensor in self._inputs:
+            own = total([(self._of_tensor(tensor), scale)])
+            forms = self._forms(tensor)
+            powers[layout_name(tensor)] = [own if f == ROUNDED else total(()) for f in forms]
         return {
-            name: [by_value[value].get(name, none) for value in self.values]
-            for name in self.problem.numbers
-            if name in codes or name in halved
+            name: np.array([largest_share(each, self.allowed) for each in by_value])
+            for name, by_value in powers.items()
+            if any(map(any, by_value))
         }
 
-    def _tensors_in_halves(self) -> dict[str, Powers]:
-        """What rounding each tensor makes; of one inside a call that of what the call writes."""
-        if self.halves is None:
-            return {}
-        known, inside = self.halves.tensors, self._results()
-        named = (
-            (name, known.get(name) or known.get(inside.get(name, ""))) for name in self.tensors
+    def _ways(self, call: TaskCall) -> Iterator[Way]:
+        known = [self._numbers(call, choice) for choice in self.base.choices[call.name]]
+        rounded = self._rounded(call) if self._may_be_codes(call.output) else ()
+        for way in (*known, *rounded):
+            yield way
+            yield from self._copying(call, way)
+        yield from self._on_codes(call)
+
+    def _copying(self, call: TaskCall, way: Way) -> Iterator[Way]:
+        """The same with what is read in halves copied from codes, which rounds it."""
+        copied = self._halved(call, way)
+        noise = [self.mixture.noise.of(half).tensors.get(each) for each, half in copied.items()]
+        if copied and all(noise):
+            halves = self.noise.total((each, 1.0) for each in (way.halves, *noise) if each)
+            value = f"{way.value} < {CODES}"
+            yield replace(way, value=value, halves=halves, codes_read=frozenset(copied))
+
+    def _halved(self, call: TaskCall, way: Way) -> dict[str, str]:
+        """The tensors that may be on codes and are read in halves, with the types of these; what is
+        added to a product is read as codes."""
+        places = multiplied(call.workload) or range(len(call.inputs))
+        ports = () if way.choice is None else way.choice.ports[:-1]
+        return {
+            call.inputs[place]: ports[place].dtype or ""
+            for place in places
+            if place < len(ports)
+            and ports[place].dtype in HALVES
+            and self._may_be_codes(call.inputs[place])
+        }
+
+    def _numbers(self, call: TaskCall, choice: Choice) -> Way:
+        given, none = self.base.network.graph.inputs, self.noise.total(())
+        return Way(
+            value=choice.value,
+            cost_ps=picoseconds(choice.time.seconds),
+            written=choice.ports[-1].text,
+            codes=none,
+            halves=self.mixture.powers_at(call, choice.implementation, choice.ports, given),
+            choice=choice,
         )
-        return {name: powers for name, powers in named if powers}
 
-    def _results(self) -> dict[str, str]:
-        """For the result of each node what the call that has it writes, in single precision."""
-        calls = self.networks[SINGLE].fused.calls
-        results = {node: call.output for call in calls for node in call.nodes}
-        return {node.output: results.get(node.name, node.output) for node in self.nodes}
+    def _rounded(self, call: TaskCall) -> Iterator[Way]:
+        """Reading numbers and rounding the result to codes, in the same kernel or by a copy."""
+        own = self._of_tensor(call.output)
+        usual = self.single.forms.get(call.output, PLAIN)
+        seen: set[Ports] = set()
+        for choice in self.base.choices[call.name]:
+            read = choice.ports[:-1]
+            if choice.implementation in _WHOLE:
+                kind, form = self.base.network.graph.types[call.output], choice.ports[-1]
+                more = self._coded.codes_of_numbers(kind, form, self._coded.form(call, usual))
+                yield self._rounding(call, choice, choice.time.seconds + more, own)
+            elif read not in seen:
+                seen.add(read)
+                yield from self._in_one(call, (*read, usual), own)
 
-    def _tables(self) -> Iterator[Table]:
-        times, inside = self._times(), self._results()
-        for node in self.nodes:
-            name = _NODE + node.name
-            yield _table([name], [times[value].get(node.name, 0) for value in self.values])
-            yield self._pairs(
-                name, node.output, dict.fromkeys(((ON_CODES, HALF), (ON_CODES, SINGLE)), FORBIDDEN)
-            )
-            for each in dict.fromkeys(node.inputs):
-                yield self._pairs(name, each, self._reading(node, each))
-        for each in self.tensors:
-            fixed = not {each, inside.get(each)}.isdisjoint(self.single)
-            yield _table(
-                [_TENSOR + each], [FORBIDDEN * (fixed and v != SINGLE) for v in self.values]
-            )
+    def _in_one(self, call: TaskCall, ports: Ports, own: Powers) -> Iterator[Way]:
+        given = self.base.network.graph.inputs
+        codes = self._coded.form(call, ports[-1])
+        times = self.times.kernels(rounded_to_codes(call.workload), (*ports[:-1], PLAIN, codes))
+        fastest = sorted(times, key=lambda name: times[name].seconds)
+        for name in self.mixture.quieter(call, fastest, ports, given):
+            choice = Choice(implementation=name, ports=ports, time=times[name])
+            yield self._rounding(call, choice, times[name].seconds, own)
 
-    def _reading(self, node: CodedNode, tensor: str) -> dict[tuple[str, str], int]:
-        """Picoseconds that a node in one type takes more because a tensor is in another: it reads a
-        copy, which is never one that rounds."""
-        costs = dict.fromkeys(((ON_CODES, HALF), (ON_CODES, SINGLE)), FORBIDDEN)
-        if node.product:
-            copied_ps = self._copied_ps(tensor)
-            pairs = ((SINGLE, ON_CODES), (SINGLE, HALF), (HALF, ON_CODES))
-            costs |= dict.fromkeys(pairs, copied_ps)
-            costs[HALF, SINGLE] = FORBIDDEN
-        return costs
+    def _rounding(self, call: TaskCall, choice: Choice, seconds: float, own: Powers) -> Way:
+        return replace(
+            self._numbers(call, choice),
+            value=f"{choice.value} > {ROUNDED}",
+            cost_ps=picoseconds(seconds),
+            written=ROUNDED,
+            codes=own,
+        )
 
-    def _pairs(self, node: str, tensor: str, costs: Mapping[tuple[str, str], int]) -> Table:
-        """What types of a node and of a tensor that it reads or writes cost together."""
-        rows = [[costs.get((own, its), 0) for its in self.values] for own in self.values]
-        return _table([node, _TENSOR + tensor], rows)
+    def _on_codes(self, call: TaskCall) -> Iterator[Way]:
+        """Being on codes, as a whole or but for what is joined."""
+        nodes = [node for node in self.nodes if node.name in call.nodes]
+        read = frozenset(tensor for tensor in call.inputs if self._may_be_codes(tensor))
+        data = {t for t in call.inputs if t not in self.base.network.graph.constants}
+        if self._moves(call) and read:
+            moved = self._coded_way(call, (), read, None, self._coded.seconds(call))
+            yield moved
+            if any(each.implementation == VIEW for each in self.base.choices[call.name]):
+                # rounding before a view is what rounding behind it is
+                value = f"{ROUNDED} > {ROUNDED}"
+                yield replace(moved, value=value, written=ROUNDED, rounded=True)
+        elif nodes and data <= read:
+            if self._may_be_codes(call.output):
+                yield self._coded_way(call, nodes, read, None, self._coded.seconds(call))
+            for form in self._written(call) if self._alone_reads(call.output) else ():
+                seconds = self._coded.in_numbers(call, form, joined=True)
+                yield self._coded_way(call, nodes, read, form, seconds)
+        places = [place for place in multiplied(call.workload) if call.inputs[place] in data]
+        multiplies = frozenset(call.inputs[place] for place in places)
+        products = [node for node in nodes if node.product]
+        if products and len(nodes) > len(products) and multiplies <= read:
+            for form in self._written(call):
+                seconds = self._coded.in_numbers(call, form, joined=False)
+                yield self._coded_way(call, products, multiplies, form, seconds)
 
-    def _times(self) -> dict[str, dict[str, int]]:
-        """Picoseconds of each node in each type: those of the call that has it, of which the first
-        product counts, or else the first node."""
-        order = sorted(self.nodes, key=lambda node: not node.product)
-        found: dict[str, dict[str, int]] = {}
-        for value, network in self.networks.items():
-            placement = replace(self.placement, precision=network.precision)
-            times = found[value] = {}
-            for call in network.plan.calls:
-                owner = next((node for node in order if node.name in call.nodes), None)
-                if owner is None:
-                    continue
-                forms = call.candidate.forms
-                best, seconds = default_candidate(call.workload, forms, placement)
-                times[owner.name] = times.get(owner.name, 0) + round(seconds * PICOSECONDS)
-                if value == HALF and owner.product:
-                    self._halved[owner.name] = self._own_noise(call.name, best.implementation)
-        return found
+    def _coded_way(
+        self,
+        call: TaskCall,
+        nodes: Sequence[CodedNode],
+        read: frozenset[str],
+        form: Form | None,
+        seconds: float,
+    ) -> Way:
+        """Some nodes of a call on codes, the result in a form of numbers, or on codes without
+        one."""
+        causes = [self.noise.calls.get(node.name) for node in nodes]
+        causes += [self.noise.tensors.get(node.output) for node in nodes]
+        written = CODES if form is None else form.text
+        ports = (*[PLAIN] * len(call.inputs), form or PLAIN)
+        whole = len(nodes) == sum(node.name in call.nodes for node in self.nodes)
+        return Way(
+            value=f"{CODES}{'' if whole else ', joined as numbers'} > {written}",
+            cost_ps=picoseconds(seconds),
+            written=written,
+            codes=self.noise.total((each, 1.0) for each in causes if each),
+            halves=self.mixture.powers_at(call, "", ports, ()),
+            on_codes=frozenset(node.name for node in nodes),
+            codes_read=read,
+            rounded=any(node.product for node in nodes),
+        )
 
-    def _own_noise(self, call: str, implementation: str) -> Powers:
-        """What a call makes of its own in halves."""
-        halves = self.halves
-        if halves is None:
-            return ()
-        usual = halves.calls.get(call, halves.total(()))
-        return halves.algorithms.get((call, implementation), usual)
+    def _written(self, call: TaskCall) -> list[Form]:
+        """The forms that a call on codes may write numbers in: the usual one, and in halves."""
+        usual = self.single.forms.get(call.output, PLAIN)
+        return [f for f in self.base.options[call.output] if f == usual or f.dtype is not None]
 
-    def _copied_ps(self, tensor: str) -> int:
-        """Picoseconds that making singles of the codes of a tensor takes, about."""
-        kind = self.networks[SINGLE].graph.types.get(tensor, TensorType((1,), "uint8"))
-        workload = copying(kind)
-        return round(default_candidate(workload, (PLAIN, PLAIN), self.placement)[1] * PICOSECONDS)
+    @cached_property
+    def _coded(self) -> CodedCalls:
+        return CodedCalls(
+            single=self.single.fused,
+            codes=self.codes,
+            products=frozenset(node.name for node in self.nodes if node.product),
+            placement=self.placement,
+            times=self.times,
+        )
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(name for n in self.nodes for name in (*n.inputs, n.output))
+
+    def _canonical(self, tensor: str) -> str:
+        return self._same.get(tensor, tensor)
+
+    @cached_property
+    def _same(self) -> dict[str, str]:
+        """The tensors with the codes of another one, and that one. What only a view is made of is
+        rounded as the view is."""
+        found, viewed = dict(self.same), dict[str, str]()
+        for call in self.base.network.calls:
+            read, written = call.inputs[0], found.get(call.output, call.output)
+            views = any(each.implementation == VIEW for each in self.base.choices[call.name])
+            if views and written in self._known and found.get(read, read) not in self._known:
+                viewed[read] = written
+        return found | {read: each for read, each in viewed.items() if self._read_once(read)}
+
+    def _may_be_codes(self, tensor: str) -> bool:
+        free = {tensor, self._canonical(tensor)}.isdisjoint(self.kept_single)
+        known = tensor in self.base.options and self._canonical(tensor) in self._known
+        return free and known and tensor not in self.base.network.graph.outputs
+
+    def _alone_reads(self, tensor: str) -> bool:
+        """Whether one call at most reads a tensor, which then needs not be written as codes where
+        it is rounded to them."""
+        return self._canonical(tensor) not in self._known or self._read_once(tensor)
+
+    def _read_once(self, tensor: str) -> bool:
+        return sum(tensor in call.inputs for call in self.base.network.calls) < 2
+
+    def _moves(self, call: TaskCall) -> bool:
+        """Whether what a call writes has the codes of what it reads."""
+        data = [tensor for tensor in call.inputs if tensor in self.base.options]
+        return (
+            len(data) == 1
+            and self._may_be_codes(call.output)
+            and self._canonical(data[0]) == self._canonical(call.output)
+        )
+
+    def _of_tensor(self, tensor: str) -> Powers:
+        return self.noise.tensors.get(self._canonical(tensor), self.noise.total(()))
+
+    @cached_property
+    def _inputs(self) -> list[str]:
+        return [t for t in self.base.network.graph.inputs if self._may_be_codes(t)]
+
+    def _given(self, tensor: str) -> Table:
+        """What forms of a tensor cost that the network is given: its codes are made first."""
+        kind = self.base.network.graph.types[tensor]
+        rounding = picoseconds(self._coded.codes_of_numbers(kind, PLAIN, PLAIN))
+        costs = [rounding * (form == ROUNDED) for form in self._forms(tensor)]
+        return Table(variables=(layout_name(tensor),), costs=np.array(costs, np.int64))
+
+    def _variable(self, variable: Variable) -> Variable:
+        if variable.kind == "layout":
+            return replace(variable, values=self._forms(variable.subject))
+        return replace(variable, values=tuple(w.value for w in self.ways[variable.subject]))
+
+    def _forms(self, tensor: str) -> tuple[str, ...]:
+        """The values of how a tensor lies."""
+        found = tuple(form.text for form in self.base.options[tensor])
+        if not self._may_be_codes(tensor):
+            return found
+        return (*found, ROUNDED) if tensor in self._inputs else (*found, ROUNDED, CODES)
+
+    def _extended(self, table: Table) -> Table:
+        """A table of the problem without codes, with the forms and the choices that came with
+        them."""
+        if table.role == "kernel":
+            costs = [way.cost_ps for way in self.ways[table.subject]]
+            return replace(table, costs=np.array(costs, np.int64))
+        call = self._by_choice[next(n for n in table.variables if n in self._by_choice)]
+        ways = self.ways[call.name]
+        if table.role == "rule":
+            forms = self._forms(call.output)
+            rule = [[FORBIDDEN * (way.written != form) for form in forms] for way in ways]
+            return replace(table, costs=np.array(rule, np.int64))
+        tensor = next(t for t in call.inputs if layout_name(t) == table.variables[0])
+        columns = [self._reading(call, tensor, way, table.costs) for way in ways]
+        return replace(table, costs=np.array(columns, np.int64).T)
+
+    def _reading(self, call: TaskCall, tensor: str, way: Way, known: Costs) -> list[int]:
+        """Picoseconds of the copies that one way to compute a call needs of a tensor in each
+        form."""
+        forms = self._forms(tensor)
+        if way.choice is None:
+            allowed = {CODES, ROUNDED} if way.rounded else {CODES}
+            needed = tensor in way.codes_read
+            return [FORBIDDEN * (needed and form not in allowed) for form in forms]
+        column = self._columns[call.name][
+            way.choice.ports[:-1], way.choice.implementation in _WHOLE
+        ]
+        numbers, copied = [*map(int, known[:, column])], self._copied(call, tensor, way)
+        if tensor in way.codes_read:
+            numbers = [FORBIDDEN] * len(known)
+        elif tensor in self._halved(call, way):
+            copied = FORBIDDEN
+        return [*numbers, *[copied] * (len(forms) - len(known))]
+
+    @cached_property
+    def _columns(self) -> dict[str, dict[tuple[Ports, bool], int]]:
+        """By a call's name which of its choices reads operands in some forms."""
+        return {
+            name: {
+                (each.ports[:-1], each.implementation in _WHOLE): number
+                for number, each in enumerate(choices)
+            }
+            for name, choices in self.base.choices.items()
+        }
+
+    @cached_property
+    def _by_choice(self) -> dict[str, TaskCall]:
+        return {choice_name(call): call for call in self.base.network.calls}
+
+    def _copied(self, call: TaskCall, tensor: str, way: Way) -> int:
+        """Picoseconds that a copy of codes as numbers takes, where a call does not make them itself
+        of what it adds to a product. What moves codes is never in numbers, and a lone product
+        between codes would be put on codes, too, by ONNX Runtime."""
+        choice, nodes = way.choice, [n for n in self.nodes if n.name in call.nodes]
+        alone = len(nodes) == 1 and nodes[0].product and way.written == ROUNDED
+        if choice is None or self._moves(call) or alone:
+            return FORBIDDEN
+        every = [place for place, name in enumerate(call.inputs) if name == tensor]
+        within = multiplied(call.workload)
+        if within and not set(every) & set(within):
+            return 0
+        kind, lying = self.base.network.graph.types[tensor], self._lying(tensor)
+        forms = dict.fromkeys(choice.ports[place] for place in every)
+        seconds = (self._coded.numbers_of_codes(kind, lying, form) for form in forms)
+        return picoseconds(sum(seconds))
+
+    def _lying(self, tensor: str) -> Form:
+        """How codes of a tensor lie."""
+        maker = next((c for c in self.base.network.calls if c.output == tensor), None)
+        return PLAIN if maker is None else self._coded.form(maker, self.single.forms[tensor])
 
 
-def _named(nodes: Causes, tensors: Causes) -> dict[str, Powers]:
-    """Causes by the names of variables."""
-    of_nodes = {_NODE + name: powers for name, powers in nodes.items()}
-    return of_nodes | {_TENSOR + name: powers for name, powers in tensors.items()}
-
-
-def _table(names: Sequence[str], costs: Sequence[int] | Sequence[Sequence[int]]) -> Table:
-    return Table(variables=tuple(names), costs=np.array(costs, np.int64))
+def _choice(name: str) -> str:
+    return f"choice at {name}"

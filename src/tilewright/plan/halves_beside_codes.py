@@ -20,6 +20,9 @@ from tilewright.graph.fuse import FusedNetwork
 from tilewright.kernels.base import HALF
 from tilewright.kernels.half_noise import own_rounders, rounded_factor, storable
 
+_COPY = "/duplicated"
+"""What ONNX Runtime puts behind the name of a tensor that it makes once more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedNames:
@@ -28,6 +31,11 @@ class CodedNames:
 
     numbers: Mapping[str, str]
     writers: Mapping[str, str]
+
+    def of(self, tensor: str) -> str:
+        """The tensor of the network in single precision that another one holds the numbers of,
+        of which ONNX Runtime may have made one for each reader; its own name for others."""
+        return self.numbers.get(tensor.partition(_COPY)[0], tensor)
 
 
 def carried_over(
@@ -44,7 +52,7 @@ def carried_over(
     makers = {node: call for call in single.calls for node in call.nodes}
     tensors: dict[str, Powers] = {}
     for name in storable(codes):
-        its = names.numbers.get(name, name)
+        its = names.of(name)
         maker = makers.get(names.writers.get(its, ""))
         found = noise.tensors.get(its) or (maker and noise.tensors.get(maker.output))
         if found:
@@ -78,5 +86,5 @@ def kept_beside(
         if not {call.name, *call.nodes}.isdisjoint(nodes)
         for tensor in (*call.inputs, call.output)
     }
-    own = {tensor for tensor in codes.graph.types if names.numbers.get(tensor, tensor) in kept}
+    own = {tensor for tensor in codes.graph.types if names.of(tensor) in kept}
     return frozenset((own | around) - codes.graph.constants.keys())

@@ -188,7 +188,7 @@ class NetworkProblem:
         if mixture is None:
             return {}
         found = {
-            _choice_name(call): [
+            choice_name(call): [
                 mixture.share_at(call, each.implementation, each.ports, inputs)
                 for each in self.choices[call.name]
             ]
@@ -246,7 +246,7 @@ class NetworkProblem:
             chosen = self.choices[call.name]
             variables += [
                 Variable(
-                    name=_choice_name(call),
+                    name=choice_name(call),
                     kind="choice",
                     values=tuple(c.value for c in chosen),
                     subject=call.name,
@@ -261,7 +261,7 @@ class NetworkProblem:
     def forms_of(self, assignment: Mapping[str, str]) -> dict[str, Form]:
         """The layout that each tensor is written in by an assignment of `problem`, and the form of
         weights that may be on codes."""
-        found = {tensor: parse_form(assignment[_layout_name(tensor)]) for tensor in self.options}
+        found = {tensor: parse_form(assignment[layout_name(tensor)]) for tensor in self.options}
         chosen = self.choices_of(assignment) if self._codable else {}
         for call in self.network.calls:
             if call.name in self._codable:
@@ -275,7 +275,7 @@ class NetworkProblem:
             call.name: next(
                 choice
                 for choice in self.choices[call.name]
-                if choice.value == assignment[_choice_name(call)]
+                if choice.value == assignment[choice_name(call)]
             )
             for call in self.network.calls
         }
@@ -283,12 +283,12 @@ class NetworkProblem:
     @cached_property
     def _default(self) -> dict[str, str]:
         """The default layouts, with the fastest choice for them."""
-        found = {_layout_name(t): self.options[t][0].text for t in self.options}
+        found = {layout_name(t): self.options[t][0].text for t in self.options}
         for call in self.network.calls:
             ports = self._usual_ports(call)
             joined = self._in_place(call, ports)
             fitting = [c for c in self.choices[call.name] if _fits(c, ports, joined)]
-            found[_choice_name(call)] = min(fitting, key=lambda choice: choice.time.seconds).value
+            found[choice_name(call)] = min(fitting, key=lambda choice: choice.time.seconds).value
         return found
 
     def _usual_ports(self, call: TaskCall) -> Ports:
@@ -365,8 +365,8 @@ class NetworkProblem:
     def _tables(self, call: TaskCall, chosen: Sequence[Choice]) -> list[Table]:
         known = all(choice.time.measured for choice in chosen)
         kernels = Table(
-            variables=(_choice_name(call),),
-            costs=np.array([_picoseconds(choice.time) for choice in chosen], dtype=np.int64),
+            variables=(choice_name(call),),
+            costs=np.array([picoseconds(choice.time.seconds) for choice in chosen], dtype=np.int64),
             role="kernel",
             source="measured" if known else "modelled",
             subject=call.name,
@@ -380,7 +380,7 @@ class NetworkProblem:
         forms = self.options[call.output]
         allowed = [[choice.ports[-1] == form for form in forms] for choice in chosen]
         return Table(
-            variables=(_choice_name(call), _layout_name(call.output)),
+            variables=(choice_name(call), layout_name(call.output)),
             costs=np.where(np.array(allowed), 0, FORBIDDEN),
             role="rule",
             source="free",
@@ -399,10 +399,12 @@ class NetworkProblem:
                     time = self.times.change(kind, source, target)
                     if self._rounds(tensor, source, target):
                         time = Time(seconds=inf, measured=True)
-                    costs[row, column] = min(FORBIDDEN, costs[row, column] + _picoseconds(time))
+                    costs[row, column] = min(
+                        FORBIDDEN, costs[row, column] + picoseconds(time.seconds)
+                    )
                     measured, priced = measured and time.measured, True
         return Table(
-            variables=(_layout_name(tensor), _choice_name(call)),
+            variables=(layout_name(tensor), choice_name(call)),
             costs=costs,
             role="transform",
             source="free" if not priced else "measured" if measured else "modelled",
@@ -477,19 +479,22 @@ def _fits(choice: Choice, usual: Ports, joined: bool) -> bool:
     return choice.implementation != IN_PLACE and choice.ports == usual
 
 
-def _picoseconds(time: Time) -> int:
-    return round(time.seconds * solutions.PICOSECONDS) if isfinite(time.seconds) else FORBIDDEN
+def picoseconds(seconds: float) -> int:
+    """A time as costs have it; what has none is forbidden."""
+    return round(seconds * solutions.PICOSECONDS) if isfinite(seconds) else FORBIDDEN
 
 
-def _layout_name(tensor: str) -> str:
+def layout_name(tensor: str) -> str:
+    """The variable of how a tensor lies."""
     return f"layout of {tensor}"
 
 
-def _choice_name(call: TaskCall) -> str:
+def choice_name(call: TaskCall) -> str:
+    """The variable of what is done at a call."""
     return f"choice at {call.name}"
 
 
 def _layout(tensor: str, forms: tuple[Form, ...]) -> Variable:
     return Variable(
-        name=_layout_name(tensor), kind="layout", values=form_texts(forms), subject=tensor
+        name=layout_name(tensor), kind="layout", values=form_texts(forms), subject=tensor
     )

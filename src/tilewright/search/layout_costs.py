@@ -233,6 +233,17 @@ def _believed(time: Time) -> tuple[bool, float]:
     return not time.measured, time.seconds
 
 
+def recorded_costs(
+    workloads: Iterable[Workload], store: base.Store, placement: Placement, max_error: float
+) -> LayoutCosts:
+    """The costs of kernels by what the store knows of workloads on a device of this class."""
+    costs = LayoutCosts(placement=placement, max_error=max_error)
+    for workload in {each.key: each for each in workloads}.values():
+        for ports, outcomes in stored_by_forms(workload, store, placement).items():
+            costs.learn(workload, ports, outcomes, searched=False)
+    return costs
+
+
 def stored_by_forms(
     workload: Workload, store: base.Store, placement: Placement
 ) -> dict[Ports, list[Outcome]]:

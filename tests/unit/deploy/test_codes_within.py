@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.fakes.measuring import measured
 from helpers.fakes.placements import altered
 from helpers.networks.quantizable import images, saved, written
 from tilewright.core.budget import parse_budget
@@ -27,16 +30,23 @@ from tilewright.hardware.device import local_placement
 from tilewright.hardware.features import units_of
 from tilewright.kernels.compute_units import multiplied_type
 from tilewright.kernels.halves import half_lanes
+from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.checking import compare_runs
 from tilewright.measure.targeting import allowing
 from tilewright.models import ModelOptions, loading
-from tilewright.models.quantizing import Quantizer
+from tilewright.models.loaded import PreparedNetwork
+from tilewright.models.quantizing import Quantizer, numbers_of
+from tilewright.plan.assignment.budgeted import fastest_within
 from tilewright.plan.code_choice import CodeChoice
+from tilewright.plan.halves_beside_codes import CodedNames, carried_over
+from tilewright.plan.mixture import Mixture
 from tilewright.plan.network_problem import NetworkProblem
 from tilewright.plan.planners import mixed_plan
-from tilewright.plan.preparation import prepare
+from tilewright.plan.preparation import prepare, prepare_loaded
 from tilewright.search.layout_costs import LayoutCosts
 from tilewright.search.levels import OptimizeRequest
+from tilewright.store import open_store
+from tilewright.store.base import Store
 from tilewright.testing.implementations import made_up_placement
 
 with_halves = pytest.mark.skipif(
@@ -118,7 +128,9 @@ def prepared(request: OptimizeRequest) -> tuple[list[Entry], list[str]]:
     """The networks that race, and what is told."""
     told: list[str] = []
     placement = allowing(local_placement(1), request.options)
-    return entered(request, placement, lambda event: told.append(str(event))), told
+    return entered(
+        request, placement, open_store("memory:"), lambda event: told.append(str(event))
+    ), told
 
 
 def in_halves() -> Placement:
@@ -207,7 +219,8 @@ def test_a_plan_has_codes_and_singles_as_chosen_and_kept(
     whole, placement = seen_db(quantizer, []), in_halves()
     for keep in ("", "float32:e"):
         named = {"keep": keep} if keep else {}
-        found = entered(asked(folder, whole - 4.0, precision="auto", **named), placement, discard)
+        request = asked(folder, whole - 4.0, precision="auto", **named)
+        found = entered(request, placement, open_store("memory:"), discard)
         network, mixing = found[1].network, found[1].mixing
         assert mixing is not None
         problem = NetworkProblem(
@@ -217,7 +230,12 @@ def test_a_plan_has_codes_and_singles_as_chosen_and_kept(
             times=LayoutCosts(placement=placement, max_error=inf),
             mixture=mixing.mixture,
         )
-        plan = mixed_plan(problem, "chosen", "auto")[0].plan
+        planned = mixed_plan(problem, "chosen", "auto")[0]
+        plan = planned.plan
+        search: Any = SimpleNamespace(proposals=[], graph=None, mixture=None)
+        layers = mixing.report(planned, search, placement.target).layers
+        units = {layer.call: layer.unit for layer in layers if layer.multiplied}
+        assert units["u"] == "avx512vnni" and (units["e"] == "vector") == bool(keep)
         types = {
             c.name: multiplied_type(c.workload, c.candidate.implementation) for c in plan.calls
         }
@@ -228,40 +246,107 @@ def test_a_plan_has_codes_and_singles_as_chosen_and_kept(
             assert {form.dtype for form in call.candidate.forms} == {None}
 
 
+TEXT = """<ir_version: 8, opset_import: ["" : 17]>
+images (float[1, 16, 12, 12] x) => (float[1, 32, 12, 12] y)
+<float[64, 16, 3, 3] a, float[64, 64, 1, 1] b, float[32, 64, 1, 1] c> {
+  h = Conv <pads = [1, 1, 1, 1]> (x, a)
+  g = Relu(h)
+  k = Conv (g, b)
+  l = Add(k, g)
+  u = Conv (l, c)
+  y = Tanh(u)
+}"""
+Subsets = dict[frozenset[str], tuple[PreparedNetwork, CodedNames]]
+
+
 @pytest.fixture(scope="module")
-def choice(folder: Path) -> CodeChoice:
-    request = asked(folder, 30.0, precision="auto")
-    placement = allowing(local_placement(1), request.options)
+def every(tmp_path_factory: pytest.TempPathFactory) -> tuple[CodeChoice, Subsets]:
+    """The choice for a small network, and that network with each set of operators on codes that
+    ONNX Runtime puts on them."""
+    folder, random = tmp_path_factory.mktemp("subsets"), np.random.default_rng(4)
+    made = onnx.parser.parse_model(TEXT)
+    for value in made.graph.value_info:
+        shape = [axis.dim_value for axis in value.type.tensor_type.shape.dim]
+        values = random.standard_normal(shape).astype(np.float32) / 8
+        made.graph.initializer.append(onnx.numpy_helper.from_array(values, value.name))
+    for node in made.graph.node:
+        node.name = node.output[0]
+    onnx.save(made, folder / "images.onnx")
+    written(folder, x=random.standard_normal((4, 16, 12, 12)).astype(np.float32))
+    request, placement = asked(folder, 20.0, precision="auto"), in_halves()
     network = prepare(request.model, request.options, placement)
     beside = measured_mixing(network, placement, request, discard)
-    return OnCodes(request, placement, discard, beside).choice
+    coded = OnCodes(request, placement, measured_once(network, placement), discard, beside)
+    quantizer, found = coded.quantizer, Subsets()
+    names = {node.name for node in quantizer.nodes}
+    for kept in (set(c) for size in range(len(names)) for c in combinations(names, size)):
+        if names.intersection(quantizer.on_codes(kept)) == names - kept:
+            file = quantizer.quantized(kept)
+            loaded = loading.with_codes(network.model, file, "")
+            on_codes = prepare_loaded(loaded, request.options, placement)
+            numbers = CodedNames(numbers=numbers_of(file), writers=quantizer.writers)
+            found[frozenset(kept)] = on_codes, numbers
+    return coded.choice, found
 
 
-@with_halves
-@settings(deadline=None, max_examples=10)
-@given(st.floats(1e-4, 10.0), st.floats(-6.0, 3.0), st.floats(-6.0, 3.0), st.data())
-def test_a_choice_is_never_slower_than_one_type_for_all(
-    choice: CodeChoice, budget: float, codes: float, halves: float, data: st.DataObject
+def measured_once(network: PreparedNetwork, placement: Placement) -> Store:
+    """A store in which the first kernel of a network was measured."""
+    task, of = next(iter(network.tasks.values())), placement.key
+    candidate, estimate_s = default_candidate(task.workload, task.forms, placement)
+    store = open_store("memory:")
+    store.add_device(placement.device)
+    store.add_workloads([task.workload])
+    known = {"device_class": of.device_class, "resources": of.resources}
+    store.add([measured(task.workload, candidate, 1.5 * estimate_s, **known)])
+    return store
+
+
+def fastest_ps(choice: CodeChoice, network: PreparedNetwork, mixture: Mixture) -> float:
+    """Picoseconds of a network on codes with all else chosen; infinite beyond the noise."""
+    problem = replace(choice.base, network=network.fused, usual=network.forms, mixture=mixture)
+    left = 1.0 - mixture.share(mixture.codes)
+    if left < 0.0:
+        return inf
+    return fastest_within(problem.problem, problem.noises, left).chosen.cost_ps
+
+
+def test_what_was_measured_takes_part(every: tuple[CodeChoice, Subsets]) -> None:
+    choice, _ = every
+    task = next(iter(choice.single.tasks.values()))
+    assert any(t.measured for t in choice.times.kernels(task.workload, task.forms).values())
+
+
+@settings(deadline=None, max_examples=5)
+@given(st.floats(-2.0, 4.0), st.floats(-2.0, 4.0), st.data())
+def test_one_choice_is_the_fastest_of_all_sets_of_operators(
+    every: tuple[CodeChoice, Subsets], codes: float, halves: float, data: st.DataObject
 ) -> None:
-    factors = {name: data.draw(st.floats(0.1, 10.0)) for name in (*NODES, *TENSORS)}
-    assert choice.halves is not None
-    changed = CodeChoice(
-        nodes=choice.nodes, networks=choice.networks, placement=choice.placement, allowed=(1.0,),
-        noise=noisy(choice.noise, factors, 10.0**codes), single=choice.single,
-        halves=noisy(choice.halves, factors, 10.0**halves),
-    )  # fmt: skip
-    front = changed.within(budget)
+    """With noise that is made up; the rest of each network is chosen with what codes leave."""
+    known, subsets = every
+    names = dict.fromkeys((*known.noise.calls, *known.noise.tensors, *known.mixture.noise.tensors))
+    factors = {name: data.draw(st.floats(0.1, 10.0), label=name) for name in names}
+    mixture = Mixture(noise=noisy(known.mixture.noise, factors, 10.0**halves), allowed=(1.0,))
+    choice = replace(known, noise=noisy(known.noise, factors, 10.0**codes), mixture=mixture)
+    front = choice.within(1.0)
     chosen = front.chosen.assignment
-    shares = [changed.on_codes(chosen)[0], changed.in_halves(chosen)[0]]
-    assert sum(shares) == pytest.approx(front.chosen.noise) and sum(shares) <= budget * 1.000001
+    shares = [choice.on_codes(chosen)[0], choice.in_halves(chosen)[0]]
+    assert sum(shares) == pytest.approx(front.chosen.noise) and sum(shares) <= 1.000001
     assert front.bound_ps == pytest.approx(front.chosen.cost_ps, rel=1e-6)
-    for value in changed.values:
-        uniform = dict.fromkeys(chosen, value)
-        if changed.on_codes(uniform)[0] + changed.in_halves(uniform)[0] <= budget:
-            assert front.chosen.cost_ps <= changed.problem.cost(uniform)
-
-
-NODES, TENSORS = ("h", "depthwise", "u", "e"), ("x", "h", "k", "u", "s", "m", "e")
+    found = {frozenset(n.name for n in choice.nodes): fastest_ps(choice, choice.single, mixture)}
+    for kept, (network, names_of) in subsets.items():
+        single, at = choice.single.fused, choice.placement
+        beside = replace(
+            mixture,
+            noise=carried_over(mixture.noise, single, network.fused, names_of, at),
+            codes=choice.by_node(kept),
+        )
+        found[kept] = fastest_ps(choice, network, beside)
+        if "l" not in kept or "k" in kept:  # what is added to a product on codes may be, too
+            left = 1.0 - beside.share(beside.codes)
+            expected = choice.fastest_beside(kept, left) if left >= 0.0 else inf
+            assert expected == pytest.approx(found[kept], rel=0.005)
+    assert front.chosen.cost_ps == pytest.approx(min(found.values()), rel=0.005)
+    assert found[frozenset(choice.kept(chosen))] == pytest.approx(min(found.values()), rel=0.005)
 
 
 def noisy(noise: RoundingNoise, factors: dict[str, float], whole: float) -> RoundingNoise:

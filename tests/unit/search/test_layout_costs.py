@@ -14,7 +14,12 @@ from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Outcome
 from tilewright.graph.network import TensorType
 from tilewright.kernels.spaces import ranked_defaults
-from tilewright.search.layout_costs import InNetworkFactors, LayoutCosts, stored_by_forms
+from tilewright.search.layout_costs import (
+    InNetworkFactors,
+    LayoutCosts,
+    recorded_costs,
+    stored_by_forms,
+)
 from tilewright.store import open_store
 
 WORKLOAD, OTHER = convolution(), convolution(channels=64)
@@ -153,6 +158,8 @@ def test_what_a_store_knows_by_layouts(tmp_path: Path) -> None:
         store.add_workloads([WORKLOAD])
         store.add([*rows, foreign])
         found = stored_by_forms(WORKLOAD, store, PLACEMENT)
+        times = recorded_costs([WORKLOAD], store, PLACEMENT, 1.0).kernels(WORKLOAD, NARROW)
+    assert {name for name, time in times.items() if time.measured} == {DIRECT, WINOGRAD}
     assert {layouts: len(outcomes) for layouts, outcomes in found.items() if layouts != MIXED} == {
         NARROW: 2,
         WIDE: 1,
