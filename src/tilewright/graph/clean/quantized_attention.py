@@ -208,8 +208,9 @@ def _merged(rows: list[Coding], masked: int) -> tuple[list[Coding], int]:
 
 
 def _rounded_again(codes: Any, factor: float, divisor: float, limits: Sequence[float]) -> Any:
-    scaled = codes * np.float32(factor) / np.float32(divisor)
-    return np.clip(np.rint(scaled), *limits)
+    rounded: Any = np.rint(codes * np.float32(factor) / np.float32(divisor))
+    lowest, highest = limits
+    return rounded.clip(lowest, highest)
 
 
 def _unmasked(edit: Edit, tensor: str) -> tuple[str, str]:
