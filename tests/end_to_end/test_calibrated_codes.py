@@ -37,7 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def shipped_on_codes(model: Path, **wishes: Any) -> dict[str, Any]:
+def shipped_on_codes(model: Path | str, **wishes: Any) -> dict[str, Any]:
     """What `optimize` answers where of two networks that with codes counts as the faster one."""
 
     def with_codes(races: Sequence[Race]) -> Race:
@@ -45,7 +45,7 @@ def shipped_on_codes(model: Path, **wishes: Any) -> dict[str, Any]:
 
     with pytest.MonkeyPatch.context() as patch, tilewright.open(db="memory:") as session:
         patch.setattr(optimizing, "fastest_of", with_codes)
-        return asdict(session.optimize(model, budget=0, **wishes).result)
+        return asdict(session.optimize(model, **{"budget": 0} | wishes).result)
 
 
 def largest(found: Any, expected: Any) -> float:
@@ -133,6 +133,18 @@ def test_a_type_for_each_tensor_may_be_codes(made: Path, tmp_path: Path) -> None
     compared = succeed(tmp_path, "compare", tmp_path / "out", "--peers", "onnxruntime")
     assert {row["precision"] for row in compared["rows"]} == {"fp32", "int8"}
     assert {row["own_precision"] for row in compared["rows"]} == {"auto (int8)"}
+
+
+@pytest.mark.on_request
+@pytest.mark.skipif(not half_lanes(local_placement().target), reason="no bfloat16 here")
+def test_a_network_of_the_zoo_is_tuned_with_codes(tmp_path: Path) -> None:
+    answer = shipped_on_codes(
+        "zoo:mlp", options=ModelOptions(precision="auto"), max_error="30dB", out=tmp_path / "out",
+        budget=24,
+    )  # fmt: skip
+    layers = answer["mixture"]["layers"]
+    assert answer["sqnr_db"] >= 30.0 and answer["measurements"]
+    assert any(each["multiplied"] == "int8" and each["unit"] for each in layers)
 
 
 def test_it_is_compiled_in_python(made: Path) -> None:

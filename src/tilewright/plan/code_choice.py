@@ -183,7 +183,7 @@ class CodeChoice:
 
     def _only(self, call: str, kept: Collection[str]) -> Table:
         """That no other nodes of a call are on codes than those that are not kept."""
-        every = {node for way in self.ways[call] for node in way.on_codes}
+        every = frozenset(node for way in self.ways[call] for node in way.on_codes)
         costs = [FORBIDDEN * (way.on_codes != every.difference(kept)) for way in self.ways[call]]
         return Table(variables=(_choice(call),), costs=np.array(costs, np.int64), role="rule")
 
@@ -273,7 +273,8 @@ class CodeChoice:
     def _in_one(self, call: TaskCall, ports: Ports, own: Powers) -> Iterator[Way]:
         given = self.base.network.graph.inputs
         codes = self._coded.form(call, ports[-1])
-        times = self.times.kernels(rounded_to_codes(call.workload), (*ports[:-1], PLAIN, codes))
+        workload = rounded_to_codes(call.workload, self._coded.dtype)
+        times = self.times.kernels(workload, (*ports[:-1], PLAIN, codes))
         fastest = sorted(times, key=lambda name: times[name].seconds)
         for name in self.mixture.quieter(call, fastest, ports, given):
             choice = Choice(implementation=name, ports=ports, time=times[name])

@@ -31,7 +31,7 @@ _SCALE = Argument(type=TensorType((), "float32"), role="constant")
 _ROUNDING = ("divide", "round", "clip", "cast")
 
 
-def rounded_to_codes(workload: Workload, dtype: str = "uint8") -> Workload:
+def rounded_to_codes(workload: Workload, dtype: str) -> Workload:
     """The same with its result rounded to codes, by a scale that is its last argument."""
     limits: Attributes = (("maximum", 255.0), ("minimum", 0.0))
     casting: Attributes = (("dtype", dtype),)
@@ -107,6 +107,12 @@ class CodedCalls:
                 pairs.append((owners[nodes[0]], call))
         return grouped(pairs)
 
+    @cached_property
+    def dtype(self) -> str:
+        """The element type of codes between calls, as most have it."""
+        types = [self.codes.graph.types[call.output].dtype for call in self.codes.fused.calls]
+        return max(sorted(CODES), key=types.count)
+
     def form(self, call: TaskCall, usual: Form) -> Form:
         """How the codes of what a call writes lie."""
         found = self._last(call)
@@ -135,12 +141,12 @@ class CodedCalls:
 
     def numbers_of_codes(self, kind: TensorType, lying: Form, form: Form) -> float:
         """The time of making numbers in a form of codes that lie in another."""
-        return self._fastest(of_codes(replace(kind, dtype="uint8")), (lying, PLAIN, form))
+        return self._fastest(of_codes(replace(kind, dtype=self.dtype)), (lying, PLAIN, form))
 
     def codes_of_numbers(self, kind: TensorType, lying: Form, form: Form) -> float:
         """The time of rounding numbers to codes."""
         kept = Workload(arguments=(Argument(type=kind),), steps=())
-        return self._fastest(rounded_to_codes(kept), (lying, PLAIN, form))
+        return self._fastest(rounded_to_codes(kept, self.dtype), (lying, PLAIN, form))
 
     def _last(self, call: TaskCall) -> TaskCall | None:
         return next(reversed(self.counterparts.get(call.name, [])), None)
