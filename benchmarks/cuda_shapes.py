@@ -203,8 +203,8 @@ def _attention(rng: Draw) -> Workload:
 
 
 def _codes(rng: Draw) -> Workload:
-    """Whole sums of signed or unsigned codes of eight bits."""
-    left, right = (str(rng.choice(["int8", "uint8"])) for _ in range(2))
+    """Whole sums of signed or unsigned codes of eight bits by signed ones."""
+    left, right = str(rng.choice(["int8", "uint8"])), "int8"
     rows, depth, columns = (_one(rng, _LENGTHS) for _ in range(3))
     constants = (1,) if rng.integers(2) else ()
     kind = int(rng.integers(3))

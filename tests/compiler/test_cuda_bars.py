@@ -6,7 +6,7 @@ import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 from types import SimpleNamespace
 
 import numpy as np
@@ -40,6 +40,13 @@ def test_odd_shapes_are_right(kind: str) -> None:
             assert not cuda_bars.fault(task, candidate, H100)
             tried.append(spec.name)
     assert tried[1:], "TVM's own rules and at least one of ours"
+
+
+def test_codes_are_summed_in_whole_numbers() -> None:
+    drawn = [FAMILIES["codes"](np.random.default_rng(seed)) for seed in range(40)]
+    kinds = {(task.anchor_name, task.arguments[0].type.dtype) for task in drawn}
+    names = product(("dense", "batch_matmul", "conv2d"), ("int8", "uint8"))
+    assert kinds == set(names) and {task.result.dtype for task in drawn} == {"int32"}
 
 
 @pytest.mark.parametrize("kind", ["convolution", "depthwise", "windows", "stream"])
