@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 
 from covered_knobs import Covered, plain
-from cuda_shapes import FAMILIES, drawn
+from cuda_shapes import FAMILIES, drawn, unwritten
 from cuda_smooth import HEADINGS, LARGEST, along, largest_step
 from cuda_smooth import told as of_step
 from pages import marks, replace_between, table
@@ -118,8 +118,8 @@ def fault(workload: Workload, candidate: Candidate, on: Placement) -> str:
         array.flags.writeable = False
     for seed in ORDERS:
         shape = form.physical_shape(workload.result.shape)
-        result = _unwritten(shape, workload.result.dtype)
-        kept = {n: _unwritten((size,), kind) for n, (size, kind) in made.workspaces.items()}
+        result = unwritten(shape, workload.result.dtype)
+        kept = {n: unwritten((size,), kind) for n, (size, kind) in made.workspaces.items()}
         try:
             executable.run(made.launches, given | kept | {"result": result}, seed=seed)
         except (KernelFault, LaunchRefused) as error:
@@ -129,12 +129,6 @@ def fault(workload: Workload, candidate: Candidate, on: Placement) -> str:
         if not error <= bound:
             return f"error {error:.3g} above {bound:.3g} in order {seed}"
     return ""
-
-
-def _unwritten(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """Memory that nothing wrote: NaN, or the largest number of a whole type."""
-    kind = np.dtype(dtype)
-    return np.full(shape, np.nan if kind.kind in "fV" else np.iinfo(kind).max, kind)
 
 
 def candidates(

