@@ -30,7 +30,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from multiprocessing import get_context
@@ -39,14 +38,15 @@ from typing import Any
 
 import numpy as np
 
-from cuda_shapes import FAMILIES, drawn
+from covered_knobs import Covered, plain
+from cuda_shapes import FAMILIES, drawn, unwritten
 from cuda_smooth import HEADINGS, LARGEST, along, largest_step
 from cuda_smooth import told as of_step
 from pages import marks, replace_between, table
 from tilewright.compiler.operands import physical_operands
 from tilewright.core.events import Event, Note
-from tilewright.core.forms import CHANNELS_LAST, IMAGE_LAYOUTS, PLAIN, Form
-from tilewright.core.records import Candidate, Device, Placement, Settings
+from tilewright.core.forms import CHANNELS_LAST, IMAGE_LAYOUTS
+from tilewright.core.records import Candidate, Device, Placement
 from tilewright.core.targets import threads_alone
 from tilewright.graph.arrays import to_logical
 from tilewright.graph.workload import Workload
@@ -59,7 +59,6 @@ from tilewright.kernels.base import Implementation
 from tilewright.kernels.cuda.images import image_forms
 from tilewright.kernels.estimates import estimate_s
 from tilewright.kernels.registry import applicable, implementation, implementations, ports_in
-from tilewright.kernels.search_space import knob_space
 from tilewright.kernels.spaces import MAX_ERROR, default_candidate
 from tilewright.measure.checking import numpy_reference, relative_error, sample_arguments
 from tilewright.models import ModelOptions
@@ -76,8 +75,6 @@ TF32_ERROR = 2e-3
 MODEL = "H100"
 ORDERS = (0, 1, 2)
 ORDERS_OF_IMAGES = ("row by row", "channels last")
-TRIES = 3
-"""Settings of an implementation that a workload is executed in, at most."""
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 NETWORKS = ("resnet50", "mobilenet_v2", "bert_base", "vit_b16")
 IMAGE_NETWORKS = ("resnet18", "resnet50", "mobilenet_v2", "squeezenet1_1")
@@ -94,55 +91,11 @@ def placement(target: str) -> Placement:
     return Placement(device=device, resources=threads_alone(found.cores))
 
 
-def plain(workload: Workload) -> tuple[Any, ...]:
-    """Every port row-major."""
-    return (PLAIN,) * (len(workload.arguments) + 1)
-
-
 def program(workload: Workload, candidate: Candidate, on: Placement) -> CudaProgram:
     """A candidate's text and launches."""
     from tilewright.compiler.builders.cuda import program_of
 
     return program_of(workload, candidate, on.target, on.resources)
-
-
-@dataclass
-class Covered:
-    """Which values of which implementation's knobs were tried, and which could have been."""
-
-    tried: Counter[tuple[str, str, Any]] = field(default_factory=Counter[tuple[str, str, Any]])
-    offered: set[tuple[str, str, Any]] = field(default_factory=set[tuple[str, str, Any]])
-
-    def pick(
-        self,
-        spec: Implementation,
-        workload: Workload,
-        on: Placement,
-        rng: np.random.Generator,
-        forms: tuple[Form, ...] = (),
-    ) -> Iterator[Settings]:
-        """The setting of a space with the most values that were never tried, then others as long as
-        they have any."""
-        ports = forms or plain(workload)
-        space = knob_space(spec, workload, on.target, on.resources, ports)
-        numbers = np.unique(rng.integers(space.range_length, size=400))
-        settings = [space.settings(int(n)) for n in numbers[space.accepted(numbers)]]
-        for each in settings:
-            self.offered |= {(spec.name, *item) for item in each.items()}
-        for number in range(min(TRIES, len(settings))):
-            fresh = [
-                sum(not self.tried[spec.name, *item] for item in each.items()) for each in settings
-            ]
-            if number and max(fresh) == 0:
-                return
-            best = settings[int(np.argmax(fresh))]
-            self.tried.update((spec.name, *item) for item in best.items())
-            yield best
-
-    def missing(self) -> list[str]:
-        """Values that could have been tried and were not."""
-        left = self.offered - set(self.tried)
-        return sorted(f"{name}.{knob} = {value}" for name, knob, value in left)
 
 
 def fault(workload: Workload, candidate: Candidate, on: Placement) -> str:
@@ -165,8 +118,8 @@ def fault(workload: Workload, candidate: Candidate, on: Placement) -> str:
         array.flags.writeable = False
     for seed in ORDERS:
         shape = form.physical_shape(workload.result.shape)
-        result = _unwritten(shape, workload.result.dtype)
-        kept = {n: _unwritten((size,), kind) for n, (size, kind) in made.workspaces.items()}
+        result = unwritten(shape, workload.result.dtype)
+        kept = {n: unwritten((size,), kind) for n, (size, kind) in made.workspaces.items()}
         try:
             executable.run(made.launches, given | kept | {"result": result}, seed=seed)
         except (KernelFault, LaunchRefused) as error:
@@ -176,12 +129,6 @@ def fault(workload: Workload, candidate: Candidate, on: Placement) -> str:
         if not error <= bound:
             return f"error {error:.3g} above {bound:.3g} in order {seed}"
     return ""
-
-
-def _unwritten(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """Memory that nothing wrote: NaN, or the largest number of a whole type."""
-    kind = np.dtype(dtype)
-    return np.full(shape, np.nan if kind.kind in "fV" else np.iinfo(kind).max, kind)
 
 
 def candidates(

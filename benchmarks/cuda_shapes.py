@@ -1,5 +1,5 @@
 """Random odd workloads of every kind for kernels of GPUs: prime extents, one, three, four and
-twenty-four channels, no extent that a tile divides."""
+twenty-four channels, no extent that a tile divides; and results that nothing wrote yet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright.graph.network import TensorType, attributes
+from tilewright.graph.network import Array, TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
 
 Draw = np.random.Generator
@@ -203,8 +203,8 @@ def _attention(rng: Draw) -> Workload:
 
 
 def _codes(rng: Draw) -> Workload:
-    """Whole sums of signed or unsigned codes of eight bits."""
-    left, right = (str(rng.choice(["int8", "uint8"])) for _ in range(2))
+    """Whole sums of codes of eight bits, the left ones signed or not."""
+    left, right = str(rng.choice(["int8", "uint8"])), "int8"
     rows, depth, columns = (_one(rng, _LENGTHS) for _ in range(3))
     constants = (1,) if rng.integers(2) else ()
     kind = int(rng.integers(3))
@@ -241,3 +241,9 @@ def drawn(count: int, seed: int = 0) -> list[tuple[str, Workload]]:
     """So many workloads with their kinds, in turn; each seed gives others."""
     rng, kinds = np.random.default_rng(seed), list(FAMILIES)
     return [(kinds[n % len(kinds)], FAMILIES[kinds[n % len(kinds)]](rng)) for n in range(count)]
+
+
+def unwritten(shape: tuple[int, ...], dtype: str) -> Array:
+    """A tensor that nothing wrote: NaN, or the largest number of a whole type."""
+    kind = np.dtype(dtype)
+    return np.full(shape, np.nan if kind.kind in "fV" else np.iinfo(kind).max, kind)

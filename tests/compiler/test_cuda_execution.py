@@ -454,9 +454,29 @@ def test_the_runtime_is_compiled_once_for_all_processes(
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
     assert in_a_new_process() == in_a_new_process()
     assert compiled == ["the runtime"]
-    monkeypatch.setenv("TILEWRIGHT_CACHE", "/proc/nowhere")
-    assert in_a_new_process().read_text() == "an object file"
-    assert len(compiled) == 2
+    for number, nowhere in enumerate(("/proc/nowhere", str(tmp_path / ("long" * 99)))):
+        monkeypatch.setenv("TILEWRIGHT_CACHE", nowhere)
+        assert in_a_new_process().read_text() == "an object file"
+        assert len(compiled) == 2 + number
+
+
+def test_what_is_kept_of_a_header_is_made_of_files_that_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clang refuses one whose sources are gone, as a process's own folder is after it."""
+    asked: list[str] = []
+
+    def run(arguments: list[str], _: str) -> None:
+        asked.extend(arguments)
+        Path(arguments[-1]).touch()
+
+    own = PrivateFolder(tmp_path, "own-")
+    monkeypatch.setattr(cuda_execution, "_run", run)
+    monkeypatch.setattr(cuda_execution, "_folder", lambda: own)
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
+    header = cuda_execution._header.__wrapped__("-O0")
+    assert header.is_relative_to(own.path) and str(header) not in asked
+    assert Path(f"{header}.gch").resolve().is_relative_to(tmp_path / "cache")
 
 
 @executed

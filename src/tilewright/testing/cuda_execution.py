@@ -256,9 +256,9 @@ def _runtime() -> Path:
 @cache
 def _header(level: str) -> Path:
     """The header that precedes each text; what was compiled of it lies beside it."""
-    header = _folder().path / f"names{level}.h"
-    header.write_text(f'#include "{_RUNTIME / "names.h"}"\n', encoding="utf-8")
-    asked = [*_FLAGS, level, *_OF_KERNELS, "-x", "c++-header", str(header)]
+    header, names = _folder().path / f"names{level}.h", _RUNTIME / "names.h"
+    header.write_text(f'#include "{names}"\n', encoding="utf-8")
+    asked = [*_FLAGS, level, *_OF_KERNELS, "-x", "c++-header", str(names)]
     Path(f"{header}.gch").symlink_to(_kept(f"names{level}.gch", asked, "the header"))
     return header
 
@@ -267,9 +267,9 @@ def _kept(name: str, arguments: Sequence[str], what: str) -> Path:
     """What the compiler makes of the runtime, from the cache folder where it was made before; in
     this process's own folder where nothing can be kept there."""
     kept = read_settings().cache / "cuda_runtime" / _made_of() / name
-    if kept.exists():
-        return kept
     try:
+        if kept.exists():
+            return kept
         making = PrivateFolder(kept.parent, "making-")
     except OSError:
         kept = _folder().path / name
@@ -282,11 +282,13 @@ def _kept(name: str, arguments: Sequence[str], what: str) -> Path:
 
 @cache
 def _made_of() -> str:
-    """A digest of the runtime's sources, the compiler and its flags."""
+    """A digest of the runtime's sources and where they lie, of the compiler and its flags. What is
+    compiled of a header names the files that it was made of, and a compiler may look at them."""
+    told = sha256(" ".join((*_FLAGS, *_OF_KERNELS)).encode())
     found = Path(compiler() or _COMPILERS[0]).resolve()
-    state = found.stat() if found.exists() else None
-    told = sha256(f"{found} {state and (state.st_size, state.st_mtime_ns)}".encode())
-    told.update(" ".join((*_FLAGS, *_OF_KERNELS)).encode())
+    for path in (found, *sorted(_RUNTIME.iterdir())):
+        state = path.stat() if path.exists() else None
+        told.update(f"{path} {state and (state.st_size, state.st_mtime_ns)}".encode())
     for path in sorted(_RUNTIME.iterdir()):
         told.update(path.read_bytes())
     return told.hexdigest()[:32]

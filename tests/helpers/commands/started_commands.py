@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
+from threading import Thread
 
 from helpers.processes.warm_workers import started_warm
 from tilewright.core.signals import die_with_parent
@@ -45,10 +46,14 @@ class Started:
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Stdout and stderr when it has ended; raises TimeoutExpired."""
+        said: list[str] = []
+        reading = Thread(target=lambda: said.append(self.stderr.read()), daemon=True)
+        reading.start()  # a pipe that nobody reads stops who writes more than it holds
         self._process.wait(timeout)
+        reading.join()
         self._out.seek(0)
         with self._out, self.stderr:
-            return self._out.read(), self.stderr.read()
+            return self._out.read(), said[0]
 
 
 def main() -> None:

@@ -118,8 +118,9 @@ class DirectKernels(ImageKernels):
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Bools:
-        """Whole warps where there are as many threads; registers and shared memory for all of them,
-        blocks that a launch may have, and a text that is not too long."""
+        """Two warps at least where there are as many threads, the last one perhaps not full;
+        registers and shared memory for all of them, blocks that a launch may have, and a text that
+        is not too long."""
         return _valid(
             tiles_of(workload, forms, settings), _knobs(direct(workload, forms)), target.limits
         )
