@@ -11,7 +11,7 @@ from helpers.kernels.coded_attention_tasks import Extents, attention_on_codes
 from tilewright.compiler.build import rendered
 from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.core.forms import PLAIN
-from tilewright.core.records import Candidate
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.evaluate import run_workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.attention_int8 import SPEC
@@ -56,6 +56,21 @@ def test_results_are_those_of_numpy(heads, sizes, dtypes, form, bare, place, cho
     assert len(np.unique(wanted)) > 20
     off = np.abs(found.astype(np.int64) - wanted)
     assert off.max() <= (255 if bare else 1) and (off > 0).mean() < 0.01
+
+
+@pytest.mark.parametrize("place", PLACES, ids=["dots", "singles"])
+@pytest.mark.parametrize("hidden", [-np.inf, np.finfo(np.float32).min])
+def test_what_a_mask_hides_before_a_rounding_stays_hidden(place: Placement, hidden: float) -> None:
+    """The division behind a mask is one by an inverse, which makes no number of an infinity."""
+    task = attention_on_codes(Extents(keys=20), ("uint8",) * 3, codings=2, masked=0)
+    candidate, _ = default_candidate(task, (PLAIN,) * (len(task.arguments) + 1), place)
+    arrays = sample_arguments(task, 1)
+    arrays[3][0, 1], arrays[-1] = 0.05, np.float32(0.003)
+    arrays[5][..., 10:] = hidden
+    found = build_kernel(task, candidate, place.target, place.resources).run(arrays)
+    wanted = run_workload(task, arrays)
+    assert len(np.unique(wanted)) > 20
+    assert np.abs(found.astype(np.int64) - wanted).max() <= 1
 
 
 def test_the_general_fallback_computes_it() -> None:

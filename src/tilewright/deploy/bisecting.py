@@ -16,6 +16,9 @@ from tilewright.kernels import plans, spaces
 from tilewright.measure import checking, targeting
 from tilewright.measure.networks import NetworkRunner
 
+CODED = "codes of eight bits"
+"""Networks that came so: where a code becomes its neighbour, each later rounding makes more of it,
+and two right results are as far apart as two roundings of the network."""
 ROUNDING = {
     "float32": 1e-4,
     "bfloat16": 0.05,
@@ -23,6 +26,7 @@ ROUNDING = {
     "auto": 0.05,
     "int8": 1.0,
     "int8-weights": 0.1,
+    CODED: 0.1,
 }
 """What rounding can do to results, relative to the largest, by precision."""
 _PROBE = "probe"

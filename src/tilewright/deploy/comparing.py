@@ -19,11 +19,11 @@ from tilewright.core.targets import Target
 from tilewright.core.timings import Timing
 from tilewright.deploy.artifact import refuse_elsewhere
 from tilewright.deploy.opening import OpenedArtifact, open_model
-from tilewright.deploy.quantizing import rounds_to_codes
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.base import FLOAT16, MIXED
+from tilewright.kernels.codes import rounds_to_codes
 from tilewright.kernels.compute_units import multiplied_type
 from tilewright.kernels.cuda.base import CUDA
 from tilewright.kernels.spaces import MAX_ERROR

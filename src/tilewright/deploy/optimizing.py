@@ -17,7 +17,7 @@ from tilewright.cost.floors import Peaks
 from tilewright.deploy import graph_account, publishing, sharing, shipment
 from tilewright.deploy.manifest import MANIFEST
 from tilewright.deploy.mixing import Mixing
-from tilewright.deploy.quantizing import Entry, entered, rounds_to_codes
+from tilewright.deploy.quantizing import Entry, entered
 from tilewright.deploy.racing import Race, fastest_of
 from tilewright.deploy.reserve import FEW, PLAIN, LineUp, Reserve
 from tilewright.deploy.sharing import ALONE, OtherShapes
@@ -31,6 +31,7 @@ from tilewright.hardware.environment import (
     read_environment,
 )
 from tilewright.kernels.base import MIXED
+from tilewright.kernels.codes import rounds_to_codes
 from tilewright.kernels.spaces import MAX_CODE_ERROR
 from tilewright.measure import network_timing, targeting
 from tilewright.measure.accesses.registry import access_to

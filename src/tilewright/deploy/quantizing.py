@@ -16,9 +16,7 @@ from tilewright.core.records import NetworkCheck, Placement
 from tilewright.deploy import hashes
 from tilewright.deploy.kept_noise import kept_noise
 from tilewright.deploy.mixing import Mixing, measured_mixing
-from tilewright.graph.network import Graph
 from tilewright.kernels.base import HALF, MIXED
-from tilewright.kernels.codes import CODES
 from tilewright.kernels.halves import half_lanes
 from tilewright.measure import checking
 from tilewright.models import ModelOptions, loading
@@ -37,17 +35,6 @@ _AGAIN = 2
 _WORTH_IT = 0.995
 """A choice is made anew where it is expected to take at most this part of the time."""
 _NAMED = 6
-
-
-def rounds_to_codes(graph: Graph) -> bool:
-    """Whether results inside a network are rounded to codes of eight bits."""
-    makers = graph.producers()
-    clips = (
-        makers.get(node.inputs[0])
-        for node in graph.nodes
-        if node.operator == "cast" and graph.types[node.output].dtype in CODES
-    )
-    return any(clip is not None and clip.operator == "clip" for clip in clips)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from tilewright.graph.network import Array
 from tilewright.graph.plan_result import PlanResult
 from tilewright.hardware.probe import allotted_cpus
 from tilewright.kernels.base import MIXED
+from tilewright.kernels.codes import rounds_to_codes
 from tilewright.kernels.halves import half_lanes
 from tilewright.measure import checking, network_timing, targeting
 from tilewright.measure.networks import NetworkRunner, ToCompile, compile_all
@@ -274,13 +275,15 @@ class Race:
         """The error that names the task to blame."""
         off = f"the compiled network is {_described(check)}, {self.request.limit}"
         precision = self.placement.precision
-        if check.max_rel_error <= bisecting.ROUNDING[precision]:
+        came = precision == "float32" and rounds_to_codes(self.network.model.graph)
+        kind = bisecting.CODED if came else precision
+        if check.max_rel_error <= bisecting.ROUNDING[kind]:
             hint = "Raise --max-error."
             if precision != "float32":
                 mixed = precision != MIXED and half_lanes(self.placement.target)
                 hint = mixed_hint(self.request) if mixed else _SINGLE_HINT
             return NegativeVerdict(
-                f"{off}; rounding in {precision} can cause this. Nothing was shipped.", hint=hint
+                f"{off}; rounding in {kind} can cause this. Nothing was shipped.", hint=hint
             )
         self.events(Stage(name="bisect", detail="looking for the task that is wrong"))
         constants = self.network.graph.constants

@@ -19,7 +19,7 @@ import numpy as np
 
 from tilewright.core.records import Settings
 from tilewright.core.targets import Target
-from tilewright.graph.network import Array
+from tilewright.graph.network import Array, Graph
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE
 from tilewright.kernels.conv2d_dots import dot_units, lanes_of
@@ -129,3 +129,14 @@ def _is_product(workload: Workload, value: int) -> bool:
     step = value - len(workload.arguments)
     floats = workload.types[value].dtype in SINGLE
     return step >= 0 and floats and workload.steps[step].operator == "multiply"
+
+
+def rounds_to_codes(graph: Graph) -> bool:
+    """Whether results inside a network are rounded to codes of eight bits."""
+    makers = graph.producers()
+    clips = (
+        makers.get(node.inputs[0])
+        for node in graph.nodes
+        if node.operator == "cast" and graph.types[node.output].dtype in CODES
+    )
+    return any(clip is not None and clip.operator == "clip" for clip in clips)

@@ -113,9 +113,15 @@ class _OnCodes(AttentionRows):
         return found
 
     def quotient(self, x: Expr, named: Mapping[str, Expr]) -> Expr:
-        """A number by the divisor of a coding, see `elementwise.quotient`."""
+        """A number by the divisor of a coding, see `elementwise.quotient`. A mask may be infinite:
+        what is beyond the limits by a code becomes finite first."""
         if not self.program.fused:
             return x / named["divisor"]
+        least, most = (
+            (named[name] + beyond) * named["divisor"]
+            for name, beyond in (("lowest", -1.0), ("highest", 1.0))
+        )
+        x = tirx.max(tirx.min(x, most), least)
         fused = partial(tirx.call_llvm_pure_intrin, _SINGLE, "llvm.fma")
         near = x * named["inverse"]
         return fused(fused(-near, named["divisor"], x), named["inverse"], near)
