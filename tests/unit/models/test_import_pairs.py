@@ -122,7 +122,7 @@ def test_a_convolution_works_on_the_codes(kinds: tuple[str, int, int], relu: boo
     strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     more=st.sampled_from(
         [{}, {"pads": [1, 0, 0, 1]}, {"output_padding": [1, 0], "strides": [2, 3]},
-         {"dilations": [2, 1]}]
+         {"dilations": [2, 1]}, {"auto_pad": "SAME_LOWER"}]
     ),
 )  # fmt: skip
 def test_a_transposed_convolution_works_on_the_codes(
