@@ -77,6 +77,19 @@ def test_it_is_exact_where_everything_is_largest(
     np.testing.assert_array_equal(kernel.run(arrays), run_workload(made, arrays))
 
 
+def test_the_largest_sums_of_the_most_channels_are_exact() -> None:
+    most = task((1, 1824, 4, 4), "uint8", 16, 1)
+    made = Workload(arguments=most.arguments[:2], steps=most.steps[:1])
+    assert 255 * 128 * 9 * 1828 > 2**29 > 255 * 128 * 9 * 1824
+    arrays = [np.full((1, 1824, 4, 4), 255, "uint8"), np.full((16, 1824, 3, 3), -128, "int8")]
+    settings = candidate(blocked(16), blocked(16), 0, 1, 1).settings
+    forms = (blocked(16), PLAIN, blocked(16))
+    chosen = Candidate(implementation=SPEC.name, settings=settings, forms=forms)
+    found = build_kernel(made, chosen, HERE.target, HERE.resources).run(arrays)
+    assert found.min() == -255 * 128 * 9 * 1824
+    np.testing.assert_array_equal(found, run_workload(made, arrays))
+
+
 def test_products_are_one_instruction() -> None:
     """LLVM would make two of it, but for a feature that says it is fast."""
     chosen = candidate(blocked(16), blocked(16), 0, 4, 2)

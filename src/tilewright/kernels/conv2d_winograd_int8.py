@@ -77,7 +77,7 @@ class CodeWinograd(WinogradConvolution):
         return prod(_whole(*way)[1] for way in ways)
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
-        """On a CPU for which it was measured, signed weights, channels in pairs, and sums that are
+        """On a CPU for which it was measured, signed weights, channels in fours, and sums that are
         surely known."""
         if not super().applies(workload, target, resources):
             return False
@@ -100,7 +100,7 @@ class CodeWinograd(WinogradConvolution):
         return _TRANSFORM_CYCLES
 
     def input_lanes(self, conv: Convolution, forms: tuple[Form, ...], target: Target) -> int:
-        """Where pairs fit the block."""
+        """The block that data comes in, where that is in fours."""
         block = super().input_lanes(conv, forms, target)
         return block if block % FEW == 0 else gcd(conv.in_channels, target.lanes(conv.computed_in))
 

@@ -60,14 +60,23 @@ def test_transposed_convolution(rank: int, data: st.DataObject) -> None:
     extra = [data.draw(st.integers(0, stride - 1)) for stride in named["strides"]]
     if "auto_pad" not in named:
         named["output_padding"] = extra
-    elif named["auto_pad"] != "VALID":
-        pairs = zip(named["kernel_shape"], named["strides"], strict=True)
-        assume(all(kernel >= stride for kernel, stride in pairs))
     x = normal(1, 4, *(6, 5, 4)[:rank])
     weight = normal(4, 3, *named["kernel_shape"], seed=1)
     check_node(
         "ConvTranspose", {"x": x}, constants={"w": weight, "b": normal(3 * groups, seed=2)},
         opset=11, group=groups, **named,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("automatic", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("kernel", [[1, 3], [2, 1, 4], [1]])
+def test_a_transposed_convolution_with_strides_beyond_its_kernel_adds_nothing_behind(
+    kernel: list[int], automatic: str
+) -> None:
+    check_node(
+        "ConvTranspose", {"x": normal(1, 2, *(4, 3, 2)[: len(kernel)])},
+        constants={"w": normal(2, 2, *kernel)},
+        strides=[3] * len(kernel), auto_pad=automatic,
     )  # fmt: skip
 
 

@@ -122,7 +122,7 @@ def test_a_convolution_works_on_the_codes(kinds: tuple[str, int, int], relu: boo
     strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     more=st.sampled_from(
         [{}, {"pads": [1, 0, 0, 1]}, {"output_padding": [1, 0], "strides": [2, 3]},
-         {"dilations": [2, 1]}]
+         {"dilations": [2, 1]}, {"auto_pad": "SAME_LOWER"}]
     ),
 )  # fmt: skip
 def test_a_transposed_convolution_works_on_the_codes(
@@ -147,6 +147,18 @@ def test_a_transposed_convolution_works_on_the_codes(
     result, wanted = run_graph(graph, {"x": x})["y"], runtime(model, {"x": x})
     assert np.abs(result.astype(int) - wanted).max() <= 1  # products of singles are rounded, too
     assert np.mean(result != wanted) < 0.01
+
+
+@pytest.mark.parametrize(("zero", "kind"), [(0, "uint8 conv2d_transpose int32"),
+                                            (7, "float32 conv2d_transpose float32")])  # fmt: skip
+def test_no_image_of_a_zero_point_is_computed_at_each_run(zero: int, kind: str) -> None:
+    """It is folded up to 16 MiB; here it would be 33."""
+    p, x = Pairs(), bytes_of("uint8", 1, 1, 64, 64)
+    operands = [p.read("x", 0.05, np.asarray(zero, np.uint8))]
+    operands.append(p.weights("w", bytes_of("int8", 1, 2, 1, 1, seed=1), 0.003))
+    p.nodes.append(helper.make_node("ConvTranspose", operands, ["c"], strides=[32, 32]))
+    p.write("c", "y", 0.07, np.asarray(0, np.uint8))
+    assert anchors(folded(model_of(p.nodes, {"x": x}, constants=p.constants))) == [kind]
 
 
 def test_an_activation_that_saturation_does_not_replace_stays() -> None:

@@ -42,6 +42,7 @@ from onnx import NodeProto, helper
 
 from tilewright.core.grouping import grouped
 from tilewright.graph.clean.edit import NotApplicable, found, only_if
+from tilewright.graph.clean.simplify import FOLDED_BYTES
 from tilewright.graph.network import Array, TensorType
 from tilewright.models.onnx_model import read_inside
 
@@ -230,6 +231,9 @@ class _Rewrite:
     def _transposed(self, node: NodeProto, quantize: NodeProto) -> list[NodeProto]:
         operands = self._operands(node, 1)
         only_if(self.weights[operands[3]].ndim == 4)
+        # what other zero points take from the sums is a constant as large as these
+        small = self.types[node.output[0]].bytes <= FOLDED_BYTES
+        only_if(self.weights[operands[2]].item() in (0, _MIDDLE) or small)
         new = _linear_convolution(node, operands, quantize, "QLinearConvTranspose", OURS)
         new.attribute.extend(node.attribute)
         return [new]

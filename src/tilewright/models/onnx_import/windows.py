@@ -280,22 +280,24 @@ def transposed_padding(
     node: OnnxNode, extent: tuple[int, ...], kernel: tuple[int, ...], extra: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Padding before and after, from `output_shape` or `auto_pad` where given; negative behind what
-    anything reaches.
+    anything reaches, if `output_shape` wants that. `auto_pad` never does: where strides are longer
+    than the kernel, the result is shorter than input times stride.
 
-    Source: the ONNX operator specification, ConvTranspose.
+    Source: the ONNX operator specification, ConvTranspose; for short kernels ONNX's shape inference
+    and ONNX Runtime, which both differ from it.
     """
     rank = len(kernel)
     strides, dilation = _steps(node, rank)
     automatic = node.text("auto_pad", "NOTSET")
     wanted = node.integers("output_shape")[-rank:]
-    if not wanted and automatic in _SAME:
-        wanted = tuple(size * stride for size, stride in zip(extent, strides, strict=True))
-    if not wanted:
+    if not wanted and automatic not in _SAME:
         return (() if automatic == "VALID" else node.integers("pads")) or (0,) * (2 * rank)
-    totals = [
-        strides[i] * (extent[i] - 1) + extra[i] + (kernel[i] - 1) * dilation[i] + 1 - wanted[i]
+    reached = [
+        strides[i] * (extent[i] - 1) + extra[i] + (kernel[i] - 1) * dilation[i] + 1
         for i in range(rank)
     ]
+    same = [min(strides[i] * extent[i], reached[i]) for i in range(rank)]
+    totals = [have - want for have, want in zip(reached, wanted or same, strict=True)]
     before, after = _halves([max(0, total) for total in totals], automatic)
     # what is wanted beyond the last element that anything reaches lies behind it
     return before + tuple(min(total, side) for total, side in zip(totals, after, strict=True))
