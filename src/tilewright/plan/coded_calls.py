@@ -139,7 +139,8 @@ class CodedCalls:
             return inf
         if workload.result.dtype in CODES:
             lying = self.codes.forms.get(last.output, PLAIN)
-            return self.seconds(call) + self.numbers_of_codes(workload.result, lying, form)
+            kind = self.single.graph.types[call.output]
+            return self.seconds(call) + self.numbers_of_codes(kind, lying, form)
         more = len(workload.arguments) - len(last.workload.arguments)
         ports = (*self._ports(last)[:-1], *([PLAIN] * more), form)
         before = sum(self._alone(each) for each in self.counterparts[call.name] if each is not last)
