@@ -27,7 +27,6 @@ from tilewright.kernels.ports import Ports
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.network_problem import KernelTimes
 
-_SCALE = Argument(type=TensorType((), "float32"), role="constant")
 _ROUNDING = ("divide", "round", "clip", "cast")
 
 
@@ -56,14 +55,20 @@ def not_rounded(workload: Workload) -> Workload | None:
     return replace(workload, steps=workload.steps[:-count]) if len(workload.steps) > count else None
 
 
-def of_codes(kind: TensorType) -> Workload:
-    """A tensor on codes as numbers."""
-    cast: Attributes = (("dtype", "float32"),)
+def of_codes(kind: TensorType, codes: str) -> Workload:
+    """A tensor of numbers, made of its codes of some type."""
+    cast: Attributes = (("dtype", kind.dtype),)
     steps = (
         Step(operator="cast", attributes=cast, inputs=(0,)),
         Step(operator="multiply", inputs=(2, 1)),
     )
-    return Workload(arguments=(Argument(type=kind), _SCALE), steps=steps)
+    return Workload(
+        arguments=(Argument(type=replace(kind, dtype=codes)), _scale(kind.dtype)), steps=steps
+    )
+
+
+def _scale(dtype: str) -> Argument:
+    return Argument(type=TensorType((), dtype), role="constant")
 
 
 def _ending(workload: Workload, dropped: int, added: Sequence[tuple[str, Attributes]]) -> Workload:
@@ -77,7 +82,8 @@ def _ending(workload: Workload, dropped: int, added: Sequence[tuple[str, Attribu
         result = known + len(steps) if steps else known - 1
         inputs = (result, *([known] if number == 0 else []))
         steps.append(Step(operator=operator, attributes=attributes, inputs=inputs))
-    return Workload(arguments=(*workload.arguments, _SCALE), steps=tuple(steps))
+    scale = _scale(workload.types[-1 - dropped].dtype)
+    return Workload(arguments=(*workload.arguments, scale), steps=tuple(steps))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +139,8 @@ class CodedCalls:
             return inf
         if workload.result.dtype in CODES:
             lying = self.codes.forms.get(last.output, PLAIN)
-            return self.seconds(call) + self.numbers_of_codes(workload.result, lying, form)
+            kind = self.single.graph.types[call.output]
+            return self.seconds(call) + self.numbers_of_codes(kind, lying, form)
         more = len(workload.arguments) - len(last.workload.arguments)
         ports = (*self._ports(last)[:-1], *([PLAIN] * more), form)
         before = sum(self._alone(each) for each in self.counterparts[call.name] if each is not last)
@@ -141,7 +148,7 @@ class CodedCalls:
 
     def numbers_of_codes(self, kind: TensorType, lying: Form, form: Form) -> float:
         """The time of making numbers in a form of codes that lie in another."""
-        return self._fastest(of_codes(replace(kind, dtype=self.dtype)), (lying, PLAIN, form))
+        return self._fastest(of_codes(kind, self.dtype), (lying, PLAIN, form))
 
     def codes_of_numbers(self, kind: TensorType, lying: Form, form: Form) -> float:
         """The time of rounding numbers to codes."""
