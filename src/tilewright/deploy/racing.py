@@ -17,7 +17,7 @@ from tilewright.graph.inputs import random_inputs
 from tilewright.graph.network import Array
 from tilewright.graph.plan_result import PlanResult
 from tilewright.hardware.probe import allotted_cpus
-from tilewright.kernels.base import MIXED
+from tilewright.kernels.base import MIXED, SINGLE
 from tilewright.kernels.codes import rounds_to_codes
 from tilewright.kernels.halves import half_lanes
 from tilewright.measure import checking, network_timing, targeting
@@ -275,11 +275,12 @@ class Race:
         """The error that names the task to blame."""
         off = f"the compiled network is {_described(check)}, {self.request.limit}"
         precision = self.placement.precision
-        came = precision == "float32" and rounds_to_codes(self.network.model.graph)
+        single = precision in SINGLE
+        came = single and rounds_to_codes(self.network.model.graph)
         kind = bisecting.CODED if came else precision
         if check.max_rel_error <= bisecting.ROUNDING[kind]:
             hint = "Raise --max-error."
-            if precision != "float32":
+            if not single:
                 mixed = precision != MIXED and half_lanes(self.placement.target)
                 hint = mixed_hint(self.request) if mixed else _SINGLE_HINT
             return NegativeVerdict(
