@@ -8,6 +8,9 @@ looked for, and what lies beyond the image is copied as zero, so that taps need 
     columns of a thread    where threads lie    reads of a row
     beside each other      0 0 1 1 2 2 3 3      in vectors, once for all taps across
     apart                  0 1 2 3 0 1 2 3      for each tap; a warp writes whole lines at any width
+    exchanged              0 0 1 1 2 2 3 3      in vectors; a warp writes whole lines at any width
+
+In the last case, lanes of the same columns give each other theirs before they write.
 """
 
 from __future__ import annotations
@@ -107,7 +110,7 @@ class DirectKernels(ImageKernels):
     ) -> tuple[Knob, ...]:
         """`rows`, `columns` and output `channels` of a thread; threads of a block `down` and
         `across` the image and `deep` along the channels; whether a thread's columns lie `beside`
-        each other."""
+        each other, and are exchanged."""
         return _knobs(direct(workload, forms))
 
     def valid_many(
