@@ -33,7 +33,7 @@ def test_transposed_convolutions_are_integer_kernels_from_bytes_to_bytes(tmp_pat
     onnx.save(made, tmp_path / "float.onnx")
     codes = loading.load(str(tmp_path / "float.onnx"), ModelOptions(precision="int8")).quantized
     assert codes is not None
-    calls = prepare(str(codes.path), ModelOptions(), local_placement(2)).plan.calls
+    calls = prepare(str(codes.path), ModelOptions(), local_placement()).plan.calls
     used = [call.candidate.implementation for call in calls]
     assert used.count("conv2d_transposed_int8") == 2
     x = rng.standard_normal((1, 3, 16, 16)).astype(np.float32)
