@@ -27,7 +27,7 @@ import psutil
 from tilewright.core.child import serve
 from tilewright.core.settings import environment_with
 from tilewright.graph.network import Array
-from tilewright.models.code_noise import code_noise, outputs_of
+from tilewright.models.code_noise import ROUNDING, code_noise, outputs_of
 from tilewright.models.decoder import DecoderRoles
 from tilewright.models.function_bodies import expanded
 from tilewright.models.onnx_file import load_saved, save_onnx
@@ -45,9 +45,10 @@ _PER_CHANNEL = 13
 _ONE_FILE_BYTES = 1 << 30
 
 
-def fold(source: str, target: str) -> bool:
+def fold(source: str, target: str, as_quantized: bool) -> bool:
     """Write the model with constants and batch norms folded, node names kept; large weights go to
-    a file beside it.
+    a file beside it. Of a model `as_quantized` the constants that it has in single precision stay
+    in it between codes, too; of others ONNX Runtime rounds them there.
 
     False when ONNX Runtime has no kernel for an operator or refuses the model.
     """
@@ -71,7 +72,10 @@ def fold(source: str, target: str) -> bool:
     refusals = [kind for kind in kinds if issubclass(kind, Exception)]
     try:
         ort.InferenceSession(
-            source, options, providers=["CPUExecutionProvider"], disabled_optimizers=_UNWANTED
+            source,
+            options,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=[*_UNWANTED, *([ROUNDING] if as_quantized else [])],
         )
     except (*refusals, RuntimeError):
         return False

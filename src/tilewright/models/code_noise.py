@@ -25,10 +25,13 @@ from tilewright.graph.network import Array
 from tilewright.models.onnx_file import load_saved, save_onnx
 
 _SILENT = 4
+ROUNDING = "WeightBiasQuantization"
+"""ONNX Runtime's pass that rounds weights and biases in single precision between codes."""
 
 
 def outputs_of(source: str, inputs: Sequence[Mapping[str, Array]]) -> list[list[Array]]:
-    """The outputs of the model at `source` for each of some inputs by name."""
+    """The outputs of the model at `source`, whose constants stay what they are, for each of some
+    inputs by name."""
     session = _session(source)
     return [session.run(None, dict(each)) for each in inputs]
 
@@ -165,4 +168,6 @@ def _session(path: str) -> Any:
     options: Any = ort.SessionOptions()
     options.log_severity_level = _SILENT
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(
+        path, options, providers=["CPUExecutionProvider"], disabled_optimizers=[ROUNDING]
+    )

@@ -45,14 +45,17 @@ _COPIES = 4
 """Of the weights that an engine makes, above what any model may take."""
 
 
-def fold(source: Path, target: Path, size_bytes: int) -> onnx.ModelProto | None:
+def fold(
+    source: Path, target: Path, size_bytes: int, *, as_quantized: bool = False
+) -> onnx.ModelProto | None:
     """The model at `source` with constants and batch norms folded, as written to `target`.
 
-    `size_bytes` are those of its weights. None where ONNX Runtime does not take the model, or
+    `size_bytes` are those of its weights. Those of a model `as_quantized` by us that are in single
+    precision between codes stay so. None where ONNX Runtime does not take the model, or
     folding would create more than `MOST_FOLDED_BYTES`. Raises ModelError where it breaks down.
     """
     try:
-        if not _asked("fold", str(source), str(target), size_bytes=size_bytes):
+        if not _asked("fold", str(source), str(target), as_quantized, size_bytes=size_bytes):
             return None
         folded = onnx.load_model_from_string(target.read_bytes())
     except (ChildOutOfMemory, RemoteError, OSError, DecodeError):

@@ -93,7 +93,7 @@ def load(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
 def with_codes(model: LoadedModel, file: OnnxReference, remark: str = "") -> LoadedModel:
     """A network in single precision as an ONNX file has it on codes; what it was is the reference
     for its errors. `remark` is said of it, too."""
-    codes = _load_file(file.path, _DEFAULT)
+    codes = _load_file(file.path, _DEFAULT, as_quantized=True)
     told = f"{model.remark} {remark}".strip()
     return replace(model, graph=codes.graph, quantized=file, remark=told)
 
@@ -226,14 +226,20 @@ def _load_exported(source: Source, options: ModelOptions) -> LoadedModel:
     return replace(load_model(model, name, options), remark=remark)
 
 
-def _load_file(path: Path, options: ModelOptions, held: FolderInUse | None = None) -> LoadedModel:
+def _load_file(
+    path: Path,
+    options: ModelOptions,
+    held: FolderInUse | None = None,
+    *,
+    as_quantized: bool = False,
+) -> LoadedModel:
     """A file that needs no change stays where it is and is its own reference; one of the cache is
-    `held`."""
+    `held`; one of ours is taken `as_quantized`."""
     model, changed, facts = _bound(read_onnx(path), options, quoted(path))
     own = OnnxReference(path=path.absolute(), keeper=held)
     reference = _stored(model) if changed else own
     del model
-    return _imported(facts, reference, path.stem)
+    return _imported(facts, reference, path.stem, as_quantized)
 
 
 def _bound(
@@ -267,10 +273,14 @@ def _stored(model: onnx.ModelProto) -> OnnxReference:
     return OnnxReference(path=path, keeper=folder)
 
 
-def _imported(facts: _Facts, reference: OnnxReference, name: str) -> LoadedModel:
+def _imported(
+    facts: _Facts, reference: OnnxReference, name: str, as_quantized: bool = False
+) -> LoadedModel:
     with scratch_folder() as scratch:
         target = scratch / "folded.onnx"
-        folded = contained.fold(reference.path, target, facts.weights_bytes)
+        folded = contained.fold(
+            reference.path, target, facts.weights_bytes, as_quantized=as_quantized
+        )
         model = folded or load_saved(reference.path)
         keep_inputs(model, facts.inputs)
         inferred = contained.infer_types(model, scratch)

@@ -474,8 +474,8 @@ class CodeChoice:
 
     def _copied(self, call: TaskCall, tensor: str, way: Way) -> int:
         """Picoseconds that a copy of codes as numbers takes, where a call does not make them itself
-        of what it adds to a product. What moves codes is never in numbers, and a lone product
-        between codes would be put on codes, too, by ONNX Runtime."""
+        of what it adds to a product. What moves codes is never in numbers, nor is a lone product
+        between codes, which in numbers is only if people keep it."""
         choice, nodes = way.choice, [n for n in self.nodes if n.name in call.nodes]
         alone = len(nodes) == 1 and nodes[0].product and way.written == ROUNDED
         if choice is None or self._moves(call) or alone:

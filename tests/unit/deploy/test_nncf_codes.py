@@ -84,3 +84,7 @@ def test_what_nncf_is_told_to_keep_stays_in_single_precision(quantizer: Quantize
     made = quantizer.quantized(["u"])
     readers = {node.name: node for node in onnx.load(made.path).graph.node}
     assert readers["u"].input[1] == "c" and readers["e"].input[1] != "d"
+    graph = loading.with_codes(quantizer.model, quantizer.quantized(["depthwise"])).graph
+    products = [node for node in graph.nodes if node.operator in ("conv2d", "dense")]
+    read = [graph.types[node.inputs[1]].dtype for node in products]
+    assert read == ["int8", "float32", "int8", "int8"]  # the first has a bias

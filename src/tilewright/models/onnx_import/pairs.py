@@ -50,6 +50,8 @@ _BYTES = ("int8", "uint8")
 _INDIFFERENT = ("MaxPool", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity")
 """Operators that only pick or move values of their first input."""
 _BIAS_TOLERANCE = 1e-5
+_LARGEST_BIAS = 1 << 30
+"""Half of what 32 bits hold; the other half is for products."""
 _MIDDLE = 128
 _CONTRIBUTED = "com.microsoft"
 """The domain of ONNX Runtime's own operators, one of which is the layer on codes."""
@@ -208,11 +210,20 @@ class _Rewrite:
         if len(node.input) > 2 and node.input[2]:
             groups = _attributes(node).get("group", 1) if scale.size > 1 and axis else 1
             sums_scale = np.tile(self.weights[data.input[1]].reshape(-1) * scale, groups)
-            operands.append(self._bias(node.input[2], sums_scale))
+            operands.append(self._bias(node, sums_scale))
         return operands
 
-    def _bias(self, tensor: str, sums_scale: Any) -> str:
-        """The codes of a bias at the scale of the sums."""
+    def _bias(self, node: NodeProto, sums_scale: Any) -> str:
+        """The codes of a bias at the scale of the sums, to which one in single precision is
+        rounded."""
+        tensor = node.input[2]
+        single = self.weights.get(tensor)
+        if single is not None:
+            only_if(single.dtype == np.float32 and single.ndim == 1)
+            only_if(sums_scale.size in (1, single.size) and bool(np.all(sums_scale > 0)))
+            rounded = np.rint(single.astype(np.float64) / sums_scale)
+            only_if(bool(np.all(np.abs(rounded) <= _LARGEST_BIAS)))
+            return self._new("bias", node, rounded.astype(np.int32))
         bias = found(self._read(tensor))
         codes = found(self.weights.get(bias.input[0]))
         only_if(codes.dtype == np.int32 and codes.ndim == 1)
