@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,19 @@ from tilewright.compiler.build import rendered
 from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.compiler.lower.elementwise import RULES
 from tilewright.core.forms import PLAIN
-from tilewright.core.records import Candidate
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.network import TensorType
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Argument, Role, Workload
 from tilewright.hardware.device import local_placement
+from tilewright.kernels.spaces import default_candidate
+from tilewright.measure.targeting import placement_of
 
 HERE = local_placement()
+CPUS = ("haswell", "x86-64")
+PLACES = [HERE, *(placement_of(f"llvm -mcpu={cpu}", None, 1) for cpu in CPUS)]
+LOWEST = np.finfo(np.float32).min
 
 NAMED = [
     ("clip", {"minimum": -0.5, "maximum": 0.75}),
@@ -250,3 +256,65 @@ def test_scaled_codes_are_divided_as_ieee_says(divisor: float) -> None:
         arrays = [codes, np.asarray(scale, np.float32), np.asarray(divisor, np.float32)]
         np.testing.assert_array_equal(kernel.run(arrays), run_workload(task, arrays))
     assert "vdivps" not in rendered(task, candidate, HERE.target, HERE.resources, "asm")
+
+
+def masked_codes(dtype: str) -> Workload:
+    """Codes, scaled, behind a mask that is a constant, quantized."""
+    able, kinds = np.iinfo(dtype), [TensorType((4, 256), "int8"), TensorType(())]
+    kinds += [TensorType((4, 256)), TensorType(())]
+    roles: list[Role] = ["data", "constant", "constant", "constant"]
+    steps = (
+        step("cast", 0, dtype="float32"), step("multiply", 4, 1), step("add", 5, 2),
+        step("divide", 6, 3), step("round", 7),
+        step("clip", 8, minimum=float(able.min), maximum=float(able.max)),
+        step("cast", 9, dtype=dtype),
+    )  # fmt: skip
+    arguments = tuple(Argument(type=k, role=r) for k, r in zip(kinds, roles, strict=True))
+    return Workload(arguments=arguments, steps=steps)
+
+
+def check_quotients(task: Workload, place: Placement, *given: Any) -> None:
+    """They are numpy's, and where products are added with one rounding nothing is divided."""
+    candidate, _ = default_candidate(task, (PLAIN,) * (len(given) + 1), place)
+    arrays = [np.asarray(a, k.dtype) for a, k in zip(given, task.types, strict=False)]
+    with np.errstate(all="ignore"):
+        wanted = run_workload(task, arrays)
+    found = build_kernel(task, candidate, place.target, place.resources).run(arrays)
+    np.testing.assert_array_equal(found, wanted)
+    if "fma" in place.target.features:
+        text = rendered(task, candidate, place.target, place.resources, "asm")
+        assert "divps" not in text
+
+
+@pytest.mark.parametrize("place", PLACES, ids=["here", *CPUS])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_what_a_mask_hides_has_the_code_at_the_limit(place: Placement, dtype: str) -> None:
+    """Halves between codes, and at the limits of codes, are among what it does not hide."""
+    mask, codes = np.zeros((4, 256)), np.tile(np.arange(-128, 128), (4, 1))
+    mask[1:] = np.array([[-np.inf], [LOWEST], [np.inf]])
+    for factor in (0.5, 1.5, 3.5, 128.5):
+        check_quotients(masked_codes(dtype), place, codes, 0.05 * factor, mask, 0.05)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=["here", *CPUS])
+def test_quotients_of_infinities_are_infinite_and_nan_stays(place: Placement) -> None:
+    task, mask = masked_codes("int8"), np.zeros((4, 256))
+    mask[:, ::2] = np.array([[-np.inf], [LOWEST], [np.inf], [np.nan]])
+    task = replace(task, steps=task.steps[:5])
+    for divisor in (0.05, -0.05, 300.0):
+        check_quotients(task, place, np.tile(np.arange(-128, 128), (4, 1)), 0.02, mask, divisor)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=["here", *CPUS])
+def test_whole_numbers_may_be_a_mask(place: Placement) -> None:
+    """As in (1 - m) times the lowest single: what is multiplied is no code."""
+    kinds = [TensorType((256,), "int8"), TensorType((256,), "int32"), *[TensorType(())] * 3]
+    roles: list[Role] = ["data"] * 2 + ["constant"] * 3
+    arguments = [Argument(type=k, role=r) for k, r in zip(kinds, roles, strict=True)]
+    steps = (
+        step("cast", 0, dtype="float32"), step("multiply", 5, 2), step("cast", 1, dtype="float32"),
+        step("multiply", 7, 3), step("add", 6, 8), step("divide", 9, 4), step("round", 10),
+        step("clip", 11, minimum=-128.0, maximum=127.0), step("cast", 12, dtype="int8"),
+    )  # fmt: skip
+    task = Workload(arguments=tuple(arguments), steps=steps)
+    check_quotients(task, place, np.arange(-128, 128), np.arange(256) % 2, 0.02, LOWEST, 0.05)

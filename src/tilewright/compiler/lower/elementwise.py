@@ -268,10 +268,18 @@ def expression(step: Step, operands: list[Expr], *, llvm: bool = False) -> Expr:
     return mathematics.bound(lambda: _apply(step, rule, [mathematics.opened(o) for o in operands]))
 
 
-def quotient(x: Expr, divisor: Expr) -> Expr:
+_FAR = 2.0**100
+"""Beyond all codes; what is further is infinite or as good as that."""
+
+
+def quotient(x: Expr, divisor: Expr, *, finite: bool) -> Expr:
     """x / divisor by the inverse and one step of Newton's, in a third of the time of a division; a
     result is off by its last bit for a few in ten million, and none for whole numbers and halves
-    between them that are results themselves (Markstein, 1990). Both are finite singles."""
+    between them that are results themselves (Markstein, 1990). The divisor is a finite single.
+
+    Where x / divisor need not be `finite`, as with a mask, the step begins at ±2¹⁰⁰ at most: from
+    an infinity it would make NaN. The result is infinite again, and NaN stays NaN.
+    """
 
     def fused(a: Expr, b: Expr, c: Expr) -> Expr:
         return tirx.call_llvm_pure_intrin("float32", "llvm.fma", a, b, c)
@@ -280,13 +288,17 @@ def quotient(x: Expr, divisor: Expr) -> Expr:
         # times -1 is a change of sign, which multiply-adds have; 0 - near is a subtraction
         return fused(fused(near * _like(x, -1), divisor, x), factor, near)
 
+    def within(near: Expr) -> Expr:
+        return near if finite else _clip(near, {"minimum": -_FAR, "maximum": _FAR})
+
     return mathematics.bound(
         lambda: mathematics.shared(
             mathematics.opened(x),
             lambda x: mathematics.shared(
                 inverse(divisor),
                 lambda factor: mathematics.shared(
-                    x * factor, lambda near: corrected(x, factor, near)
+                    mathematics.shared(x * factor, within),
+                    lambda near: corrected(x, factor, near),
                 ),
             ),
         )

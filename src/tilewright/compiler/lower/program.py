@@ -38,8 +38,9 @@ from tilewright.kernels.registry import implementation, packed_type
 
 MOST_COUNTED = 2**31
 """Positions that 32 bits tell apart."""
-_KEEPS_FINITE = frozenset({"cast", "add", "subtract", "multiply", "round", "clip", "relu"})
-"""Of numbers that are far from the limits of single precision, as codes and their scales are."""
+_SHIFTS = frozenset({"add", "subtract"})
+_SCALES = frozenset({"cast", "multiply", "round", "clip", "relu"}) | _SHIFTS
+"""What lies between whole numbers and the quotient that makes codes of them."""
 
 
 class Program:
@@ -134,6 +135,7 @@ class Program:
         result = self.workload.step_types(index)[1]
         operands = [self.operand(i) for i in step.inputs]
         quick = self.fused and self._by_inverse(index)
+        finite = quick and self._of_codes(step.inputs[0])
         rounded = self._rounded(index) if self.rounds else None
         if rounded is not None:
             return self._nearest(result, *rounded)
@@ -143,7 +145,7 @@ class Program:
         def read(position: Index) -> tirx.Expr:
             at = [o.read(broadcast_index(position, o.type.shape)) for o in operands]
             if quick:
-                return elementwise.quotient(*at)
+                return elementwise.quotient(*at, finite=finite)
             return elementwise.expression(step, at, llvm=self.for_llvm)
 
         return Value(result, read)
@@ -177,23 +179,38 @@ class Program:
         return Value(result, read)
 
     def _by_inverse(self, index: int) -> bool:
-        """Whether a step divides what is finite by a constant, and is rounded to whole numbers."""
+        """Whether a step divides whole numbers that were scaled and shifted by a constant, and is
+        rounded to whole numbers."""
         step, value = self.workload.steps[index], len(self.workload.arguments) + index
         return (
             step.operator == "divide"
             and self.workload.types[value].dtype == "float32"
             and self.workload.is_constant(step.inputs[1])
             and any(s.operator == "round" and value in s.inputs for s in self.workload.steps)
-            and self._finite(step.inputs[0])
+            and self._scaled(step.inputs[0])
         )
 
-    def _finite(self, value: int) -> bool:
+    def _scaled(self, value: int) -> bool:
         """Whether a value is made of whole numbers and constants alone."""
         if "int" in self.workload.types[value].dtype or self.workload.is_constant(value):
             return True
         step = value - len(self.workload.arguments)
-        known = step >= 0 and self.workload.steps[step].operator in _KEEPS_FINITE
-        return known and all(map(self._finite, self.workload.steps[step].inputs))
+        known = step >= 0 and self.workload.steps[step].operator in _SCALES
+        return known and all(map(self._scaled, self.workload.steps[step].inputs))
+
+    def _of_codes(self, value: int) -> bool:
+        """Whether such a value is made of codes, scales and zero points alone, which are finite: a
+        constant of several elements that is added may be a mask, and so may whole numbers of more
+        bits times a constant."""
+        types, constant = self.workload.types, self.workload.is_constant
+        step = value - len(self.workload.arguments)
+        if step < 0:
+            return types[value].dtype in CODES or constant(value)
+        operator, inputs = self.workload.steps[step].operator, self.workload.steps[step].inputs
+        shifted = operator in _SHIFTS and "int" not in types[value].dtype
+        if shifted and any(constant(i) and types[i].elements > 1 for i in inputs):
+            return False
+        return all(map(self._of_codes, inputs))
 
     def reduce_axes(self, **extents: int) -> list[Any]:
         """Axes to add up over, by name; the simplifier knows their ranges."""
