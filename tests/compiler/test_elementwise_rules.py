@@ -309,7 +309,7 @@ def test_quotients_of_infinities_are_infinite_and_nan_stays(place: Placement) ->
 def test_whole_numbers_may_be_a_mask(place: Placement) -> None:
     """As in (1 - m) times the lowest single: what is multiplied is no code."""
     kinds = [TensorType((256,), "int8"), TensorType((256,), "int32"), *[TensorType(())] * 3]
-    roles: list[Role] = ["data"] * 2 + ["constant"] * 3
+    roles: list[Role] = ["data", "data", "constant", "constant", "constant"]
     arguments = [Argument(type=k, role=r) for k, r in zip(kinds, roles, strict=True)]
     steps = (
         step("cast", 0, dtype="float32"), step("multiply", 5, 2), step("cast", 1, dtype="float32"),
