@@ -277,10 +277,11 @@ class GraphTuneResult(OptimizeResult):
     it, `gap` their relative distance. `operators` counts the calls of the network, `candidates` the
     kernels that may be chosen for all of them together, `transforms` the copies between layouts
     that the chosen network makes. `assignments` are the networks that were raced: default, tuned
-    (in default layouts), uniform, history_best and chosen, then reconsidered, which the solver
-    chose with times that kernels took inside the networks of the race. `shipped` is the name of the
-    one whose network lies in the folder, "shipped before" for the network of an earlier run, empty
-    where nothing was built. `choices` is the chosen assignment, call by call.
+    (in default layouts), uniform, history_best, bfloat16 (all in it, beside a mixture of types) and
+    chosen, then reconsidered, which the solver chose with times that kernels took inside the
+    networks of the race. `shipped` is the name of the one whose network lies in the folder,
+    "shipped before" for the network of an earlier run, empty where nothing was built. `choices` is
+    the chosen assignment, call by call.
     """
 
     solver: str

@@ -12,6 +12,7 @@ from tilewright.core.results import AssignmentRow, ChoiceRow, GraphTuneResult, O
 from tilewright.core.solutions import PICOSECONDS
 from tilewright.graph.arrange import copying
 from tilewright.graph.plan_result import PlanResult
+from tilewright.kernels.base import HALF
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.plan.network_problem import NetworkProblem
@@ -28,6 +29,7 @@ _ORDER = (
     winners.TUNED,
     "uniform",
     "history_best",
+    HALF,
     graph_search.CHOSEN,
     graph_search.RECONSIDERED,
 )
@@ -69,7 +71,7 @@ def graph_result(
                 corrected_s=(corrected or {}).get(name),
             )
             for name in _ORDER
-            if name != graph_search.RECONSIDERED or name in sums
+            if name not in (HALF, graph_search.RECONSIDERED) or name in sums
         ),
         choices=rows,
     )

@@ -4,7 +4,7 @@ compiled network says of it, and what is told in the end."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter
 
@@ -22,7 +22,7 @@ from tilewright.deploy.kept_noise import kept_noise
 from tilewright.deploy.racing import Race
 from tilewright.graph.plan import NetworkPlan, PlannedCall
 from tilewright.graph.plan_result import PlanResult
-from tilewright.kernels.base import FLOAT16
+from tilewright.kernels.base import FLOAT16, HALF
 from tilewright.kernels.compute_units import multiplied_type, multiplying_unit
 from tilewright.kernels.float16_range import told_beyond
 from tilewright.measure.noise import measured_noise
@@ -120,6 +120,9 @@ class Mixing:
         last = None if search.graph is None else search.graph.front
         scale = (search.mixture or self.mixture).scale or 1.0
         front, correction = self.choices.get(winner.name, (last, scale))
+        points = self.front or tuple(self._front(search, front))
+        if winner.name == HALF:  # which nothing chose from a front
+            points, correction = tuple(replace(each, chosen=False) for each in points), 1.0
         return MixtureReport(
             predicted_sqnr_db=self._sqnr_db(powers),
             measured_sqnr_db=winner.check.sqnr_db if winner.check is not None else None,
@@ -130,7 +133,7 @@ class Mixing:
             noise_s=self.noise_s,
             calibrated=self.inputs.given,
             kept=tuple(sorted(self.mixture.kept)),
-            front=self.front or tuple(self._front(search, front)),
+            front=points,
             layers=tuple(self._layers(winner, powers, target)),
             allowed=self.request.asked,
             used=self.request.used(winner.check) if winner.check is not None else None,

@@ -30,7 +30,7 @@ from tilewright.hardware.environment import (
     noise_warnings,
     read_environment,
 )
-from tilewright.kernels.base import MIXED
+from tilewright.kernels.base import HALF, MIXED
 from tilewright.kernels.codes import rounds_to_codes
 from tilewright.kernels.spaces import MAX_CODE_ERROR
 from tilewright.measure import network_timing, targeting
@@ -220,6 +220,8 @@ class _Work:
         self.network, self.mixing, self.search = race.network, found.mixing, found.search
         if race.winner.name == DEFAULT_SETTINGS and len(race.finished) > 1:
             self.events(Note(message="The default settings ran faster and were shipped."))
+        if race.winner.name == HALF:
+            self.events(Note(message=f"All in {HALF} ran faster than the mixture and was shipped."))
         last_run = shipment.last_run(race, self.store)
         result = replace(shipment.answer_about(race, peaks), last_run=last_run)
         if self.mixing is not None:
@@ -316,12 +318,16 @@ class _Work:
         usual = self.request.level != "op" and self.request.tuner == DEFAULT
         return usual and not self.states.isdisjoint({CONVERGED_GRAPH, self._converged})
 
+    @property
+    def _mixed(self) -> bool:
+        """Whether types are chosen, of some of the networks."""
+        return any(entry.mixing is not None for entry in self.entries)
+
     def _affords_graph(self) -> bool:
         """Whether the graph tuner is asked for and, in `optimize`, has the time to pay."""
         if self.request.graph is None:
             return False
-        mixed = any(entry.mixing is not None for entry in self.entries)
-        if self.request.command == "optimize" and not (mixed or self.reserve.affords_graph):
+        if self.request.command == "optimize" and not (self._mixed or self.reserve.affords_graph):
             message = "The budget is too short for the graph tuner: layouts stay the default ones."
             self.events(Note(message=message))
             return False
@@ -330,7 +336,7 @@ class _Work:
     def _keep_back(self) -> None:
         """Keep back time for what comes after the search, for a smaller race where a full one
         takes too much of the budget."""
-        self.line_up = self.reserve.line_up(with_graph=self.with_graph)
+        self.line_up = self.reserve.line_up(with_graph=self.with_graph, mixed=self._mixed)
         if self.line_up is FEW:
             message = "The budget is too short to race other assignments than the chosen one."
             self.events(Note(message=message))

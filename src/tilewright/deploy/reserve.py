@@ -49,6 +49,8 @@ class LineUp:
 
 FULL = LineUp(networks=5, checked=3, looked_at=2, challengers=1)
 FEW = LineUp(networks=3, checked=2, looked_at=2, challengers=1)
+TYPES = LineUp(networks=4, checked=3, looked_at=2, challengers=1)
+"""Where types are chosen: beside the chosen network that in one half type races, and no rivals."""
 PLAIN = LineUp(networks=2, checked=1, looked_at=1, challengers=0)
 
 
@@ -79,10 +81,12 @@ class Reserve:
         """Whether the graph tuner pays within the budget."""
         return self.budget_s >= _GRAPH_LEAST * (self.all_s(FEW) + self.looks_s(FEW))
 
-    def line_up(self, *, with_graph: bool) -> LineUp:
+    def line_up(self, *, with_graph: bool, mixed: bool = False) -> LineUp:
         """Who races: fewer networks where a full race takes too much of the budget."""
         if not with_graph:
             return PLAIN
+        if mixed:
+            return TYPES
         return FEW if self.all_s(FULL) + self.looks_s(FULL) > _MOST * self.budget_s else FULL
 
     def all_s(self, line_up: LineUp) -> float:

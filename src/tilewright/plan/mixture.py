@@ -15,7 +15,7 @@ from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.kernels.base import HALVES
 from tilewright.kernels.dense_int8_weights import SPEC as WEIGHTS
 from tilewright.kernels.half_noise import multiplied_half, rounds_anew
-from tilewright.kernels.ports import Ports
+from tilewright.kernels.ports import Ports, multiplied
 from tilewright.kernels.registry import implementations
 
 AIM, AIM_AGAIN = 0.8, 0.95
@@ -59,17 +59,19 @@ class Mixture:
         self, call: TaskCall, implementation: str, ports: Ports, given: Collection[str]
     ) -> Powers:
         """The noise that a call makes: by products of halves or weights on codes, by rounding its
-        result, and by rounding what the network is `given`. An empty implementation computes
-        nothing."""
+        result, by rounding what the network is `given`, and singles that it multiplies as halves.
+        An empty implementation computes nothing."""
         half = multiplied_half(implementations().get(implementation))
         noise = self.noise.of(half)
         own = noise.algorithms.get((call.name, implementation))
         if own is None and half:
             own = noise.calls.get(call.name)
+        itself = multiplied(call.workload) if half else ()
         rounded: list[tuple[str, str | None]] = [
-            (tensor, form.dtype)
-            for tensor, form in zip(call.inputs, ports, strict=False)
-            if form.dtype in HALVES and tensor in given
+            (tensor, form.dtype or half)
+            for place, (tensor, form) in enumerate(zip(call.inputs, ports, strict=False))
+            if (form.dtype in HALVES and tensor in given)
+            or (form.dtype is None and place in itself)
         ]
         if rounds_anew(call.workload, ports):
             rounded.append((call.output, ports[-1].dtype))

@@ -51,6 +51,15 @@ def prepare_outline(
     return prepare_loaded(loading.load_outline(argument, options), options, placement)
 
 
+def in_one_half(network: PreparedNetwork, placement: records.Placement) -> PreparedNetwork:
+    """A network that is prepared, as a placement whose precision is a half type has it."""
+    fused, target = network.fused, placement.target
+    forms = choose_forms(fused, target, placement.resources, placement.precision)
+    forms = in_halves(fused, forms, placement)
+    plan = lay_out(fused, forms, lane_of(placement), default_settings(placement))
+    return replace(network, forms=forms, plan=plan, precision=placement.precision)
+
+
 def _cut(
     model: LoadedModel, options: ModelOptions, placement: records.Placement
 ) -> PreparedNetwork:

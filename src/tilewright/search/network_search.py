@@ -12,12 +12,15 @@ from tilewright.core.records import Candidate, KernelCheck
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.tasks import Task, TaskKey
+from tilewright.kernels.base import HALF
+from tilewright.kernels.halves import half_lanes
 from tilewright.kernels.plans import with_candidates
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.checking import check_kernels
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.plan.mixture import Mixture
+from tilewright.plan.preparation import in_one_half
 from tilewright.predict import forecasting, modelling
 from tilewright.search import graph_search, layout_costs, levels
 from tilewright.search.context import SearchContext
@@ -31,6 +34,10 @@ _GRAPH_SHARE = 0.4
 _MIXTURE_SHARE = 0.6
 """The same where types are chosen, too: most of what ships is then in other forms."""
 
+_BEYOND = 10.0**0.2
+"""So many times what is allowed noise may be expected to be: what is expected is off by 2 dB at
+most."""
+
 Tasks = Mapping[TaskKey, Task]
 
 
@@ -38,7 +45,7 @@ Tasks = Mapping[TaskKey, Task]
 class NetworkSearch:
     """One search, of layouts and algorithms too if `with_graph`; with `rivals` the graph tuner's
     rivals race, too. With a `mixture` the graph tuner chooses types, too, and what it chooses races
-    as it is, also where nothing was measured.
+    as it is, also where nothing was measured, beside the network in one half type.
 
     The budget learns what each phase took: `search` is the time beyond building, running and the
     tuners' thinking. `proposals` are what the graph tuner found.
@@ -102,6 +109,7 @@ class NetworkSearch:
             found = [self._decided(TUNED, self.network.plan, tuner.known, again=searches)]
         if self.mixture is not None:
             found += [self._as_planned(proposal) for proposal in self.proposals]
+            found.append(self._in_one_half(self.mixture))
         elif self.graph is not None and searches:
             believed = self.graph.known | tuner.known
             for proposal in self.proposals if self.rivals else self.proposals[:1]:
@@ -222,6 +230,25 @@ class NetworkSearch:
             for call in calls
         }
         return replace(proposal, calls={**proposal.calls, **told})
+
+    def _in_one_half(self, mixture: Mixture) -> PlanResult | None:
+        """The plan with all in halves that may be, as that precision alone has it, with what is
+        known of its kernels; None where something is kept in single precision or on codes, or its
+        noise is expected to be beyond what is allowed."""
+        placement = replace(self.context.placement, precision=HALF)
+        if mixture.kept or mixture.codes or not half_lanes(placement.target):
+            return None
+        network = in_one_half(self.network, placement)
+        calls = [(call.name, call.candidate) for call in network.plan.calls]
+        chosen = {name: (each.implementation, each.forms) for name, each in calls}
+        if mixture.share(mixture.powers(network.fused, chosen)) > _BEYOND:
+            return None
+        context = replace(self.context, placement=placement)
+        search = NetworkSearch(network=network, context=context, graph_level=self.graph_level)
+        self.context.store.add_workloads([task.workload for task in network.tasks.values()])
+        with self.context.budget.phase("recall"):
+            search.tuner = NetworkTuner(network.tasks, context)
+        return search._decided(HALF, network.plan, search.tuner.known)
 
     def mixed_again(self, scale: float, name: str, below_s: float) -> PlanResult | None:
         """The choice of types anew, with noise `scale` times as large as it was counted; None, and

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import log10
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,14 +11,20 @@ from typing import Any, cast
 import pytest
 
 import tilewright
+from helpers.fakes.measuring import PLACEMENT
+from helpers.fakes.placements import altered
+from helpers.fakes.prepared_network import prepared, two_convolutions
 from tilewright.core.budget import parse_budget
 from tilewright.core.errors import NegativeVerdict, UsageError
 from tilewright.core.noise import RoundingNoise
 from tilewright.core.records import NetworkCheck
 from tilewright.core.solutions import PICOSECONDS
 from tilewright.deploy.mixing import Mixing
+from tilewright.graph.plan_result import PlanResult
+from tilewright.hardware.features import units_of
 from tilewright.models import ModelOptions
 from tilewright.plan.mixture import Mixture
+from tilewright.plan.preparation import in_one_half
 from tilewright.search.levels import OptimizeRequest
 
 
@@ -146,3 +153,35 @@ def test_what_is_used_of_what_is_allowed() -> None:
 def test_nothing_is_chosen_without_a_check() -> None:
     with pytest.raises(UsageError, match="is chosen by `optimize`"):
         tilewright.compile("zoo:mlp", options=ModelOptions(precision="auto"))
+
+
+def test_of_all_in_one_half_type_its_own_noise_and_types_are_told() -> None:
+    """No point of the front is what ships, and nothing was corrected for it."""
+    features = ("avx512bf16",)
+    on = altered(PLACEMENT, features=features, units=units_of(features, 64))
+    network = prepared(two_convolutions())
+    halves = in_one_half(network, replace(on, precision="bfloat16"))
+    names = [call.name for call in network.fused.calls]
+    noise = RoundingNoise(
+        outputs=("y",), signals=(1.0,), largest=(1.0,), elements=(1,), tensors={},
+        calls={name: (1e-5,) for name in names},
+    )  # fmt: skip
+    found = mixing()
+    found.network, found.mixture = network, Mixture(noise=noise, allowed=(1e-4,), scale=2.0)
+    found.inputs = cast("Any", SimpleNamespace(given=False))
+    point = SimpleNamespace(cost_ps=10, assignment={})
+    front = SimpleNamespace(points=[point], chosen=point)
+    problem = SimpleNamespace(choices_of=lambda _: {})
+    graph = SimpleNamespace(front=front, problem=problem)
+    search: Any = SimpleNamespace(proposals=[], mixture=None, graph=graph)
+    marks: list[list[bool]] = []
+    for name in ("chosen", "bfloat16"):
+        winner = PlanResult(name=name, plan=halves.plan, check=check(43.0))
+        told = found.report(winner, search, on.target)
+        marks.append([each.chosen for each in told.front])
+    assert marks == [[True], [False]]
+    assert told.correction == 1.0 and told.used == pytest.approx(10**-0.3)
+    assert told.predicted_sqnr_db == pytest.approx(10.0 * log10(1.0 / 3e-5))
+    assert [layer.multiplied for layer in told.layers] == 3 * ["bfloat16"]
+    assert [layer.stored for layer in told.layers] == ["bfloat16", "bfloat16", "float32"]
+    assert {layer.unit for layer in told.layers} == set(features)

@@ -250,15 +250,16 @@ def chosen(choice: int = 3) -> PlanResult:
     return plan_named(CHOSEN, elsewhere(), choice=choice)
 
 
-def test_the_fastest_ships_and_what_lost_does_not_race_again(world, store, tmp_path) -> None:
-    yard = Yard(store, tmp_path / "out")
-    world.seconds = {CHOSEN: 5e-4}
-    first = yard.ship(plan_named(TUNED), chosen())
-    assert first.name == CHOSEN and yard.holds() == CHOSEN
-    assert sorted(world.compiled) == [CHOSEN, DEFAULT, TUNED]
+@pytest.mark.parametrize("name", [CHOSEN, "bfloat16"])
+def test_the_fastest_ships_and_what_lost_does_not_race_again(world, store, tmp_path, name) -> None:
+    yard, fast = Yard(store, tmp_path / "out"), plan_named(name, elsewhere(), choice=3)
+    world.seconds = {name: 5e-4}
+    first = yard.ship(plan_named(TUNED), fast)
+    assert first.name == name and yard.holds() == name
+    assert sorted(world.compiled) == sorted([name, DEFAULT, TUNED])
     world.compiled.clear()
-    again = yard.ship(plan_named(TUNED), chosen())
-    assert again.name == CHOSEN and world.compiled == []
+    again = yard.ship(plan_named(TUNED), fast)
+    assert again.name == name and world.compiled == []
     assert again.race.raced_s[TUNED] == 1e-3
 
 
@@ -282,11 +283,10 @@ def test_the_default_settings_race_again_where_all_others_lost(world, store, tmp
 
 
 def test_wrong_results_in_other_layouts_are_left_out(world, store, tmp_path) -> None:
-    world.seconds, world.wrong = {CHOSEN: 5e-4}, {CHOSEN}
-    yard = Yard(store, tmp_path / "out")
-    shipped = yard.ship(plan_named(TUNED), chosen())
-    assert shipped.name in (TUNED, DEFAULT)
-    assert "'chosen' gives wrong results" in yard.notes
+    world.seconds, world.wrong = {CHOSEN: 5e-4, "bfloat16": 4e-4}, {CHOSEN, "bfloat16"}
+    yard, half = Yard(store, tmp_path / "out"), plan_named("bfloat16", choice=3)
+    assert yard.ship(plan_named(TUNED), chosen(), half).name in (TUNED, DEFAULT)
+    assert "'chosen' gives wrong" in yard.notes and "'bfloat16' is beyond" in yard.notes
 
 
 @pytest.mark.parametrize("wrong", [{TUNED}, {DEFAULT}, {TUNED, DEFAULT, CHOSEN}])

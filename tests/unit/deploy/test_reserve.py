@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from tilewright.deploy.reserve import FEW, FULL, PLAIN, Reserve
+from tilewright.deploy.reserve import FEW, FULL, PLAIN, TYPES, Reserve
 from tilewright.measure.base import TimeSpent
 
 SMALL = Reserve(tasks=20, weight_bytes=100_000_000, budget_s=600.0)
@@ -18,6 +18,8 @@ def test_who_races_depends_on_the_time_there_is() -> None:
     assert SMALL.line_up(with_graph=False) is PLAIN
     assert replace(SMALL, budget_s=60.0).line_up(with_graph=True) is FEW
     assert replace(SMALL, budget_s=inf).line_up(with_graph=True) is FULL
+    assert replace(SMALL, budget_s=60.0).line_up(with_graph=True, mixed=True) is TYPES
+    assert SMALL.line_up(with_graph=True, mixed=True) is TYPES
     assert SMALL.affords_graph and not replace(SMALL, budget_s=60.0).affords_graph
 
 
@@ -38,6 +40,7 @@ def test_what_the_end_takes_adds_up() -> None:
     for line_up, race_s, end_s in (
         (PLAIN, 3 * 3.0, 2 * compile_s + check_all_s),
         (FEW, 4 * 3.0, 3 * compile_s + 2 * check_all_s + heat_s),
+        (TYPES, 5 * 3.0, 4 * compile_s + 3 * check_all_s + heat_s),
         (FULL, 6 * 3.0, 5 * compile_s + 3 * check_all_s + heat_s),
     ):
         assert SMALL.all_s(line_up) == pytest.approx(4 + race_s + end_s)

@@ -309,3 +309,15 @@ def test_calls_of_one_task_have_the_algorithms_that_their_noise_allows() -> None
     assert quiet.task == loud.task
     assert quiet.candidate.implementation in own
     assert loud.candidate.implementation == "conv2d_bfloat16"
+
+
+def test_a_kernel_that_rounds_what_it_reads_makes_the_noise_of_that() -> None:
+    """As the first one does where all are in halves: in a mixture none reads singles."""
+    call, mixture = NETWORK.calls[0], Mixture(noise=NOISE, allowed=(1.0,))
+    name, single = "conv2d_bfloat16", (PLAIN,) * (len(call.inputs) + 1)
+    halves = (stored_in(PLAIN, HALF), *single[1:])
+    given = NETWORK.graph.inputs
+    rounded = mixture.powers_at(call, name, single, given)
+    assert rounded == mixture.powers_at(call, name, halves, given)
+    causes = (NOISE.tensors[call.inputs[0]], NOISE.calls[call.name])
+    assert rounded == NOISE.total((each, 1.0) for each in causes)

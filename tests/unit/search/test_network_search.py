@@ -13,6 +13,7 @@ import pytest
 
 from helpers.fakes.levels import DIRECT, PEAKS, WINOGRAD, NumpyMeasurer
 from helpers.fakes.measuring import PLACEMENT, measured
+from helpers.fakes.placements import altered
 from helpers.fakes.prepared_network import prepared, two_convolutions
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.errors import NegativeVerdict
@@ -23,11 +24,15 @@ from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.workload import Workload
+from tilewright.hardware.features import units_of
+from tilewright.kernels.compute_units import multiplied_type
+from tilewright.kernels.half_noise import multiplied_half
 from tilewright.kernels.plans import with_candidates
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.base import TimeSpent
 from tilewright.measure.circumstances import kernel_protocol
 from tilewright.plan.mixture import Mixture
+from tilewright.plan.preparation import in_one_half
 from tilewright.search import network_search
 from tilewright.search.context import SearchContext
 from tilewright.search.graph_search import CHOSEN, RIVALS
@@ -316,3 +321,48 @@ def test_of_a_choice_made_anew_nothing_stays_where_it_is_wrong(
     assert (found is not None) == right
     assert search.mixture is graph.mixture and search.mixture.scale == scale
     assert graph.front == front and [each.name for each in search.proposals] == names
+
+
+HALVES = replace(
+    altered(PLACEMENT, features=("avx512bf16",), units=units_of(("avx512bf16",), 64)),
+    precision="auto",
+)
+
+
+@pytest.mark.parametrize(
+    ("expected", "kept", "raced"),
+    [(0.5, "", True), (1.5, "", True), (1.7, "", False), (0.5, "float32", False)],
+)
+def test_all_in_one_half_type_races_beside_a_mixture(
+    store: SqliteStore, expected: float, kept: str, raced: bool
+) -> None:
+    """With what is known of its kernels, unless something is kept, or it makes too much noise."""
+    network, calls = prepared(two_convolutions()), NETWORK.fused.calls
+    noise = RoundingNoise(
+        outputs=("y",), signals=(1.0,), largest=(1.0,), elements=(1,), tensors={},
+        calls={call.name: (expected / len(calls),) for call in calls},
+    )  # fmt: skip
+    mixture = Mixture(noise=noise, allowed=(1.0,), kept=frozenset([kept] if kept else []))
+    measurer: Any = NumpyMeasurer(winograd_is_fast)
+    context = SearchContext(
+        placement=HALVES, store=store, measurer=measurer, events=lambda _: None,
+        budget=Budget(Limit(measurements=0), began_s=0.0, clock=lambda: 0.0), peaks=PEAKS,
+        protocol=kernel_protocol(HALVES), max_error=2e-2,
+    )  # fmt: skip
+    alone = replace(HALVES, precision="bfloat16")
+    on = in_one_half(network, alone)
+    key, task = next(iter(on.tasks.items()))
+    offered = spaces(task.workload, task.forms, alone)
+    space = next(each for each in offered if multiplied_half(each.spec))
+    other = space.part.candidate(int(space.numbers[-1]))
+    store.add([measured(task.workload, other, 1e-9)])
+    search = NetworkSearch(network=network, context=context, graph_level=GraphLevel())
+    found = search._in_one_half(mixture)
+    assert (found is not None) == raced == bool(measurer.evaluated)
+    if found is not None:
+        assert found.name == "bfloat16" and other != on.plan.candidates[key]
+        assert found.plan.candidates[key] == other
+        chosen = found.plan.calls
+        types = [multiplied_type(c.workload, c.candidate.implementation) for c in chosen]
+        assert set(types) == {"bfloat16"} and chosen[0].candidate.forms[0].dtype is None
+        assert all(found.call(call.name).check is not None for call in chosen)
