@@ -34,6 +34,8 @@ _AGAIN = 2
 """How often the choice is made anew by what the networks on codes showed."""
 _WORTH_IT = 0.995
 """A choice is made anew where it is expected to take at most this part of the time."""
+_PROVEN = 1e-6
+"""Costs that differ by this part are one."""
 _NAMED = 6
 
 
@@ -77,7 +79,8 @@ def entered(
 @dataclass(frozen=True, slots=True)
 class _Found:
     """An ONNX file on codes whose error is allowed, with what was seen of it: the part of what is
-    allowed that it uses, the nodes that are not on codes, and the front it was chosen from."""
+    allowed that it uses, the nodes that are not on codes, the front it was chosen from, and the
+    part of its time by which a faster one is not ruled out."""
 
     file: OnnxReference
     check: NetworkCheck
@@ -85,6 +88,7 @@ class _Found:
     kept: list[str]
     points: tuple[FrontPoint, ...]
     corrections: int
+    gap: float
 
 
 class OnCodes:
@@ -180,24 +184,27 @@ class OnCodes:
         """The fastest choice whose noise is allowed, the part on codes as ONNX Runtime computes it;
         None where none has operators on codes. What was seen of one corrects the noise that the
         next is chosen by, while that is expected to be faster."""
-        aim, found, known_ps = AIM, None, inf
+        aim, found, known_ps, tried = AIM, None, inf, list[list[str]]()
         for corrections in range(1 + _AGAIN):
             front = choice.within(aim)
             chosen = front.chosen.assignment
             kept = choice.kept(chosen)
-            if front.bound_ps > _WORTH_IT * known_ps or not self.quantizer.on_codes(kept):
+            slow = front.bound_ps > _WORTH_IT * known_ps
+            if slow or kept in tried or not self.quantizer.on_codes(kept):
                 break
+            tried.append(kept)
             file = self.quantizer.quantized(kept)
             check = self._checked(file)
             seen = self.request.used(check)
             predicted = largest_share(choice.on_codes(chosen), choice.allowed)
-            choice.scale, aim = choice.scale * seen / predicted, AIM_AGAIN
+            choice.scale, aim = choice.scale * _times(seen, predicted), AIM_AGAIN
             if self.request.allows(check):
                 # what is not on codes has a part of what they leave, as the graph tuner allows
                 expected_ps = choice.fastest_beside(kept, AIM * (1.0 - seen))
                 if expected_ps < known_ps:
                     known_ps = expected_ps
-                    found = _Found(file, check, seen, kept, choice.points(front), corrections)
+                    gap = 1.0 - front.bound_ps / front.chosen.cost_ps
+                    found = _Found(file, check, seen, kept, choice.points(front), corrections, gap)
         return found
 
     def _mixing(
@@ -208,7 +215,7 @@ class OnCodes:
         beside, quantizer = self.beside, self.quantizer
         codes = choice.by_node(found.kept)
         together = choice.noise.total((powers, 1.0) for powers in codes.values())
-        times = found.seen / largest_share(together, choice.allowed)
+        times = _times(found.seen, largest_share(together, choice.allowed))
         owners = {node: call.name for call in network.fused.calls for node in call.nodes}
         of_calls = grouped([(owners[n], p) for n, p in codes.items() if n in owners])
         names = CodedNames(numbers=numbers_of(found.file), writers=quantizer.writers)
@@ -260,6 +267,12 @@ class OnCodes:
         )
 
     def _tell(self, found: _Found, whole: NetworkCheck) -> None:
+        if found.gap > _PROVEN:
+            message = (
+                "What is on codes is not proven to be the fastest by estimates: another choice "
+                f"may take {found.gap:.1%} less."
+            )
+            self.events(Note(message=message))
         named = ", ".join(found.kept[:_NAMED]) + (", …" if len(found.kept) > _NAMED else "")
         told = f"{len(found.kept)} of {len(self.quantizer.nodes)} operators"
         self.events(
@@ -272,3 +285,8 @@ class OnCodes:
 
 def _told(check: NetworkCheck) -> str:
     return f"{check.max_rel_error:.2g} of the largest value, {check.sqnr_db or 0.0:.3g} dB"
+
+
+def _times(seen: float, predicted: float) -> float:
+    """How often what was predicted was seen; once where either is nothing, or without a bound."""
+    return seen / predicted if 0.0 < seen < inf and 0.0 < predicted < inf else 1.0

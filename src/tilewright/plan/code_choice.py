@@ -10,7 +10,7 @@ on codes, too, and a call may read or write them:
 
     conv2d_bfloat16:A,…,B              reads numbers, or a copy of codes as numbers, and writes them
     conv2d_bfloat16:A,… > rounded      the same, and rounds its result to codes
-    codes > codes                      is on codes
+    codes > codes                      is on codes; reads what was rounded for its products
     codes > B                          the same, and writes what the codes stand for
     conv2d_bfloat16:A,…,B < codes      reads a copy of codes in halves
     codes, joined as numbers > B       its product is on codes, what is added to it is not
@@ -36,9 +36,18 @@ from tilewright.kernels.base import HALVES
 from tilewright.kernels.ports import Ports, multiplied
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.models.quantizing import CodedNode
-from tilewright.plan.assignment.budgeted import Floats, Front, fastest_within
+from tilewright.plan.assignment.budgeted import MOST_S, Floats, Front, fastest_within
 from tilewright.plan.assignment.problem import FORBIDDEN, Costs, Problem, Table, Variable
 from tilewright.plan.coded_calls import CodedCalls, rounded_to_codes
+from tilewright.plan.coded_ways import (
+    BY_ROUNDING,
+    CODED,
+    ROUNDED,
+    SHARED,
+    Way,
+    read_by_products,
+    written_as,
+)
 from tilewright.plan.mixture import Mixture
 from tilewright.plan.network_problem import (
     IN_PLACE,
@@ -52,27 +61,6 @@ from tilewright.plan.network_problem import (
 )
 
 _WHOLE = (VIEW, IN_PLACE)
-CODES, ROUNDED = "codes", "rounded"
-"""The forms of a tensor on codes, which lies as it does in the network in which all are: written by
-what is on codes itself, which sums and joins may be put on codes for, or rounded for products."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """One way to compute a call: the name and the picoseconds that it has in the problem, the form
-    that it writes, the nodes that are on codes, the noise of codes and that of halves. `choice` is
-    what it is where nothing is on codes, `codes_read` the tensors that it reads on codes, which
-    may have been `rounded` for it."""
-
-    value: str
-    cost_ps: int
-    written: str
-    codes: Powers
-    halves: Powers
-    on_codes: frozenset[str] = frozenset()
-    codes_read: frozenset[str] = frozenset()
-    rounded: bool = False
-    choice: Choice | None = None
 
 
 @dataclass(kw_only=True)
@@ -82,8 +70,8 @@ class CodeChoice:
 
     `noise` is that of its tensors and of its nodes' constants on codes, `mixture` says what they
     and its calls make in halves, on the same inputs, and what its outputs may have. `same` has the
-    tensors whose codes are those of another one, and that one. Noise of codes counts `scale` times
-    as much as it was predicted.
+    tensors whose codes are those of another one, and that one. Tensors of `kept_single` are never
+    on codes. Noise of codes counts `scale` times as much as it was predicted.
     """
 
     nodes: Sequence[CodedNode]
@@ -127,16 +115,18 @@ class CodeChoice:
         """The powers that noise may have in the outputs."""
         return self.mixture.allowed
 
-    def within(self, budget: float) -> Front:
-        """The fastest choice whose noise is at most this part of what is allowed."""
-        return fastest_within(self.problem, self._noises(self.scale), budget)
+    def within(self, budget: float, most_s: float = MOST_S) -> Front:
+        """The fastest choice whose noise is at most this part of what is allowed, proven unless
+        `most_s` seconds are too short."""
+        return fastest_within(self.problem, self._noises(self.scale), budget, most_s=most_s)
 
-    def fastest_beside(self, kept: Collection[str], budget: float) -> float:
+    def fastest_beside(self, kept: Collection[str], budget: float, most_s: float = MOST_S) -> float:
         """Picoseconds of the fastest choice with all nodes on codes but those that are kept, whose
-        noise of halves is at most this part of what is allowed."""
+        noise of halves is at most this part of what is allowed, as far as it was found within
+        `most_s` seconds. Raises Infeasible where no choice has these nodes on codes."""
         fixed = tuple(self._only(call, kept) for call in self.ways)
         problem = replace(self.problem, tables=(*self.problem.tables, *fixed))
-        return fastest_within(problem, self._noises(0.0), budget).chosen.cost_ps
+        return fastest_within(problem, self._noises(0.0), budget, most_s=most_s).chosen.cost_ps
 
     def kept(self, assignment: Mapping[str, str]) -> list[str]:
         """The nodes that are not on codes."""
@@ -149,8 +139,8 @@ class CodeChoice:
 
     def on_codes(self, assignment: Mapping[str, str]) -> Powers:
         """The part of a choice's noise that comes of codes."""
-        given = [self._of_tensor(t) for t in self._inputs if assignment[layout_name(t)] == ROUNDED]
-        every = [*given, *(way.codes for way in self._chosen(assignment))]
+        rounded = [t for t in self._inputs if assignment[layout_name(t)] in BY_ROUNDING]
+        every = [*map(self._of_tensor, rounded), *(way.codes for way in self._chosen(assignment))]
         return self.noise.total((powers, self.scale) for powers in every)
 
     def points(self, front: Front) -> tuple[FrontPoint, ...]:
@@ -185,7 +175,7 @@ class CodeChoice:
         """That no other nodes of a call are on codes than those that are not kept."""
         every = frozenset(node for way in self.ways[call] for node in way.on_codes)
         costs = [FORBIDDEN * (way.on_codes != every.difference(kept)) for way in self.ways[call]]
-        return Table(variables=(_choice(call),), costs=np.array(costs, np.int64), role="rule")
+        return Table(variables=(choice_name(call),), costs=np.array(costs, np.int64), role="rule")
 
     def _sqnr_db(self, assignment: Mapping[str, str]) -> float:
         parts = (self.on_codes(assignment), self.in_halves(assignment))
@@ -193,7 +183,7 @@ class CodeChoice:
 
     def _chosen(self, assignment: Mapping[str, str]) -> Iterator[Way]:
         for name, ways in self.ways.items():
-            value = assignment[_choice(name)]
+            value = assignment[choice_name(name)]
             yield next(way for way in ways if way.value == value)
 
     def _noises(self, scale: float) -> dict[str, Floats]:
@@ -201,13 +191,13 @@ class CodeChoice:
         some, with noise of codes counted so many times."""
         total = self.noise.total
         powers = {
-            _choice(name): [total([(way.codes, scale), (way.halves, 1.0)]) for way in ways]
+            choice_name(name): [total([(way.codes, scale), (way.halves, 1.0)]) for way in ways]
             for name, ways in self.ways.items()
         }
         for tensor in self._inputs:
             own = total([(self._of_tensor(tensor), scale)])
             forms = self._forms(tensor)
-            powers[layout_name(tensor)] = [own if f == ROUNDED else total(()) for f in forms]
+            powers[layout_name(tensor)] = [own if f in BY_ROUNDING else total(()) for f in forms]
         return {
             name: np.array([largest_share(each, self.allowed) for each in by_value])
             for name, by_value in powers.items()
@@ -228,7 +218,7 @@ class CodeChoice:
         noise = [self.mixture.noise.of(half).tensors.get(each) for each, half in copied.items()]
         if copied and all(noise):
             halves = self.noise.total((each, 1.0) for each in (way.halves, *noise) if each)
-            value = f"{way.value} < {CODES}"
+            value = f"{way.value} < {CODED}"
             yield replace(way, value=value, halves=halves, codes_read=frozenset(copied))
 
     def _halved(self, call: TaskCall, way: Way) -> dict[str, str]:
@@ -327,11 +317,11 @@ class CodeChoice:
         one."""
         causes = [self.noise.calls.get(node.name) for node in nodes]
         causes += [self.noise.tensors.get(node.output) for node in nodes]
-        written = CODES if form is None else form.text
+        written = CODED if form is None else form.text
         ports = (*[PLAIN] * len(call.inputs), form or PLAIN)
         whole = len(nodes) == sum(node.name in call.nodes for node in self.nodes)
         return Way(
-            value=f"{CODES}{'' if whole else ', joined as numbers'} > {written}",
+            value=f"{CODED}{'' if whole else ', joined as numbers'} > {written}",
             cost_ps=picoseconds(seconds),
             written=written,
             codes=self.noise.total((each, 1.0) for each in causes if each),
@@ -408,7 +398,7 @@ class CodeChoice:
         """What forms of a tensor cost that the network is given: its codes are made first."""
         kind = self.base.network.graph.types[tensor]
         rounding = picoseconds(self._coded.codes_of_numbers(kind, PLAIN, PLAIN))
-        costs = [rounding * (form == ROUNDED) for form in self._forms(tensor)]
+        costs = [rounding * (form in BY_ROUNDING) for form in self._forms(tensor)]
         return Table(variables=(layout_name(tensor),), costs=np.array(costs, np.int64))
 
     def _variable(self, variable: Variable) -> Variable:
@@ -421,7 +411,8 @@ class CodeChoice:
         found = tuple(form.text for form in self.base.options[tensor])
         if not self._may_be_codes(tensor):
             return found
-        return (*found, ROUNDED) if tensor in self._inputs else (*found, ROUNDED, CODES)
+        codes = BY_ROUNDING if self._shared(tensor) else (ROUNDED,)
+        return (*found, *codes) if tensor in self._inputs else (*found, *codes, CODED)
 
     def _extended(self, table: Table) -> Table:
         """A table of the problem without codes, with the forms and the choices that came with
@@ -433,7 +424,7 @@ class CodeChoice:
         ways = self.ways[call.name]
         if table.role == "rule":
             forms = self._forms(call.output)
-            rule = [[FORBIDDEN * (way.written != form) for form in forms] for way in ways]
+            rule = [[FORBIDDEN * (way.written != written_as(f)) for f in forms] for way in ways]
             return replace(table, costs=np.array(rule, np.int64))
         tensor = next(t for t in call.inputs if layout_name(t) == table.variables[0])
         columns = [self._reading(call, tensor, way, table.costs) for way in ways]
@@ -444,7 +435,7 @@ class CodeChoice:
         form."""
         forms = self._forms(tensor)
         if way.choice is None:
-            allowed = {CODES, ROUNDED} if way.rounded else {CODES}
+            allowed = way.readable(multiplied=self._multiplies(call, tensor))
             needed = tensor in way.codes_read
             return [FORBIDDEN * (needed and form not in allowed) for form in forms]
         column = self._columns[call.name][
@@ -455,7 +446,20 @@ class CodeChoice:
             numbers = [FORBIDDEN] * len(known)
         elif tensor in self._halved(call, way):
             copied = FORBIDDEN
-        return [*numbers, *[copied] * (len(forms) - len(known))]
+        sure = SHARED if self._multiplies(call, tensor) else None
+        return [*numbers, *[FORBIDDEN if f == sure else copied for f in forms[len(known) :]]]
+
+    def _shared(self, tensor: str) -> bool:
+        """Whether some calls multiply a tensor and others read it in another way."""
+        readers = [call for call in self.base.network.calls if tensor in call.inputs]
+        return len({self._multiplies(call, tensor) for call in readers}) > 1
+
+    def _multiplies(self, call: TaskCall, tensor: str) -> bool:
+        return self._canonical(tensor) in self._multiplied[call.name]
+
+    @cached_property
+    def _multiplied(self) -> dict[str, frozenset[str]]:
+        return read_by_products(self.nodes, self.base.network.calls)
 
     @cached_property
     def _columns(self) -> dict[str, dict[tuple[Ports, bool], int]]:
@@ -470,7 +474,7 @@ class CodeChoice:
 
     @cached_property
     def _by_choice(self) -> dict[str, TaskCall]:
-        return {choice_name(call): call for call in self.base.network.calls}
+        return {choice_name(call.name): call for call in self.base.network.calls}
 
     def _copied(self, call: TaskCall, tensor: str, way: Way) -> int:
         """Picoseconds that a copy of codes as numbers takes, where a call does not make them itself
@@ -493,7 +497,3 @@ class CodeChoice:
         """How codes of a tensor lie."""
         maker = next((c for c in self.base.network.calls if c.output == tensor), None)
         return PLAIN if maker is None else self._coded.form(maker, self.single.forms[tensor])
-
-
-def _choice(name: str) -> str:
-    return f"choice at {name}"

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
+import numpy as np
+
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.grouping import grouped
 from tilewright.core.records import Placement
@@ -27,12 +29,14 @@ from tilewright.kernels.ports import Ports
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.network_problem import KernelTimes
 
-_ROUNDING = ("divide", "round", "clip", "cast")
+_ROUNDING = (("divide", "round", "clip", "cast"), ("divide", "round", "add", "clip", "cast"))
+"""What rounds to codes; in the second `add` is that of a zero point."""
 
 
 def rounded_to_codes(workload: Workload, dtype: str) -> Workload:
     """The same with its result rounded to codes, by a scale that is its last argument."""
-    limits: Attributes = (("maximum", 255.0), ("minimum", 0.0))
+    known = np.iinfo(dtype)
+    limits: Attributes = (("maximum", float(known.max)), ("minimum", float(known.min)))
     casting: Attributes = (("dtype", dtype),)
     return _ending(
         workload, 0, [("divide", ()), ("round", ()), ("clip", limits), ("cast", casting)]
@@ -49,10 +53,11 @@ def told_in_numbers(workload: Workload) -> Workload:
 
 def not_rounded(workload: Workload) -> Workload | None:
     """One that rounds its result to codes as its last steps, without these; None for others."""
-    count = len(_ROUNDING)
-    if tuple(step.operator for step in workload.steps[-count:]) != _ROUNDING:
-        return None
-    return replace(workload, steps=workload.steps[:-count]) if len(workload.steps) > count else None
+    for rounding in _ROUNDING:
+        left, last = workload.steps[: -len(rounding)], workload.steps[-len(rounding) :]
+        if left and tuple(step.operator for step in last) == rounding:
+            return replace(workload, steps=left)
+    return None
 
 
 def of_codes(kind: TensorType, codes: str) -> Workload:

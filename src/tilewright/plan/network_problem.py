@@ -188,7 +188,7 @@ class NetworkProblem:
         if mixture is None:
             return {}
         found = {
-            choice_name(call): [
+            choice_name(call.name): [
                 mixture.share_at(call, each.implementation, each.ports, inputs)
                 for each in self.choices[call.name]
             ]
@@ -246,7 +246,7 @@ class NetworkProblem:
             chosen = self.choices[call.name]
             variables += [
                 Variable(
-                    name=choice_name(call),
+                    name=choice_name(call.name),
                     kind="choice",
                     values=tuple(c.value for c in chosen),
                     subject=call.name,
@@ -275,7 +275,7 @@ class NetworkProblem:
             call.name: next(
                 choice
                 for choice in self.choices[call.name]
-                if choice.value == assignment[choice_name(call)]
+                if choice.value == assignment[choice_name(call.name)]
             )
             for call in self.network.calls
         }
@@ -288,7 +288,7 @@ class NetworkProblem:
             ports = self._usual_ports(call)
             joined = self._in_place(call, ports)
             fitting = [c for c in self.choices[call.name] if _fits(c, ports, joined)]
-            found[choice_name(call)] = min(fitting, key=lambda choice: choice.time.seconds).value
+            found[choice_name(call.name)] = min(fitting, key=lambda c: c.time.seconds).value
         return found
 
     def _usual_ports(self, call: TaskCall) -> Ports:
@@ -365,7 +365,7 @@ class NetworkProblem:
     def _tables(self, call: TaskCall, chosen: Sequence[Choice]) -> list[Table]:
         known = all(choice.time.measured for choice in chosen)
         kernels = Table(
-            variables=(choice_name(call),),
+            variables=(choice_name(call.name),),
             costs=np.array([picoseconds(choice.time.seconds) for choice in chosen], dtype=np.int64),
             role="kernel",
             source="measured" if known else "modelled",
@@ -380,7 +380,7 @@ class NetworkProblem:
         forms = self.options[call.output]
         allowed = [[choice.ports[-1] == form for form in forms] for choice in chosen]
         return Table(
-            variables=(choice_name(call), layout_name(call.output)),
+            variables=(choice_name(call.name), layout_name(call.output)),
             costs=np.where(np.array(allowed), 0, FORBIDDEN),
             role="rule",
             source="free",
@@ -404,7 +404,7 @@ class NetworkProblem:
                     )
                     measured, priced = measured and time.measured, True
         return Table(
-            variables=(layout_name(tensor), choice_name(call)),
+            variables=(layout_name(tensor), choice_name(call.name)),
             costs=costs,
             role="transform",
             source="free" if not priced else "measured" if measured else "modelled",
@@ -489,9 +489,9 @@ def layout_name(tensor: str) -> str:
     return f"layout of {tensor}"
 
 
-def choice_name(call: TaskCall) -> str:
-    """The variable of what is done at a call."""
-    return f"choice at {call.name}"
+def choice_name(call: str) -> str:
+    """The variable of what is done at the call of a name."""
+    return f"choice at {call}"
 
 
 def _layout(tensor: str, forms: tuple[Form, ...]) -> Variable:

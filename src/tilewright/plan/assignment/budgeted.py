@@ -30,6 +30,8 @@ Floats = npt.NDArray[np.float64]
 Noises = Mapping[str, Floats]
 """The noise of each value of some variables, by their names; at least 0."""
 
+MOST_S = 1.5
+"""So long at most the fastest and the front are looked for."""
 _POINTS = 16
 """So many solutions at most are looked for to show the front."""
 _DEAR = 1 << 50
@@ -66,7 +68,7 @@ class Front:
 
 
 def fastest_within(
-    problem: Problem, noises: Noises, budget: float, solver: str = DEFAULT, most_s: float = 1.5
+    problem: Problem, noises: Noises, budget: float, solver: str = DEFAULT, most_s: float = MOST_S
 ) -> Front:
     """The fastest assignment whose noise is at most `budget`, proven to be that unless `most_s`
     seconds are too short for it.
