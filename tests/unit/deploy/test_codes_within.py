@@ -372,11 +372,14 @@ def noisy(noise: RoundingNoise, factors: dict[str, float], whole: float) -> Roun
 
 SUMS = """<ir_version: 8, opset_import: ["" : 17]>
 images (float[1, 16, 12, 12] x) => (float[1, 32, 12, 12] y)
-<float[64, 16, 3, 3] a, float[64, 64, 1, 1] b, float[64, 16, 1, 1] c, float[32, 64, 1, 1] d> {
+<float[64, 16, 3, 3] a, float[64, 64, 1, 1] b, float[64, 16, 1, 1] c, float[32, 64, 1, 1] d,
+ float[64, 64, 1, 1] e> {
   h = Conv <pads = [1, 1, 1, 1]> (x, a)
   g = Relu(h)
   t = Conv (x, c)
-  k = Conv (g, b)
+  r = Conv (g, e)
+  q = Relu(r)
+  k = Conv (q, b)
   l = Add(k, SHORTCUT)
   u = Conv (l, d)
   y = Tanh(u)
@@ -392,8 +395,13 @@ def possible(choice: CodeChoice, kept: set[str]) -> bool:
 
 @pytest.mark.parametrize(
     ("shortcut", "kept", "put"),
-    [("g", {"h"}, True), ("t", {"h", "t"}, False), ("t", {"h", "l", "t"}, True)],
-    ids=["a product reads it, too", "no other reads it", "added as numbers"],
+    [
+        ("g", {"h"}, True),
+        ("t", {"h", "t"}, False),
+        ("t", {"h", "r", "k"}, False),
+        ("t", {"h", "l", "t"}, True),
+    ],
+    ids=["a product reads it, too", "added last", "added first", "added as numbers"],
 )
 def test_a_sum_is_on_codes_only_where_onnx_runtime_puts_it_there(
     tmp_path: Path, shortcut: str, kept: set[str], *, put: bool
@@ -404,7 +412,7 @@ def test_a_sum_is_on_codes_only_where_onnx_runtime_puts_it_there(
     beside = measured_mixing(network, in_halves(), request, discard)
     coded = OnCodes(request, in_halves(), open_store("memory:"), discard, beside)
     names = {node.name for node in coded.quantizer.nodes}
-    assert names == {"h", "k", "l", "t", "u"}
+    assert names == {"h", "k", "l", "r", "t", "u"}
     assert (names.intersection(coded.quantizer.on_codes(kept)) == names - kept) is put
     assert possible(coded.choice, kept) is put
 
