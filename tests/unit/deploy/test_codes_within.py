@@ -422,11 +422,14 @@ def test_the_choice_is_made_again_by_what_was_seen(
 ) -> None:
     decibels = seen_db(quantizer, []) - 4.0
     shown = iter([decibels - 3.0, decibels - 3.0, decibels + 1.0])  # the whole, and two choices
+    told: list[str] = []
     fronts: list[tuple[float, float, Front]] = []
     within = CodeChoice.within
 
     def spying(choice: CodeChoice, budget: float) -> Front:
-        fronts.append((choice.scale, budget, within(choice, budget, _UNHURRIED_S)))
+        front = within(choice, budget, _UNHURRIED_S)
+        halved = replace(front, bound_ps=front.chosen.cost_ps // 2)  # as if there was no time
+        fronts.append((choice.scale, budget, halved))
         return fronts[-1][-1]
 
     def checked(*_: Any) -> NetworkCheck:
@@ -438,13 +441,16 @@ def test_the_choice_is_made_again_by_what_was_seen(
     request, placement = asked(folder, decibels, precision="auto"), in_halves()
     network = prepare(request.model, request.options, placement)
     beside = measured_mixing(network, placement, request, discard)
-    coded = OnCodes(request, placement, open_store("memory:"), discard, beside)
+    coded = OnCodes(
+        request, placement, open_store("memory:"), lambda e: told.append(str(e)), beside
+    )
     choice = replace(coded.choice, scale=1.0)
     first, second = (front.chosen.assignment for _, _, front in fronts[:2])
     times = 10.0**0.3 / largest_share(choice.on_codes(first), choice.allowed)
-    told = [(scale, budget) for scale, budget, _ in fronts[:2]]
-    assert told == [(1.0, AIM), (pytest.approx(times), AIM_AGAIN)]
+    used = [(scale, budget) for scale, budget, _ in fronts[:2]]
+    assert used == [(1.0, AIM), (pytest.approx(times), AIM_AGAIN)]
     assert choice.kept(first) != choice.kept(second)
+    assert any("not proven" in each and "50.0% less" in each for each in told)
     (entry,) = coded.entries
     assert entry.mixing is not None and entry.mixing.corrections == 1
     assert on_codes(entry) == {n.name for n in choice.nodes if n.product}.difference(
