@@ -458,6 +458,34 @@ def test_the_choice_is_made_again_by_what_was_seen(
     )
 
 
+def test_no_set_of_operators_is_quantized_twice(
+    folder: Path, quantizer: Quantizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decibels = seen_db(quantizer, []) - 4.0
+    made: list[list[str]] = []
+    within, quantized = CodeChoice.within, Quantizer.quantized
+
+    def unproven(choice: CodeChoice, budget: float) -> Front:
+        return replace(within(choice, budget, _UNHURRIED_S), bound_ps=0)
+
+    def counted(quantizer: Quantizer, kept: Any = ()) -> Any:
+        made.append(sorted(kept))
+        return quantized(quantizer, kept)
+
+    def checked(*_: Any) -> NetworkCheck:
+        return NetworkCheck(max_abs_error=0.0, max_rel_error=0.0, sqnr_db=decibels + 1.0)
+
+    monkeypatch.setattr(CodeChoice, "within", unproven)
+    monkeypatch.setattr(Quantizer, "quantized", counted)
+    monkeypatch.setattr(OnCodes, "_checked", checked)
+    request = asked(folder, decibels, precision="auto")
+    network = prepare(request.model, request.options, in_halves())
+    beside = measured_mixing(network, in_halves(), request, discard)
+    assert OnCodes(request, in_halves(), open_store("memory:"), discard, beside).entries
+    chosen = made[1:]  # the first is the whole
+    assert chosen and all(kept not in chosen[:place] for place, kept in enumerate(chosen))
+
+
 def test_a_network_without_outputs_in_floats_may_be_on_codes(tmp_path: Path) -> None:
     text = TEXT.replace("float[1, 32, 12, 12] y", "int64[1, 1, 12, 12] y")
     request = chosen(tmp_path, text.replace("Tanh(u)", "ArgMax <axis = 1> (u)"), None)
