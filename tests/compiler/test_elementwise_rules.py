@@ -89,7 +89,7 @@ SHIFTS = ("shift_left", "shift_right")
 SHAPE = (3, 37)
 
 
-def same(found: np.ndarray, expected: np.ndarray) -> None:
+def assert_same(found: np.ndarray, expected: np.ndarray) -> None:
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(
         found.astype(np.float64), expected.astype(np.float64), rtol=3e-6, atol=3e-6
@@ -109,7 +109,7 @@ def test_unary_operator_matches_numpy(name: str, named: dict[str, Any]) -> None:
     x = 3 * random_arrays(task)[0]
     x.flat[:4] = [np.nan, np.inf, -np.inf, -0.0] if name not in ("sin", "cos", "cast") else 0.5
     with np.errstate(all="ignore"):
-        same(run_kernel(task, "injective", [x]), run_workload(task, [x]))
+        assert_same(run_kernel(task, "injective", [x]), run_workload(task, [x]))
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -120,7 +120,7 @@ def test_binary_operator_broadcasts_as_numpy(name: str) -> None:
         a = np.abs(a) + 0.1
     elif name in ("equal", "less_equal"):
         a, b = np.round(a), np.round(b)
-    same(run_kernel(task, "injective", [a, b]), run_workload(task, [a, b]))
+    assert_same(run_kernel(task, "injective", [a, b]), run_workload(task, [a, b]))
 
 
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
@@ -128,7 +128,7 @@ def test_extremes_keep_nan_from_either_side(name: str) -> None:
     task = workload([(16,), (16,)], step(name, 0, 1))
     a, b = random_arrays(task)
     a[2] = b[5] = np.nan
-    same(run_kernel(task, "injective", [a, b]), run_workload(task, [a, b]))
+    assert_same(run_kernel(task, "injective", [a, b]), run_workload(task, [a, b]))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
@@ -156,7 +156,7 @@ def test_integers_follow_numpy(name: str, dtype: str) -> None:
     arrays = random_arrays(task)
     if name in ("divide", "modulo", "remainder"):
         arrays[1][arrays[1] == 0] = 3
-    same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
+    assert_same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
@@ -165,7 +165,7 @@ def test_shifts_by_any_number_of_bits(name: str, dtype: str) -> None:
     task = workload([TensorType((4, 1), dtype), TensorType((70,), dtype)], step(name, 0, 1))
     x = np.array([[-77], [0], [1], [126]]).astype(dtype)
     bits = np.arange(-3, 67).astype(dtype)
-    same(run_kernel(task, "injective", [x, bits]), run_workload(task, [x, bits]))
+    assert_same(run_kernel(task, "injective", [x, bits]), run_workload(task, [x, bits]))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -175,7 +175,7 @@ def test_what_is_left_of_infinities_and_zeros(name: str, dtype: str) -> None:
     kinds = [TensorType((9, 1), dtype), TensorType((9,), dtype)]
     arrays = [special.reshape(9, 1), special]
     task = workload(kinds, step(name, 0, 1))
-    same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
+    assert_same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
@@ -203,10 +203,10 @@ def test_logic_and_selection() -> None:
     for name in ("and", "or", "equal"):
         task = workload([kind, kind], step(name, 0, 1), step("not", 2))
         arrays = random_arrays(task)
-        same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
+        assert_same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
     task = workload([kind, (30,), (1,)], step("where", 0, 1, 2))
     arrays = random_arrays(task)
-    same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
+    assert_same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
 
 
 @pytest.mark.parametrize("length", [20, 64])
@@ -218,9 +218,9 @@ def test_bitcast(source: str, target: str, length: int) -> None:
     first = TensorType((length,), source)
     task = workload([first], step("bitcast", 0, dtype=target), step("bitcast", 1, dtype=source))
     arrays = random_arrays(task)
-    same(run_kernel(task, "injective", arrays), arrays[0])
+    assert_same(run_kernel(task, "injective", arrays), arrays[0])
     task = workload([first], step("bitcast", 0, dtype=target))
-    same(run_kernel(task, "injective", arrays), arrays[0].view(target))
+    assert_same(run_kernel(task, "injective", arrays), arrays[0].view(target))
 
 
 @pytest.mark.parametrize("source", ["float32", "int64", "bool", "float16"])
@@ -228,7 +228,7 @@ def test_bitcast(source: str, target: str, length: int) -> None:
 def test_cast(source: str, target: str) -> None:
     task = workload([TensorType((20,), source)], step("cast", 0, dtype=target))
     arrays = [np.abs(a) if a.dtype != np.bool_ else a for a in random_arrays(task)]
-    same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
+    assert_same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
 
 
 def test_long_chain_of_expensive_steps_builds_and_is_right() -> None:
@@ -236,7 +236,7 @@ def test_long_chain_of_expensive_steps_builds_and_is_right() -> None:
     steps = [step(name, i) for i, name in enumerate(["gelu", "silu", "tanh", "softplus"] * 3)]
     task = workload([(64,)], *steps)
     arrays = random_arrays(task)
-    same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
+    assert_same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
 
 
 @pytest.mark.skipif("fma" not in HERE.target.features, reason="no fused multiply-add here")
