@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
-from math import gcd, prod
+from math import prod
 
 import numpy as np
 
@@ -30,11 +30,10 @@ from tilewright.cost.floors import MEASURED, Work
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.codes import CODES, code_error, rate
-from tilewright.kernels.columns import Bools, Floats, column
-from tilewright.kernels.conv2d_dots import FEW, dot_units, lanes_of
-from tilewright.kernels.conv2d_winograd import WinogradConvolution
+from tilewright.kernels.columns import Floats
+from tilewright.kernels.conv2d_dots import dot_units, lanes_of
+from tilewright.kernels.conv2d_winograd_pairs import PairedWinograd
 from tilewright.kernels.convolution import Convolution, Convolutions, convolution
-from tilewright.kernels.halves import PAIR
 from tilewright.kernels.register_tile import RegisterTile
 from tilewright.kernels.winograd_transforms import Transform, from_points, whole
 
@@ -59,7 +58,7 @@ class _Tile(RegisterTile):
         return np.maximum(1.0, 4.0 / self.accumulators) * beside
 
 
-class CodeWinograd(WinogradConvolution):
+class CodeWinograd(PairedWinograd):
     """Spec of the exact Winograd convolution by dot products of 16 bits."""
 
     element_types = CODES
@@ -82,13 +81,12 @@ class CodeWinograd(WinogradConvolution):
         if not super().applies(workload, target, resources):
             return False
         conv = convolution(workload)
-        return (
-            bool(_lanes(target))
-            and _measured(target)
-            and workload.types[conv.weight].dtype == "int8"
-            and conv.in_channels % FEW == 0
-            and 255 * 128 * conv.summed < _LARGEST
-        )
+        signed = workload.types[conv.weight].dtype == "int8"
+        return _measured(target) and signed and 255 * 128 * conv.summed < _LARGEST
+
+    def dot_lanes(self, target: Target) -> tuple[int, ...]:
+        """Those of dot products of 16 bits, which come with those of bytes."""
+        return lanes_of(dot_units(target, _UNIT))
 
     def tile(self, settings: Sequence[Settings], register: Numbers) -> RegisterTile:
         """As elsewhere, but for what it loses."""
@@ -99,29 +97,9 @@ class CodeWinograd(WinogradConvolution):
         """Products of half the time do not hide them."""
         return _TRANSFORM_CYCLES
 
-    def input_lanes(self, conv: Convolution, forms: tuple[Form, ...], target: Target) -> int:
-        """The block that data comes in, where that is in fours."""
-        block = super().input_lanes(conv, forms, target)
-        return block if block % FEW == 0 else gcd(conv.in_channels, target.lanes(conv.computed_in))
-
     def peak(self, conv: Convolutions, target: Target) -> Floats:
         """Half of that of dot products of bytes."""
         return np.full(len(conv.computed_in), rate(target, conv.computed_in[0], dots=True) / 2)
-
-    def valid_many(
-        self,
-        workload: Workload,
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Sequence[Settings],
-    ) -> Bools:
-        """There is a dot product of so many lanes, and a register for the broadcast input."""
-        lanes, able = column(settings, "lanes"), _lanes(target)
-        tile = self.tile(settings, target.lanes(convolution(workload).computed_in))
-        accepted = super().valid_many(workload, target, resources, forms, settings)
-        accepted &= np.isin(lanes, able) | (lanes % max(able) == 0)
-        return accepted & tile.fits(target.vector_registers - 1)
 
     def least_work(self, workload: Workload, target: Target) -> Work:
         """At the rate of dot products of 16 bits."""
@@ -137,30 +115,14 @@ class CodeWinograd(WinogradConvolution):
         """Weights are transformed ahead."""
         return {convolution(workload).weight: self.factors}
 
-    def packed_shapes(
-        self, workload: Workload, candidate: Candidate
-    ) -> Mapping[int, tuple[int, ...]]:
-        """[positions, ⌈O/bo⌉, I/2, bo, 2]."""
-        ((weight, (*outer, depth, bo)),) = super().packed_shapes(workload, candidate).items()
-        return {weight: (*outer, depth // PAIR, bo, PAIR)}
-
-    def pack(
-        self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
-    ) -> Mapping[int, Array]:
-        """[O, I, kh, kw] → G w Gᵀ, as [positions, ⌈O/bo⌉, I/2, bo, 2]."""
-        ((weight, shape),) = self.packed_shapes(workload, candidate).items()
-        single = super().pack(workload, candidate, constants)[weight]
-        pairs = single.astype(self.factors).reshape(*shape[:3], PAIR, shape[3])
-        return {**constants, weight: np.ascontiguousarray(pairs.swapaxes(3, 4))}
+    def in_16_bits(self, weights: Array) -> Array:
+        """They are whole numbers of 16 bits already."""
+        return weights.astype(self.factors)
 
 
 @cache
 def _whole(outputs: int, taps: int) -> tuple[Transform, int]:
     return whole(from_points(outputs, taps, _POINTS))
-
-
-def _lanes(target: Target) -> tuple[int, ...]:
-    return lanes_of(dot_units(target, _UNIT))
 
 
 def _measured(target: Target) -> bool:
