@@ -1,6 +1,6 @@
 """What holds for all tests: threads that wait do not spin, the garbage collector leaves alone what
-lives as long as they do, workers are forks of a process that has imported everything, and no drawn
-example has a deadline."""
+lives as long as they do, workers are forks of a process that has imported everything, no file is
+translated twice, and no drawn example has a deadline."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from helpers.processes.rewritten_ahead import rewrite_ahead
 from helpers.processes.warm_workers import warm_workers
 
 # Libraries read these when they are loaded: here, in test processes and in workers. What spins
@@ -25,6 +26,12 @@ settings.register_profile(
 settings.load_profile("untimed")
 
 gc.disable()  # modules and nine thousand tests: none of it becomes garbage while it is collected
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Each process begins with another part of what all need."""
+    rewrite_ahead(session.config.args, session.config.invocation_params.dir)
 
 
 def pytest_collection_finish() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
+import tvm
 
 from helpers.kernels.one_kernel import PLACEMENT, step
 from helpers.kernels.packed_kernel import constants_workload, kernel_error
+from helpers.processes import small_searches
 from tilewright.compiler.build import kernel_identity
 from tilewright.compiler.metaschedule import search as search_module
 from tilewright.compiler.metaschedule.search import Search
@@ -17,6 +20,7 @@ from tilewright.core.records import Candidate, Measurement, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.kernels.metaschedule import SPEC, TRACE
 from tilewright.kernels.search_space import SearchSpace
+from tilewright.measure import metaschedule
 from tilewright.search.tuners.base import TuningTask
 from tilewright.search.tuners.metaschedule import MetaScheduleTuner
 
@@ -34,8 +38,9 @@ DENSE = constants_workload([(4, 32), (32, 16)], [1], [step("dense", 0, 1), step(
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_module, "POPULATION", 32)
-    monkeypatch.setattr(search_module, "BATCH", 6)
+    monkeypatch.setattr(search_module, "POPULATION", small_searches.POPULATION)
+    monkeypatch.setattr(search_module, "BATCH", small_searches.BATCH)
+    monkeypatch.setattr(metaschedule, "WORKER", small_searches.__name__)
 
 
 def candidate(trace: str, forms: tuple[Form, ...]) -> Candidate:
@@ -71,6 +76,24 @@ def test_another_search_does_not_propose_what_it_was_told() -> None:
     again.learn([("[[", 1e-3), ('[[["GetSBlock",[],["nowhere","main"],["b0"]]],[]]', 1e-3)])
     found = again.propose()
     assert found and not set(found) & set(first)
+
+
+ARM_DOTS = "tvm.s_tir.tensor_intrin.arm_cpu"
+
+
+def test_only_a_search_for_arm_parses_its_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five seconds of each process that searches."""
+    monkeypatch.delitem(sys.modules, ARM_DOTS, raising=False)
+    imported: list[str] = []
+    monkeypatch.setattr(search_module, "import_module", imported.append)
+    keys = {
+        text: [str(key) for key in tvm.target.Target({"kind": "llvm", "mtriple": text}).keys]
+        for text in ("x86_64-linux-gnu", "aarch64-linux-gnu")
+    }
+    search_module._skip_elsewhere(keys["x86_64-linux-gnu"])
+    assert sys.modules[ARM_DOTS].__spec__ is None and not imported
+    search_module._skip_elsewhere(keys["aarch64-linux-gnu"])
+    assert imported == [ARM_DOTS] and ARM_DOTS not in sys.modules
 
 
 def measured(mine: Candidate) -> Measurement:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from helpers.commands.warm_commands import warm
+from tilewright.models.cache import PREDICTORS
 
 pytestmark = [pytest.mark.regression, pytest.mark.slow]
 
@@ -38,9 +39,12 @@ def fuzzed(folder: Path, ground: Path, kind: str, seed: int, count: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
-    """The good things that cases change, made by a run without cases."""
+def ground(tmp_path_factory: pytest.TempPathFactory, cache: Path, own_cache: None) -> Path:
+    """The good things that cases change, made by a run without cases. Predictors, which cases do
+    not change and which are named by what they were fitted to, are those of other tests."""
     folder = tmp_path_factory.mktemp("ground")
+    (folder / "good" / "cache").mkdir(parents=True)
+    (folder / "good" / "cache" / PREDICTORS).symlink_to(cache / PREDICTORS)
     fuzzed(folder, folder / "good", "commands", 0, 0)
     return folder / "good"
 

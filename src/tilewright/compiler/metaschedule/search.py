@@ -16,6 +16,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -55,19 +56,25 @@ POPULATION = 256
 WARM_UP = 32
 """Measurements before the cost model is believed; its default is 100."""
 _UNLIMITED = 1 << 30
-_ELSEWHERE = ("cuda", "rocm", "hexagon")
+_ELSEWHERE = ("cuda", "rocm", "hexagon", "arm_cpu")
 
 logging.getLogger("tvm.s_tir.meta_schedule").setLevel(logging.ERROR)
 
 
-def _skip_elsewhere() -> None:
-    """Keep the instructions of other devices from being parsed, which takes ten seconds.
+def _skip_elsewhere(keys: Sequence[str]) -> None:
+    """Keep the instructions of other devices than those of these keys of a target from being
+    parsed, which takes ten seconds for those of GPUs and five for those of ARM.
 
-    A search for a CPU asks for none of them, but TVM imports them all.
+    A search for a CPU asks for none of them, but TVM imports them all. Those that an earlier search
+    of this process left out are imported now where this one asks for them.
     """
     for name in _ELSEWHERE:
         module = f"tvm.s_tir.tensor_intrin.{name}"
-        sys.modules.setdefault(module, ModuleType(module))
+        if name not in keys:
+            sys.modules.setdefault(module, ModuleType(module))
+        elif module in sys.modules and sys.modules[module].__spec__ is None:
+            del sys.modules[module]
+            import_module(module)
 
 
 def trace_text(trace: Trace) -> str:
@@ -98,7 +105,7 @@ class Search:
         module = trace_start(workload, forms, target, resources)
         self._target = tvm.target.Target(target.tvm_target(resources))
         if self._target.kind.name == "llvm":
-            _skip_elsewhere()
+            _skip_elsewhere([str(key) for key in self._target.keys])
         self._database = ms.database.MemoryDatabase()
         self._entry = self._database.commit_workload(module)
         # one thread: on so little data more of them mostly wait for each other
