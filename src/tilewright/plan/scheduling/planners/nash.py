@@ -60,7 +60,7 @@ _LISTS = 0.3
 _FIRST = 0.7
 """Of the time that is left then, for the game that begins with the best of them."""
 _SAVED = 0.5
-"""Of that time, where it does not suffice for such a part: the little that is found is found soon."""
+"""Of that time, where it does not suffice for such a part; little is found then, and soon."""
 _PLACING = 12
 """In how many times a trial these have their places and are checked."""
 
