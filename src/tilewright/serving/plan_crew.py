@@ -322,17 +322,23 @@ class PlanCrew:
     def lost(self, place: Place) -> None:
         self._lost.add(place)
         self._changed.set()
-        if not self._threads:  # nothing was served yet, and nobody plans again
-            for flow in self._flows.all():
+        for flow in self._flows.all():
+            # before anything is served nobody plans again, and what is on trial does not wait
+            if flow.on_trial or not self._threads:
                 self._flows.finish(flow, TargetError(f"{place[0]!r} was lost before it was ready"))
+
+    def found(self, place: Place) -> None:
+        self._lost.discard(place)
+        self._changed.set()
 
     def slower(self, place: Place, factor: float) -> None:
         self.slow.note(place[0], factor)
         self._changed.set()
 
     def _replan(self) -> None:
-        """Plan again when a device is lost or slow, or may be itself again, as often as that
-        happens."""
+        """Plan again when a device is lost or slow, may be itself again or is found again, as often
+        as that happens."""
+        around = set[Place]()
         while not self._stopping.is_set():
             changed, again = self._changed.wait(LOOK_S), self.slow.tried_again()
             if not (changed or again) or self._stopping.is_set():
@@ -340,10 +346,17 @@ class PlanCrew:
             self._changed.clear()
             lost, slower = set(self._lost), self.slow.factors
             devices = {device for device, _ in lost}
+            back = {device for device, _ in around} - devices
             try:
                 way = self._way_around(devices, slower)
             except TilewrightError as error:
-                self._give_up(lost, error)
+                if self._lost == lost:  # else it is known by now what else is lost
+                    self._give_up(lost, error)
+                continue
+            if back and not self._answers(way, back):
+                continue
+            around, again = lost, [*again, *sorted(back)]
+            if way is self._way and not (slower or again):
                 continue
             with self._turning:
                 self._way = way
@@ -353,6 +366,21 @@ class PlanCrew:
             told += [f"with {d!r} {factor:.1f} times as slow" for d, factor in slower.items()]
             told += [f"with {device!r} as at the start" for device in again]
             self.tell(f"Planned again {', '.join(told)}.")
+
+    def _answers(self, way: LoadedWay, back: Collection[str]) -> bool:
+        """Whether all networks are computed on a way with devices that were lost; requests take it
+        only then. Their places are lost again where not, and are tried again later."""
+        try:
+            for name in way.parts:
+                self._run_once(way, [name], on_trial=True)
+        except TilewrightError as error:
+            if not self._stopping.is_set():
+                named = " and ".join(map(repr, sorted(back)))
+                self.tell(
+                    f"Still planned without {named}, which started again: {first_line(error)}."
+                )
+            return False
+        return not self._stopping.is_set()
 
     def _judge_by(self, way: LoadedWay, again: Collection[str] = ()) -> None:
         """Have places judged by the parts of this way, those of some devices by what they take
@@ -386,7 +414,11 @@ class PlanCrew:
         self._stopping.set()
         self._changed.set()
         for thread in self._threads:
-            thread.join()
+            while thread.is_alive():
+                for flow in self._flows.all():
+                    if flow.on_trial:
+                        self._flows.finish(flow, None)
+                thread.join(LOOK_S / 5)
         stations = list(self._stations.values())
         for station in stations:
             station.stop(at_once=at_once)

@@ -39,7 +39,11 @@ class Watch(Protocol):
         ...
 
     def lost(self, place: Place) -> None:
-        """A place does not come back."""
+        """A place does not start; it goes on trying."""
+        ...
+
+    def found(self, place: Place) -> None:
+        """A place that was lost has started, and may be tried out."""
         ...
 
     def slower(self, place: Place, factor: float) -> None:
@@ -70,6 +74,7 @@ class Station:
         self._judged: list[LoadedPart] = []
         self._orders: list[tuple[list[LoadedPart], Future[None]]] = []
         self._opened, self._broken, self._ended = False, False, False
+        self._on_probation = False
         self._was_slow = False
         self._ordering = threading.Lock()
         self._thread = threading.Thread(
@@ -113,7 +118,7 @@ class Station:
         parts_there = Future[None]()
         with self._ordering:
             self._orders.append((list(parts), parts_there))
-            if self._ended:
+            if self._ended or self._state == "lost":
                 self._refuse_orders()
         self._flows.wake()
         return parts_there
@@ -165,7 +170,7 @@ class Station:
 
     def _refuse_orders(self) -> None:
         for _, future in self._orders:
-            future.set_exception(TargetError(f"{self._title} is at its end"))
+            future.set_exception(TargetError(f"{self._title} is lost, or at its end"))
         self._orders = []
 
     def _follow_orders(self) -> None:
@@ -192,9 +197,14 @@ class Station:
         return TargetError(f"{self._title} does not start: {first_line(error)}")
 
     def _start_again(self) -> bool:
-        """Whether it runs again; False when it is stopped meanwhile, or lost."""
+        """Whether it runs again; False when it is stopped meanwhile. After so many starts that
+        failed it is lost, one that was lost before after the first failure; and is started on and
+        on, with the longest pauses, until it answers again."""
         supervision = self._supervision
-        self._state = "restarting"
+        if self._state != "lost":
+            self._state = "restarting"
+        if self._on_probation:
+            self._be_lost()
         self._restarts += 1
         for attempt in count(1):
             pause_s = supervision.pause_s * 2.0 ** min(16, max(0, self._failures - 1))
@@ -204,15 +214,27 @@ class Station:
                 self._post.open(_to_load(self._parts), supervision.start_s)
             except (TilewrightError, ChildError, RemoteError) as error:
                 self._failures += 1
-                self._watch.tell(f"{self._title} does not start: {first_line(error)}.")
+                if self._state != "lost":
+                    self._watch.tell(f"{self._title} does not start: {first_line(error)}.")
                 if attempt >= supervision.starts:
-                    self._state = "lost"
-                    self._watch.lost(self.place)
-                    return False
+                    self._be_lost()
                 continue
+            was_lost = self._state == "lost"
             self._state, self._broken = "ready", False
+            if was_lost:
+                self._on_probation = True
+                self._watch.found(self.place)
             return True
         return False
+
+    def _be_lost(self) -> None:
+        """Have nothing more to do here, until a start succeeds."""
+        if self._state == "lost":
+            return
+        with self._ordering:
+            self._state = "lost"
+            self._watch.lost(self.place)
+            self._refuse_orders()
 
     def _compute(self, flow: Flow, number: int) -> None:
         part = flow.parts[number]
@@ -238,7 +260,7 @@ class Station:
             self._failed(flow, number, error)
         else:
             ended_s = monotonic()
-            self._failures = 0
+            self._failures, self._on_probation = 0, False
             self._answered += 1
             self._follow(part, ended_s - began_s)
             made = part.part

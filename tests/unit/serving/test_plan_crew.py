@@ -366,3 +366,65 @@ def test_random_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
     assert sorted(answered) == list(range(count))
     assert told.answered + told.failed == count
     assert server._queue.over, "a slot was not given back"
+
+
+def _overlooked(_crew: PlanCrew, _place: Place, _factor: float) -> None:
+    """Nothing is slow, however busy the machine is."""
+
+
+def test_a_device_that_was_lost_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed and unable to start, then able to: requests go through it again, none is lost."""
+    monkeypatch.setattr(PlanCrew, "slower", _overlooked)
+    with ToyPlanServer(tmp_path) as server:
+
+        def states() -> set[str]:
+            return {each.state for each in server.statistics().instances if each.device == "right"}
+
+        for _ in range(2):
+            answers = [server.submit("a", given(n)) for n in range(8)]
+            (tmp_path / "right" / STARTS_NOT).touch()
+            pids = {each.device: each.pid for each in server.statistics().instances}
+            os.kill(pids["right"] or 0, signal.SIGKILL)
+            for number, answer in enumerate(answers):
+                np.testing.assert_array_equal(answer.result(20), wanted(number))
+            until(lambda: server.notes[-1:] == ["Planned again without 'right'."])
+            assert states() == {"lost"}
+            check(server, count=3)
+            (tmp_path / "right" / STARTS_NOT).unlink()
+            until(lambda: server.notes[-1:] == ["Planned again with 'right' as at the start."])
+            assert states() == {"ready"}
+            server.crew.spans.clear()
+            check(server)
+            assert {span.place[0] for span in server.crew.spans} == {"left", "right"}
+        told = server.statistics().networks[0]
+    assert (told.answered, told.failed) == (2 * (8 + 3 + 20), 0)
+    assert server.parts.asked == [({"right"}, {})], "the plan that it began with was at hand"
+    assert server._queue.over, "a slot was not given back"
+
+
+def test_a_device_that_starts_and_computes_nothing_stays_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It crashes at its first part: on trial, so that no request is there; and again later."""
+    monkeypatch.setattr(PlanCrew, "slower", _overlooked)
+    with ToyPlanServer(tmp_path) as server:
+        (tmp_path / "right" / STARTS_NOT).touch()
+        pids = {each.device: each.pid for each in server.statistics().instances}
+        os.kill(pids["right"] or 0, signal.SIGKILL)
+        until(lambda: server.notes[-1:] == ["Planned again without 'right'."])
+        (tmp_path / "right" / FAULT).write_text(str(CRASH))
+        (tmp_path / "right" / STARTS_NOT).unlink()
+        tries: list[str] = []
+
+        def tried() -> bool:
+            check(server, count=2)
+            tries[:] = [note for note in server.notes if "Still planned without 'right'" in note]
+            return len(tries) >= 3
+
+        until(tried)
+        (tmp_path / "right" / FAULT).unlink()
+        until(lambda: server.notes[-1:] == ["Planned again with 'right' as at the start."])
+        check(server)
+        told = server.statistics().networks[0]
+    assert (told.failed, told.retried) == (0, 0)
+    assert sum("Planned again without" in note for note in server.notes) == 1

@@ -27,6 +27,7 @@ from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.robust import at_upper_ends, expected, survival
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import NothingFound
+from tilewright.plan.scheduling.sureness import surely
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +54,9 @@ def answer(
     search takes, at most about half of `limit_s`, is not left to the planner. With `second` what is
     best in something is the front of latency and that, each search for which takes `limit_s` at
     most. With `as_run` schedules are told as they are run, and by the default planner the one that
-    takes least then is chosen, of those that were considered and that of `stages`. Raises as
-    `schedule_with` and `front`."""
+    takes least then is chosen, of those that were considered and that of `stages`; or one call
+    after the other, where it is not sure that this gains (`sureness`). Raises as `schedule_with`
+    and `front`."""
     name = planner or planning.DEFAULT
     planning.SCHEDULERS.named(name)
     if problem.merges:
@@ -78,6 +80,9 @@ def answer(
     if robust:
         schedule = _expected(problem, schedule, as_run)
         considered = tuple(_expected(problem, each, as_run) for each in considered)
+    if as_run is not None and name == planning.DEFAULT:
+        considered = (schedule, *considered)
+        schedule = surely(problem, schedule, as_run)
     found = answered(problem, schedule, as_run)
     listed, count = alternatives(problem, schedule, considered, second, as_run)
     told = replace(found.result, front=tuple(listed), considered=count, front_of=second or "")

@@ -33,8 +33,11 @@ def usable_modes(problem: SchedulingProblem) -> tuple[tuple[int, ...], ...]:
     """For each call the places of the modes that its device has memory and power for when nothing
     else runs. Raises Infeasible for a call without such a mode."""
     found: list[tuple[int, ...]] = []
+    limited = {d.name for d in problem.devices if (d.memory_bytes, d.power_w) != (None, None)}
     for number, call in enumerate(problem.calls):
-        lacking = [unusable(problem, number, mode) for mode in call.modes]
+        lacking = [
+            unusable(problem, number, mode) if mode.device in limited else "" for mode in call.modes
+        ]
         found.append(tuple(place for place, fault in enumerate(lacking) if not fault))
         if not found[-1]:
             each = "; ".join(dict.fromkeys(lacking))

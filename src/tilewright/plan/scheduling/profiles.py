@@ -88,6 +88,8 @@ def folded(held: Iterable[Held], period: float) -> Iterator[Held]:
 def free_from(busy: list[tuple[float, float]], begin: float, length: float) -> float:
     """When something that is busy in these stretches, which are in order, is free for so long, at
     `begin` at the soonest."""
+    if not busy or busy[-1][1] <= begin:
+        return begin
     place = bisect_right(busy, (begin, inf))
     if place and busy[place - 1][1] > begin:
         begin = busy[place - 1][1]

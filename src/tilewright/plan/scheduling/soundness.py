@@ -216,7 +216,23 @@ def _call_faults(call: ScheduledCall, cores: Mapping[str, int]) -> Iterator[str]
                 f"{owner} has a mode on {mode.cores} cores of {mode.device!r}, which has "
                 f"{cores[mode.device]}"
             )
-        yield from _mode_faults(f"mode {number} of {owner}", mode)
+        if not _has_only_numbers(mode):
+            yield from _mode_faults(f"mode {number} of {owner}", mode)
+
+
+def _has_only_numbers(mode: Mode) -> bool:
+    """Whether a mode has no fault; quickly, as planners make a problem of each section of a
+    network."""
+    numbers = (
+        mode.latency_s,
+        mode.low_s,
+        mode.high_s,
+        mode.energy_j or 0.0,
+        mode.weight_bytes,
+        mode.workspace_bytes,
+        mode.moved_bytes,
+    )
+    return min(numbers) >= 0 and isfinite(sum(numbers)) and mode.low_s <= mode.high_s
 
 
 def _mode_faults(owner: str, mode: Mode) -> Iterator[str]:

@@ -118,6 +118,8 @@ class Timeline:
             self.transfers[number, way.destination] = way
             insort(self._links[way.origin, way.destination], (way.begin_s, way.end_s))
             self._hold(way.destination, way.begin_s, inf, self.problem.sent_bytes[number])
+        if not self._memory:
+            return
         if not self._weighed:
             self._hold(mode.device, 0.0, inf, mode.weight_bytes)
         self._hold(mode.device, slot.begin_s, slot.end_s, mode.workspace_bytes)

@@ -37,6 +37,7 @@ class LineUp:
         self.before = [[number for number, _ in waits] for waits in problem.before]
         self.after = [[number for number, _ in waits] for waits in problem.after]
         self.modes = [[(m.device, m.cores, m.latency_s) for m in c.modes] for c in problem.calls]
+        self.devices = [(device.name, device.cores) for device in problem.devices]
         self.counts = [len(waits) for waits in self.before]
         self.first = [number for number, count in enumerate(self.counts) if not count]
         self._sent_s: dict[tuple[int, str, str], float] = {}
@@ -164,9 +165,12 @@ class _Trial:
         self._queue, self._limit_s, self._now = queue, limit_s, 0.0
         self._chosen = [own[place] for own, place in zip(queue.modes, modes, strict=True)]
         self._tails_s: Sequence[float] = ()
-        self._devices = {d.name: _Device(d.cores) for d in queue.problem.devices}
-        for device, cores, seconds in self._chosen:
-            self._devices[device].busy_s += cores * seconds
+        self._devices = {name: _Device(cores) for name, cores in queue.devices}
+        if len(self._devices) == 1:
+            self._devices[queue.devices[0][0]].busy_s = sum([c * s for _, c, s in self._chosen])
+        else:
+            for device, cores, seconds in self._chosen:
+                self._devices[device].busy_s += cores * seconds
         self._links: dict[tuple[str, str], list[tuple[float, float]]] = {}
         self.sent_s: dict[tuple[int, str], float] = {}
         self.cores: list[tuple[int, ...]] = [()] * len(modes)
@@ -188,7 +192,11 @@ class _Trial:
         device, count, seconds = self._chosen[number]
         call = _Waiting(number, seconds + self._tails_s[number], self._devices[device], count)
         handoff_s, before = self._queue.problem.handoff_s, self._queue.before[number]
-        arrivals = [self._arrival(each, device) for each in before]
+        ends_s, cores, chosen = self._queue.ends_s, self.cores, self._chosen
+        arrivals = [
+            (ends_s[n], cores[n]) if chosen[n][0] == device else self._arrival(n, device)
+            for n in before
+        ]
         if len(arrivals) == 1:
             call.same_s, call.liked = arrivals[0]
             call.ready_s = call.same_s + handoff_s
@@ -202,10 +210,9 @@ class _Trial:
         self.waiting.append(call)
 
     def _arrival(self, before: int, device: str) -> _Ends:
-        """When a result is on a device, and on which cores of it if it was computed there."""
+        """When a result is on a device, and on which cores of it: none, as it was not computed
+        there."""
         end, origin = self._queue.ends_s[before], self._chosen[before][0]
-        if origin == device:
-            return end, self.cores[before]
         if (before, device) not in self.sent_s:
             link, seconds = (origin, device), self._queue.transfer_s(before, origin, device)
             if seconds == inf:
@@ -246,8 +253,10 @@ class _Trial:
     def begun(self) -> list[int]:
         """The calls that begin now, those of the highest rank first."""
         now, found = self._now, list[int]()
-        ready = [call for call in self.waiting if call.soonest_s <= now]
-        self.waiting = [call for call in self.waiting if call.soonest_s > now]
+        ready, later = list[_Waiting](), list[_Waiting]()
+        for call in self.waiting:
+            (ready if call.soonest_s <= now else later).append(call)
+        self.waiting = later
         if len(ready) > 1:
             ready.sort(key=lambda call: (-call.rank_s, call.number))
         for call in ready:

@@ -11,6 +11,7 @@ problem, and of equals the one with less work.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -58,6 +59,8 @@ _LISTS = 0.3
 """Of the time, after which no further list of `heft` is made for several devices."""
 _FIRST = 0.7
 """Of the time that is left then, for the game that begins with the best of them."""
+_SAVED = 0.5
+"""Of that time, where it does not suffice for such a part; little is found then, and soon."""
 _PLACING = 12
 """In how many times a trial these have their places and are checked."""
 
@@ -76,7 +79,7 @@ class Nash:
 
     name: str = "nash"
     most_rounds: int = 20
-    most_s: float = 0.1
+    most_s: float = 0.09
 
     def schedule(self, problem: SchedulingProblem, limit_s: float) -> Schedule:
         """The best of them. `details` say after how many rounds and moves of how many games, and
@@ -140,20 +143,32 @@ class Nash:
         device, from where they find most; with the best starts where there is no time for a good
         part of a round, and with the best one where no game ended as well. Where calls slow each
         other down games are played as if they did not, then on from there as they do."""
-        begin, trials = perf_counter(), _Trials(problem, alone=True)
-        (starts, others), players = _starts(problem), _players(problem)
-        known = sorted([*starts, *others], key=lambda modes: trials.cost(modes, None))
-        trial_s = (perf_counter() - begin) / len(known)
+        trials, (starts, others), players = (
+            _Trials(problem, alone=True),
+            _starts(problem),
+            _players(problem),
+        )
+        begin = perf_counter()
+        costs = [trials.cost(modes, None) for modes in starts]
+        trial_s = (perf_counter() - begin) / len(starts)
+        for modes in others:  # only those that are among the best are tried to their end
+            costs.append(trials.cost(modes, sorted(costs)[len(starts) - 1]))
+        every = zip(costs, [*starts, *others], strict=True)
+        known = [modes for _, modes in sorted(every, key=lambda each: each[0])]
         until -= _PLACING * trial_s
-        hurried = perf_counter() + _PART * trial_s * sum(map(len, players)) > until
+        left_s = until - perf_counter()
+        hurried = _PART * trial_s * sum(map(len, players)) > left_s
         chosen = known[: len(starts)] if hurried else starts
+        if hurried and len(problem.devices) == 1:
+            until -= _SAVED * max(0.0, left_s)
         listed = self._behind_lists(problem, players, until) if len(problem.devices) > 1 else []
         ends = [self._played(trials, players, start, until) for start in chosen]
         if any(device.contention_bytes_per_s is not None for device in problem.devices):
             trials = _Trials(problem)
             ends = [self._played_on(trials, players, end, until) for end in ends]
+            known.sort(key=lambda modes: trials.cost(modes, None))
         ends += listed
-        best_known = min(known, key=lambda modes: trials.cost(modes, None))
+        best_known = known[0]
         if _less(trials.cost(best_known, None), min(end.cost for end in ends)):
             ends.append(self._played(trials, players, best_known, until))
         return sorted(ends, key=lambda end: end.cost)
@@ -255,14 +270,17 @@ class _Trials:
         self._beside = Beside(self._queue)
         self._neighbours = self._beside.known and not alone
         self._known: dict[tuple[int, ...], tuple[float, Cost]] = {}
+        self._begins_s: dict[tuple[int, ...], list[float]] = {}
         self._work_s = [[m.cores * m.latency_s for m in call.modes] for call in problem.calls]
         self._plain = problem.objective == "latency" and problem.limits == NO_LIMITS
 
     def order(self, modes: Sequence[int]) -> list[int]:
         """The calls by their begins."""
-        self._queue.latency_s(modes)
-        begins = self._queue.begins_s
-        return sorted(range(len(begins)), key=lambda number: (begins[number], number))
+        begins_s = self._begins_s.get(tuple(modes))
+        if begins_s is None:
+            self._queue.latency_s(modes)
+            begins_s = self._queue.begins_s
+        return sorted(range(len(begins_s)), key=begins_s.__getitem__)
 
     def cost(self, modes: Sequence[int], now: Cost | None) -> Cost:
         """What modes cost; infinity in all where that is certainly not less than what it is now."""
@@ -288,6 +306,7 @@ class _Trials:
         latency_s = self._queue.latency_s(modes, limit_s)
         if latency_s == inf:
             return _NEVER
+        self._begins_s[tuple(modes)] = self._queue.begins_s.copy()
         times: Beside | LineUp = self._queue
         if self._neighbours:
             latency_s, times = self._beside.latency_s(modes), self._beside
@@ -343,11 +362,12 @@ def _players(problem: SchedulingProblem) -> _Players:
         for number, places in enumerate(usable_modes(problem))
         if len(places) > 1
     ]
+    fastest = [
+        {n: _fastest(problem, n, *limit) for n in {n for group in groups for n in group}}
+        for limit in _limits(problem)
+    ]
     several = [
-        [
-            {n: place for n in group if (place := _fastest(problem, n, *limit)) is not None}
-            for limit in _limits(problem)
-        ]
+        [{n: place for n in group if (place := within[n]) is not None} for within in fastest]
         for group in groups
     ]
     return [*calls, *several]
@@ -381,10 +401,19 @@ def _starts(problem: SchedulingProblem) -> tuple[list[list[int]], list[list[int]
     capped = [[1.0 if n in alone else part for n in range(len(usable))] for part in parts]
     devices = [(device.name, device.cores) for device in problem.devices]
     anywhere = [("", most)] if len(devices) > 1 else []
+    within = {
+        name: list(map(partial(_by_cores, name), problem.calls, usable))
+        for name, _ in (*devices, *anywhere)
+    }
 
     def with_all(due: Sequence[float], device: str, cores: int) -> tuple[int, ...]:
-        limits = [part * cores for part in due]
-        return tuple(map(partial(_on, device), problem.calls, usable, limits))
+        rows = within[device]
+        return tuple(
+            [
+                fastest[max(0, bisect_right(counts, part * cores) - 1)]
+                for (counts, fastest), part in zip(rows, due, strict=True)
+            ]
+        )
 
     first = {with_all(due, *each): None for due in (shares, capped[0]) for each in devices}
     every = {
@@ -393,13 +422,20 @@ def _starts(problem: SchedulingProblem) -> tuple[list[list[int]], list[list[int]
     return list(map(list, first)), [list(each) for each in every if each not in first]
 
 
-def _on(device: str, call: ScheduledCall, usable: Sequence[int], most: float) -> int:
-    """The fastest mode of a call on at most so many cores of a device, or on the fewest that it
-    can have; on any device where it cannot be there, or where none is named."""
+def _by_cores(
+    device: str, call: ScheduledCall, usable: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Numbers of cores in rising order, and for each of them the fastest mode of a call on at most
+    so many of a device; on any device where it cannot be there, or where none is named."""
     there = [place for place in usable if call.modes[place].device == device] or usable
-    least = min(call.modes[place].cores for place in there)
-    few = [place for place in there if call.modes[place].cores <= max(most, least)]
-    return min(few, key=lambda place: call.modes[place].latency_s)
+    counts, fastest = list[int](), list[int]()
+    for place in sorted(there, key=lambda place: call.modes[place].cores):
+        mode = call.modes[place]
+        best = fastest[-1] if fastest else place
+        known = call.modes[best].latency_s, best
+        fastest.append(place if (mode.latency_s, place) < known else best)
+        counts.append(mode.cores)
+    return counts, fastest
 
 
 def _shares(problem: SchedulingProblem) -> list[float]:

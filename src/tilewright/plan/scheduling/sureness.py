@@ -1,0 +1,73 @@
+"""Whether a schedule gains surely over one call after the other, before anybody runs it.
+
+promised 1.02× from calls in their places    one call after the other is kept: such promises
+                                             were up to 1.04 times what runs gave
+promised 1.30×                               the schedule is kept
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.plan.scheduling.alternatives import AsRun
+from tilewright.plan.scheduling.faults import faults
+from tilewright.plan.scheduling.planners.sequential import Sequential
+from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.robust import survival
+from tilewright.plan.scheduling.schedule import Schedule
+from tilewright.plan.scheduling.scheduler import NothingFound
+from tilewright.plan.scheduling.simulator import simulate
+
+IN_PLACE = 1.04
+"""How many times what runs gave a promise from calls in their places was at most (googlenet: 1.01
+and 0.97; docs/benchmarks-cores.md#two-lanes-of-one-core)."""
+PREDICTED = 1.22
+"""The most that predicted times promised where runs gained nothing (inception_v3, there)."""
+
+
+def surely(problem: SchedulingProblem, schedule: Schedule, as_run: AsRun) -> Schedule:
+    """The schedule, one of the least latency as it is run; or one call after the other as that is
+    run, with the reason in its note, where it is not sure that the schedule gains over that. With
+    times that are exact it is sure where the gain is above 1 by the intervals, above `IN_PLACE`,
+    and above 1 still where each hand-off takes twice as long. Intervals of predicted times are so
+    wide that hardly any gain would be sure; there a gain above `PREDICTED` suffices, too. One call
+    after the other is not kept where it breaks a limit."""
+    try:
+        alone = as_run(problem, Sequential().schedule(problem, 0.0))
+    except NothingFound:
+        return schedule
+    doubt = _doubt(problem, schedule, alone)
+    if not doubt or next(faults(problem, alone), None) is not None:
+        return schedule
+    return replace(
+        alone,
+        planner=Sequential().name,
+        bound=min(schedule.bound, alone.objective),
+        solve_s=schedule.solve_s,
+        note=f"auto keeps one call after the other, because {doubt}",
+    )
+
+
+def _doubt(problem: SchedulingProblem, schedule: Schedule, alone: Schedule) -> str:
+    """Why it is not sure that a schedule gains; empty where it is, or where it is the same."""
+    if schedule.slots == alone.slots:
+        return ""
+    left = survival(problem, schedule, alone)
+    gain = left.expected if left.beside is None else min(left.expected, left.beside)
+    told = f"{schedule.planner} promises {gain:.2f}×"
+    used = (e.mode_of(problem, slot.call) for e in (alone, schedule) for slot in e.slots)
+    if any(mode.source != "exact" for mode in used):
+        if gain > PREDICTED or left.low > 1.0:
+            return ""
+        return (
+            f"{told} by predicted times, {left.low:.2f}× to {left.high:.2f}× by their intervals, "
+            f"and up to {PREDICTED:.2f}× was promised so where runs gained nothing"
+        )
+    if left.low <= 1.0:
+        return f"{told}, and by the intervals of its times {left.low:.2f}× to {left.high:.2f}×"
+    if gain <= IN_PLACE:
+        return f"{told}, and such promises were up to {IN_PLACE:.2f} times what runs gave"
+    slow = replace(problem, handoff_s=2 * problem.handoff_s)
+    if simulate(slow, schedule).latency_s >= simulate(slow, alone).latency_s:
+        return f"{told}, and nothing is left of it where hand-offs take twice as long"
+    return ""
