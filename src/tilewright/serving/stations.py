@@ -178,6 +178,7 @@ class Station:
                     self._post.load(part.to_load, limit_s)
             else:
                 self._post.open(_to_load([*self._parts, *parts]), limit_s)
+                self._flows.forget(self.place)
         except (TilewrightError, ChildError, RemoteError) as error:
             future.set_exception(self._told(error))
             return
@@ -211,6 +212,7 @@ class Station:
                     return False
                 continue
             self._state, self._broken = "ready", False
+            self._flows.forget(self.place)
             return True
         return False
 
@@ -230,7 +232,7 @@ class Station:
             patience_s = max(supervision.least_patience_s, supervision.patience * pace.expected_s)
         began_s = monotonic()
         try:
-            others = self._post.run(part.key, (flow.slot,), patience_s)
+            others = self._post.run(part.key, (flow.slot,), patience_s, order=flow.order)
         except RemoteError as error:
             self._flows.finish(flow, network_error(error, f"run of {part.part.name}"))
             self._flows.ended(flow, number, None, {})
@@ -248,6 +250,7 @@ class Station:
                 place=self.place,
                 begin_s=began_s,
                 end_s=ended_s,
+                copies=self._post.copies,
             )
             self._flows.ended(flow, number, span, others)
         finally:
