@@ -4,7 +4,7 @@ computes them, and whatever fails meanwhile."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,13 @@ from onnx import helper, numpy_helper
 
 import tilewright
 from helpers.networks.onnx_models import reference
+from helpers.networks.planned_networks import spread
 from helpers.processes.rpc_processes import Farm
 from tilewright.cli.main import main
 from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.core.schedules import PLAN_FILE
 from tilewright.plan.network_scheduling import DeviceTerms, Wanted
-from tilewright.plan.scheduling.parts import Mode
 from tilewright.plan.scheduling.plan_file import Plan, read_plan, write_plan
-from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.serving.serve import plan_server
 
 MEMORY = ("--db", "memory:", "--format", "json")
@@ -61,21 +60,6 @@ def image(seed: int = 0) -> np.ndarray:
 def check(found: np.ndarray, of: onnx.ModelProto, seed: int = 0) -> None:
     wanted = reference(of, {"input": image(seed)})["head"]
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
-
-
-def spread(plan: Plan, where: Mapping[str, str]) -> Plan:
-    """The plan with calls on the devices that are named, which are made out to be faster there."""
-
-    def told(mode: Mode, call: str) -> Mode:
-        seconds = 1e-4 if where.get(call, mode.device) == mode.device else 1e-2
-        return replace(mode, latency_s=seconds, low_s=seconds, high_s=seconds)
-
-    calls = tuple(
-        replace(call, task="", modes=tuple(told(mode, call.name) for mode in call.modes))
-        for call in plan.problem.calls
-    )
-    problem = replace(plan.problem, calls=calls)
-    return replace(plan, problem=problem, schedule=schedule_with("heft", problem))
 
 
 @pytest.mark.on_request

@@ -35,6 +35,7 @@ from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.tasks import TaskKey
 from tilewright.hardware.remote import read_remote
 from tilewright.kernels.base import CPU
+from tilewright.kernels.cuda.base import CUDA
 from tilewright.kernels.plans import default_settings, in_sequence, with_each
 from tilewright.measure.networks import ToCompile, compile_all
 from tilewright.measure.targeting import (
@@ -133,8 +134,13 @@ class PlanParts:
         options, settings = options_of(named), checked_settings(named.settings)
         max_error = self._max_errors[named.name]
         model = model_of(self.plan, named)
+        refused = dict[str, ModelError]()
         for device, placement in self.placements.items():
-            network = prepare_loaded(model, options, placement)
+            try:
+                network = prepare_loaded(model, options, placement)
+            except ModelError as error:  # some of its calls run elsewhere
+                refused[device] = error
+                continue
             whole = choose_plan(network, store, placement, settings, max_error)
             self._made[named.name, device] = network, whole
             for cores in self._counts(device):
@@ -145,6 +151,8 @@ class PlanParts:
                     else best_known(whole.tasks, store, few, max_error)
                 )
                 self._fewer[named.name, device, cores] = found
+        if len(refused) == len(self.placements):
+            raise next(iter(refused.values()))
         self._require_planned(named)
 
     def _require_planned(self, named: PlannedNetwork) -> None:
@@ -167,9 +175,10 @@ class PlanParts:
         return tuple(each.name for each in self.plan.networks)
 
     def network(self, name: str) -> PreparedNetwork:
-        """A network as it is on the first of the devices: inputs, outputs and tensors are the same
-        on all."""
-        return next(self._made[name, device][0] for device in self.placements)
+        """A network as it is on the first of the devices that compute all of it: inputs, outputs
+        and tensors are the same on all."""
+        made = (self._made.get((name, device)) for device in self.placements)
+        return next(each[0] for each in made if each is not None)
 
     def way(self, schedule: Schedule) -> Way:
         """As a schedule of the plan's problem says."""
@@ -304,13 +313,21 @@ class PlanParts:
         )
 
     def _planned(self, name: str, part: Part) -> NetworkPlan:
-        """A part with the kernels that the network has on its device and so many cores."""
+        """A part with the kernels that the network has on its device and so many cores; those in
+        plain form, each by itself, on a device that does not compute all of the network."""
         device, cores = part.place
-        prepared, whole = self._made[name, device]
+        made = self._made.get((name, device))
         placement = _on_cores(self.placements[device], cores)
-        forms = {**prepared.forms, **{t: each.form for t, each in whole.tensors.items()}}
+        forms: dict[str, Form] = {}
+        known: dict[str, Candidate] = {}
+        chosen: dict[TaskKey, Candidate] = {}
+        full = _has_all(self.placements[device], cores)
+        if made is not None:
+            prepared, whole = made
+            forms = {**prepared.forms, **{t: each.form for t, each in whole.tensors.items()}}
+            known = {call.name: call.candidate for call in whole.calls}
+            chosen |= whole.candidates if full else self._fewer.get((name, device, len(cores)), {})
         network, inside = _plain_at_ends(part.network, forms)
-        known = {call.name: call.candidate for call in whole.calls}
         wanted = {
             call.name: known[call.name].forms[:-1]
             if call.name in known
@@ -320,8 +337,6 @@ class PlanParts:
         }
         ports = {t: form for t, form in inside.items() if t not in network.graph.inputs}
         arranged = arrange(network, ports, wanted)
-        full = len(cores) == self.placements[device].resources.threads
-        chosen = dict(whole.candidates if full else self._fewer.get((name, device, len(cores)), {}))
         usual = default_settings(placement, self._max_errors[name])
         for key, task in arranged.tasks.items():
             if key not in chosen:
@@ -366,9 +381,14 @@ def _fastest_s(call: ScheduledCall, device: str) -> float | None:
     return max(modes, key=lambda mode: mode.cores).latency_s if modes else None
 
 
+def _has_all(placement: Placement, cores: Sequence[int]) -> bool:
+    """Whether cores in a plan are all of a placement; a GPU is one place in it."""
+    return placement.target.kind not in CPU or len(cores) == placement.resources.threads
+
+
 def _on_cores(placement: Placement, cores: Sequence[int]) -> Placement:
     """These cores of a placement."""
-    if len(cores) == placement.resources.threads:
+    if _has_all(placement, cores):
         return placement
     resources = replace(threads_alone(len(cores)), kind=placement.resources.kind)
     cpus = tuple(placement.binding.cpus[core] for core in cores)
@@ -444,13 +464,13 @@ def _placements(plan: Plan, tracker: str | None) -> Iterator[tuple[str, Placemen
 
 def _placement(device: str, cores: int, tracker: str | None) -> Placement:
     known = usable_placement(placement_of(device, tracker, None))
-    if known.target.kind not in CPU:
+    if known.target.kind not in (*CPU, CUDA):
         raise TargetError(
             f"calls of the plan run on {device!r}; parts of networks are run on CPUs, here and "
-            "behind a tracker, and on no GPU yet",
+            "behind a tracker, and on GPUs here",
             hint="Plan without that device.",
         )
-    if cores > known.resources.threads:
+    if known.target.kind in CPU and cores > known.resources.threads:
         raise TargetError(
             f"the plan is for {cores} cores of {device!r}, which has {known.resources.threads}",
             hint=f"Plan with --threads {known.resources.threads}.",

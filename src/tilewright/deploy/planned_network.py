@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from tilewright.core.errors import InternalError, ModelError, TargetError, UsageError
 from tilewright.core.records import Placement
-from tilewright.core.schedules import RunMode, ScheduledSlot
+from tilewright.core.schedules import RunMode, ScheduledSlot, ScheduledTransfer
 from tilewright.deploy.engines import on_cpu
 from tilewright.deploy.network_calls import CallableNetwork, ordered_inputs
 from tilewright.deploy.plan_models import (
@@ -164,14 +164,19 @@ def _length_s(run: Sequence[Noted]) -> float:
     return max(each.end_s for each in run) - min(each.begin_s for each in run)
 
 
-def beside_its_plan(plan: Plan, ran: Sequence[ScheduledSlot]) -> str:
-    """A plan, and what ran of it at which seconds of a clock, as a trace for Perfetto."""
+def beside_its_plan(
+    plan: Plan, ran: Sequence[ScheduledSlot], sent: Sequence[ScheduledTransfer] = ()
+) -> str:
+    """A plan, and what ran of it and was sent at which seconds of a clock, as a trace for
+    Perfetto."""
     planned = answered(plan.problem, plan.schedule).result
     first_s = min((slot.begin_s for slot in ran), default=0.0)
     slots = (
         replace(slot, begin_s=slot.begin_s - first_s, end_s=slot.end_s - first_s) for slot in ran
     )
-    return trace({"plan": planned, "run": Traced(slots=tuple(slots), devices=planned.devices)})
+    ways = (replace(way, begin_s=way.begin_s - first_s, end_s=way.end_s - first_s) for way in sent)
+    traced = Traced(slots=tuple(slots), devices=planned.devices, transfers=tuple(ways))
+    return trace({"plan": planned, "run": traced})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

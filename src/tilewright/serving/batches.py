@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.serving.slots import SlotPlan
+from tilewright.serving.staying import Stays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +45,21 @@ NO_BATCHES = Batches()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToLoad:
     """A network, or a part of one, as processes know it: by `key`, from a folder, with the names of
-    its constants in order, where its tensors lie in a slot, and what computes several requests."""
+    its constants in order, where its tensors lie in a slot, and what computes several requests; on
+    a GPU, which of them need not go there."""
 
     key: str
     folder: Path
     constants: Sequence[str]
     plan: SlotPlan
     batches: Batches = NO_BATCHES
+    stays: Stays | None = None
 
     @property
     def message(self) -> tuple[Any, ...]:
         """What asks a worker to load it."""
         more = (self.batches,) if self.batches.larger else ()
+        more = (self.stays,) if self.stays is not None else more
         return ("load", self.key, self.folder, list(self.constants), self.plan, *more)
 
 

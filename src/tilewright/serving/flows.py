@@ -22,16 +22,18 @@ from tilewright.graph.parts import Place
 from tilewright.serving.batches import ToLoad
 from tilewright.serving.pace import Pace
 from tilewright.serving.slots import SlotPlan
+from tilewright.serving.staying import Copied, Stays
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LoadedPart:
     """A part as a process knows it: by `key`, with the places of what it reads and writes in a
-    slot; how long it took so far, and takes."""
+    slot, and on a GPU which of that stays there; how long it took so far, and takes."""
 
     key: str
     part: CompiledPart
     plan: SlotPlan
+    stays: Stays | None = None
     samples_s: list[float] = field(default_factory=list[float])
     pace: Pace | None = None
 
@@ -41,10 +43,21 @@ class LoadedPart:
         return self.part.expected_s if self.pace is None else self.pace.expected_s
 
     @property
+    def keeps_alone(self) -> bool:
+        """Whether some of its results are nowhere but with its process."""
+        return self.stays is not None and not self.stays.sent.issuperset(self.stays.outputs)
+
+    @property
     def to_load(self) -> ToLoad:
         """What its process loads."""
         made = self.part
-        return ToLoad(key=self.key, folder=made.folder, constants=made.constants, plan=self.plan)
+        return ToLoad(
+            key=self.key,
+            folder=made.folder,
+            constants=made.constants,
+            plan=self.plan,
+            stays=self.stays,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,13 +89,15 @@ class LoadedWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """When a part ran, on the monotonic clock; the times are those of who asked for it."""
+    """When a part ran, on the monotonic clock; the times are those of who asked for it. On a GPU
+    also when what it reads was copied there, and back what others read."""
 
     part: str
     network: str
     place: Place
     begin_s: float
     end_s: float
+    copies: tuple[Copied, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -140,6 +155,10 @@ class Flow:
     def _ahead(self) -> tuple[LoadedWay, set[int]]:
         """The way that it goes on, and what of it has begun."""
         return (self.turn_to, set[int]()) if self.turn_to else (self.way, self.begun)
+
+    def readers_of(self, number: int) -> set[int]:
+        """The numbers of parts that read results of a part."""
+        return {n for n, each in enumerate(self.parts) if number in each.part.after}
 
     def ready(self) -> list[int]:
         """The numbers of parts that may begin."""
@@ -253,6 +272,18 @@ class Flows:
                 left = (p for n, p in enumerate(flow.parts) if n not in flow.ended)
                 if any(part.part.place in lost for part in left):
                     flow.turn_to = way
+            self._change.notify_all()
+
+    def forget(self, place: Place) -> None:
+        """A place has a new process: what stayed with the old one must be computed again, where it
+        still is to be read."""
+        with self._change:
+            for flow in self._flows:
+                for number in sorted(flow.ended, reverse=True):  # those who read it are behind it
+                    part, readers = flow.parts[number], flow.readers_of(number)
+                    if part.part.place == place and part.keeps_alone and readers - flow.ended:
+                        flow.ended.discard(number)
+                        flow.begun.discard(number)
             self._change.notify_all()
 
     def late(self, patience_s: float) -> list[Flow]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, as_completed, wait
 from itertools import count
 from math import inf, log2
@@ -18,20 +18,22 @@ from tilewright.core.schedules import RunMode
 from tilewright.core.scratch import PrivateFolder
 from tilewright.core.serving import InstanceService
 from tilewright.core.units import format_seconds
-from tilewright.deploy.plan_parts import PlanParts, Way
+from tilewright.deploy.plan_parts import CompiledPart, PlanParts, Way
 from tilewright.graph.network import Array
 from tilewright.graph.parts import Place
 from tilewright.hardware.device import local_placement
+from tilewright.kernels.base import CPU
 from tilewright.measure.targeting import in_this_process
 from tilewright.serving.flows import Flow, Flows, LoadedPart, LoadedWay, Span
 from tilewright.serving.grouping import BatchTimes
 from tilewright.serving.instance import LOOK_S, Service
 from tilewright.serving.pace import Pace
 from tilewright.serving.planned_networks import PlannedNetworks
-from tilewright.serving.posts import LocalPost, Post, RemotePost
+from tilewright.serving.posts import GpuPost, LocalPost, Post, RemotePost
 from tilewright.serving.requests import Request
 from tilewright.serving.slow_devices import SlowDevices
 from tilewright.serving.stations import WARM_RUNS, Station
+from tilewright.serving.staying import staying
 
 _ROUNDS = 5
 _MOST_SPANS = 1 << 14
@@ -146,19 +148,28 @@ class PlanCrew:
         return f"Computed {how[self.mode]}; in turn: {times}."
 
     def _loaded(self, way: Way) -> LoadedWay:
-        return LoadedWay(
-            parts={
-                name: tuple(
-                    LoadedPart(
-                        key=f"part {next(self._keys)}",
-                        part=part,
-                        plan=self._networks.slots_of(name, part.inputs, part.outputs),
-                    )
-                    for part in each
-                )
-                for name, each in way.parts.items()
-            }
+        parts = {name: self._loaded_parts(name, each) for name, each in way.parts.items()}
+        return LoadedWay(parts=parts)
+
+    def _loaded_parts(self, name: str, parts: Sequence[CompiledPart]) -> tuple[LoadedPart, ...]:
+        wanted = self._parts.network(name).graph.outputs
+        return tuple(
+            LoadedPart(
+                key=f"part {next(self._keys)}",
+                part=part,
+                plan=self._networks.slots_of(name, part.inputs, part.outputs),
+                stays=staying(parts, number, wanted) if self._is_on_gpu(part.place) else None,
+            )
+            for number, part in enumerate(parts)
         )
+
+    def _is_on_gpu(self, place: Place) -> bool:
+        return self._parts.placements[place[0]].target.kind not in CPU
+
+    def maker_of(self, network: str, tensor: str) -> str:
+        """What a plan calls what a tensor of a network is the result of."""
+        made = {c.output: c.name for c in self._parts.network(network).fused.calls}
+        return made.get(tensor, f"input {tensor}")
 
     def gather(self, count: int) -> None:
         """Have no part begin before so many requests set out, so that they do as is planned."""
@@ -181,6 +192,8 @@ class PlanCrew:
         if in_this_process(placement):
             cpus = tuple(local_placement(None).binding.cpus[core] for core in cores)
             post = LocalPost(self._service.worker, cpus, slots)
+        elif self._is_on_gpu(place):
+            post = GpuPost(placement, slots)
         else:
             post = RemotePost(placement, slots)
         supervision = self._service.supervision

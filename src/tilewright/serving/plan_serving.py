@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self, get_args
 
@@ -11,7 +11,7 @@ from msgspec import structs
 from tilewright.core import arguments
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink
-from tilewright.core.schedules import RunMode, ScheduledSlot
+from tilewright.core.schedules import RunMode, ScheduledSlot, ScheduledTransfer
 from tilewright.core.scratch import scratch_folder
 from tilewright.deploy.network_calls import ordered_inputs
 from tilewright.deploy.plan_parts import PlanParts
@@ -22,7 +22,9 @@ from tilewright.deploy.planned_network import (
     planned_network,
 )
 from tilewright.graph.network import Array
+from tilewright.kernels.base import CPU
 from tilewright.plan.scheduling.plan_file import Plan
+from tilewright.serving.flows import Span
 from tilewright.serving.instance import Supervision
 from tilewright.serving.plan_crew import PlanCrew
 from tilewright.serving.planned_networks import PlannedNetworks
@@ -117,22 +119,37 @@ class PlannedRun:
         return found
 
     def traced(self) -> str:
-        """The plan and the last run beside each other, as a trace for Perfetto."""
+        """The plan and the last run beside each other, as a trace for Perfetto: parts, and the
+        copies of tensors to and from GPUs."""
         spans = list(self._server.crew.spans)
-        return beside_its_plan(
-            self._plan,
-            [
-                ScheduledSlot(
-                    call=span.part,
-                    network=span.network,
-                    device=span.place[0],
-                    cores=span.place[1],
-                    begin_s=span.begin_s,
-                    end_s=span.end_s,
-                )
-                for span in spans
-            ],
-        )
+        ran = [
+            ScheduledSlot(
+                call=span.part,
+                network=span.network,
+                device=span.place[0],
+                cores=span.place[1],
+                begin_s=span.begin_s,
+                end_s=span.end_s,
+            )
+            for span in spans
+        ]
+        return beside_its_plan(self._plan, ran, [way for span in spans for way in self._ways(span)])
+
+    def _ways(self, span: Span) -> Iterator[ScheduledTransfer]:
+        """What was copied for a part, by the names of the calls that made it, from the host or to
+        it; nothing where the plan has no host."""
+        host = next((each.name for each in self._plan.problem.devices if each.kind in CPU), None)
+        for copy in span.copies if host is not None else ():
+            ends = (host, span.place[0]) if copy.to_device else (span.place[0], host)
+            yield ScheduledTransfer(
+                call=self._full(
+                    span.network, self._server.crew.maker_of(span.network, copy.tensor)
+                ),
+                origin=ends[0],
+                destination=ends[1],
+                begin_s=copy.begin_s,
+                end_s=copy.end_s,
+            )
 
     def close(self) -> None:
         """End all processes."""

@@ -1,10 +1,10 @@
-"""Processes that hold networks, or parts of them, and compute them: on cores here, or on a device
-elsewhere in whose session they are."""
+"""Processes that hold networks, or parts of them, and compute them: on cores here, on a GPU here,
+or on a device elsewhere in whose session they are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from tilewright.core.errors import TargetError, first_line
 from tilewright.core.processes import Child, ChildError, RemoteError
@@ -15,8 +15,10 @@ from tilewright.measure.boards import Board, Tracker
 from tilewright.measure.remote_networks import SESSION_S
 from tilewright.serving.batches import ToLoad, run_message
 from tilewright.serving.slots import SharedSlots
+from tilewright.serving.staying import Copied
 
 _REMOTE_WORKER = "tilewright.serving.remote_worker"
+GPU_WORKER = "tilewright.serving.gpu_worker"
 _FREE_S = 2.0
 """How long a device may be somebody else's."""
 
@@ -28,6 +30,12 @@ class Post(Protocol):
 
     @property
     def cores(self) -> tuple[int, ...]: ...
+
+    @property
+    def copies(self) -> tuple[Copied, ...]:
+        """What the last run copied between this machine's memory and the device's, as far as that
+        is timed."""
+        ...
 
     @property
     def pid(self) -> int | None:
@@ -43,10 +51,10 @@ class Post(Protocol):
         ...
 
     def run(
-        self, key: str, slots: Sequence[int], limit_s: float, size: int = 1
+        self, key: str, slots: Sequence[int], limit_s: float, size: int = 1, order: int = 0
     ) -> dict[int, Array]:
         """Compute what was loaded as `key` in these slots, in a batch of a size; what has no place
-        there is returned, by its number."""
+        there is returned, by its number. The requests of different `order` are different ones."""
         ...
 
     def abort(self) -> None:
@@ -61,8 +69,11 @@ class Post(Protocol):
 class LocalPost:
     """A process on cores of this machine, with a thread on each."""
 
+    copies: tuple[Copied, ...] = ()
+
     def __init__(self, worker: str, cpus: tuple[int, ...], slots: SharedSlots) -> None:
         self.cores, self._slots = cpus, slots
+        self._where: Any = cpus
         self._child = Child(worker, cpus=cpus, inherited=(slots.descriptor,))
 
     @property
@@ -72,7 +83,7 @@ class LocalPost:
     def open(self, loads: Iterable[ToLoad], limit_s: float) -> None:
         self._child.stop()
         slots = self._slots
-        self._child.request(("prepare", slots.descriptor, *slots.shape, self.cores), limit_s)
+        self._child.request(("prepare", slots.descriptor, *slots.shape, self._where), limit_s)
         for load in loads:
             self.load(load, limit_s)
 
@@ -80,7 +91,7 @@ class LocalPost:
         self._child.request_again(load.message, limit_s)
 
     def run(
-        self, key: str, slots: Sequence[int], limit_s: float, size: int = 1
+        self, key: str, slots: Sequence[int], limit_s: float, size: int = 1, order: int = 0
     ) -> dict[int, Array]:
         return self._child.request_again(run_message(key, size, slots), limit_s)
 
@@ -91,9 +102,26 @@ class LocalPost:
         self._child.stop()
 
 
+class GpuPost(LocalPost):
+    """A process that has a GPU of this machine. It computes requests one by one, each kernel on all
+    of the GPU."""
+
+    def __init__(self, placement: Placement, slots: SharedSlots) -> None:
+        super().__init__(GPU_WORKER, placement.binding.cpus, slots)
+        self.cores, self._where = (0,), placement.target
+
+    def run(
+        self, key: str, slots: Sequence[int], limit_s: float, size: int = 1, order: int = 0
+    ) -> dict[int, Array]:
+        self.copies = self._child.request_again(("run", key, *slots, order), limit_s)
+        return {}
+
+
 class RemotePost:
     """A process with the session of a device behind a tracker. The session is opened anew before
     the server of the device ends it. It computes requests one by one."""
+
+    copies: tuple[Copied, ...] = ()
 
     def __init__(self, placement: Placement, slots: SharedSlots) -> None:
         key, host, port = remote_place(placement.device)
@@ -126,7 +154,7 @@ class RemotePost:
         self._loads.append(load)
 
     def run(
-        self, key: str, slots: Sequence[int], limit_s: float, size: int = 1
+        self, key: str, slots: Sequence[int], limit_s: float, size: int = 1, order: int = 0
     ) -> dict[int, Array]:
         if not self._board.lasts(limit_s):
             self._open_anew(limit_s)

@@ -183,6 +183,7 @@ class Station:
                     self._post.load(part.to_load, limit_s)
             else:
                 self._post.open(_to_load([*self._parts, *parts]), limit_s)
+                self._flows.forget(self.place)
         except (TilewrightError, ChildError, RemoteError) as error:
             future.set_exception(self._told(error))
             return
@@ -221,6 +222,7 @@ class Station:
                 continue
             was_lost = self._state == "lost"
             self._state, self._broken = "ready", False
+            self._flows.forget(self.place)
             if was_lost:
                 self._on_probation = True
                 self._watch.found(self.place)
@@ -252,7 +254,7 @@ class Station:
             patience_s = max(supervision.least_patience_s, supervision.patience * pace.expected_s)
         began_s = monotonic()
         try:
-            others = self._post.run(part.key, (flow.slot,), patience_s)
+            others = self._post.run(part.key, (flow.slot,), patience_s, order=flow.order)
         except RemoteError as error:
             self._flows.finish(flow, network_error(error, f"run of {part.part.name}"))
             self._flows.ended(flow, number, None, {})
@@ -270,6 +272,7 @@ class Station:
                 place=self.place,
                 begin_s=began_s,
                 end_s=ended_s,
+                copies=self._post.copies,
             )
             self._flows.ended(flow, number, span, others)
         finally:

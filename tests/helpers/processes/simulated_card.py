@@ -1,5 +1,5 @@
-"""A H100 in this machine whose kernels are executed on the CPU, in the processes that measure as
-well."""
+"""A H100 in this machine whose kernels are executed on the CPU, in the processes that measure and
+serve as well."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from helpers.processes import simulated_gpu, simulated_gpu_networks
+from helpers.processes import simulated_gpu, simulated_gpu_networks, simulated_gpu_parts
 from tilewright.compiler.cuda import compilers, nvidia
 from tilewright.measure import cuda_networks, kernels
+from tilewright.serving import posts
 from tilewright.testing.simulated_driver import H100
 
 
@@ -22,4 +23,5 @@ def simulated_card() -> Generator[None]:
         patch.setattr(compilers, "missing_compiler", lambda: "")
         patch.setattr(kernels, "WORKER", simulated_gpu.__name__)
         patch.setattr(cuda_networks, "WORKER", simulated_gpu_networks.__name__)
+        patch.setattr(posts, "GPU_WORKER", simulated_gpu_parts.__name__)
         yield

@@ -140,10 +140,47 @@ class LoadedCudaNetwork:
         self._upload(inputs)
         self._driver.replay(self._graph)
         outputs = [self._downloaded(it.place, it.type) for it in self._network.outputs]
+        self.check()
+        return outputs
+
+    def try_out(self) -> None:
+        """Run once on zeros: a GPU that does not work shows that now, and no later run waits for
+        what the first one of a process takes."""
+        kinds = [port.type for port in self._network.inputs]
+        self([np.zeros(kind.shape, element_type(kind.dtype).numpy) for kind in kinds])
+
+    def give(self, number: int, array: Array | Memory) -> None:
+        """Bring an input to where runs read it, and wait until it is there. What lies on the GPU
+        already is copied there, and nobody waits. Raises InputError for another shape or type."""
+        if isinstance(array, Memory):
+            self._driver.copy(self.input(number), array)
+            return
+        self._upload_one(number, array)
+        self._driver.synchronise()
+
+    def compute(self) -> None:
+        """Run once on what was given, and wait until it is computed."""
+        self._driver.replay(self._graph)
+        self._driver.synchronise()
+
+    def fetch(self, number: int, goal: Array) -> None:
+        """Copy an output of the last run into an array of its shape and type."""
+        if goal.nbytes:
+            self._driver.download(self.result(number), goal)
+
+    def input(self, number: int) -> Memory:
+        """Where runs read an input."""
+        return self._at(self._network.inputs[number].place)
+
+    def result(self, number: int) -> Memory:
+        """Where an output lies until the next run."""
+        return self._at(self._network.outputs[number].place)
+
+    def check(self) -> None:
+        """Raise InputError where an index was out of range in the last run."""
         for check in self._network.checks:
             if self._downloaded(check.place, _WORD)[0]:
                 raise InputError(check.message)
-        return outputs
 
     def time(self, inputs: Sequence[Array], repeats: int, warmup: int) -> list[float]:
         """Seconds of each replay of the graph by events, after `warmup` of them and at least 50 ms;
@@ -232,15 +269,18 @@ class LoadedCudaNetwork:
         ports = self._network.inputs
         if len(inputs) != len(ports):
             raise InputError(f"{len(inputs)} arrays given for {len(ports)} inputs")
-        for port, given in zip(ports, inputs, strict=True):
-            array = np.asarray(given, order="C")
-            if (array.shape, str(array.dtype)) != (port.type.shape, port.type.dtype):
-                raise InputError(
-                    f"input {port.name!r} is {array.dtype}{list(array.shape)}, the network was "
-                    f"compiled for {port.type}"
-                )
-            if array.nbytes:
-                self._driver.upload(self._at(port.place), array)
+        for number, given in enumerate(inputs):
+            self._upload_one(number, given)
+
+    def _upload_one(self, number: int, given: Array) -> None:
+        port, array = self._network.inputs[number], np.asarray(given, order="C")
+        if (array.shape, str(array.dtype)) != (port.type.shape, port.type.dtype):
+            raise InputError(
+                f"input {port.name!r} is {array.dtype}{list(array.shape)}, the network was "
+                f"compiled for {port.type}"
+            )
+        if array.nbytes:
+            self._driver.upload(self._at(port.place), array)
 
     def _downloaded(self, place: Place, kind: TensorType) -> Array:
         array = np.empty(kind.shape, element_type(kind.dtype).numpy)
