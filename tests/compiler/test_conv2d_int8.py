@@ -26,6 +26,7 @@ from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.codes import dot_lanes
 from tilewright.kernels.conv2d_int8 import SPEC
+from tilewright.kernels.convolution import convolution
 from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.int8_case import int8_case, int8_forms
@@ -100,6 +101,31 @@ def check(
 
 def fitting(block: int, channels: int) -> Form:
     return blocked(block) if block and channels % block == 0 else PLAIN
+
+
+@needs_dots
+@pytest.mark.parametrize(
+    ("channels", "width", "padding", "strides", "dilation", "dtype"),
+    [
+        (3, 32, (3, 3, 3, 3), (2, 2), (1, 1), "int8"),
+        (4, 8, (0, 9, 1, 0), (1, 1), (1, 1), "uint8"),
+        (1, 12, (1, 5, 0, 2), (1, 2), (1, 2), "int8"),
+        (2, 16, (0, 0, 0, 0), (3, 3), (1, 1), "int8"),
+    ],
+)
+def test_codes_of_few_channels_are_copied_as_words(
+    channels, width, padding, strides, dilation, dtype
+):
+    """Whatever the border on the left is, which is filled up to whole vectors."""
+    data = TensorType((2, channels, 9, width), dtype)
+    named = {"padding": padding, "strides": strides, "dilation": dilation}
+    task = conv(data, 16, (3, 3), True, "uint8", **named)
+    used = check(task, HERE, PLAIN, blocked(16))
+    vector = SPEC.pixels_at_once(convolution(task), used.forms, dict(used.settings))
+    by_words = dict(used.settings)["dot"] == "vnni"
+    assert vector == (next(n for n in (16, 8, 4) if width % n == 0) if by_words else 0)
+    text = rendered(task, used, HERE.target, HERE.resources, "tir")
+    assert bool(re.search(r'copy\w* = .*"uint32"', text)) == by_words
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)

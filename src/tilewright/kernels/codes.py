@@ -78,6 +78,11 @@ def offset(settings: Settings, data: str) -> int:
     return _OFFSET if data == "int8" else -_OFFSET
 
 
+def takes_words(settings: Settings) -> bool:
+    """Whether the instruction of a setting is known to take four codes of data as one word."""
+    return settings["dot"] == "vnni"
+
+
 def exact_in_singles(products: int) -> bool:
     """Whether single precision holds every sum of so many products of data and signed weights."""
     return products * 255 * 128 <= _LARGEST_IN_SINGLES

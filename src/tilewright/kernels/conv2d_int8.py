@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.core.forms import Form
+from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
@@ -26,6 +26,7 @@ from tilewright.kernels.codes import (
     code_error,
     offset,
     rate,
+    takes_words,
     terms,
     usual_dot,
     with_offsets,
@@ -39,6 +40,9 @@ _BESIDE = 3
 """Pixels of 16 channels that are read beside a row of a window: the rest of its lines."""
 _STREAMED = 0.3
 """Share of the time to read weights from the second cache that is not beside multiply-adds."""
+
+_CUT_OFF = 1.25
+"""How much longer tiles of pixels copied as words take where the last one is cut off."""
 
 
 class Int8Convolution(DotConvolution):
@@ -71,6 +75,14 @@ class Int8Convolution(DotConvolution):
         """Input channels that are multiplied together."""
         return terms(settings)
 
+    def pixels_at_once(self, conv: Convolution, forms: tuple[Form, ...], settings: Settings) -> int:
+        """Pixels whose codes, four at most, are copied as words, a vector of words at a time; 0
+        where codes are copied one by one."""
+        few = conv.in_channels <= QUAD and conv.groups == 1 and takes_words(settings)
+        plain = conv.data < len(forms) - 1 and forms[conv.data] == PLAIN
+        able = few and plain and self.copied(conv, forms, settings)
+        return next((n for n in (16, 8, 4) if able and conv.in_width % n == 0), 0)
+
     def per_cycle(self, conv: Convolution, target: Target, settings: Sequence[Settings]) -> Floats:
         """By dot products, where there are any, and by widened products."""
         fast, slow = (rate(target, conv.computed_in, dots=dots) for dots in (True, False))
@@ -88,7 +100,13 @@ class Int8Convolution(DotConvolution):
         found = super().demand(workload, target, resources, forms, settings)
         again = _read_again(workload, target, resources, settings)
         traffic = {level: found.traffic.get(level, 0.0) + again[level] for level in again}
-        return replace(found, traffic={**found.traffic, **traffic})
+        conv = convolution(workload)
+        by_pixels = np.array([self.pixels_at_once(conv, forms, s) > 0 for s in settings])
+        beyond = (conv.out_height % column(settings, "tile_height") > 0) | (
+            conv.out_width % column(settings, "tile_width") > 0
+        )
+        operations = found.operations * np.where(by_pixels & beyond, _CUT_OFF, 1.0)
+        return replace(found, operations=operations, traffic={**found.traffic, **traffic})
 
     def error_bound(self, workload: Workload) -> float:
         """Sums are exact."""

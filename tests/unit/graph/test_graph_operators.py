@@ -437,3 +437,16 @@ def test_opaque_has_types_but_no_reference() -> None:
     assert OPERATORS["opaque"].infer((), named) == kinds[1]
     with pytest.raises(InternalError):
         OPERATORS["opaque"].reference((), named)
+
+
+def test_what_a_mask_hides_has_a_code_though_its_quotient_overflows() -> None:
+    """The lowest single by 0.01 is beyond all singles; the hidden key's share is zero."""
+    q, k = np.ones((1, 1, 4), np.int8), np.ones((1, 2, 4), np.int8)
+    v = np.array([[[1, 2, 3, 4], [5, 6, 7, 8]]], np.int8)
+    coding = np.array([[1, 0.01, -128, 127], [0.1, 1 / 255, 0, 255]], np.float32)
+    mask = np.array([0, np.finfo(np.float32).min], np.float32)
+    named = {"heads": 1, "key_heads": 1, "masked": 0}
+    operator = OPERATORS["quantized_attention"]
+    with np.errstate(all="raise"):
+        found = operator.compute(q, k, v, coding, np.zeros(3, np.int32), mask, **named)
+    np.testing.assert_array_equal(found, 255 * v[:, :1].astype(np.int32))

@@ -17,6 +17,7 @@ from tilewright.graph.workload import Argument, Workload, parse_workload
 from tilewright.hardware.features import units_of
 from tilewright.kernels.codes import dot_lanes
 from tilewright.kernels.conv2d_int8 import SPEC
+from tilewright.kernels.convolution import convolution
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.registry import applicable
 from tilewright.measure.checking import relative_error, sample_arguments
@@ -187,3 +188,30 @@ def test_checks_see_one_quantum_and_samples_do_not_saturate() -> None:
         limits = np.iinfo(wanted.dtype)
         assert np.mean((wanted == limits.min) | (wanted == limits.max)) < 0.2
         assert wanted.std() > 20
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "vector"),
+    [
+        (conv((1, 3, 9, 48), 16, dtype="int8"), PLAIN, 16),
+        (conv((1, 4, 9, 24), 16), PLAIN, 8),
+        (conv((1, 4, 9, 24), 16), blocked(4), 0),
+        (conv((1, 3, 9, 49), 16), PLAIN, 0),
+        (conv((1, 5, 9, 48), 16), PLAIN, 0),
+        (conv((1, 4, 9, 48), 16, groups=2), PLAIN, 0),
+    ],
+)
+def test_which_data_is_copied_as_words(task: Workload, data: Form, vector: int) -> None:
+    forms = (data, PLAIN, PLAIN)
+    named = {"lanes": 16, "dot": "vnni"}
+    assert SPEC.pixels_at_once(convolution(task), forms, named) == vector
+    for other in ("sdot", "usdot", "widen"):
+        assert SPEC.pixels_at_once(convolution(task), forms, {**named, "dot": other}) == 0
+
+
+def test_tiles_of_the_first_layer_are_whole() -> None:
+    """With a tile that is cut off at the end of a row it took 1.25 times as long."""
+    task = conv((1, 3, 112, 112), 64, kernel=7, dtype="int8")
+    found, facts = check_space(SPEC, task, WITH_DOTS, (PLAIN, PLAIN, blocked(16)))
+    chosen = best(found, facts)
+    assert 112 % int(chosen["tile_width"]) == 0 and 112 % int(chosen["tile_height"]) == 0

@@ -43,6 +43,15 @@ def byte_sum(dot: str, lanes: int) -> str:
     return name
 
 
+@cache
+def pixel_dot(lanes: int) -> str:
+    """The registered intrinsic of x86 for data whose four codes of `uint8` are one word:
+    C[lane] += Σ code k of A[0] * B[lane, k]."""
+    name = f"tilewright_{_X86}_of_pixels_{lanes}"
+    TensorIntrin.register(name, _pixel_meaning(lanes), _pixel_instruction(lanes))
+    return name
+
+
 def byte_dot_text(settings: Settings, lanes: int) -> str:
     """LLVM's text of the function that the intrinsic calls; empty where it calls none."""
     dot = str(settings["dot"])
@@ -150,6 +159,50 @@ def _instruction(instruction: str, lanes: int, dtype: str, flip: int, words: boo
     return dot
 
 
+def _pixel_meaning(lanes: int):
+    def code(A, vk):
+        return T.cast(code_of(A[0], vk, "uint8"), "int32")
+
+    @T.prim_func(s_tir=True)
+    def sums(
+        A: T.Buffer((1,), "uint32", offset_factor=1),
+        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1, scope="local"),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:1], B[0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            for i in T.serial(0, lanes):
+                for k in T.serial(0, 4):
+                    with T.sblock("update"):
+                        vi, vk = T.axis.remap("SR", [i, k])
+                        C[vi] = C[vi] + code(A, vk) * T.cast(B[vi, vk], "int32")
+
+    return sums
+
+
+def _pixel_instruction(lanes: int):
+    weights_type, sums_type = f"int8x{4 * lanes}", f"int32x{lanes}"
+
+    def summed(sums, word, weights):
+        return _multiplied(_X86, lanes, sums, T.reinterpret(word, dtype="int32"), weights)
+
+    @T.prim_func(s_tir=True)
+    def dot(
+        A: T.Buffer((1,), "uint32", offset_factor=1),
+        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1, scope="local"),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:1], B[0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = summed(
+                C.vload([0], dtype=sums_type), A[0], B.vload([0, 0], dtype=weights_type)
+            )
+
+    return dot
+
+
 def _added_up(lanes: int):
     @T.prim_func(s_tir=True)
     def sums(
@@ -191,7 +244,7 @@ def _added_by(instruction: str, lanes: int):
 
 
 def word_of_codes(codes: Sequence[tirx.Expr]) -> tirx.Expr:
-    """Four codes of `int8` as one word, the first one lowest."""
+    """Up to four codes as one word, the first one lowest."""
     parts = [
         (tirx.Cast("uint32", code) & tirx.const(255, "uint32")) << tirx.const(8 * place, "uint32")
         for place, code in enumerate(codes)
@@ -199,9 +252,9 @@ def word_of_codes(codes: Sequence[tirx.Expr]) -> tirx.Expr:
     return reduce(lambda a, b: a | b, parts)
 
 
-def code_of(word: tirx.Expr, place: tirx.Expr) -> tirx.Expr:
+def code_of(word: tirx.Expr, place: tirx.Expr, kind: str = "int8") -> tirx.Expr:
     """One code of a word."""
-    return tirx.Cast("int8", word >> tirx.Cast("uint32", place * 8))
+    return tirx.Cast(kind, word >> tirx.Cast("uint32", place * 8))
 
 
 def flipped(value: tirx.Expr, *, kind: str) -> tirx.Expr:

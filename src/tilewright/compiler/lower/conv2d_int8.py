@@ -13,6 +13,7 @@ from tilewright.compiler.lower.byte_dots import (
     byte_product,
     compensation,
     flipped,
+    pixel_dot,
 )
 from tilewright.compiler.lower.dot_convolution import Dots, accumulated, as_it_is, scheduled
 from tilewright.compiler.lower.program import Program
@@ -33,13 +34,15 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     kind = program.operand(conv.data).type.dtype
     copied = SPEC.copied(conv, program.candidate.forms, settings)
     ready = taken_data(settings) if extra and copied else kind
+    words = SPEC.pixels_at_once(conv, program.candidate.forms, settings)
     dots = Dots(
         spec=SPEC,
         product=partial(byte_product, added=extra if ready == kind else 0),
-        instruction=byte_dot(settings, lanes, ready),
+        instruction=pixel_dot(lanes) if words else byte_dot(settings, lanes, ready),
         taken=as_it_is if ready == kind else partial(flipped, kind=ready),
         imported=byte_dot_text(settings, lanes),
         border=0 if ready == kind else extra,
+        pixels=words,
     )
     total = program.in_blocks(accumulated(program, dots), 1, lanes)
 

@@ -21,6 +21,7 @@ from typing import Any
 from tvm import DataType, te, tirx
 from tvm.s_tir import Schedule
 
+from tilewright.compiler.lower.byte_dots import code_of, word_of_codes
 from tilewright.compiler.lower.conv2d_windows import clamped, panel_tiles, shared_tiles
 from tilewright.compiler.lower.loops import finish_tile, share_out
 from tilewright.compiler.lower.program import Program
@@ -45,7 +46,7 @@ class Dots:
     `product` multiplies an element of the input by a weight, as `instruction`, the tensor intrinsic
     of that name, does for all lanes; it is empty where products are vectorised instead. Elements of
     the input are `taken` so. `imported` is LLVM's text of what the instruction
-    calls.
+    calls. With `pixels` the input is copied as words of four codes, so many at a time.
     """
 
     spec: DotConvolution
@@ -54,6 +55,7 @@ class Dots:
     taken: Callable[[tirx.Expr], tirx.Expr] = as_it_is
     imported: str = ""
     border: int = 0
+    pixels: int = 0
 
 
 def accumulated(program: Program, dots: Dots) -> te.Tensor:
@@ -108,6 +110,8 @@ def _source(
         beyond = dots.spec.overruns(conv, program.candidate.forms, program.settings)
         data = program.operand(conv.data) if beyond else clamped(program, conv, plane)
         return lambda n, chunk, y, x, lane: dots.taken(data.read([n, chunk * block + lane, y, x]))
+    if dots.pixels:
+        return _words(program, dots, conv, plane)
     data = program.operand(conv.data)
     rows, columns = reach(conv, plane)
     top, left = conv.padding[:2]
@@ -137,6 +141,34 @@ def _source(
     return lambda n, chunk, y, x, lane: copy(n, chunk, y, x * block + lane)
 
 
+def _words(
+    program: Program, dots: Dots, conv: Convolution, plane: Plane
+) -> Callable[..., tirx.Expr]:
+    """As `_source`: of a copy of words [n, row, column], each the codes of a pixel. A border on the
+    left is as wide as whole vectors, so that a vector is of data or of the border alone."""
+    data, vector = program.operand(conv.data), dots.pixels
+    n, c, h, w = data.type.shape
+    rows, columns = reach(conv, plane)
+    top, left = conv.padding[:2]
+    ahead = -(-left // vector)
+    width = -(-(ahead * vector - left + columns) // vector) * vector
+
+    def compute(n, y, x):
+        at = tirx.floordiv(x, vector)
+        guards = [y >= top, y < h + top, at >= ahead, at < ahead + w // vector]
+        read = (dots.taken(data.read([n, k, y - top, x - ahead * vector])) for k in range(c))
+        border = tirx.const(dots.border * 0x01010101, "uint32")
+        return tirx.if_then_else(tirx.all(*guards), word_of_codes([*read]), border)
+
+    copy = program.compute((n, rows, width), compute, "copy")
+
+    def code(n, chunk, y, x, lane):
+        word = copy(n, y, x + (ahead * vector - left))
+        return code_of(word, program.simplify(lane), "uint8")
+
+    return code
+
+
 def filled(schedule: Schedule, channels: int, block: int, threads: int) -> None:
     """Spread the copy of the input over threads, as many lanes in a vector as are channels or
     none."""
@@ -156,7 +188,12 @@ def scheduled(program: Program, dots: Dots, target: Target, resources: Resources
     schedule = program.schedule()
     if dots.spec.copied(conv, program.candidate.forms, settings):
         block = dots.spec.input_block(conv, program.candidate.forms, settings)
-        filled(schedule, conv.in_channels, block, resources.threads)
+        if dots.pixels:
+            *rows, column = schedule.get_loops(schedule.get_sblock("copy"))
+            share_out(schedule, rows, resources.threads)
+            schedule.vectorize(schedule.split(column, [None, dots.pixels])[1])
+        else:
+            filled(schedule, conv.in_channels, block, resources.threads)
     anchor = schedule.get_sblock("accumulator")
     n, o, y, x, lane, chunk, ky, kx, slot, term = schedule.get_loops(anchor)
     o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])

@@ -153,9 +153,11 @@ def _work_of_codes(types: Types, result: TensorType, **named: Any) -> int:
 
 
 def _coded(x: Any, coding: Any) -> Any:
-    """Codes of numbers, less their zero point."""
+    """Codes of numbers, less their zero point. What a mask hides, the lowest single say, has no
+    quotient by a small divisor: numbers beyond all codes are one code beyond them."""
     _, divisor, lowest, highest = coding
-    return np.clip(np.rint(x / divisor), lowest, highest)
+    within = np.clip(x, (lowest - 1) * divisor, (highest + 1) * divisor)
+    return np.clip(np.rint(within / divisor), lowest, highest)
 
 
 def _quantized_attention(
