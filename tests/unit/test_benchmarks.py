@@ -143,7 +143,7 @@ def test_networks_are_judged_by_the_median_of_their_slices() -> None:
 def test_artifacts_in_turn_are_told_by_the_ratios_of_their_rounds() -> None:
     rounds_s = {"first": [2e-3, 4e-3, 2.2e-3, 2.1e-3], "second": [1e-3, 2e-3, 1e-3, 1e-3]}
     first, second, ratio = artifacts_in_turn.told(rounds_s).splitlines()
-    assert first == "first   2.15 ms (2.07 to 2.65)" and second == "second  1 ms (1 to 1.25)"
+    assert first == "first   2.15 ms (2.08 to 2.65)" and second == "second  1 ms (1 to 1.25)"
     assert ratio == "first / second  2.050 (2.000 to 2.125)"
 
 

@@ -205,8 +205,8 @@ class OnCodes:
             predicted = largest_share(choice.on_codes(chosen), choice.allowed)
             choice.scale, aim = choice.scale * _times(seen, predicted), AIM_AGAIN
             if self.request.allows(check):
-                # what is not on codes has a part of what they leave, as the graph tuner allows
-                expected_ps = choice.fastest_beside(kept, AIM * (1.0 - seen))
+                # what is not on codes has a part of what they leave, as the race comes to allow
+                expected_ps = choice.fastest_beside(kept, _left(seen))
                 if expected_ps < known_ps:
                     known_ps = expected_ps
                     gap = 1.0 - front.bound_ps / front.chosen.cost_ps
@@ -291,6 +291,12 @@ class OnCodes:
 
 def _told(check: NetworkCheck) -> str:
     return f"{check.max_rel_error:.2g} of the largest value, {check.sqnr_db or 0.0:.3g} dB"
+
+
+def _left(seen: float) -> float:
+    """The part of what is allowed that noise of halves may have where codes were seen to make such
+    a part: as much as is aimed at when a compiled network has shown how far predictions are off."""
+    return max(AIM * (1.0 - seen), AIM_AGAIN - seen)
 
 
 def _times(seen: float, predicted: float) -> float:

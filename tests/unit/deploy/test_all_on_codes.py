@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ from helpers.fakes.placements import altered
 from helpers.networks.quantizable import images, saved, written
 from tilewright.core.budget import parse_budget
 from tilewright.core.events import discard
-from tilewright.core.records import Placement
-from tilewright.deploy.quantizing import Entry, entered
+from tilewright.core.records import NetworkCheck, Placement
+from tilewright.deploy.quantizing import Entry, OnCodes, entered
 from tilewright.hardware.features import units_of
 from tilewright.measure.checking import compare_runs
 from tilewright.models import ModelOptions, loading
 from tilewright.models.quantizing import Quantizer
 from tilewright.plan.code_choice import CodeChoice
+from tilewright.plan.mixture import AIM_AGAIN
 from tilewright.search.levels import OptimizeRequest
 from tilewright.store import open_store
 from tilewright.testing.implementations import made_up_placement
@@ -80,6 +82,27 @@ def test_it_does_not_race_beyond_the_error_nor_twice(
     monkeypatch.setattr(CodeChoice, "kept", lambda *_: list[str]())
     single, chosen = racing(folder, whole_db - 4.0)
     assert single.mixing is not None and chosen.mixing is not None
+
+
+def test_sets_of_operators_are_compared_by_what_the_race_comes_to_allow(
+    folder: Path, whole_db: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Codes that are seen to make half of what is allowed leave halves 0.45, not 0.8 of half."""
+    budgets: list[float] = []
+    beside, decibels = CodeChoice.fastest_beside, whole_db - 4.0
+
+    def spying(choice: CodeChoice, kept: Any, budget: float) -> float:
+        budgets.append(budget)
+        return beside(choice, kept, budget)
+
+    def half(*_: Any) -> NetworkCheck:
+        told_db = decibels - 10.0 * log10(0.5)
+        return NetworkCheck(max_abs_error=0.0, max_rel_error=0.0, sqnr_db=told_db)
+
+    monkeypatch.setattr(CodeChoice, "fastest_beside", spying)
+    monkeypatch.setattr(OnCodes, "_checked", half)
+    racing(folder, decibels)
+    assert budgets and budgets == [pytest.approx(AIM_AGAIN - 0.5)] * len(budgets)
 
 
 def test_what_is_kept_is_kept_there_too(folder: Path, whole_db: float) -> None:
