@@ -74,6 +74,7 @@ class KernelTimes(Protocol):
 
     def rounding(self, workload: Workload, ports: Ports) -> Mapping[str, Time]:
         """The same of others, which make halves of the singles that they read."""
+        ...
 
     def change(self, kind: TensorType, source: Form, target: Form) -> Time:
         """The time to copy a tensor from one layout into another, infinite where that failed."""
@@ -315,10 +316,9 @@ class NetworkProblem:
         return tuple(found)
 
     def _kernels(self, call: TaskCall, ports: Ports) -> Mapping[str, Time]:
-        found = self.times.kernels(call.workload, ports)
-        if self.mixture is None or not self.mixture.rounds(call, ports, self.network.graph.inputs):
-            return found
-        return {**self.times.rounding(call.workload, ports), **found}
+        found, given = self.times.kernels(call.workload, ports), self.network.graph.inputs
+        itself = self.mixture is not None and self.mixture.rounds(call, ports, given)
+        return {**self.times.rounding(call.workload, ports), **found} if itself else found
 
     def _joining(self, call: TaskCall, form: Form) -> Time:
         """The constants of a concatenation are copied; its other operands are priced apart."""

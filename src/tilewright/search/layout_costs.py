@@ -175,7 +175,7 @@ class LayoutCosts:
     def rounding(self, workload: Workload, ports: Ports) -> dict[str, Time]:
         """Estimates of implementations that make halves of the singles that they read: searches in
         mixtures leave these out. Nothing where nothing is guessed."""
-        found = self._rounding_guess(workload, ports) if self.guessing else {}
+        found: _Kernels = self._rounding_guess(workload, ports) if self.guessing else {}
         return {
             name: Time(
                 seconds=self.doubt
@@ -209,7 +209,8 @@ class LayoutCosts:
         an implementation, of the one that a change takes."""
         times = self.kernels(workload, ports)
         if implementation not in times:
-            if implementation in (rounding := self._rounding_guess(workload, ports)):
+            rounding = self._rounding_guess(workload, ports)
+            if implementation is not None and implementation in rounding:
                 return rounding[implementation][0]
             if not times:
                 return default_candidate(workload, ports, self.placement, self.max_error)[0]
