@@ -79,7 +79,11 @@ def test_it_does_not_race_beyond_the_error_nor_twice(
     folder: Path, whole_db: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert all(each.mixing is not None for each in racing(folder, whole_db + 0.05))
-    monkeypatch.setattr(CodeChoice, "kept", lambda *_: list[str]())
+
+    def nothing(*_: Any) -> list[str]:
+        return []
+
+    monkeypatch.setattr(CodeChoice, "kept", nothing)
     single, chosen = racing(folder, whole_db - 4.0)
     assert single.mixing is not None and chosen.mixing is not None
 
