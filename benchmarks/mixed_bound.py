@@ -272,7 +272,8 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=HERE / "results" / "mixed_bound")
     parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
-    for machine in [] if arguments.table else arguments.machines:
+    machines: list[str] = [] if arguments.table else arguments.machines
+    for machine in machines:
         for name in arguments.networks:
             path = file_of(arguments.results, machine, name)
             once(path, partial(run_network, name, machine))
