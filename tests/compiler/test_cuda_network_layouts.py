@@ -47,6 +47,9 @@ class RowsAreDear:
         found = self.costs.kernels(workload, ports)
         return {n: replace(time, seconds=time.seconds * 10**rows) for n, time in found.items()}
 
+    def rounding(self, workload: Workload, ports: Ports) -> Mapping[str, Time]:
+        return self.costs.rounding(workload, ports)
+
     def change(self, kind: TensorType, source: object, target: object) -> Time:
         return self.costs.change(kind, source, target)  # type: ignore[arg-type]
 

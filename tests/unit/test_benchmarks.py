@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import artifacts_in_turn
+import mixed_bound
 import predicted_networks
 import serving
 from bar_records import Item, Record, Records
@@ -136,6 +138,28 @@ def test_networks_are_judged_by_the_median_of_their_slices() -> None:
         ("all", "2", "50.0%"), ("cores near", "1", "9.1%"), ("cores far", "1", "88.9%"),
     ]  # fmt: skip
     assert told[1][4:] == ("9.1%", "100%", "100%")
+
+
+def test_artifacts_in_turn_are_told_by_the_ratios_of_their_rounds() -> None:
+    rounds_s = {"first": [2e-3, 4e-3, 2.2e-3, 2.1e-3], "second": [1e-3, 2e-3, 1e-3, 1e-3]}
+    first, second, ratio = artifacts_in_turn.told(rounds_s).splitlines()
+    assert first == "first   2.15 ms (2.08 to 2.65)" and second == "second  1 ms (1 to 1.25)"
+    assert ratio == "first / second  2.050 (2.000 to 2.125)"
+
+
+def test_what_a_mixture_gains_at_most_is_told_by_the_bound_not_by_what_was_found() -> None:
+    found = {"seconds": 1.9e-3, "bound_s": 1.6e-3}
+    row = {
+        "uniform_s": 2e-3, "uniform_db": 41.4, "default_s": 2.2e-3, "default_db": 41.0,
+        "exactly": {**found, "on_codes": ["a"], "nodes": 3},
+        **{kind: {"seconds": 2e-3, "bound_s": 2e-3} for kind in ("margin", "room")},
+        "without_codes": {"seconds": 1.8e-3, "bound_s": 1.8e-3},
+    }  # fmt: skip
+    shown = dict(zip(mixed_bound.HEADER, mixed_bound.cells("Zen 4", "resnet18", row), strict=True))
+    assert shown["gain at most"] == "1.250" and shown["without codes"] == "1.111"
+    assert shown["with a margin"] == shown["with more room"] == "1.000"
+    assert shown["on codes"] == "1 of 3" and shown["gap"] == "15.79%"
+    assert shown["default layouts"] == "2.2 ms, 41.0 dB"
 
 
 def test_a_result_is_made_once_and_kept_whole(tmp_path: Path) -> None:

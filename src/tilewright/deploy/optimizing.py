@@ -38,7 +38,7 @@ from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer, TimeSpent
 from tilewright.measure.circumstances import kernel_protocol
 from tilewright.models.calibration import noise_inputs
-from tilewright.models.loaded import ON_CODES, PreparedNetwork
+from tilewright.models.loaded import BY_NOISE, PreparedNetwork
 from tilewright.search.context import Counts, SearchContext
 from tilewright.search.graph_search import CHOSEN, RECONSIDERED
 from tilewright.search.layout_costs import InNetworkFactors, timed_kernels
@@ -222,6 +222,8 @@ class _Work:
             self.events(Note(message="The default settings ran faster and were shipped."))
         if race.winner.name == HALF:
             self.events(Note(message=f"All in {HALF} ran faster than the mixture and was shipped."))
+        if self._one_type:
+            self.events(Note(message="All on codes ran faster than mixtures and was shipped."))
         last_run = shipment.last_run(race, self.store)
         result = replace(shipment.answer_about(race, peaks), last_run=last_run)
         if self.mixing is not None:
@@ -280,7 +282,7 @@ class _Work:
             network=self.network,
             context=self._context(measurer, peaks),
             graph_level=self.request.graph or GraphLevel(),
-            with_graph=self.with_graph,
+            with_graph=self.with_graph and (not self._one_type or self.reserve.affords_graph),
             rivals=self.line_up is not FEW,
             mixture=None if self.mixing is None else self.mixing.mixture,
         )
@@ -322,6 +324,11 @@ class _Work:
     def _mixed(self) -> bool:
         """Whether types are chosen, of some of the networks."""
         return any(entry.mixing is not None for entry in self.entries)
+
+    @property
+    def _one_type(self) -> bool:
+        """Whether nothing is chosen of the network at work, all on codes, beside mixtures."""
+        return self._mixed and self.mixing is None
 
     def _affords_graph(self) -> bool:
         """Whether the graph tuner is asked for and, in `optimize`, has the time to pay."""
@@ -385,7 +392,7 @@ class _Work:
         if self.mixing is not None:
             return [dict(each) for each in self.mixing.inputs.judged]
         options, graph = self.request.options, self.network.model.graph
-        if self.placement.precision == ON_CODES:
+        if self.placement.precision in BY_NOISE:
             inputs = noise_inputs(graph, options.calibration, options.seed)
             return [dict(each) for each in inputs.judged]
         seeds = range(self.request.seed, self.request.seed + _JUDGED)

@@ -55,8 +55,9 @@ def entered(
     *,
     alone: bool = True,
 ) -> list[Entry]:
-    """The networks that race for what is asked for: with types that are chosen, one with codes and
-    one without, but for shapes that are not `alone`. Raises as loading, and as `OnCodes`."""
+    """The networks that race for what is asked for: with types that are chosen, one without codes,
+    one with them and, where the error allows it, one with all on codes that may be; only the first
+    for shapes that are not `alone`. Raises as loading, and as `OnCodes`."""
     if placement.precision == ON_CODES:
         coded = OnCodes(request, placement, store, events)
         return [
@@ -96,9 +97,12 @@ class OnCodes:
     the choice between halves and singles for these: `entries` has it, or nothing where no operator
     on codes is expected to make the network faster.
 
-    `beside` is the same network without codes and its noise. Where it is not given, all operators
-    are on codes if the error allows it, and without anything on codes or in halves that is within
-    the error NegativeVerdict is raised. Raises as loading and a `Quantizer`.
+    `beside` is the same network without codes and its noise. Where it is given, the network with
+    all operators on codes is among the entries, too, if the error allows it and that is not what
+    was chosen: it is what `--precision int8` makes, and the choice aims below the error. Where it
+    is not given, all operators are on codes if the error allows it, and without anything on codes
+    or in halves that is within the error NegativeVerdict is raised. Raises as loading and a
+    `Quantizer`.
     """
 
     def __init__(
@@ -137,7 +141,9 @@ class OnCodes:
             mixing = self._mixing(choice, network, found, perf_counter() - began)
             self.entries.append(Entry(network, mixing))
             self._tell(found, check)
-        elif beside is None and not self._worthless(choice):
+        if beside is not None and request.allows(check) and (found is None or found.kept):
+            self.entries.append(Entry(self._prepared(file)))
+        elif found is None and beside is None and not self._worthless(choice):
             raise self._unmet(check)
 
     def _prepared(self, file: OnnxReference) -> PreparedNetwork:
@@ -199,8 +205,8 @@ class OnCodes:
             predicted = largest_share(choice.on_codes(chosen), choice.allowed)
             choice.scale, aim = choice.scale * _times(seen, predicted), AIM_AGAIN
             if self.request.allows(check):
-                # what is not on codes has a part of what they leave, as the graph tuner allows
-                expected_ps = choice.fastest_beside(kept, AIM * (1.0 - seen))
+                # what is not on codes has a part of what they leave, as the race comes to allow
+                expected_ps = choice.fastest_beside(kept, _left(seen))
                 if expected_ps < known_ps:
                     known_ps = expected_ps
                     gap = 1.0 - front.bound_ps / front.chosen.cost_ps
@@ -285,6 +291,12 @@ class OnCodes:
 
 def _told(check: NetworkCheck) -> str:
     return f"{check.max_rel_error:.2g} of the largest value, {check.sqnr_db or 0.0:.3g} dB"
+
+
+def _left(seen: float) -> float:
+    """The part of what is allowed that noise of halves may have where codes were seen to make such
+    a part: as much as is aimed at when a compiled network has shown how far predictions are off."""
+    return max(AIM * (1.0 - seen), AIM_AGAIN - seen)
 
 
 def _times(seen: float, predicted: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from math import inf
 
 from tilewright.core.arguments import kept_names
@@ -12,7 +13,7 @@ from tilewright.core.errors import UsageError, close_matches, quoted
 from tilewright.core.grouping import grouped
 from tilewright.core.noise import Powers, RoundingNoise, largest_share
 from tilewright.graph.fuse import FusedNetwork, TaskCall
-from tilewright.kernels.base import HALVES
+from tilewright.kernels.base import HALF, HALVES
 from tilewright.kernels.dense_int8_weights import SPEC as WEIGHTS
 from tilewright.kernels.half_noise import multiplied_half, rounds_anew
 from tilewright.kernels.ports import Ports, multiplied
@@ -21,6 +22,8 @@ from tilewright.kernels.registry import implementations
 AIM, AIM_AGAIN = 0.8, 0.95
 """The part of the allowed noise that is aimed at by what was measured cause by cause; by what a
 compiled network showed."""
+
+_FEW_PORTS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +53,15 @@ class Mixture:
     def stores(self, tensor: str, half: str) -> bool:
         """Whether a tensor may be stored in a half type."""
         return tensor in self.noise.of(half).tensors and tensor not in self.kept
+
+    def rounds(self, call: TaskCall, ports: Ports, given: Collection[str]) -> bool:
+        """Whether a call that writes halves multiplies nothing but singles that the network is
+        `given` and that may be stored in halves: a kernel may round them itself, without a copy."""
+        read = multiplied(call.workload) if ports[-1].dtype is not None else ()
+        named = ((call.inputs[place], ports[place].dtype) for place in read)
+        return bool(read) and all(
+            name in given and dtype is None and self.stores(name, HALF) for name, dtype in named
+        )
 
     def codes_weights(self, call: TaskCall) -> bool:
         """Whether a call may read its weights on codes."""
@@ -114,6 +126,14 @@ class Mixture:
         return largest_share(
             self.noise.total((each, 1.0) for each in powers.values()), self.allowed
         )
+
+
+def some_ports(places: Sequence[int], result: int) -> list[frozenset[int]]:
+    """Some of the ports of a call, of many either all, those that are read, or the result's."""
+    if len(places) > _FEW_PORTS:
+        read = frozenset(places) - {result}
+        return list(dict.fromkeys([read, frozenset(places), frozenset(places) - read]))
+    return [frozenset(c) for n in range(1, len(places) + 1) for c in combinations(places, n)]
 
 
 def kept_single(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, product
+from itertools import product
 from math import inf, isfinite
 from typing import Protocol
 
@@ -51,10 +51,9 @@ from tilewright.kernels.ports import Ports, form_options
 from tilewright.kernels.registry import applicable, precise_enough, takes
 from tilewright.kernels.weight_codes import codable
 from tilewright.plan.assignment.problem import FORBIDDEN, Problem, Table, Variable
-from tilewright.plan.mixture import Mixture
+from tilewright.plan.mixture import Mixture, some_ports
 
 VIEW, IN_PLACE = "view", "in place"
-_FEW_PORTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +70,10 @@ class KernelTimes(Protocol):
     def kernels(self, workload: Workload, ports: Ports) -> Mapping[str, Time]:
         """The best time of each implementation that computes the workload in these layouts; empty
         where all of them failed."""
+        ...
+
+    def rounding(self, workload: Workload, ports: Ports) -> Mapping[str, Time]:
+        """The same of others, which make halves of the singles that they read."""
         ...
 
     def change(self, kind: TensorType, source: Form, target: Form) -> Time:
@@ -169,7 +172,7 @@ class NetworkProblem:
         for read, written in product(half_types(self.placement), repeat=2):
             types = [*[read] * len(call.inputs), written]
             able = [place for place in places if self._may_halve(tensors[place], types[place])]
-            for kept in _subsets(able, len(call.inputs)):
+            for kept in some_ports(able, len(call.inputs)):
                 found = tuple(
                     self._halves[types[place]][tensors[place]] if place in kept else form
                     for place, form in enumerate(ports)
@@ -304,13 +307,18 @@ class NetworkProblem:
         ]
         for ports in (each for each in self._ports(call) if not self._in_place(call, each)):
             view = view_offset(self.network, call, ports[0], ports[-1]) is not None
-            times = {VIEW: free} if view else self.times.kernels(call.workload, ports)
+            times = {VIEW: free} if view else self._kernels(call, ports)
             names: Iterable[str] = times
             if self.mixture is not None:
                 fastest = sorted(times, key=lambda name: times[name].seconds)
                 names = self.mixture.quieter(call, fastest, ports, self.network.graph.inputs)
             found += [Choice(implementation=n, ports=ports, time=times[n]) for n in names]
         return tuple(found)
+
+    def _kernels(self, call: TaskCall, ports: Ports) -> Mapping[str, Time]:
+        found, given = self.times.kernels(call.workload, ports), self.network.graph.inputs
+        itself = self.mixture is not None and self.mixture.rounds(call, ports, given)
+        return {**self.times.rounding(call.workload, ports), **found} if itself else found
 
     def _joining(self, call: TaskCall, form: Form) -> Time:
         """The constants of a concatenation are copied; its other operands are priced apart."""
@@ -462,14 +470,6 @@ class NetworkProblem:
             if is_concatenation(call)
             for tensor in call.inputs
         }
-
-
-def _subsets(places: Sequence[int], result: int) -> list[frozenset[int]]:
-    """Some of the ports of a call, of many either all, those that are read, or the result's."""
-    if len(places) > _FEW_PORTS:
-        read = frozenset(places) - {result}
-        return list(dict.fromkeys([read, frozenset(places), frozenset(places) - read]))
-    return [frozenset(c) for n in range(1, len(places) + 1) for c in combinations(places, n)]
 
 
 def _fits(choice: Choice, usual: Ports, joined: bool) -> bool:

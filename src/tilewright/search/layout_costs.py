@@ -17,7 +17,11 @@ from tilewright.core.grouping import grouped
 from tilewright.core.records import Candidate, Outcome, Placement
 from tilewright.graph import arrange, network, plan_result
 from tilewright.graph.workload import Workload
+from tilewright.kernels.base import HALF
+from tilewright.kernels.half_noise import multiplied_half
+from tilewright.kernels.halves import half_types
 from tilewright.kernels.ports import Ports
+from tilewright.kernels.registry import implementations
 from tilewright.kernels.spaces import (
     MAX_ERROR,
     default_candidate,
@@ -168,6 +172,21 @@ class LayoutCosts:
             for name, (alone_s, known) in times.items()
         }
 
+    def rounding(self, workload: Workload, ports: Ports) -> dict[str, Time]:
+        """Estimates of implementations that make halves of the singles that they read: searches in
+        mixtures leave these out. Nothing where nothing is guessed."""
+        found: _Kernels = self._rounding_guess(workload, ports) if self.guessing else {}
+        return {
+            name: Time(
+                seconds=self.doubt
+                * guess
+                * self._correction(workload, ports, name)
+                * self.in_network.factor(workload.key, ports, name),
+                measured=False,
+            )
+            for name, (_, guess) in found.items()
+        }
+
     def corrected(self, in_network: InNetworkFactors) -> LayoutCosts:
         """A copy with times corrected by `in_network` that guesses none, and learns on its own."""
         return replace(
@@ -190,6 +209,9 @@ class LayoutCosts:
         an implementation, of the one that a change takes."""
         times = self.kernels(workload, ports)
         if implementation not in times:
+            rounding = self._rounding_guess(workload, ports)
+            if implementation is not None and implementation in rounding:
+                return rounding[implementation][0]
             if not times:
                 return default_candidate(workload, ports, self.placement, self.max_error)[0]
             implementation = min(times, key=lambda name: _believed(times[name]))
@@ -204,6 +226,18 @@ class LayoutCosts:
             found = ranked_defaults(workload, ports, self.placement, self.max_error)
             self._guesses[key] = {guess[0].implementation: guess for guess in found}
         return self._guesses[key]
+
+    def _rounding_guess(self, workload: Workload, ports: Ports) -> _Kernels:
+        """The same of those that only where all is in halves would be allowed."""
+        if HALF not in half_types(self.placement):
+            return {}
+        alone = replace(self.placement, precision=HALF)
+        every = implementations()
+        return {
+            guess[0].implementation: guess
+            for guess in ranked_defaults(workload, ports, alone, self.max_error)
+            if multiplied_half(every.get(guess[0].implementation))
+        }
 
     def _correction(self, workload: Workload, ports: Ports, name: str) -> float:
         """Measured time / estimate of an implementation near these layouts, else the median of all

@@ -123,6 +123,10 @@ class OddTimes:
             for name, time in self._costs.kernels(workload, ports).items()
         }
 
+    def rounding(self, workload: Workload, ports: Ports) -> dict[str, Time]:
+        """The same of those that round what they read."""
+        return self._costs.rounding(workload, ports)
+
     def change(self, kind: TensorType, source: Form, target: Form) -> Time:
         """The time of a copy into another layout."""
         return self._costs.change(kind, source, target)

@@ -100,8 +100,25 @@ def test_a_plan_stays_within_its_budget_and_makes_the_noise_that_was_counted(
     assert asked.mixture.share(powers) == pytest.approx(front.chosen.noise)
     assert front.chosen.noise <= asked.mixture.budget
     for call in found.plan.calls:
-        halves = call.candidate.forms[0].dtype == HALF
+        given = call.inputs[0] in NETWORK.graph.inputs
+        halves = given or call.candidate.forms[0].dtype == HALF
         assert halves or "bfloat16" not in call.candidate.implementation
+
+
+def test_what_the_network_is_given_is_rounded_by_the_kernel_that_reads_it() -> None:
+    asked, name = problem(1.0), NETWORK.graph.inputs[0]
+    plan = mixed_plan(asked, "chosen", "auto")[0].plan
+    first = next(call for call in plan.calls if name in call.inputs)
+    assert first.name == NETWORK.calls[0].name, "no copy of it is made"
+    assert first.candidate.implementation == "conv2d_bfloat16"
+    assert first.candidate.forms[0] == PLAIN and first.candidate.forms[-1].dtype == HALF
+    again = asked.times.candidate(first.workload, first.candidate.forms, "conv2d_bfloat16")
+    assert again == first.candidate
+    kept = mixed_plan(problem(1.0, frozenset({name})), "chosen", "auto")[0].plan
+    assert "bfloat16" not in kept.calls[0].candidate.implementation
+    others = (c for c in NETWORK.calls[1:] for c in asked.choices[c.name])
+    read = {c.ports[0].dtype for c in others if c.implementation == "conv2d_bfloat16"}
+    assert read == {HALF}, "what others read was stored in halves for all readers"
 
 
 def random_network(kinds: list[str]) -> FusedNetwork:
@@ -312,7 +329,7 @@ def test_calls_of_one_task_have_the_algorithms_that_their_noise_allows() -> None
 
 
 def test_a_kernel_that_rounds_what_it_reads_makes_the_noise_of_that() -> None:
-    """As the first one does where all are in halves: in a mixture none reads singles."""
+    """As the first one does, which reads what the network is given."""
     call, mixture = NETWORK.calls[0], Mixture(noise=NOISE, allowed=(1.0,))
     name, single = "conv2d_bfloat16", (PLAIN,) * (len(call.inputs) + 1)
     halves = (stored_in(PLAIN, HALF), *single[1:])
