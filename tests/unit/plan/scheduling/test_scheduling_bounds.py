@@ -115,7 +115,7 @@ def test_energy_within_a_deadline(within_us: float, energy_j: float) -> None:
 def test_no_schedule_draws_less_in_time_than_the_bound(seed: int, slack: float) -> None:
     problem = random_problem(seed, calls=7, limits=False, objective="energy")
     fast = schedule_with("heft", replace(problem, limits=NO_LIMITS))
-    limits = Limits(deadlines_s={"": slack * fast.latency_s})
+    limits = Limits(deadlines_s={"": slack * fast.latency_s + 1e-12})
     problem = replace(problem, limits=limits)
     found = thriftier(problem, fast, inf) or judged(problem, fast)
     assert found.objective >= bound(problem) * (1 - 1e-9)
