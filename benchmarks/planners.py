@@ -2,7 +2,8 @@
 
     python benchmarks/planners.py networks [--cores 4 8 16] [--planner NAME]… [--network NAME]…
                                            [--contention BYTES_PER_S]
-    python benchmarks/planners.py blocks [--cores 4 8 16]
+    python benchmarks/planners.py blocks [--cores 4 8 16] [--network NAME]…
+    python benchmarks/planners.py drawn [--cores 4 8 16]
     python benchmarks/planners.py towers      all: [--seconds 10] [--db DATABASE]
 
 `networks` reads the calls of each network with their predicted times on this CPU, of all its cores;
@@ -12,20 +13,24 @@ how many times as fast it is as one call after the other, the gap to the proven 
 With `--contention` calls that run at a time slow each other down by what they stream (the scale of
 `cost/contention.py`), and the latency beside each other, as the simulator has it, is told as well.
 
-`blocks` asks `cpsat` for the proven gap of parts of up to 60 calls: sections of googlenet and
-inception_v3, between calls that all others come before or after, alone and several in a row, and
-series-parallel ones drawn at random, of 20, 40 and 60 calls of 10 to 100 µs on all cores.
+`blocks` asks `cpsat` for the proven gap of parts of networks that branch, of up to 60 calls each:
+as many sections in a row as fit, between calls that all others come before or after; of a section
+with more calls the first 60, the next 60 and so on; and of two networks beside each other the
+first 30 calls at most of each. Beside the gap stands how far the bound that needs no search is
+below. `drawn` asks the same of series-parallel blocks drawn at random, of 20, 40 and 60 calls of
+10 to 100 µs on all cores.
 
 `towers` puts two networks beside each other, whose results a head joins, on those cores and on an
 accelerator that is assumed, too: 0.2 to 8 times as fast as 8 cores, chosen at random call by call,
 for twice the energy, or 1.04 times as long for 0.6 of that. Rows compare with the better device
-alone, then say what the least energy is that up to 5 % more latency buys.
+alone, then say what the least energy is that up to 5 % more latency buys, what is saved, and the
+most that any plan could save by the proven bound.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from graphlib import TopologicalSorter
 from itertools import pairwise, product
@@ -34,6 +39,7 @@ from random import Random
 from tilewright import Session
 from tilewright.core.planning import PlanningData
 from tilewright.plan.scheduling.beside import beside_each_other
+from tilewright.plan.scheduling.bounds import bound
 from tilewright.plan.scheduling.measures import measures
 from tilewright.plan.scheduling.parts import (
     Limits,
@@ -45,7 +51,7 @@ from tilewright.plan.scheduling.parts import (
 )
 from tilewright.plan.scheduling.planners.cpsat import CpSat
 from tilewright.plan.scheduling.planning import schedule_with
-from tilewright.plan.scheduling.precedence import never_beside_another, waits_of
+from tilewright.plan.scheduling.precedence import never_beside_another, waits_of, width
 from tilewright.plan.scheduling.problem import SchedulingProblem
 
 NETWORKS = ("squeezenet1_1", "googlenet", "inception_v3", "nasnet_mobile")
@@ -53,6 +59,15 @@ PLANNERS = ("sequential", "heft", "threads", "ios", "nash", "cpsat")
 PAIRS = (("squeezenet1_1", "googlenet"), ("googlenet", "inception_v3"), ("resnet18", "googlenet"))
 POWER, HANDOFF_S = 0.8, 5e-6
 WATT_OF_A_CORE, TIMES_THE_ENERGY = 5.0, 2.0
+BRANCHING = (
+    "squeezenet1_1",
+    "googlenet",
+    "inception_v3",
+    "nasnet_mobile",
+    "ssd_resnet50_512",
+    "resnet50",
+    "bert_base",
+)
 _MOST = 60
 SLOWER_CLOCK, LESS_ENERGY = 1.04, 0.6
 
@@ -142,22 +157,62 @@ def towers(session: Session, names: tuple[str, str], cores: int, seed: int) -> S
     )
 
 
-def blocks(session: Session, cores: int) -> Iterator[SchedulingProblem]:
-    """Parts of networks and drawn ones, up to 60 calls each."""
-    for name in ("googlenet", "inception_v3"):
-        problem = network(session, name, cores)
-        ends = [0, *never_beside_another(waits_of(problem)), len(problem.calls) - 1]
-        sections = [(a, b) for a, b in pairwise(sorted({*ends})) if b - a > 1]
-        widest = max(sections, key=lambda ends: ends[1] - ends[0])
-        most = max(b for _, b in sections if b - sections[0][0] < _MOST)
-        for begin, end in (widest, (sections[0][0], most)):
-            calls = problem.calls[begin : end + 1]
-            names = {call.name for call in calls}
-            inner = tuple(w for w in problem.waits if {w.before, w.after} <= names)
-            title = f"{name} {begin} to {end}"
-            yield replace(problem, name=title, calls=calls, waits=inner)
+def blocks(
+    session: Session, cores: int, names: Sequence[str] = BRANCHING
+) -> Iterator[SchedulingProblem]:
+    """Parts of networks, up to 60 calls each, alone and two beside each other."""
+    problems = {name: network(session, name, cores) for name in names}
+    for problem in problems.values():
+        yield from parts(problem, _MOST)
+    halves = [next(parts(problem, _MOST // 2), problem) for problem in problems.values()]
+    yield from (beside(one, other) for one, other in pairwise(halves))
+
+
+def drawn(_: Session, cores: int, __: Sequence[str] = ()) -> Iterator[SchedulingProblem]:
+    """Blocks that no network has."""
     for size, seed in product((20, 40, _MOST), range(3)):
         yield series_parallel(size, cores, seed)
+
+
+def parts(problem: SchedulingProblem, most: int) -> Iterator[SchedulingProblem]:
+    """A network in rows of whole sections with so many calls at most, the last of one being the
+    first of the next; of a section with more calls so many at a time. Chains are left out."""
+    begin, last = 0, len(problem.calls) - 1
+    cuts = sorted({*never_beside_another(waits_of(problem)), last})
+    while begin < last:
+        fit = [cut for cut in cuts if begin < cut < begin + most]
+        end = fit[-1] if fit else min(begin + most, last + 1) - 1
+        part = part_of(problem, begin, end)
+        if width(waits_of(part)) > 1:
+            yield part
+        begin = end if fit else end + 1
+
+
+def part_of(problem: SchedulingProblem, begin: int, end: int) -> SchedulingProblem:
+    """The calls with these numbers, to the last one, as a problem: what others read is an answer,
+    and what they wait for of others is there."""
+    calls = problem.calls[begin : end + 1]
+    names = {call.name for call in calls}
+    waits = tuple(wait for wait in problem.waits if {wait.before, wait.after} <= names)
+    read = {wait.before for wait in waits}
+    answers = (replace(call, answer=call.answer or call.name not in read) for call in calls)
+    title = f"{problem.name} {begin} to {end}"
+    return replace(problem, name=title, calls=tuple(answers), waits=waits)
+
+
+def beside(one: SchedulingProblem, other: SchedulingProblem) -> SchedulingProblem:
+    """The calls of both, none of which waits for one of the other problem."""
+    sides = [(f"{number}/", side) for number, side in enumerate((one, other))]
+    return replace(
+        one,
+        name=f"{one.name} | {other.name}",
+        calls=tuple(replace(c, name=at + c.name) for at, side in sides for c in side.calls),
+        waits=tuple(
+            replace(wait, before=at + wait.before, after=at + wait.after)
+            for at, side in sides
+            for wait in side.waits
+        ),
+    )
 
 
 def series_parallel(size: int, cores: int, seed: int) -> SchedulingProblem:
@@ -190,14 +245,17 @@ def series_parallel(size: int, cores: int, seed: int) -> SchedulingProblem:
 
 def block_rows(session: Session, given: argparse.Namespace) -> Iterator[str]:
     """A row for each block and number of cores."""
+    made = blocks if given.what == "blocks" else drawn
     for cores in given.cores:
-        for problem in blocks(session, cores):
+        for problem in made(session, cores, given.network or BRANCHING):
             plain = schedule_with("sequential", problem).latency_s
             found = schedule_with("cpsat", problem, given.seconds)
             yield (
-                f"{problem.name:>24} {len(problem.calls):>3} calls {cores:>3} cores "
+                f"{problem.name:>46} {len(problem.calls):>3} calls {cores:>3} cores "
                 f"{found.latency_s * 1e3:8.4f} ms {plain / found.latency_s:6.3f}x "
-                f"gap {100 * found.gap:6.2f} % {found.solve_s:6.2f} s  {found.note}"
+                f"gap {100 * found.gap:6.2f} %, without a search "
+                f"{100 * (1 - bound(problem) / found.latency_s):6.2f} %, {found.solve_s:6.2f} s  "
+                f"{found.note}"
             )
 
 
@@ -243,14 +301,16 @@ def tower_rows(session: Session, given: argparse.Namespace) -> Iterator[str]:
         energy_j = measures(problem, found).energy_j or 1.0
         yield (
             f"{'':>28} {saving.latency_s / found.latency_s:6.3f} times the latency, "
-            f"{saving.objective / energy_j:5.3f} times the energy, gap {100 * saving.gap:.1f} %"
+            f"{saving.objective / energy_j:5.3f} times the energy: saved "
+            f"{100 * (1 - saving.objective / energy_j):.1f} %, at most "
+            f"{100 * (1 - saving.bound / energy_j):.1f} % could be, gap {100 * saving.gap:.1f} %"
         )
 
 
 def main() -> None:
     """Print the rows of one of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("what", choices=("networks", "blocks", "towers"))
+    parser.add_argument("what", choices=("networks", "blocks", "drawn", "towers"))
     parser.add_argument("--cores", type=int, nargs="+", default=[8])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--planner", action="append", default=[])
@@ -258,7 +318,7 @@ def main() -> None:
     parser.add_argument("--contention", type=float)
     parser.add_argument("--db")
     given = parser.parse_args()
-    made = {"networks": rows, "blocks": block_rows, "towers": tower_rows}
+    made = {"networks": rows, "blocks": block_rows, "drawn": block_rows, "towers": tower_rows}
     for row in made[given.what](Session(db=given.db), given):
         print(row, flush=True)
 

@@ -4,7 +4,9 @@
 
 Every bound counts what a schedule has in any case: the longest way through the waits with the
 fastest modes and what transfers take, and the work that devices share; both at a time where calls
-may run in pieces of several modes, as a linear program would have them (`least_time`).
+may run in pieces of several modes, as a linear program would have them (`least_time`). What energy
+takes at least within a deadline is the same program's answer, where each joule that is saved costs
+time.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from tilewright.plan.scheduling.capacities import (
     demand,
     unusable,
 )
-from tilewright.plan.scheduling.least_time import least_time_s
+from tilewright.plan.scheduling.least_time import least_energy_j, least_time_s
 from tilewright.plan.scheduling.measures import HOUR_S
 from tilewright.plan.scheduling.parts import Mode
 from tilewright.plan.scheduling.problem import SchedulingProblem
@@ -175,9 +177,10 @@ def _work_bound(problem: SchedulingProblem, modes: Sequence[tuple[Mode, ...]]) -
 
 
 def _least_energy(problem: SchedulingProblem, latency_s: float) -> float:
-    idle_w = sum(device.idle_w or 0.0 for device in problem.devices)
-    calls_j = (min(mode.energy_j or 0.0 for mode in modes) for modes in _modes(problem))
-    return sum(calls_j) + idle_w * latency_s
+    idle_w, every = sum(device.idle_w or 0.0 for device in problem.devices), _modes(problem)
+    calls_j = (min(mode.energy_j or 0.0 for mode in modes) for modes in every)
+    within_s = problem.limits.deadlines_s.get("", inf)
+    return max(sum(calls_j) + idle_w * latency_s, least_energy_j(problem, every, within_s))
 
 
 def _least_price(problem: SchedulingProblem) -> float:

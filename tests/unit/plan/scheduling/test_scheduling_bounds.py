@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from helpers.scheduling import MICRO, mode, on_cores, plain_problem, problems
+from helpers.scheduling import MICRO, mode, on_cores, plain_problem, problems, random_problem
 from tilewright.plan.scheduling.bounds import bound, require_feasible
-from tilewright.plan.scheduling.parts import Limits, Link, ScheduledCall, ScheduleDevice, Wait
+from tilewright.plan.scheduling.measures import judged
+from tilewright.plan.scheduling.parts import (
+    NO_LIMITS,
+    Limits,
+    Link,
+    ScheduledCall,
+    ScheduleDevice,
+    Wait,
+)
+from tilewright.plan.scheduling.planners.thrift import thriftier
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.scheduler import Infeasible
@@ -84,10 +95,36 @@ def test_no_schedule_is_below_the_bound(problem: SchedulingProblem) -> None:
         assert schedule_with(planner, problem).objective >= bound(problem) * (1 - 1e-9)
 
 
+@pytest.mark.parametrize(("within_us", "energy_j"), [(200, 20), (202, 18), (204, 16), (208, 12)])
+def test_energy_within_a_deadline(within_us: float, energy_j: float) -> None:
+    """Each joule that is saved costs a microsecond; a call may save a part of its four."""
+    clocks = (mode(us=100, energy_j=10.0), mode(us=104, energy_j=6.0))
+    limits = Limits(deadlines_s={"": within_us * MICRO})
+    only = ScheduleDevice(name="cpu", idle_w=0.0)
+    problem = plain_problem(
+        {"a": clocks, "b": clocks}, devices=(only,), objective="energy", limits=limits
+    )
+    assert bound(problem) == pytest.approx(energy_j, rel=1e-4)
+    capped = replace(limits, energy_j=energy_j - 0.1)
+    with pytest.raises(Infeasible, match="energy_j"):
+        require_feasible(replace(problem, limits=capped))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), slack=st.floats(1.0, 1.5))
+def test_no_schedule_draws_less_in_time_than_the_bound(seed: int, slack: float) -> None:
+    problem = random_problem(seed, calls=7, limits=False, objective="energy")
+    fast = schedule_with("heft", replace(problem, limits=NO_LIMITS))
+    limits = Limits(deadlines_s={"": slack * fast.latency_s + 1e-12})
+    problem = replace(problem, limits=limits)
+    found = thriftier(problem, fast, inf) or judged(problem, fast)
+    assert found.objective >= bound(problem) * (1 - 1e-9)
+
+
 def test_energy() -> None:
     calls = {"a": (mode(us=10, energy_j=50 * MICRO), mode(cores=2, us=5, energy_j=60 * MICRO))}
     problem = plain_problem(calls, devices=(PRICED,), objective="energy")
-    assert bound(problem) == pytest.approx((50 + 3 * 5) * MICRO)
+    assert bound(problem) == pytest.approx((60 + 3 * 5) * MICRO, rel=1e-5), "idle time costs, too"
     assert bound(replace(problem, objective="price")) == pytest.approx(5e-6 / 1000)
 
 

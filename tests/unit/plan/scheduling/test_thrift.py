@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.scheduling import MICRO, mode, plain_problem, random_problem
+from tilewright.plan.scheduling.decoding import decode
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import judged
 from tilewright.plan.scheduling.parts import Limits, ScheduleDevice
@@ -55,6 +56,23 @@ def test_a_limit_of_energy_is_met_from_a_schedule_that_breaks_it() -> None:
     found = thriftier(asked, fast, inf)
     assert found is not None and found.objective == pytest.approx(314 * MICRO)
     assert thriftier(problem(301), fast, inf) is None
+
+
+def test_energy_is_saved_in_another_order() -> None:
+    """Beside `a`, whose slow version is as long as both, `b` and `c` go one after the other on one
+    core; only where `a` begins first does its slow version end in time."""
+    long = (mode(us=100, energy_j=10.0), mode(us=120, energy_j=2.0))
+    short = (mode(us=60, energy_j=1.0),)
+    asked = plain_problem(
+        {"b": short, "c": short, "a": long},
+        devices=(ScheduleDevice(name="cpu", cores=2, idle_w=0.0),),
+        objective="energy",
+        limits=Limits(deadlines_s={"": 160 * MICRO}),
+    )
+    late = decode(replace(asked, objective="latency"), [0, 1, 2], [0, 0, 0])
+    assert late.latency_s == pytest.approx(160 * MICRO)
+    found = thriftier(asked, late, inf)
+    assert found is not None and found.objective == pytest.approx(4.0)
 
 
 @settings(max_examples=25, deadline=None)

@@ -4,6 +4,7 @@
     price 0     each call in its fastest mode   the mode on its cores with the least
     price 1     card at the slower clock        time + price × energy
     then        one call after the other in any mode that saves more, while all limits are kept
+    then        by chance: order and modes change, while no more is drawn and all end in time
 
 A price for what several choices share is how Lagrange relaxes a limit (M. Fisher, Management
 Science 27, 1981); modes with a time and a cost each are the discrete time-cost tradeoff problem
@@ -17,14 +18,19 @@ from contextlib import suppress
 from math import inf
 from time import perf_counter
 
+from tilewright.plan.scheduling.capacities import ROUNDING
 from tilewright.plan.scheduling.decoding import decode
 from tilewright.plan.scheduling.faults import faults
+from tilewright.plan.scheduling.planners.annealing import thriftier_list
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import NothingFound
 
 _PRICES = tuple(4.0**power for power in range(-5, 8))
 """Of the energy of a call, in the time that a call takes, both in the mean."""
+
+_STEPS = 200
+"""That each call has of those by chance, in the mean: at most."""
 
 
 def thriftier(problem: SchedulingProblem, start: Schedule, until: float) -> Schedule | None:
@@ -38,7 +44,7 @@ def thriftier(problem: SchedulingProblem, start: Schedule, until: float) -> Sche
             break
         found = _better(problem, order, modes, found) or found
     if found is not None and problem.objective == "energy":
-        return _one_by_one(problem, found, until)
+        return _by_chance(problem, _one_by_one(problem, found, until), until)
     return found
 
 
@@ -86,6 +92,23 @@ def _better(
         if soon and less and next(faults(problem, made), None) is None:
             return made
     return None
+
+
+def _by_chance(problem: SchedulingProblem, found: Schedule, until: float) -> Schedule:
+    """What else is saved where the order changes as well; as many steps as there is time for, but
+    no more than so many for each call."""
+    order = [problem.numbers[slot.call] for slot in found.slots]
+    modes = [found.slot[call.name].mode for call in problem.calls]
+    steps = iter(range(_STEPS * len(modes)))
+    within_s = problem.limits.deadlines_s.get("", inf) * (1 + ROUNDING)
+    made = thriftier_list(
+        problem,
+        order,
+        modes,
+        within_s,
+        lambda: float(next(steps, None) is None or perf_counter() >= until),
+    )
+    return _better(problem, made.order, made.modes, found) or found
 
 
 def _one_by_one(problem: SchedulingProblem, found: Schedule, until: float) -> Schedule:
