@@ -68,12 +68,11 @@ class PlanVerbs(Opened):
             session.plan("zoo:googlenet", ["llvm", "cuda -model=H100"], out="plan").latency_s
 
         `what` is one model or several, which run at a time, each once, or the file of a scheduling
-        problem (.json, without `devices`). Models are planned in the precision of `options`;
-        folders that `optimize` wrote, in their place, in their own, with the kernels that they
-        have. `devices` are targets, by default the session's, which need not be here; "8*cuda
-        -model=H100" are eight. The wishes are `planner` and its `seconds`, `robust`, `front`,
-        `wanted`, `tables`, `time_calls`, `options`, `settings`, `max_error` and `out`, see
-        `PlanWishes`.
+        problem (.json, without `devices`). Models are planned in the precision of `options`,
+        folders that `optimize` wrote as they were compiled. `devices` are targets, by default the
+        session's, which need not be here; "8*cuda -model=H100" are eight. The wishes are `planner`
+        and its `seconds`, `robust`, `front`, `wanted`, `tables`, `time_calls`, `options`,
+        `settings`, `max_error` and `out`, see `PlanWishes`.
 
         Raises `ModelError` for a file that is no problem or limits that no schedule can keep,
         `NegativeVerdict` where the planner found none that keeps them.
