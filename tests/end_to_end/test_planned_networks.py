@@ -23,13 +23,13 @@ from tilewright.compiler.execute import LoadedNetwork
 from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.core.schedules import PLAN_FILE, RunMode
 from tilewright.deploy import plan_parts
-from tilewright.deploy import planned_network as planned_networks
 from tilewright.deploy.plan_models import loaded_plan
 from tilewright.deploy.planned_network import planned_network, planned_ways
 from tilewright.deploy.planning import PlanRequest, plan_problem
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.spaces import ranked_defaults
 from tilewright.models import ModelOptions, loading
+from tilewright.plan import sources
 from tilewright.plan.preparation import prepare
 from tilewright.plan.scheduling.plan_file import Plan, PlannedKernel, read_plan, write_plan
 from tilewright.plan.scheduling.planning import schedule_with
@@ -306,7 +306,7 @@ def test_the_command(
     allowed: list[float | None] = []
     read: list[Any] = []
     with monkeypatch.context() as patched:
-        patched.setattr(planned_networks, "choose_plan", noting(allowed, choose_plan))
+        patched.setattr(sources, "choose_plan", noting(allowed, choose_plan))
         patched.setattr(loading, "load", noting(read, loading.load))
         found = run("run", "../made/p", "--input", "x.npy", "--trace", "t.json", *memory[2:])
     assert len(events_of(Path("t.json").read_text(), "run: llvm")) == 1
@@ -315,7 +315,7 @@ def test_the_command(
     np.testing.assert_array_equal(np.load(found["outputs"][0]["file"]), np.maximum(x, 0))
     plan = read_plan(Path("../made/p"))
     with tilewright.open(db="memory:") as session, monkeypatch.context() as patched:
-        patched.setattr(plan_parts, "choose_plan", noting(allowed, choose_plan))
+        patched.setattr(sources, "choose_plan", noting(allowed, choose_plan))
         loaded = loaded_plan(Path("../made/p"))
         patched.setattr(loading, "load", noting(read, loading.load))
         plan_parts.PlanParts(loaded, session.records, tmp_path)
