@@ -55,6 +55,7 @@ COMMANDS = (
     "study tuners --seeds 1 --tuners random --format csv",
     "plan zoo:mlp --target simulated --planner sequential --out planned --format json",
     "simulate planned --upper --format json",
+    "plan zoo:mlp --target simulated --precision float16",
     "targets --format json",
     "db info --format json",
     "db export all.jsonl",

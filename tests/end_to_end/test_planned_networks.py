@@ -13,27 +13,26 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 import tilewright
 from helpers.fakes.measuring import measured
+from helpers.networks.branches import alone_on_one_core, branches, image
 from tilewright.cli.main import main
 from tilewright.compiler.execute import LoadedNetwork
 from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.core.schedules import PLAN_FILE, RunMode
 from tilewright.deploy import plan_parts
-from tilewright.deploy import planned_network as planned_networks
 from tilewright.deploy.plan_models import loaded_plan
 from tilewright.deploy.planned_network import planned_network, planned_ways
 from tilewright.deploy.planning import PlanRequest, plan_problem
-from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.spaces import ranked_defaults
 from tilewright.models import ModelOptions, loading
+from tilewright.plan import sources
 from tilewright.plan.preparation import prepare
 from tilewright.plan.scheduling.plan_file import Plan, PlannedKernel, read_plan, write_plan
 from tilewright.plan.scheduling.planning import schedule_with
-from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.problem_file import write_problem
 from tilewright.plan.scheduling.schedule import Slot
 from tilewright.serving import plan_instance as plan_instances
@@ -51,58 +50,6 @@ def written(folder: Path, threads: int) -> Plan:
         model = str(folder / "branches.onnx")
         session.plan(model, ["llvm"], planner="sequential", out=folder)
     return read_plan(folder)
-
-
-def branches(outputs: int = 8) -> onnx.ModelProto:
-    """A convolution, two beside each other that read it, and one that reads both joined."""
-    random = np.random.default_rng(0)
-    shapes = {"stem": (16, 3), "left": (16, 16), "right": (16, 16), "head": (outputs, 32)}
-    weights = [
-        numpy_helper.from_array(
-            random.standard_normal((*shape, 3, 3)).astype(np.float32) / 12, f"{name}.weight"
-        )
-        for name, shape in shapes.items()
-    ]
-    reads = {"stem": "input", "left": "stem", "right": "stem", "head": "both"}
-    made = {
-        name: helper.make_node("Conv", [read, f"{name}.weight"], [name], name, pads=[1] * 4)
-        for name, read in reads.items()
-    }
-    both = helper.make_node("Concat", ["left", "right"], ["both"], "both", axis=1)
-    order = [made["stem"], made["left"], made["right"], both, made["head"]]
-    float32 = onnx.TensorProto.FLOAT
-    ends = [
-        [helper.make_tensor_value_info(name, float32, (1, channels, 16, 16))]
-        for name, channels in (("input", 3), ("head", outputs))
-    ]
-    graph = helper.make_graph(order, "branches", *ends, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-
-
-def alone_on_one_core(plan: Plan) -> Plan:
-    """The plan whose calls take as long on two cores as on one, so that branches are beside each
-    other wherever that can be."""
-
-    def slow(problem: SchedulingProblem) -> SchedulingProblem:
-        calls = [
-            replace(
-                call,
-                task="",
-                modes=tuple(
-                    replace(m, latency_s=1e-4, low_s=1e-4, high_s=1e-4) for m in call.modes
-                ),
-            )
-            for call in problem.calls
-        ]
-        return replace(problem, calls=tuple(calls))
-
-    problem = slow(plan.problem)
-    return replace(plan, problem=problem, schedule=schedule_with("heft", problem))
-
-
-def image(seed: int = 0) -> dict[str, Array]:
-    random = np.random.default_rng(seed)
-    return {"input": random.standard_normal((1, 3, 16, 16)).astype(np.float32)}
 
 
 @pytest.mark.usefixtures("all_cores")
@@ -359,7 +306,7 @@ def test_the_command(
     allowed: list[float | None] = []
     read: list[Any] = []
     with monkeypatch.context() as patched:
-        patched.setattr(planned_networks, "choose_plan", noting(allowed, choose_plan))
+        patched.setattr(sources, "choose_plan", noting(allowed, choose_plan))
         patched.setattr(loading, "load", noting(read, loading.load))
         found = run("run", "../made/p", "--input", "x.npy", "--trace", "t.json", *memory[2:])
     assert len(events_of(Path("t.json").read_text(), "run: llvm")) == 1
@@ -368,7 +315,7 @@ def test_the_command(
     np.testing.assert_array_equal(np.load(found["outputs"][0]["file"]), np.maximum(x, 0))
     plan = read_plan(Path("../made/p"))
     with tilewright.open(db="memory:") as session, monkeypatch.context() as patched:
-        patched.setattr(plan_parts, "choose_plan", noting(allowed, choose_plan))
+        patched.setattr(sources, "choose_plan", noting(allowed, choose_plan))
         loaded = loaded_plan(Path("../made/p"))
         patched.setattr(loading, "load", noting(read, loading.load))
         plan_parts.PlanParts(loaded, session.records, tmp_path)

@@ -158,7 +158,8 @@ def test_what_no_plan_in_parts_is(tmp_path: Path) -> None:
             ModelError, "zoo:mlp has no call", networks=(first, replace(second, model="zoo:mlp"))
         )
         halves = replace(second, options={"precision": "bfloat16"})
-        refused(ModelError, "no options of a model: devices are compared", networks=(first, halves))
+        told = "is for float32, and the network is now in bfloat16"
+        refused(ModelError, told, networks=(first, halves))
         larger = replace(second, options={"batch": 2})
         refused(ModelError, "'stem' is another one", networks=(first, larger))
         (device,) = plan.devices

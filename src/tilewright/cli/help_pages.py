@@ -77,6 +77,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tilewright plan zoo:googlenet --devices llvm --devices 'cuda -model=H100' --out plan",
         "tilewright plan zoo:resnet18 zoo:mobilenet_v2 --objective throughput",
         "tilewright plan zoo:googlenet --time-calls --out plan",
+        "tilewright plan zoo:googlenet --precision bfloat16 --out plan",
         "tilewright plan problem.json --planner heft --format json",
         "tilewright plan towers.json --front energy",
         "tilewright plan zoo:squeezenet1_1 --devices '8*cuda -model=H100' --objective throughput",

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from tilewright.cli.flags import (
     AnswerFlags,
     ForecastChoiceFlags,
-    ModelFlags,
+    PredictedModelFlags,
     SharedFlags,
     TargetFlag,
 )
@@ -172,14 +172,17 @@ def _named(
 def plan(
     what: Annotated[
         tuple[str, ...],
-        Parameter(help="MODEL, or several, which run at a time; or a scheduling problem (.json)."),
+        Parameter(
+            help="MODEL, or a folder that optimize wrote; or several, which run at a time; or a "
+            "scheduling problem (.json)."
+        ),
     ],
     /,
     *,
     wanted: WantedFlags = WantedFlags(),
     search: PlannerFlags = PlannerFlags(),
     choice: ForecastChoiceFlags = ForecastChoiceFlags(),
-    model_flags: ModelFlags = ModelFlags(),
+    model_flags: PredictedModelFlags = PredictedModelFlags(),
     flags: SharedFlags = SharedFlags(),
 ) -> None:
     """Say what runs where, beside what: a schedule of the calls of networks on devices, from

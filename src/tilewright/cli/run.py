@@ -13,6 +13,8 @@ from tilewright.cli.flags import TargetFlag, TargetOrArtifactFlags, ThreadedFlag
 from tilewright.cli.output import Answer
 from tilewright.cli.work import working
 from tilewright.core import errors, input_files
+from tilewright.core.codec import to_builtins
+from tilewright.core.events import Note
 from tilewright.core.output_files import replacing, write_text
 from tilewright.core.schedules import RunMode, is_plan
 from tilewright.report import shown
@@ -108,13 +110,29 @@ def _run_plan(
     flags: ThreadedFlags,
 ) -> None:
     """Run networks as their plan says; what both ways took is told with the outputs."""
+    from tilewright.deploy.plan_checks import told
+
     if target.target != TargetFlag().target:
         raise errors.UsageError("a plan has devices of its own", hint="Leave --target out.")
     loaded, arrays = _for_plan(plan, given)
     with working(flags, target) as work, work.session.open_plan(loaded, mode=mode) as network:
         outputs = network.run(arrays)
-        told = {"mode": network.mode, "times_s": network.times_s}
-        work.answer = _answer(plan, outputs, flags, told, (network.choice,))
+        checks = network.checked(arrays, outputs)
+        work.answer = _answer(
+            plan,
+            outputs,
+            flags,
+            {
+                "mode": network.mode,
+                "times_s": network.times_s,
+                "same": network.same,
+                "checks": to_builtins(checks),
+            },
+            (network.choice, *map(told, checks)),
+        )
+        for check in checks:
+            if not check.right:
+                work.session.events(Note(message=f"beyond the allowed error: {told(check)}"))
         if trace is not None:
             write_text(trace, network.traced())
 

@@ -10,11 +10,12 @@ Numbers are seconds, joules and bytes. What nobody knows is None.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import get_args
 
 from tilewright.core.display import Displayed
 from tilewright.core.handoffs import Handoff
 from tilewright.core.predictions import Mark, NetworkForecast, Source
-from tilewright.core.records import KnobValue
+from tilewright.core.records import KnobValue, Precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +130,7 @@ class PlanningData(Displayed):
     """A network and the devices it may run on, as `tilewright predict --devices` tells them.
 
     `inputs` and `outputs` are tensors of the network, plain ones. A change of form that is not
-    among the `conversions` costs nothing.
+    among the `conversions` costs nothing. `precision` is the one in which it was predicted.
     """
 
     model: str
@@ -141,3 +142,4 @@ class PlanningData(Displayed):
     tensors: tuple[PlanningTensor, ...]
     conversions: tuple[Conversion, ...]
     transfers: tuple[Transfer, ...]
+    precision: Precision = get_args(Precision)[0]

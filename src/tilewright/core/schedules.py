@@ -13,6 +13,7 @@ from typing import Literal
 from tilewright.core.display import Displayed
 from tilewright.core.handoffs import Handoff
 from tilewright.core.predictions import Mark, Source
+from tilewright.core.records import Precision
 
 PLAN_FILE = "schedule.json"
 """What a plan is called in the folder that `plan` writes."""
@@ -74,6 +75,21 @@ class DeviceUse:
     power_w: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCheck:
+    """The error of a network of a plan in its precision against float32: of the largest value of
+    the `output` where that is most, with the least ratio of signal to noise of an output, and what
+    is `allowed`; `right` says whether it is within."""
+
+    network: str
+    precision: Precision
+    max_rel_error: float
+    sqnr_db: float | None
+    output: str
+    allowed: float
+    right: bool
+
+
 MEASURE: dict[Second, str] = {"energy": "energy_j", "price": "price", "memory": "memory_bytes"}
 MEASURES = ("latency_s", *MEASURE.values())
 """What alternatives are compared by."""
@@ -122,6 +138,9 @@ class ScheduleResult(Displayed):
     other one beats in latency, energy, price and memory alike, and the plan in any case; empty for
     a simulation. Where a front was asked for, `front_of` says of which of these against latency: it
     was searched for, and these two are compared.
+
+    `precisions` says by its name in which precision each network was planned; of a problem that
+    somebody wrote it is empty.
     """
 
     name: str
@@ -153,6 +172,7 @@ class ScheduleResult(Displayed):
     front_of: str = ""
     note: str = ""
     details: dict[str, float] = field(default_factory=dict[str, float])
+    precisions: dict[str, Precision] = field(default_factory=dict[str, Precision])
 
     @property
     def most_gain(self) -> float | None:

@@ -158,6 +158,30 @@ def input_names(folder: Path, *, verify: bool = True) -> list[str]:
     return [port.name for port in read_manifest(folder, verify=verify).inputs]
 
 
+def opened_artifact(
+    model: str, options: ModelOptions, *, verify: bool = True
+) -> OpenedArtifact | None:
+    """The artifact where a MODEL argument is one's folder, of several shapes that which the options
+    name; else None. Raises as `open_model` does."""
+    if not is_artifact(model):
+        return None
+    folder = Path(model)
+    if is_shape_set(folder):
+        shapes = read_shape_set(folder, verify=verify)
+        artifact = open_member(
+            folder, shapes.asked_for(options.batch, options.shapes), verify=verify
+        )
+    elif options.batch is not None or options.shapes:
+        raise errors.UsageError(
+            f"{model!r} was compiled for fixed shapes, which --batch and --shape cannot change",
+            hint="Leave --batch and --shape out, or give the model it was made from.",
+        )
+    else:
+        artifact = open_artifact(folder, verify=verify)
+    _require_precision(model, options, artifact)
+    return artifact
+
+
 def open_model(
     model: str, options: ModelOptions, placement: Placement, *, verify: bool = True
 ) -> tuple[PreparedNetwork, OpenedArtifact | None]:
@@ -167,22 +191,9 @@ def open_model(
     Raises UsageError where an artifact is to have other shapes, TargetError where it does not run
     on the device, ModelError as `open_artifact` does.
     """
-    if not is_artifact(model):
+    artifact = opened_artifact(model, options, verify=verify)
+    if artifact is None:
         return prepare(model, options, placement), None
-    folder = Path(model)
-    if is_shape_set(folder):
-        shapes = read_shape_set(folder, verify=verify)
-        member = shapes.asked_for(options.batch, options.shapes)
-        artifact = open_member(folder, member, verify=verify)
-        _require_precision(model, options, artifact)
-        return artifact.network(placement), artifact
-    if options.batch is not None or options.shapes:
-        raise errors.UsageError(
-            f"{model!r} was compiled for fixed shapes, which --batch and --shape cannot change",
-            hint="Leave --batch and --shape out, or give the model it was made from.",
-        )
-    artifact = open_artifact(folder, verify=verify)
-    _require_precision(model, options, artifact)
     return artifact.network(placement), artifact
 
 

@@ -1,77 +1,193 @@
-"""The models of a plan's networks, with the options that it was made with."""
+"""The networks of a plan, from the models or artifacts that it was made of, in its precision.
+
+source = source_of("folder", options)      an artifact, or a model with its options
+sources_of(plan)                           those of a plan, by the networks' names
+opened(plan, named, placement, store)      one cut into calls for a device, with its kernels
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from msgspec import structs
 
 from tilewright.core.errors import ModelError, TargetError, UsageError
+from tilewright.core.forms import form_texts
 from tilewright.core.records import Candidate, Placement
-from tilewright.deploy.manifest import Port
+from tilewright.deploy.manifest import Port, is_artifact
+from tilewright.deploy.opening import OpenedArtifact, opened_artifact
 from tilewright.deploy.publishing import graph_inputs
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.plans import with_each
 from tilewright.kernels.stored_settings import refusals
+from tilewright.measure.targeting import allowing
 from tilewright.models import ModelOptions, loading
-from tilewright.models.loaded import LoadedModel
-from tilewright.plan.planning_data import in_single_precision
+from tilewright.models.loaded import PreparedNetwork
+from tilewright.models.source import is_model_file
 from tilewright.plan.scheduling.parts import ScheduledCall
-from tilewright.plan.scheduling.plan_file import Plan, PlannedKernel, PlannedNetwork, read_plan
-from tilewright.store.known_candidates import allowed_error
+from tilewright.plan.scheduling.plan_file import (
+    Plan,
+    PlannedKernel,
+    PlannedNetwork,
+    forms_hash,
+    read_plan,
+)
+from tilewright.plan.sources import ModelSource, NetworkSource
+from tilewright.store.base import Store
+from tilewright.store.known_candidates import SettingsName, allowed_error, checked_settings
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactSource:
+    """The folder of a compiled network: its kernels, and the types of its tensors, are those that
+    were compiled; see `NetworkSource`."""
+
+    artifact: OpenedArtifact
+
+    @property
+    def options(self) -> ModelOptions:
+        """See `NetworkSource.options`."""
+        return self.artifact.manifest.source.options
+
+    def settings(self, asked: SettingsName) -> SettingsName:
+        """See `NetworkSource.settings`: as it shipped, whatever is asked for."""
+        return "shipped"
+
+    def prepared(self, placement: Placement) -> PreparedNetwork:
+        """See `NetworkSource.prepared`. Raises ModelError where its model is another one by now."""
+        return self.artifact.network(placement)
+
+    def plan(
+        self,
+        network: PreparedNetwork,
+        store: Store,
+        placement: Placement,
+        settings: SettingsName,
+        max_error: float | None,
+    ) -> NetworkPlan:
+        """See `NetworkSource.plan`. Raises TargetError on another kind of processor."""
+        return self.artifact.plan(network, placement)
+
+
+def source_of(argument: str, options: ModelOptions) -> NetworkSource:
+    """The network of a MODEL argument, or of an artifact's folder, which has a precision of its
+    own. Raises as loading a model and `opened_artifact` do."""
+    artifact = opened_artifact(argument, options)
+    if artifact is not None:
+        return ArtifactSource(artifact)
+    return ModelSource(loading.load(argument, options), options)
+
+
+def is_file(argument: str) -> bool:
+    """Whether a MODEL argument is a path, to a model or to an artifact."""
+    return is_model_file(argument) or is_artifact(argument)
 
 
 def options_of(named: PlannedNetwork) -> ModelOptions:
-    """The options of a plan's network. Raises ModelError for what are none, and for a precision in
-    which no plans are made."""
+    """The options of a plan's network. Raises ModelError for what are none, and where they are of
+    another precision than the plan."""
     try:
-        return in_single_precision(ModelOptions(**named.options))
+        options = ModelOptions(**named.options)
     except (TypeError, UsageError) as error:
         raise ModelError(f"the plan has no options of a model: {error}") from error
+    if options.precision not in (named.precision, ModelOptions().precision):
+        raise _other_precision(named, options.precision)
+    return options
+
+
+def _other_precision(named: PlannedNetwork, now: str) -> ModelError:
+    return ModelError(
+        f"the plan of {named.name!r} is for {named.precision}, and the network is now in {now}",
+        hint="Plan it again.",
+    )
 
 
 def allowed_in(named: PlannedNetwork) -> float:
     """The relative error that a plan's network may have. Raises ModelError for what is none."""
     try:
-        return allowed_error(named.max_error)
+        return allowed_error(named.max_error, named.precision)
     except UsageError as error:
         raise ModelError(f"the plan has no allowed error: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedPlan(Plan):
-    """A plan with its networks' models, which are read once, by the networks' names."""
+    """A plan with its networks' sources, which are read once, by the networks' names."""
 
-    models: Mapping[str, LoadedModel]
+    sources: Mapping[str, NetworkSource]
 
     @property
     def inputs(self) -> list[Port]:
         """The inputs of the networks, of several with the name of each before those of its own,
         "resnet18/input"."""
-        before = {name: f"{name}/" * (len(self.models) > 1) for name in self.models}
+        before = {name: f"{name}/" * (len(self.sources) > 1) for name in self.sources}
         return [
             structs.replace(port, name=before[name] + port.name)
-            for name, model in self.models.items()
-            for port in graph_inputs(model.graph)
+            for name, source in self.sources.items()
+            for port in _inputs_of(source)
         ]
+
+
+def _inputs_of(source: NetworkSource) -> Sequence[Port]:
+    if isinstance(source, ArtifactSource):
+        return source.artifact.manifest.inputs
+    assert isinstance(source, ModelSource)
+    return graph_inputs(source.model.graph)
 
 
 def loaded_plan(place: Path) -> LoadedPlan:
     """The plan in a file or folder, and its models; nothing is compiled. Raises ModelError for what
-    is no plan, and for models that cannot be read."""
+    is no plan, for models that cannot be read, and for those in another precision by now."""
     plan = read_plan(place)
     own = {each.name: getattr(plan, each.name) for each in fields(plan)}
-    return LoadedPlan(**own, models={each.name: model_of(plan, each) for each in plan.networks})
+    sources = {each.name: planned_source(plan, each) for each in plan.networks}
+    return LoadedPlan(**own, sources=sources)
 
 
-def model_of(plan: Plan, named: PlannedNetwork) -> LoadedModel:
-    """The model of a plan's network, read unless it is there."""
+def planned_source(plan: Plan, named: PlannedNetwork) -> NetworkSource:
+    """The source of a plan's network, read unless it is there. Raises ModelError where that is in
+    another precision than the plan, and as `source_of`."""
     if isinstance(plan, LoadedPlan):
-        return plan.models[named.name]
-    return loading.load(named.model, options_of(named))
+        return plan.sources[named.name]
+    source = source_of(named.model, options_of(named))
+    if source.options.precision != named.precision:
+        raise _other_precision(named, source.options.precision)
+    return source
+
+
+def opened(
+    named: PlannedNetwork,
+    source: NetworkSource,
+    device: str,
+    placement: Placement,
+    store: Store,
+) -> tuple[PreparedNetwork, NetworkPlan]:
+    """A plan's network cut into calls for a device of it, with the kernels that these have one
+    after the other on all cores.
+
+    Raises ModelError where its tensors are in other types than when it was planned, TargetError for
+    a device that does not compute in its precision, and as `NetworkSource.plan`.
+    """
+    settings = source.settings(checked_settings(named.settings))
+    placement = allowing(placement, source.options)
+    network = source.prepared(placement)
+    plan = source.plan(network, store, placement, settings, allowed_in(named))
+    known = named.forms.get(device)
+    if known and known != forms_hash(forms_of(network.fused, plan)):
+        raise ModelError(
+            f"the plan of {named.name!r} is for other types of its tensors than are chosen now",
+            hint="Plan it again.",
+        )
+    return network, plan
+
+
+def forms_of(fused: FusedNetwork, plan: NetworkPlan) -> dict[str, tuple[str, ...]]:
+    """The forms of operands and results of a network's own calls, by the calls' names."""
+    own = {call.name for call in fused.calls}
+    return {c.name: form_texts(c.candidate.forms) for c in plan.calls if c.name in own}
 
 
 def require_planned(

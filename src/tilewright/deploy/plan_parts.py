@@ -21,8 +21,8 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import Binding, threads_alone
 from tilewright.deploy.plan_models import (
     allowed_in,
-    model_of,
-    options_of,
+    opened,
+    planned_source,
     require_machine,
     require_planned,
     with_planned_kernels,
@@ -37,27 +37,24 @@ from tilewright.hardware.remote import read_remote
 from tilewright.kernels.base import CPU
 from tilewright.kernels.cuda.base import CUDA
 from tilewright.kernels.plans import default_settings, in_sequence, with_each
+from tilewright.kernels.stored_settings import refusals
 from tilewright.measure.networks import ToCompile, compile_all
 from tilewright.measure.targeting import (
+    allowing,
     in_this_process,
     open_networks,
     placement_of,
     usable_placement,
 )
+from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
-from tilewright.plan.preparation import prepare_loaded
 from tilewright.plan.scheduling.parts import NO_LIMITS, Mode, ScheduledCall
 from tilewright.plan.scheduling.plan_file import Plan, PlannedKernel, PlannedNetwork
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import (
-    best_known,
-    checked_settings,
-    choose_plan,
-    defaults,
-)
+from tilewright.store.known_candidates import best_known, checked_settings, defaults
 
 _REPLANNER = "heft"
 
@@ -103,9 +100,9 @@ class PlanParts:
     """What is compiled of a plan, into `folder`, and can be compiled of it in another way.
 
     `placements` are the devices that are here or answer, by the plan's names. Raises ModelError for
-    a plan without networks, or of networks that have changed, or in another precision; TargetError
-    for one of another kind of machine, of more cores than there are, and for devices that do not
-    answer or cannot run parts.
+    a plan without networks, or of networks that have changed, or are in another precision by now;
+    TargetError for one of another kind of machine, of more cores than there are, and for devices
+    that do not answer or cannot run parts.
     """
 
     def __init__(
@@ -125,32 +122,37 @@ class PlanParts:
         self.placements = dict(_placements(plan, tracker))
         self._made: dict[tuple[str, str], tuple[PreparedNetwork, NetworkPlan]] = {}
         self._fewer: dict[tuple[str, str, int], Mapping[TaskKey, Candidate]] = {}
+        self._options: dict[str, ModelOptions] = {}
         for named in plan.networks:
             self._prepare(named, store)
 
     def _prepare(self, named: PlannedNetwork, store: Store) -> None:
         """Cut a network into calls for each device, with the settings that it was planned with."""
         self._events(Stage(name="import", detail=named.model))
-        options, settings = options_of(named), checked_settings(named.settings)
+        source = planned_source(self.plan, named)
+        settings = source.settings(checked_settings(named.settings))
         max_error = self._max_errors[named.name]
-        model = model_of(self.plan, named)
+        self._options[named.name] = source.options
         refused = dict[str, ModelError]()
         for device, placement in self.placements.items():
             try:
-                network = prepare_loaded(model, options, placement)
-            except ModelError as error:  # some of its calls run elsewhere
+                made = opened(named, source, device, placement, store)
+            except ModelError as error:
+                if named.forms.get(device):  # all of it was planned there
+                    raise
                 refused[device] = error
                 continue
-            whole = choose_plan(network, store, placement, settings, max_error)
-            self._made[named.name, device] = network, whole
+            self._made[named.name, device] = made
+            _, whole = made
             for cores in self._counts(device):
-                few = _on_cores(placement, range(cores))
-                found = (
+                few = allowing(_on_cores(placement, range(cores)), source.options)
+                self._fewer[named.name, device, cores] = (
                     defaults(whole.tasks, few, max_error)
                     if settings == "default"
                     else best_known(whole.tasks, store, few, max_error)
+                    if settings == "best"
+                    else _taken(whole, few)
                 )
-                self._fewer[named.name, device, cores] = found
         if len(refused) == len(self.placements):
             raise next(iter(refused.values()))
         self._require_planned(named)
@@ -317,7 +319,7 @@ class PlanParts:
         plain form, each by itself, on a device that does not compute all of the network."""
         device, cores = part.place
         made = self._made.get((name, device))
-        placement = _on_cores(self.placements[device], cores)
+        placement = allowing(_on_cores(self.placements[device], cores), self._options[name])
         forms: dict[str, Form] = {}
         known: dict[str, Candidate] = {}
         chosen: dict[TaskKey, Candidate] = {}
@@ -360,6 +362,16 @@ class PlanParts:
             mode = self.plan.schedule.mode_of(self.plan.problem, self._prefix(name) + call)
             if (mode.device, mode.cores) == (device, len(cores)):
                 yield call, kernel
+
+
+def _taken(plan: NetworkPlan, placement: Placement) -> dict[TaskKey, Candidate]:
+    """The kernels of a plan that a device with fewer cores takes, too, by their tasks."""
+    target, resources = placement.target, placement.resources
+    return {
+        key: candidate
+        for key, candidate in plan.candidates.items()
+        if not any(refusals(plan.tasks[key].workload, [candidate], target, resources))
+    }
 
 
 def _times_as_long(mode: Mode, factor: float) -> Mode:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Self
 
 from tilewright.core.errors import InternalError, ModelError, TargetError, UsageError
 from tilewright.core.records import Placement
-from tilewright.core.schedules import RunMode, ScheduledSlot, ScheduledTransfer
+from tilewright.core.schedules import PlanCheck, RunMode, ScheduledSlot, ScheduledTransfer
 from tilewright.deploy.engines import on_cpu
 from tilewright.deploy.network_calls import CallableNetwork, ordered_inputs
+from tilewright.deploy.plan_checks import checked, same_bits, same_kernels, told_same
 from tilewright.deploy.plan_models import (
-    allowed_in,
-    model_of,
-    options_of,
+    opened,
+    planned_source,
     require_machine,
     require_planned,
     with_planned_kernels,
@@ -37,13 +37,11 @@ from tilewright.hardware.device import local_placement
 from tilewright.measure.network_timing import Runner, time_in_turn
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.lanes import cores_in, in_stages, keeps_cores, stages_of
-from tilewright.plan.preparation import prepare_loaded
 from tilewright.plan.scheduling.answering import answered
 from tilewright.plan.scheduling.plan_file import Plan
 from tilewright.report import islands, shown
 from tilewright.report.traces import Traced, trace
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import checked_settings, choose_plan
 
 if TYPE_CHECKING:
     from tilewright.compiler.execute import LoadedNetwork
@@ -57,14 +55,16 @@ class PlannedNetwork(CallableNetwork):
     """A network in this process that runs as a plan says, or one call after the other.
 
     Called as `CompiledNetwork`. `mode` is what it does, "sequential" or "parallel"; `times_s` are
-    the medians of both in turn, where both were timed.
+    the medians of both in turn, where both were timed. `same` says whether both gave the same
+    results on drawn inputs, bit for bit; None where there was one way.
     """
 
     def __init__(self, ways: PlannedWays, planned: Plan) -> None:
         network = ways.network
         self.islands = islands.of_plan(network.plan)
         self.mode, self.times_s = "", dict[str, float]()
-        self._keeps_cores = ways.keep_cores
+        self.same: bool | None = None
+        self._keeps_cores, self._prepared = ways.keep_cores, network
         self._made_from, self._planned, self._plans = network.model.name, planned, ways.plans
         self._given: Mapping[str, Array] | None = None
         ports = input_ports(network), output_ports(network)
@@ -85,6 +85,7 @@ class PlannedNetwork(CallableNetwork):
         if len(loaded) > 1:
             drawn = random_inputs(network.model.graph, 0)
             inputs = [drawn[name] for name in network.graph.inputs]
+            self.same = same_bits([each(inputs) for each in loaded.values()])
             self.times_s = times_in_turn(
                 {name: partial(each.time, inputs) for name, each in loaded.items()}
             )
@@ -99,7 +100,9 @@ class PlannedNetwork(CallableNetwork):
         told = f"In turn: {times}." if times else ""
         if self._keeps_cores:
             told = "Each call had the cores that it was planned for, since energy or power counts."
-        return f"It ran in the mode {self.mode}. {told}".strip()
+        other = not same_kernels(list(self._plans.values()))
+        same = told_same(self.same, other_kernels=other)
+        return " ".join(filter(None, (f"It ran in the mode {self.mode}.", told, same)))
 
     def __enter__(self) -> Self:
         return self
@@ -112,6 +115,14 @@ class PlannedNetwork(CallableNetwork):
         found = super().run(inputs)
         self._given = inputs
         return found
+
+    def checked(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+    ) -> tuple[PlanCheck, ...]:
+        """The error of outputs for these inputs against float32, where it was planned in another
+        precision. Raises ModelError where ONNX Runtime does not run the model."""
+        (network,) = self._planned.networks
+        return checked(self._planned, {network.name: self._prepared}, inputs, outputs)
 
     def traced(self) -> str:
         """The plan and a run on the inputs of the last one beside each other, as a trace for
@@ -169,7 +180,8 @@ def beside_its_plan(
 ) -> str:
     """A plan, and what ran of it and was sent at which seconds of a clock, as a trace for
     Perfetto."""
-    planned = answered(plan.problem, plan.schedule).result
+    result = answered(plan.problem, plan.schedule).result
+    planned = replace(result, precisions=plan.precisions)
     first_s = min((slot.begin_s for slot in ran), default=0.0)
     slots = (
         replace(slot, begin_s=slot.begin_s - first_s, end_s=slot.end_s - first_s) for slot in ran
@@ -200,15 +212,14 @@ def planned_ways(plan: Plan, store: Store, mode: RunMode) -> PlannedWays:
 
     Raises TargetError for a plan of other devices, for another kind of machine, or of more cores
     than there are here, ModelError for one that has no network or several, or of a network that has
-    changed.
+    changed or is in another precision by now.
     """
     cores = _require_here(plan)
     (named,) = plan.networks
-    settings, max_error = checked_settings(named.settings), allowed_in(named)
     placement = local_placement(cores)
     require_machine(plan, HERE, placement)
-    network = prepare_loaded(model_of(plan, named), options_of(named), placement)
-    usual = choose_plan(network, store, placement, settings, max_error)
+    source = planned_source(plan, named)
+    network, usual = opened(named, source, HERE, placement, store)
     require_planned(named, [call for call in plan.problem.calls if call.task], network.fused)
     slots, keeps = plan.schedule.slots, keeps_cores(plan.problem)
     stages = stages_of(usual, slots, keep=keeps)

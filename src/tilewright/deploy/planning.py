@@ -29,12 +29,14 @@ from tilewright.core.output_files import write_text
 from tilewright.core.planning import PlanningData
 from tilewright.core.records import Placement
 from tilewright.core.schedules import MEASURE, PLAN_FILE, ScheduleResult, Second
+from tilewright.deploy.plan_models import is_file, source_of
 from tilewright.deploy.planned_network import HERE
 from tilewright.deploy.timed_calls import timed_calls
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.remote import read_remote, remote_place
+from tilewright.kernels.base import SINGLE
+from tilewright.measure.targeting import allowing
 from tilewright.models import ModelOptions
-from tilewright.models.source import is_model_file
 from tilewright.plan.call_times import as_timed
 from tilewright.plan.imagined_devices import (
     DeviceTable,
@@ -47,8 +49,7 @@ from tilewright.plan.imagined_devices import (
 from tilewright.plan.kernel_versions import chosen_kernels
 from tilewright.plan.lanes import in_its_stages
 from tilewright.plan.network_scheduling import Wanted, handoff_of, scheduling_problem, titles
-from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
-from tilewright.plan.preparation import prepare
+from tilewright.plan.planning_data import PlanningRequest, data_of, placements_of
 from tilewright.plan.scheduling import problem_file
 from tilewright.plan.scheduling.alternatives import AsRun
 from tilewright.plan.scheduling.answering import Answer, answer, answered
@@ -59,6 +60,7 @@ from tilewright.plan.scheduling.plan_file import (
     Plan,
     PlannedDevice,
     PlannedNetwork,
+    forms_hash,
     read_plan,
     read_times,
     write_plan,
@@ -66,10 +68,11 @@ from tilewright.plan.scheduling.plan_file import (
 from tilewright.plan.scheduling.planning import DEFAULT, SCHEDULERS
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.simulator import simulate
+from tilewright.plan.sources import NetworkSource
 from tilewright.report.plan_page import render_plan
 from tilewright.report.traces import trace
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import allowed_error, checked_settings, choose_plan
+from tilewright.store.known_candidates import allowed_error, checked_settings
 
 TRACE, PAGE = "trace.json", "plan.html"
 
@@ -125,6 +128,16 @@ def plan_problem(
     return _planned(named, (), request)
 
 
+def refuse_precision(options: ModelOptions) -> None:
+    """Raise UsageError where a problem is to be planned in a precision: it has times, no types."""
+    if options.precision not in SINGLE:
+        raise UsageError(
+            f"a problem from a file is of times alone, which --precision {options.precision} "
+            "cannot change",
+            hint="Plan a MODEL.",
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
     """Devices by name, how many there are of each (one, where it is not said), and those that
@@ -175,13 +188,14 @@ class Networks:
 def predicted_with(
     options: ModelOptions, settings: str | None, max_error: Error | None, *, timed: bool
 ) -> PlanningRequest:
-    """Times on as many cores as there are and on fewer, of settings and errors that are known;
+    """Times on as many cores as there are and on fewer, of settings and errors that are known, in
+    the options' precision;
     `timed` says whether those of this CPU are taken in their places. Raises UsageError for
     others."""
     return PlanningRequest(
         options=options,
         settings=checked_settings(settings or "default"),
-        max_error=allowed_error(max_error),
+        max_error=allowed_error(max_error, options.precision),
         fewer_cores=True,
         timed=timed,
     )
@@ -199,39 +213,70 @@ def plan_networks(
         networks.require_one_here()
     several = tuple(name for name, n in there.copies.items() if n > 1)
     asked = replace(networks.predicted, copied=several)
-    known = [planning_data(model, there.placements, asked, store, events) for model in models]
+    sources = list[NetworkSource]()
+    for model in models:
+        events(Stage(name="import", detail=model))
+        sources.append(source_of(model, asked.options))
+    errors = [_allowed(asked, source) for source in sources]
+    known = [
+        data_of(source, there.placements, replace(asked, max_error=error), store, events)
+        for source, error in zip(sources, errors, strict=True)
+    ]
     data = with_tables([multiplied(each, there.copies) for each in known], there.tables, events)
     named = tuple(
         PlannedNetwork(
             name=title,
-            model=str(Path(model).resolve()) if is_model_file(model) else model,
+            model=str(Path(model).resolve()) if is_file(model) else model,
             options=_said(asked.options),
             settings=asked.settings,
-            max_error=asked.max_error,
+            max_error=error,
+            precision=each.precision,
+            forms=dict(_forms(each)),
         )
-        for title, model in zip(titles(data), models, strict=True)
+        for title, model, each, error in zip(titles(data), models, known, errors, strict=True)
     )
     events(Stage(name="plan", detail=" and ".join(models)))
     devices = tuple(_devices(there))
     chosen_from = data if asked.versions else ()
     problem = scheduling_problem(data, _of_all_copies(networks.wanted, there.copies))
     if asked.timed:
-        problem = _timed(problem, models[0], asked, store, events)
+        problem = _timed(problem, sources[0], replace(asked, max_error=errors[0]), store, events)
     return _planned(problem, named, request, devices, chosen_from, handoff_of(data))
+
+
+def _allowed(asked: PlanningRequest, source: NetworkSource) -> float:
+    """The error that a network's kernels may have: one with types of its own had that of these."""
+    if source.options.precision == asked.options.precision:
+        return asked.max_error
+    return max(asked.max_error, allowed_error(None, source.options.precision))
+
+
+def _forms(data: PlanningData) -> Iterator[tuple[str, str]]:
+    """A hash of the forms in which all calls are computed, by the devices' names; none in single
+    precision, where they follow from the network."""
+    for device in data.devices if data.precision not in SINGLE else ():
+        usual = {
+            call.name: mode.forms
+            for call in data.calls
+            for mode in sorted(call.modes, key=lambda mode: mode.cores)
+            if mode.device == device.name and mode.forms
+        }
+        if not device.refused:
+            yield device.name, forms_hash(usual)
 
 
 def _timed(
     problem: SchedulingProblem,
-    model: str,
+    source: NetworkSource,
     asked: PlanningRequest,
     store: Store,
     events: EventSink,
 ) -> SchedulingProblem:
     """The problem of a network on this CPU with times of its calls in their places."""
     (device,) = problem.devices
-    placement = local_placement(device.cores)
-    network = prepare(model, asked.options, placement)
-    plan = choose_plan(network, store, placement, asked.settings, asked.max_error)
+    placement = allowing(local_placement(device.cores), source.options)
+    network, settings = source.prepared(placement), source.settings(asked.settings)
+    plan = source.plan(network, store, placement, settings, asked.max_error)
     counts = {mode.cores for call in problem.calls for mode in call.modes}
     return as_timed(problem, timed_calls(network, plan, placement, counts, events))
 
@@ -266,8 +311,10 @@ def _device(name: str, placement: Placement) -> PlannedDevice:
 
 
 def _said(options: ModelOptions) -> dict[str, Any]:
-    """The options that are not the usual ones."""
+    """The options that are not the usual ones, files among them wherever one is."""
     usual = ModelOptions()
+    if options.calibration is not None:
+        options = replace(options, calibration=Path(options.calibration).resolve())
     given = {each.name: getattr(options, each.name) for each in fields(options)}
     return to_builtins(
         {name: value for name, value in given.items() if value != getattr(usual, name)}
@@ -292,7 +339,9 @@ def _planned(
         second=request.front,
         as_run=_as_run(networks, problem),
     )
-    found = replace(found, result=replace(found.result, handoff=handoff))
+    precisions = {each.name: each.precision for each in networks}
+    told = replace(found.result, handoff=handoff, precisions=precisions)
+    found = replace(found, result=told)
     if request.out is not None:
         if chosen_from:
             networks = tuple(_with_kernels(networks, chosen_from, found))
@@ -309,8 +358,9 @@ def _with_kernels(
 ) -> Iterator[PlannedNetwork]:
     for named, data in zip(networks, chosen_from, strict=True):
         prefix = f"{named.name}/" if len(networks) > 1 else ""
-        kernels = chosen_kernels(data, prefix, found.problem, found.schedule)
-        yield replace(named, kernels=kernels)
+        several = data.settings == named.settings
+        kernels = several and chosen_kernels(data, prefix, found.problem, found.schedule)
+        yield replace(named, kernels=kernels or {})
 
 
 def _as_run(networks: Sequence[PlannedNetwork], problem: SchedulingProblem) -> AsRun | None:
@@ -383,6 +433,7 @@ def simulate_plan(path: Path, otherwise: Otherwise, out: Path | None = None) -> 
     least = min(bound(really), moved.objective)
     as_run = _as_run(plan.networks, problem)
     found = answered(really, replace(moved, bound=least, solve_s=0.0), as_run)
+    found = replace(found, result=replace(found.result, precisions=plan.precisions))
     if out is not None:
         planned = answered(problem, plan.schedule, as_run).result
         _write_pictures(out, found, {"plan": planned, "simulated": found.result})

@@ -59,8 +59,9 @@ class ModelOptions:
     of tensors' types and for what fits float16, with "float16" for the latter alone. The
     quantizer is ONNX Runtime's, or with `calibrator="nncf"` NNCF's. With
     `precision="int8-weights"` weights of dense layers are on codes of eight bits where that is
-    faster, but for what is kept. `optimize`, `tune`, `compare`, `profile` and `predict` heed all of
-    these. Lists and numpy's numbers are accepted too. Raises `UsageError` for other kinds.
+    faster, but for what is kept. `optimize`, `tune`, `compare`, `profile`, `predict` and `plan`
+    heed all of these. Lists and numpy's numbers are accepted too. Raises `UsageError` for other
+    kinds.
     """
 
     batch: int | None = None

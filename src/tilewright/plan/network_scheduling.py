@@ -19,10 +19,17 @@ from functools import cached_property
 from math import inf
 from typing import get_args
 
+from tilewright.core.element_types import element_type
 from tilewright.core.errors import UsageError, close_matches
-from tilewright.core.forms import PLAIN
+from tilewright.core.forms import PLAIN, parse_form
 from tilewright.core.handoffs import ASSUMED, Handoff, HandoffKind
-from tilewright.core.planning import PlanningCall, PlanningData, PlanningDevice, PlanningMode
+from tilewright.core.planning import (
+    PlanningCall,
+    PlanningData,
+    PlanningDevice,
+    PlanningMode,
+    PlanningTensor,
+)
 from tilewright.kernels.base import CPU
 from tilewright.plan.kernel_versions import kernel_names
 from tilewright.plan.planning_data import IN_PLACE
@@ -194,6 +201,10 @@ class _Network:
         return cpus[0] if cpus else ""
 
     @cached_property
+    def _tensors(self) -> dict[str, PlanningTensor]:
+        return {tensor.name: tensor for tensor in self.data.tensors}
+
+    @cached_property
     def _bytes(self) -> dict[str, int]:
         return {tensor.name: tensor.bytes for tensor in self.data.tensors}
 
@@ -233,12 +244,21 @@ class _Network:
                     network=self.name,
                     task=tasks.setdefault(modes, f"{call.task} {len(tasks)}"),
                     modes=modes,
-                    output_bytes=self._bytes[call.output],
+                    output_bytes=self._stored_bytes(call),
                     answer=call.name in answers and not self.host,
                     crossing_s=self._crossing_s(call),
                 )
         if self.host:
             yield self._at_host("outputs", 0, answer=True)
+
+    def _stored_bytes(self, call: PlanningCall) -> int:
+        """What a call's result takes in the memory of a device: the most of its forms' types. On
+        its way to another device it is plain, in its own type."""
+        tensor = self._tensors[call.output]
+        own = element_type(tensor.dtype)
+        forms = {parse_form(mode.forms[-1]) for mode in call.modes if mode.forms}
+        types = [element_type(form.element(own.name)) for form in forms]
+        return max((tensor.bytes * each.bytes // own.bytes for each in types), default=tensor.bytes)
 
     def _at_host(self, name: str, size: int, *, answer: bool = False) -> ScheduledCall:
         mode = Mode(device=self.host, latency_s=0.0, low_s=0.0, high_s=0.0, energy_j=0.0)

@@ -37,28 +37,30 @@ from tilewright.cost.blocks import LAUNCH_S
 from tilewright.graph.arrange import copying, same_memory
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
+from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.workload import Workload
 from tilewright.hardware.gpus import is_cuda
 from tilewright.hardware.links import host_link
 from tilewright.hardware.remote import read_remote
-from tilewright.kernels.base import CPU
+from tilewright.kernels.base import CPU, SINGLE
 from tilewright.kernels.estimates import kernel_stream
 from tilewright.kernels.planned_memory import workspaces_of
 from tilewright.kernels.plans import with_candidates
-from tilewright.kernels.registry import applicable, implementation
+from tilewright.kernels.registry import applicable, implementation, packed_type
 from tilewright.kernels.spaces import default_candidate
 from tilewright.kernels.stored_settings import refusals
 from tilewright.measure.targeting import (
+    allowing,
     describable_placement,
     foreseen_placements,
     placement_of,
     usual_placement,
 )
-from tilewright.models import LoadedModel, ModelOptions, loading
+from tilewright.models import ModelOptions, loading
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.kernel_versions import worth_choosing
 from tilewright.plan.predicted_versions import predicted_versions, shortlist
-from tilewright.plan.preparation import prepare_loaded
+from tilewright.plan.sources import ModelSource, NetworkSource
 from tilewright.predict.collected import Estimate, family_of
 from tilewright.predict.core_counts import forecaster_on_cores
 from tilewright.predict.forecasting import Forecaster, energies_j
@@ -68,7 +70,6 @@ from tilewright.store.base import Store
 from tilewright.store.known_candidates import (
     SettingsName,
     best_known,
-    choose_plan,
     defaults,
     fastest_of_each,
 )
@@ -118,16 +119,6 @@ def placements_of(
     return {name: describable_placement(placement) for name, placement in found.items()}
 
 
-def in_single_precision(options: ModelOptions) -> ModelOptions:
-    """The same options; raises UsageError for another precision, in which no plans are made."""
-    if options.precision != "float32":
-        raise UsageError(
-            f"devices are compared in float32, not in {options.precision}",
-            hint="Leave the precision out.",
-        )
-    return options
-
-
 def planning_data(
     argument: str,
     placements: Mapping[str, Placement],
@@ -137,19 +128,38 @@ def planning_data(
 ) -> PlanningData:
     """What a planner needs of a model on at least one device, by the names of `placements`.
 
-    A device on which some calls cannot be computed has no mode for these, and plain forms in the
-    others. Raises ModelError where no device computes the whole network.
+    Raises as loading a model and `data_of` do.
     """
     events(Stage(name="import", detail=argument))
-    model = loading.load(argument, request.options)
+    source = ModelSource(loading.load(argument, request.options), request.options)
+    return data_of(source, placements, request, store, events)
+
+
+def data_of(
+    source: NetworkSource,
+    placements: Mapping[str, Placement],
+    request: PlanningRequest,
+    store: Store,
+    events: EventSink,
+) -> PlanningData:
+    """The same of a network that is there, in its precision.
+
+    A device on which some calls cannot be computed has no mode for these, and plain forms in the
+    others. Raises ModelError where no device computes the whole network, TargetError for a device
+    that does not compute in the network's precision.
+    """
+    request = replace(request, settings=source.settings(request.settings))
+    there = {name: allowing(at, source.options) for name, at in placements.items()}
     devices = [
-        _Device(name=name, placement=at, request=request, model=model, store=store, sink=events)
-        for name, at in placements.items()
+        _Device(name=name, placement=at, request=request, source=source, store=store, sink=events)
+        for name, at in there.items()
     ]
     whole = [each.prepared for each in devices if isinstance(each.prepared, PreparedNetwork)]
     if not whole:
         raise next(each.prepared for each in devices if isinstance(each.prepared, ModelError))
-    fused = whole[0].fused
+    fused, precision = whole[0].fused, source.options.precision
+    if precision not in SINGLE and whole[0].model.remark:
+        events(Note(message=whole[0].model.remark))
     kernels = [device.kernels(fused.calls) for device in devices]
     each = list(zip(devices, kernels, strict=True))
     modes = [
@@ -160,6 +170,7 @@ def planning_data(
     return PlanningData(
         model=whole[0].model.name,
         settings=request.settings,
+        precision=precision,
         devices=tuple(device.told(found) for device, found in each),
         inputs=tuple(fused.graph.inputs),
         outputs=tuple(fused.graph.outputs),
@@ -211,7 +222,7 @@ class _Device:
     placement: Placement
     whole: _Device | None = None
     request: PlanningRequest
-    model: LoadedModel
+    source: NetworkSource
     store: Store
     sink: EventSink
 
@@ -221,13 +232,14 @@ class _Device:
         if self.whole is not None:
             return self.whole.prepared
         try:
-            return prepare_loaded(self.model, self.request.options, self.placement)
+            return self.source.prepared(self.placement)
         except ModelError as error:
             return error
 
     @cached_property
     def _forecaster(self) -> Forecaster:
         usual, allowed = usual_placement(self.name, self.placement), self.request.max_error
+        usual = allowing(usual, self.source.options)
         return forecaster_on_cores(usual, self.placement, self.store, self._tell, allowed)
 
     @property
@@ -269,7 +281,7 @@ class _Device:
         """The device itself, on which these kernels compute calls."""
         prepared, settings, whole = self.prepared, self.request.settings, None
         if isinstance(prepared, PreparedNetwork):
-            whole = self._forecaster.network(prepared, settings).network
+            whole = self._forecaster.network(prepared, settings, plan=self._plan).network
         used = list(dict.fromkeys(kernels.values()))
         link = host_link(self.placement.target)
         return PlanningDevice(
@@ -289,15 +301,13 @@ class _Device:
     def kernels(self, calls: Sequence[TaskCall]) -> dict[str, Kernel]:
         """What computes calls, by their names: as the whole network would have it there, else each
         by itself in default settings and plain forms."""
-        prepared, placement, allowed = self.prepared, self.placement, self.request.max_error
-        if isinstance(prepared, PreparedNetwork):
-            settings, store = self.request.settings, self.store
-            at = placement if self.whole is None else self.whole.placement
-            plan = choose_plan(prepared, store, at, settings, allowed)
+        placement, allowed = self.placement, self.request.max_error
+        if isinstance(self.prepared, PreparedNetwork):
+            settings, store, plan = self.request.settings, self.store, self._plan
             own = self.whole is not None and not self.request.timed
             if own and settings == "default":
                 plan = with_candidates(plan, defaults(plan.tasks, placement, allowed))
-            elif own:
+            elif own and settings == "best":
                 plan = with_candidates(plan, best_known(plan.tasks, store, placement, allowed))
             return {call.name: (call.workload, call.candidate) for call in plan.calls}
         return {
@@ -306,6 +316,15 @@ class _Device:
             if applicable(call.workload, placement.target, placement.resources)
             for ports in [(PLAIN,) * (len(call.inputs) + 1)]
         }
+
+    @cached_property
+    def _plan(self) -> NetworkPlan:
+        """The kernels of the whole network on all cores, one after the other."""
+        if self.whole is not None:
+            return self.whole._plan
+        assert isinstance(self.prepared, PreparedNetwork)
+        asked = self.placement, self.request.settings, self.request.max_error
+        return self.source.plan(self.prepared, self.store, *asked)
 
     def modes(
         self, calls: Sequence[TaskCall], kernels: Mapping[str, Kernel]
@@ -385,7 +404,8 @@ class _Device:
         (workload, candidate), target = kernel, self.placement.target
         packed = implementation(candidate.implementation).packed_shapes(workload, candidate)
         weights = [
-            element_type(argument.type.dtype).bytes * prod(packed.get(n, argument.type.shape))
+            element_type(packed_type(workload, candidate, n)).bytes
+            * prod(packed.get(n, argument.type.shape))
             for n, argument in enumerate(workload.arguments)
             if argument.role == "constant"
         ]

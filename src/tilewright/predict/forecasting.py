@@ -64,13 +64,15 @@ class Forecaster:
         network: PreparedNetwork,
         settings: SettingsName,
         metrics: Sequence[str] = METRICS,
+        plan: NetworkPlan | None = None,
     ) -> PredictResult:
-        """What `metrics` name of a network, and every kernel's latency where that is among them.
+        """What `metrics` name of a network, and every kernel's latency where that is among them;
+        its kernels are those of the settings, or of the `plan` that is given.
 
         Raises UsageError for a metric that is not known.
         """
         metrics = known_metrics(metrics)
-        plan = self._plan(network, settings)
+        plan = plan or self._plan(network, settings)
         tasks = list(plan.tasks.values())
         kernels = [(task.workload, plan.candidates[key]) for key, task in plan.tasks.items()]
         estimates = self.kernels(kernels) if set(metrics) != {"memory"} else []

@@ -101,8 +101,18 @@ def summary(result: ScheduleResult) -> Table:
             ("price", result.price, shown.number(result.price)),
             ("planning", result.solve_s, shown.seconds(result.solve_s)),
             *_handing(result.handoff),
+            *_precision(result),
         ),
     )
+
+
+def _precision(result: ScheduleResult) -> list[tuple[str, str, str]]:
+    """In which precision it was planned, of networks that differ in that each; nothing where a
+    problem was written by hand."""
+    each = result.precisions
+    told = ", ".join(f"{name}: {of}" for name, of in each.items())
+    told = next(iter(each.values())) if len({*each.values()}) == 1 else told
+    return [("precision", told, told)] if told else []
 
 
 def _handing(handoff: Handoff | None) -> list[tuple[str, float, str]]:

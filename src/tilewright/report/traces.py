@@ -2,6 +2,7 @@
 
     {"traceEvents": [{"ph": "X", "name": "conv1", "pid": 1, "tid": 0, "ts": 0.0, "dur": 90.0}, …]}
 
+`otherData` has the precisions of the networks, by their names.
 A device is a process, each of its cores and each link from it a thread; times are microseconds
 (Trace Event Format, Google).
 """
@@ -35,9 +36,12 @@ class Traced:
 def trace(results: Mapping[str, ScheduleResult | Traced]) -> str:
     """Schedules side by side, such as a plan and what became of it, by what they are called."""
     events: list[dict[str, Any]] = []
+    told: dict[str, Any] = {"displayTimeUnit": "ns", "traceEvents": events}
     for title, result in results.items():
         _add(events, title, result)
-    return json.dumps({"displayTimeUnit": "ns", "traceEvents": events}, allow_nan=False)
+        if isinstance(result, ScheduleResult) and result.precisions:
+            told["otherData"] = {"precisions": result.precisions}
+    return json.dumps(told, allow_nan=False)
 
 
 def _add(events: list[dict[str, Any]], title: str, result: ScheduleResult | Traced) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed, wait
 from itertools import count
 from math import inf, log2
@@ -79,6 +79,7 @@ class PlanCrew:
         self.own_slots = max(together, 1) * len(parts.names)
         self.layout = tuple(len(cores) for _, cores in places)
         self.choice = self._fault = ""
+        self.same: bool | None = None
         self._flows, self._orders, self._keys = Flows(), count(), count()
         self._stations: dict[Place, Station] = {}
         self._way, self._known = LoadedWay(parts={}), dict[_Known, LoadedWay]()
@@ -109,21 +110,22 @@ class PlanCrew:
         """All ways, put up and, where there are two, timed in turn; without the plan's where that
         fails and there is another."""
         planned = ways[PARALLEL] if len(ways) > 1 else None
+        alone: list[bytes] = []
         for way in ways.values():
             if way is not planned:
                 self._put_up(way)
-                self._try_out(way)
+                alone = self._try_out(way)
         if planned is None:
             return ways
         try:
             self._put_up(planned)
-            self._try_out(planned, on_trial=True)
+            self.same = self._try_out(planned, on_trial=True) == alone
             self._measure(ways)
         except TilewrightError as error:
-            self._fault, alone = first_line(error), ways[SEQUENTIAL]
+            self._fault, left = first_line(error), ways[SEQUENTIAL]
             self.tell(f"The plan fails, and is not carried out: {self._fault}.")
-            self._begin_anew(alone)
-            return {SEQUENTIAL: alone}
+            self._begin_anew(left)
+            return {SEQUENTIAL: left}
         return ways
 
     def _begin_anew(self, way: LoadedWay) -> None:
@@ -208,11 +210,21 @@ class PlanCrew:
             else:
                 station.forget(way.at(place))
 
-    def _try_out(self, way: LoadedWay, *, on_trial: bool = False) -> None:
-        """A few runs with drawn inputs, after which it is known what each part takes."""
+    def _try_out(self, way: LoadedWay, *, on_trial: bool = False) -> list[bytes]:
+        """A few runs with drawn inputs, after which it is known what each part takes; the outputs
+        of the last."""
+        answers: dict[str, bytes] = {}
         for _ in range(WARM_RUNS):
             for name in way.parts:
                 self._run_once(way, [name], on_trial=on_trial)
+                answers[name] = b"".join(self._answered(name))
+        return list(answers.values())
+
+    def _answered(self, name: str) -> Iterator[bytes]:
+        """The outputs of the last request for a network that ran by itself."""
+        for place in self._networks.served(name).plan.outputs:
+            if place is not None:
+                yield self._service.slots.view(self._first_slot, place).tobytes()
 
     def _measure(self, ways: Mapping[str, LoadedWay]) -> None:
         samples: dict[str, list[float]] = {name: [] for name in ways}

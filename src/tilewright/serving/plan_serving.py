@@ -11,9 +11,10 @@ from msgspec import structs
 from tilewright.core import arguments
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink
-from tilewright.core.schedules import RunMode, ScheduledSlot, ScheduledTransfer
+from tilewright.core.schedules import PlanCheck, RunMode, ScheduledSlot, ScheduledTransfer
 from tilewright.core.scratch import scratch_folder
 from tilewright.deploy.network_calls import ordered_inputs
+from tilewright.deploy.plan_checks import checked, told_same
 from tilewright.deploy.plan_parts import PlanParts
 from tilewright.deploy.planned_network import (
     PlannedNetwork,
@@ -54,6 +55,7 @@ class PlanServer(Server):
         folder, sink = scratch_folder(), options.events
         try:
             parts = PlanParts(plan, store, folder.path, tracker=terms.tracker, events=sink)
+            self.prepared = {name: parts.network(name) for name in parts.names}
             networks = PlannedNetworks(parts, grouped=terms.grouped)
             self.crew = PlanCrew(parts, networks, terms.mode, folder, terms.together)
             super().__init__(networks.groups, self.crew, options)
@@ -67,7 +69,8 @@ class PlannedRun:
 
     `inputs` are their inputs; of several networks the name of each is before those of its own,
     "resnet18/input". `mode` is how they run, "parallel" or "sequential", `times_s` are the medians
-    of both where both were timed, and `choice` says so. `close` ends its processes.
+    of both where both were timed, and `choice` says so; `same` says whether both gave the same
+    results on drawn inputs, bit for bit, None where there was one way. `close` ends its processes.
     """
 
     def __init__(
@@ -78,7 +81,9 @@ class PlannedRun:
         terms = PlanTerms(mode=mode, together=1, tracker=tracker, grouped=False)
         self._server = PlanServer(plan, store, terms, options)
         self.mode, self.times_s = self._server.crew.mode, self._server.crew.times_s
-        self.choice = self._server.choice
+        self.same = self._server.crew.same
+        told = told_same(self.same, other_kernels=True)
+        self.choice = f"{self._server.choice} {told}".strip()
         self._ports = [
             structs.replace(port, name=self._full(name, port.name))
             for name, each in self._server.networks.items()
@@ -117,6 +122,13 @@ class PlannedRun:
             given = {names[0].name: result} if len(names) == 1 else result
             found |= {self._full(name, tensor): array for tensor, array in given.items()}
         return found
+
+    def checked(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+    ) -> tuple[PlanCheck, ...]:
+        """The errors of outputs for these inputs against float32, of networks that were planned in
+        another precision. Raises ModelError where ONNX Runtime does not run a model."""
+        return checked(self._plan, self._server.prepared, inputs, outputs)
 
     def traced(self) -> str:
         """The plan and the last run beside each other, as a trace for Perfetto: parts, and the

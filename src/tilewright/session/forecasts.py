@@ -42,7 +42,6 @@ from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.plan.planning_data import (
     PlanningRequest,
-    in_single_precision,
     placements_of,
     planning_data,
 )
@@ -162,9 +161,10 @@ class ForecastVerbs(Opened):
         `devices` are targets, such as "llvm" and "cuda -model=H100"; they need not be here. The
         other arguments are those of `predict`.
         """
-        said = in_single_precision(self._said(options))
+        said = self._said(options, max_error)
         argument = self._given(model, said).argument
-        asked = PlanningRequest(said, checked_settings(settings), allowed_error(max_error))
+        allowed = allowed_error(max_error, said.precision)
+        asked = PlanningRequest(said, checked_settings(settings), allowed)
         places = placements_of(texts_of(devices, "devices"), self._tracker, self._threads)
         return planning_data(argument, places, asked, self.records, self.events)
 

@@ -21,7 +21,6 @@ from tilewright.deploy.planned_network import PlannedNetwork
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.plan.network_scheduling import Wanted
-from tilewright.plan.planning_data import in_single_precision
 from tilewright.plan.scheduling.plan_file import Plan, read_plan
 from tilewright.serving.plan_serving import PlannedRun, opened_plan
 from tilewright.session.forecasts import Names
@@ -69,10 +68,11 @@ class PlanVerbs(Opened):
             session.plan("zoo:googlenet", ["llvm", "cuda -model=H100"], out="plan").latency_s
 
         `what` is one model or several, which run at a time, each once, or the file of a scheduling
-        problem (.json, without `devices`). `devices` are targets, by default the session's, which
-        need not be here; "8*cuda -model=H100" are eight. The wishes are `planner` and its
-        `seconds`, `robust`, `front`, `wanted`, `tables`, `time_calls`, `options`, `settings`,
-        `max_error` and `out`, see `PlanWishes`.
+        problem (.json, without `devices`). Models are planned in the precision of `options`,
+        folders that `optimize` wrote as they were compiled. `devices` are targets, by default the
+        session's, which need not be here; "8*cuda -model=H100" are eight. The wishes are `planner`
+        and its `seconds`, `robust`, `front`, `wanted`, `tables`, `time_calls`, `options`,
+        `settings`, `max_error` and `out`, see `PlanWishes`.
 
         Raises `ModelError` for a file that is no problem or limits that no schedule can keep,
         `NegativeVerdict` where the planner found none that keeps them.
@@ -81,11 +81,12 @@ class PlanVerbs(Opened):
         request = planning.request_of(said)
         timed = truth_of(said.get("time_calls", False), "time_calls")
         models, names = several_models(what), texts_of(devices, "devices")
+        options = self._said(wishes.get("options"), wishes.get("max_error"))
         wanted = one_of(said.get("wanted", Wanted()), "wanted", Wanted, "a Wanted(…)")
         given = named_of(said.get("tables", {}), "tables")
         if not names and not given and len(models) == 1 and str(models[0]).endswith(".json"):
+            planning.refuse_precision(options)
             return planning.plan_problem(path_of(models[0], "what"), request, wanted, timed=timed)
-        options = in_single_precision(self._said(wishes.get("options")))
         networks = planning.Networks(
             models=tuple(self._given(model, options).argument for model in models),
             devices=planning.devices_of(

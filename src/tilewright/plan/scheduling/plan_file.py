@@ -8,16 +8,18 @@ See docs/reference/scheduling-problem.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import readable
 from tilewright.core.output_files import replacing
-from tilewright.core.records import KnobValue
+from tilewright.core.records import KnobValue, Precision
 from tilewright.core.schedules import PLAN_FILE
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import judged
@@ -41,7 +43,11 @@ class PlannedNetwork:
     """A network of a plan: the name that its calls carry, the MODEL argument and its options by
     name, the settings that its kernels have, and the relative error that they may have (None: that
     of its precision). Where there were versions to choose from, `kernels` are those that the plan
-    chose, by the network's calls."""
+    chose, by the network's calls.
+
+    The MODEL may be an artifact's folder. `precision` is that in which it was planned; where that
+    is not single precision, `forms` is by the devices' names a hash of the forms of all operands:
+    the types of tensors may have been chosen anew since then (`forms_hash`)."""
 
     name: str
     model: str
@@ -49,6 +55,8 @@ class PlannedNetwork:
     settings: str = "default"
     max_error: float | None = None
     kernels: dict[str, PlannedKernel] = field(default_factory=dict[str, PlannedKernel])
+    precision: Precision = get_args(Precision)[0]
+    forms: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +79,16 @@ class Plan:
     schedule: Schedule
     networks: tuple[PlannedNetwork, ...] = ()
     devices: tuple[PlannedDevice, ...] = ()
+
+    @property
+    def precisions(self) -> dict[str, Precision]:
+        """The precision of each network by its name."""
+        return {each.name: each.precision for each in self.networks}
+
+
+def forms_hash(forms: Mapping[str, Sequence[str]]) -> str:
+    """What stands for the forms of the operands and results of calls, by the calls' names."""
+    return sha256(repr(sorted((name, *each) for name, each in forms.items())).encode()).hexdigest()
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):

@@ -62,7 +62,7 @@ def test_an_unknown_planner_is_told_before_anything_is_predicted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(planning, "planning_data", lambda model, *_: asked.append(model))
+    monkeypatch.setattr(planning, "source_of", lambda model, *_: asked.append(model))
     networks = Networks(
         models=("zoo:squeezenet1_1",),
         devices=Devices(placements={}),
