@@ -429,8 +429,8 @@ def _by_cores(
     so many of a device; on any device where it cannot be there, or where none is named."""
     there = [place for place in usable if call.modes[place].device == device] or usable
     counts, fastest = list[int](), list[int]()
-    for place in sorted(there, key=lambda place: call.modes[place].cores):
-        mode = call.modes[place]
+    modes = [(call.modes[place], place) for place in there]
+    for mode, place in sorted(modes, key=lambda each: (each[0].cores, each[0].latency_s)):
         best = fastest[-1] if fastest else place
         known = call.modes[best].latency_s, best
         fastest.append(place if (mode.latency_s, place) < known else best)
