@@ -10,11 +10,14 @@ from pathlib import Path
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Placement
 from tilewright.graph import arrange, carry_out
-from tilewright.graph.network import Array
+from tilewright.graph.network import Array, Graph
 from tilewright.graph.plan import NetworkPlan, PlannedCall
 from tilewright.kernels import plans, spaces
+from tilewright.kernels.base import MIXED, SINGLE
+from tilewright.kernels.codes import rounds_to_codes
 from tilewright.measure import checking, targeting
 from tilewright.measure.networks import NetworkRunner
+from tilewright.models.loaded import ON_CODES
 
 CODED = "codes of eight bits"
 """Networks that came so: where a code becomes its neighbour, each later rounding makes more of it,
@@ -30,6 +33,14 @@ ROUNDING = {
 }
 """What rounding can do to results, relative to the largest, by precision."""
 _PROBE = "probe"
+
+
+def coarsest_rounding(graph: Graph, precision: str) -> str:
+    """What makes most of the error of a network in a precision, a key of `ROUNDING`: codes that it
+    came with, or that it was put on where types are chosen, else the precision."""
+    if not rounds_to_codes(graph) or precision not in (*SINGLE, MIXED):
+        return precision
+    return ON_CODES if precision == MIXED else CODED
 
 
 def name_culprit(

@@ -18,7 +18,6 @@ from tilewright.graph.network import Array
 from tilewright.graph.plan_result import PlanResult
 from tilewright.hardware.probe import allotted_cpus
 from tilewright.kernels.base import HALF, MIXED, SINGLE
-from tilewright.kernels.codes import rounds_to_codes
 from tilewright.kernels.halves import half_lanes
 from tilewright.measure import checking, network_timing, targeting
 from tilewright.measure.networks import NetworkRunner, ToCompile, compile_all
@@ -276,12 +275,10 @@ class Race:
         """The error that names the task to blame."""
         off = f"the compiled network is {_described(check)}, {self.request.limit}"
         precision = self.placement.precision
-        single = precision in SINGLE
-        came = single and rounds_to_codes(self.network.model.graph)
-        kind = bisecting.CODED if came else precision
+        kind = bisecting.coarsest_rounding(self.network.model.graph, precision)
         if check.max_rel_error <= bisecting.ROUNDING[kind]:
             hint = "Raise --max-error."
-            if not single:
+            if precision not in SINGLE:
                 mixed = precision != MIXED and half_lanes(self.placement.target)
                 hint = mixed_hint(self.request) if mixed else _SINGLE_HINT
             return NegativeVerdict(

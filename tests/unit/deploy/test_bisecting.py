@@ -156,3 +156,25 @@ def test_what_has_no_reference_cannot_be_told(
     worker = Worker(None)
     said, _ = culprit(graph, tmp_path, monkeypatch, worker)
     assert "operators without a reference" in said and not worker.plans
+
+
+@pytest.mark.parametrize(
+    ("precision", "without", "with_codes"),
+    [
+        ("float32", "float32", bisecting.CODED),
+        ("auto", "auto", "int8"),
+        ("int8", "int8", "int8"),
+        ("bfloat16", "bfloat16", "bfloat16"),
+    ],
+)
+def test_codes_make_most_of_an_error_where_there_are_any(
+    precision: str, without: str, with_codes: str
+) -> None:
+    b = Builder()
+    x = b.input(1, 16, 6, 6)
+    assert bisecting.coarsest_rounding(b.graph(b.conv(x, 16)), precision) == without
+    b = Builder()
+    clipped = b.add("clip", b.input(1, 16, 6, 6), minimum=0.0, maximum=255.0)
+    codes = b.add("cast", clipped, dtype="uint8")
+    assert bisecting.coarsest_rounding(b.graph(codes), precision) == with_codes
+    assert {without, with_codes} <= bisecting.ROUNDING.keys()
