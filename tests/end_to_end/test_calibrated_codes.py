@@ -152,7 +152,7 @@ def test_all_on_codes_ships_where_it_is_the_fastest(
     written(tmp_path, x=X)
     options = ModelOptions(precision="auto", calibration=tmp_path / "inputs.npz")
     whole_db = json.loads((made / "answer.json").read_text())["sqnr_db"]
-    with tilewright.open(db="memory:", on_event=lambda event: told.append(str(event))) as session:
+    with tilewright.open(db="memory:", events=lambda event: told.append(str(event))) as session:
         found = session.optimize(
             made / "images.onnx", budget=0, out=tmp_path / "out", options=options,
             max_error=f"{whole_db - 8.0}dB",
