@@ -271,7 +271,8 @@ class _Work:
         if not found:
             raise verdicts[0]
         for verdict in verdicts:
-            self.events(Note(message=verdict.message))
+            said = verdict.message.removesuffix(" Nothing was shipped.")
+            self.events(Note(message=f"One of the networks that race is left out: {said}"))
         fastest = fastest_of([each.race for each in found])
         return next(each for each in found if each.race is fastest)
 

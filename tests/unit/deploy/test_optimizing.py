@@ -13,7 +13,7 @@ import pytest
 import tilewright as tw
 from helpers.commands.command_line import small_model
 from helpers.fakes.engines import NumpyReference
-from tilewright.core.errors import OutputError, TargetError
+from tilewright.core.errors import NegativeVerdict, OutputError, TargetError
 from tilewright.core.events import Event, Note
 from tilewright.core.records import Run
 from tilewright.core.results import GraphTuneResult, OptimizeResult
@@ -300,3 +300,21 @@ def test_predicted_only_nothing_ships(bench: Bench) -> None:
     assert found.elapsed_s > 0 and problem.is_file() and bench.runs == []
     assert not (bench.folder / "out" / "model.so").exists()
     assert all(row.measured_s is None for row in found.assignments)
+
+
+def test_one_of_several_networks_may_be_wrong(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, race = optimizing.entered, optimizing._Work._entered
+    left = [NegativeVerdict("It is off. Nothing was shipped.")]
+
+    def first_is_wrong(work: Any, *given: Any) -> Any:
+        if left:
+            raise left.pop()
+        return race(work, *given)
+
+    monkeypatch.setattr(optimizing, "entered", lambda *g, **named: 2 * entered(*g, **named))
+    monkeypatch.setattr(optimizing._Work, "_entered", first_is_wrong)
+    assert bench.tune(0).latency_s > 0
+    assert "networks that race is left out: It is off." in bench.notes
+    assert "Nothing was shipped" not in bench.notes
