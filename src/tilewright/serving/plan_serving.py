@@ -150,8 +150,8 @@ class PlannedRun:
     def _ways(self, span: Span) -> Iterator[ScheduledTransfer]:
         """What was copied for a part, by the names of the calls that made it, from the host or to
         it; nothing where the plan has no host."""
-        host = next((each.name for each in self._plan.problem.devices if each.kind in CPU), None)
-        for copy in span.copies if host is not None else ():
+        host = next((each.name for each in self._plan.problem.devices if each.kind in CPU), "")
+        for copy in span.copies if host else ():
             ends = (host, span.place[0]) if copy.to_device else (span.place[0], host)
             yield ScheduledTransfer(
                 call=self._full(

@@ -21,7 +21,7 @@ from tilewright.serving.batches import ToLoad
 from tilewright.serving.flows import Flow, Flows, LoadedPart, Span
 from tilewright.serving.instance import LOOK_S, Supervision
 from tilewright.serving.pace import Pace, slowdown
-from tilewright.serving.posts import Post
+from tilewright.serving.posts import GpuPost, Post
 
 WARM_RUNS = 4
 """A part takes what it took in its first runs, but for the first of all."""
@@ -85,6 +85,8 @@ class Station:
     @property
     def _title(self) -> str:
         device, cores = self.place
+        if isinstance(self._post, GpuPost):  # its one core in a plan is all of it
+            return device
         return f"{device} ({'core' if len(cores) == 1 else 'cores'} {', '.join(map(str, cores))})"
 
     @property
