@@ -117,7 +117,11 @@ def _run_plan(
     loaded, arrays = _for_plan(plan, given)
     with working(flags, target) as work, work.session.open_plan(loaded, mode=mode) as network:
         outputs = network.run(arrays)
-        checks = network.checked(arrays, outputs)
+        try:
+            checks = network.checked(arrays, outputs)
+        except errors.ModelError as error:
+            checks = ()
+            work.session.events(Note(message=f"nobody knows the error against float32: {error}"))
         work.answer = _answer(
             plan,
             outputs,
