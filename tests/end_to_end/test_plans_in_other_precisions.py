@@ -21,7 +21,8 @@ from tilewright.core.schedules import PLAN_FILE
 from tilewright.deploy.planned_network import PlannedNetwork, planned_ways
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.halves import half_lanes
-from tilewright.models import ModelOptions
+from tilewright.kernels.spaces import MAX_ERRORS
+from tilewright.models import ModelOptions, contained
 from tilewright.plan.scheduling.plan_file import read_plan, write_plan
 from tilewright.serving.serve import plan_server
 
@@ -102,6 +103,14 @@ def test_lanes_give_what_one_call_after_the_other_gives(
     for each in results.values():
         np.testing.assert_array_equal(each, np.load(written["file"]))
 
+    def fail(*_arguments: Any, **_named: Any) -> None:
+        raise ModelError("ONNX Runtime does not run the model")
+
+    monkeypatch.setattr(contained, "outputs_of", fail)
+    assert main(("run", "p", "--input", "x.npy", "--mode", "sequential", "--out", "o")) == 0
+    assert "nobody knows the error against float32" in capsys.readouterr().err
+    np.testing.assert_array_equal(np.load(next(Path("o").glob("*.npy"))), results["sequential"])
+
 
 @pytest.mark.on_request
 @pytest.mark.usefixtures("all_cores")
@@ -148,6 +157,9 @@ def test_an_artifact_is_planned_as_it_was_compiled(tmp_path: Path, model: str) -
             session.plan(folder, options=ModelOptions(precision="float16"))
         told = session.plan(folder, planner="sequential", out=tmp_path / "p")
         assert told.precisions == {"branches": "bfloat16"}
+        session.plan(folder, max_error=1e-5, planner="sequential", out=tmp_path / "q")
+        allowed = [read_plan(tmp_path / each).networks[0].max_error for each in "pq"]
+        assert allowed == [MAX_ERRORS["bfloat16"], 1e-5]
     beside_each_other(tmp_path / "p")
     wanted = tilewright.load(folder, threads=2)(image()["input"])
     with tilewright.open(db="memory:") as session:

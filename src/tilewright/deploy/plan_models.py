@@ -1,8 +1,8 @@
 """The networks of a plan, from the models or artifacts that it was made of, in its precision.
 
-source = source_of("folder", options)      an artifact, or a model with its options
-sources_of(plan)                           those of a plan, by the networks' names
-opened(plan, named, placement, store)      one cut into calls for a device, with its kernels
+source_of("folder", options)                      an artifact, or a model with its options
+loaded_plan(folder).sources                       those of a plan, by the networks' names
+opened(named, source, "llvm", placement, store)   one cut into calls for a device, with its kernels
 """
 
 from __future__ import annotations

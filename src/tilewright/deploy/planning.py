@@ -245,10 +245,10 @@ def plan_networks(
 
 
 def _allowed(asked: PlanningRequest, source: NetworkSource) -> float:
-    """The error that a network's kernels may have: one with types of its own had that of these."""
-    if source.options.precision == asked.options.precision:
-        return asked.max_error
-    return max(asked.max_error, allowed_error(None, source.options.precision))
+    """The error that a network may have: what is asked for, or where that is the usual one, that of
+    the precision in which an artifact was compiled."""
+    usual = asked.max_error == allowed_error(None, asked.options.precision)
+    return allowed_error(None, source.options.precision) if usual else asked.max_error
 
 
 def _forms(data: PlanningData) -> Iterator[tuple[str, str]]:
