@@ -54,7 +54,7 @@ MODEL = model_of(
         helper.make_node("Softmax", ["right"], ["y"], "y", axis=1),
     ],
     {"x": (1, 24)},
-    constants={f"{n}.w": normal(*shape, seed=len(n)) for n, shape in WIDTHS.items()},
+    constants={f"{n}.w": 0.2 * normal(*shape, seed=len(n)) for n, shape in WIDTHS.items()},
 )
 WHERE = {"all": "cuda", "left": "cuda", "right": "cuda"} | dict.fromkeys(
     ("stem", "beside", "y"), "llvm"
@@ -140,7 +140,7 @@ def test_it_runs_on_both_until_the_gpu_dies_and_then_on_one(
         assert not any("crashed" in each for each in told)
         (tmp_path / simulated_gpu_parts.FAULT).write_text(f"{simulated_gpu_parts.DIES} {BESIDE}")
         check(network.run({"x": given(1)})["y"], 1)
-        assert any("crashed at 'all … right'" in each for each in told)
+        assert any(each.startswith("cuda crashed at 'all … right'") for each in told)
         until(lambda: "Planned again without 'cuda'." in told)
         check(network.run({"x": given(2)})["y"], 2)
 
