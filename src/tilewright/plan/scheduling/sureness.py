@@ -18,6 +18,8 @@ from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import NothingFound
 from tilewright.plan.scheduling.simulator import simulate
 
+LEAST = 1.001
+"""A gain below this is none, as for `auto` itself."""
 IN_PLACE = 1.04
 """How many times what runs gave a promise from calls in their places was at most (googlenet: 1.01
 and 0.97; docs/benchmarks-cores.md#two-lanes-of-one-core)."""
@@ -54,6 +56,8 @@ def _doubt(problem: SchedulingProblem, schedule: Schedule, alone: Schedule) -> s
         return ""
     left = survival(problem, schedule, alone)
     gain = left.expected if left.beside is None else min(left.expected, left.beside)
+    if gain < LEAST:
+        return "nothing that was found is a thousandth faster"
     told = f"{schedule.planner} promises {gain:.2f}×"
     used = (e.mode_of(problem, slot.call) for e in (alone, schedule) for slot in e.slots)
     if any(mode.source != "exact" for mode in used):

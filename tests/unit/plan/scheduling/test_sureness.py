@@ -49,6 +49,12 @@ def test_a_promise_as_wrong_as_promises_were_is_not_planned() -> None:
     assert beside and min(each.latency_s for each in beside) < found.latency_s
 
 
+def test_no_gain_is_told_where_there_is_none() -> None:
+    """Not "promises 1.00×, and such promises were up to 1.04 times what runs gave"."""
+    found = _told(_branches(1.0005))
+    assert found.note.endswith("because nothing that was found is a thousandth faster")
+
+
 def test_a_gain_that_intervals_leave_open_is_not_planned() -> None:
     """On one core calls took up to 1.4 times as long in another round."""
     found = _told(_branches(1.3, {"high_s": 140 * MICRO}))
