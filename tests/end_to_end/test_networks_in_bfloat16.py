@@ -175,8 +175,11 @@ def test_its_time_is_predicted(model: Path, tmp_path: Path) -> None:
     assert not any(in_halves(each["implementation"]) for each in singles["operators"])
     half, single = (each["network"]["latency_s"] for each in (halves, singles))
     assert 0.2 * single < half < single
-    refused = call(tmp_path, "predict", model, "--precision", "bfloat16", "--devices", "llvm")
-    assert refused.code == 2 and "devices are compared in float32" in refused.err
+    asked = ("--precision", "bfloat16", "--devices", "llvm")
+    compared = succeed(tmp_path, "predict", model, *asked)
+    assert compared["precision"] == "bfloat16"
+    (conv,) = [each for each in compared["calls"] if each["name"] == "Conv_0"]
+    assert all(in_halves(mode["implementation"]) for mode in conv["modes"])
     with (
         tilewright.open(target="llvm -mcpu=haswell", db="memory:") as session,
         pytest.raises(TargetError, match="no products of bfloat16"),
