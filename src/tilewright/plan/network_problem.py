@@ -22,14 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.core import records, solutions
-from tilewright.core.forms import (
-    PLAIN,
-    Form,
-    form_texts,
-    in_channel_blocks,
-    parse_form,
-    stored_in,
-)
+from tilewright.core.forms import PLAIN, Form, form_texts, in_channel_blocks, parse_form, stored_in
 from tilewright.core.grouping import grouped
 from tilewright.graph.arrange import (
     is_concatenation,
@@ -58,10 +51,12 @@ VIEW, IN_PLACE = "view", "in place"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
-    """Seconds of a kernel or a change of layout, and whether they were measured."""
+    """Seconds of a kernel or a change of layout, and whether they were measured, or can be: no
+    search looks at kernels that are not `searchable`, whatever time it has."""
 
     seconds: float
     measured: bool
+    searchable: bool = True
 
 
 class KernelTimes(Protocol):

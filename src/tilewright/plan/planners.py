@@ -124,7 +124,7 @@ def mixed_plan(problem: NetworkProblem, name: str, solver: str) -> tuple[PlanRes
         name=name,
         plan=planned(problem, solution.assignment),
         solution=solution,
-        measured=all(choice.time.measured for choice in chosen.values()),
+        measured=all(c.time.measured or not c.time.searchable for c in chosen.values()),
     )
     return found, front
 

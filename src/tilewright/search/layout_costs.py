@@ -123,6 +123,9 @@ class LayoutCosts:
     _guesses: dict[tuple[str, Ports], _Kernels] = field(
         default_factory=dict[tuple[str, Ports], _Kernels]
     )
+    _rounding: dict[tuple[str, Ports], _Kernels] = field(
+        default_factory=dict[tuple[str, Ports], _Kernels]
+    )
     _workloads: dict[str, Workload] = field(default_factory=dict[str, Workload])
     _usual: dict[str, float] = field(default_factory=dict[str, float])
     _searched: set[tuple[str, Ports]] = field(default_factory=set[tuple[str, Ports]])
@@ -174,15 +177,15 @@ class LayoutCosts:
 
     def rounding(self, workload: Workload, ports: Ports) -> dict[str, Time]:
         """Estimates of implementations that make halves of the singles that they read: searches in
-        mixtures leave these out. Nothing where nothing is guessed."""
+        mixtures leave these out, so that they are not doubted. Nothing where nothing is guessed."""
         found: _Kernels = self._rounding_guess(workload, ports) if self.guessing else {}
         return {
             name: Time(
-                seconds=self.doubt
-                * guess
+                seconds=guess
                 * self._correction(workload, ports, name)
                 * self.in_network.factor(workload.key, ports, name),
                 measured=False,
+                searchable=False,
             )
             for name, (_, guess) in found.items()
         }
@@ -209,8 +212,8 @@ class LayoutCosts:
         an implementation, of the one that a change takes."""
         times = self.kernels(workload, ports)
         if implementation not in times:
-            rounding = self._rounding_guess(workload, ports)
-            if implementation is not None and implementation in rounding:
+            rounding: _Kernels = self._rounding_guess(workload, ports) if implementation else {}
+            if implementation and implementation in rounding:
                 return rounding[implementation][0]
             if not times:
                 return default_candidate(workload, ports, self.placement, self.max_error)[0]
@@ -231,13 +234,16 @@ class LayoutCosts:
         """The same of those that only where all is in halves would be allowed."""
         if HALF not in half_types(self.placement):
             return {}
-        alone = replace(self.placement, precision=HALF)
-        every = implementations()
-        return {
-            guess[0].implementation: guess
-            for guess in ranked_defaults(workload, ports, alone, self.max_error)
-            if multiplied_half(every.get(guess[0].implementation))
-        }
+        key = (workload.key, ports)
+        if key not in self._rounding:
+            alone = replace(self.placement, precision=HALF)
+            every = implementations()
+            self._rounding[key] = {
+                guess[0].implementation: guess
+                for guess in ranked_defaults(workload, ports, alone, self.max_error)
+                if multiplied_half(every.get(guess[0].implementation))
+            }
+        return self._rounding[key]
 
     def _correction(self, workload: Workload, ports: Ports, name: str) -> float:
         """Measured time / estimate of an implementation near these layouts, else the median of all

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import cast
@@ -11,22 +12,28 @@ import pytest
 
 from helpers.fakes.levels import PEAKS, NumpyMeasurer
 from helpers.fakes.measuring import PLACEMENT, failed, measured
+from helpers.fakes.placements import altered
 from helpers.fakes.prepared_network import prepared, two_convolutions
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.events import Event, Note
 from tilewright.core.forms import PLAIN, blocked, channel_block
-from tilewright.core.records import Candidate, Failure, Protocol
+from tilewright.core.noise import RoundingNoise
+from tilewright.core.records import Candidate, Failure, Placement, Protocol
 from tilewright.core.solutions import Solution
 from tilewright.deploy.graph_account import choice_rows
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import TaskKey
 from tilewright.graph.workload import Workload
+from tilewright.hardware.features import units_of
+from tilewright.kernels.half_noise import multiplied_half, storable
+from tilewright.kernels.registry import implementations as specs
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.base import Measurer
 from tilewright.plan import planners
 from tilewright.plan.assignment.problem import Problem
 from tilewright.plan.assignment.solution import NothingFound, Solver
 from tilewright.plan.assignment.solving import solve
+from tilewright.plan.mixture import Mixture
 from tilewright.search.context import SearchContext
 from tilewright.search.graph_search import CHOSEN, RECONSIDERED, GraphSearch
 from tilewright.search.layout_costs import InNetworkFactors, LayoutCosts
@@ -35,6 +42,11 @@ from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 
 Truth = Callable[[Workload, Candidate], float | None]
+
+HALVES = replace(
+    altered(PLACEMENT, features=("avx512bf16",), units=units_of(("avx512bf16",), 64)),
+    precision="auto",
+)
 
 
 @pytest.fixture
@@ -48,14 +60,20 @@ class Searched:
     """A base search, then the graph tuner."""
 
     def __init__(
-        self, store: SqliteStore, truth: Truth, budget: int = 600, max_error: float = 1e-4
+        self,
+        store: SqliteStore,
+        truth: Truth,
+        budget: int = 600,
+        max_error: float = 1e-4,
+        placement: Placement = PLACEMENT,
+        mixture: Mixture | None = None,
     ) -> None:
         self.network = prepared(two_convolutions())
         self.measurer = NumpyMeasurer(truth)
         self.events: list[Event] = []
         store.add_workloads([task.workload for task in self.network.tasks.values()])
         self.context = SearchContext(
-            placement=PLACEMENT,
+            placement=placement,
             store=store,
             measurer=cast(Measurer, self.measurer),
             events=self.events.append,
@@ -73,6 +91,7 @@ class Searched:
             network=self.network,
             context=self.context,
             known=dict(tuner.known),
+            mixture=mixture,
         )
 
     def run(self) -> list[PlanResult]:
@@ -237,6 +256,33 @@ def test_a_solver_that_finds_nothing_is_stood_in_for(
     assert proposals[0].name == CHOSEN and solution_of(proposals[0]).solver == "exact"
     notes = [event.message for event in searched.events if isinstance(event, Note)]
     assert any("auto is used instead" in note for note in notes)
+
+
+def test_a_kernel_that_no_search_looks_at_does_not_keep_one_from_converging(
+    store: SqliteStore,
+) -> None:
+    """The first of a mixture, which rounds the image itself, has an estimate only."""
+
+    def halves_are_fast(workload: Workload, candidate: Candidate) -> float:
+        if workload.anchor_name == "elementwise":
+            return 1e-4
+        return 1e-5 if multiplied_half(specs()[candidate.implementation]) else 1e-4
+
+    fused = prepared(two_convolutions()).fused
+    noise = RoundingNoise(
+        outputs=fused.graph.outputs, signals=(1.0,), largest=(1.0,), elements=(64,),
+        tensors=dict.fromkeys(storable(fused), (1e-9,)),
+        calls={call.name: (1e-9,) for call in fused.calls},
+    )  # fmt: skip
+    mixture = Mixture(noise=noise, allowed=(1.0,))
+    searched = Searched(store, halves_are_fast, 1000, 2e-2, HALVES, mixture)
+    chosen = searched.run()[0]
+    first = chosen.plan.calls[0]
+    assert multiplied_half(specs()[first.candidate.implementation])
+    assert first.candidate.forms[0].dtype is None, "it reads the image as it is"
+    rows = choice_rows(solution_of(chosen).assignment, searched.search.problem)
+    assert [row.measured for row in rows if row.call == first.name] == [False]
+    assert chosen.measured and searched.search.converged and searched.search.costs.doubt == 1.0
 
 
 def test_a_search_that_was_cut_short_has_not_converged(store: SqliteStore) -> None:
