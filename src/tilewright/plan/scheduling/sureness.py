@@ -16,7 +16,6 @@ from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.robust import survival
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import NothingFound
-from tilewright.plan.scheduling.simulator import simulate
 
 LEAST = 1.001
 """A gain below this is none, as for `auto` itself."""
@@ -38,7 +37,7 @@ def surely(problem: SchedulingProblem, schedule: Schedule, as_run: AsRun) -> Sch
         alone = as_run(problem, Sequential().schedule(problem, 0.0))
     except NothingFound:
         return schedule
-    doubt = _doubt(problem, schedule, alone)
+    doubt = _doubt(problem, schedule, alone, as_run)
     if not doubt or next(faults(problem, alone), None) is not None:
         return schedule
     return replace(
@@ -50,13 +49,15 @@ def surely(problem: SchedulingProblem, schedule: Schedule, as_run: AsRun) -> Sch
     )
 
 
-def _doubt(problem: SchedulingProblem, schedule: Schedule, alone: Schedule) -> str:
+def _doubt(problem: SchedulingProblem, schedule: Schedule, alone: Schedule, as_run: AsRun) -> str:
     """Why it is not sure that a schedule gains; empty where it is, or where it is the same."""
     if schedule.slots == alone.slots:
         return ""
     left = survival(problem, schedule, alone)
     gain = left.expected if left.beside is None else min(left.expected, left.beside)
     if gain < LEAST:
+        if left.expected >= LEAST:
+            return f"calls slow each other down by as much as {schedule.planner} gains"
         return "nothing that was found is a thousandth faster"
     told = f"{schedule.planner} promises {gain:.2f}×"
     used = (e.mode_of(problem, slot.call) for e in (alone, schedule) for slot in e.slots)
@@ -72,6 +73,6 @@ def _doubt(problem: SchedulingProblem, schedule: Schedule, alone: Schedule) -> s
     if gain <= IN_PLACE:
         return f"{told}, and such promises were up to {IN_PLACE:.2f} times what runs gave"
     slow = replace(problem, handoff_s=2 * problem.handoff_s)
-    if simulate(slow, schedule).latency_s >= simulate(slow, alone).latency_s:
+    if as_run(slow, schedule).latency_s >= as_run(slow, alone).latency_s:
         return f"{told}, and nothing is left of it where hand-offs take twice as long"
     return ""
