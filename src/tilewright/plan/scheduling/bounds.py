@@ -70,8 +70,8 @@ def require_feasible(problem: SchedulingProblem) -> None:
                 f"it takes {least:.6g} s at least.",
                 hint="Raise it to more than that.",
             )
-    most, least_j = problem.limits.energy_j, _least_energy(problem, least_s)
-    if most is not None and least_j > most * (1 + ROUNDING):
+    most = problem.limits.energy_j
+    if most is not None and (least_j := _least_energy(problem, least_s)) > most * (1 + ROUNDING):
         raise Infeasible(
             f"{problem.title}: energy_j, {most:.6g} J, cannot be kept: an inference takes "
             f"{least_j:.6g} J at least.",

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.scheduling import MICRO, mode, on_cores, plain_problem, problems, random_problem
+from tilewright.plan.scheduling import bounds
 from tilewright.plan.scheduling.bounds import bound, require_feasible
 from tilewright.plan.scheduling.measures import judged
 from tilewright.plan.scheduling.parts import (
@@ -108,6 +109,17 @@ def test_energy_within_a_deadline(within_us: float, energy_j: float) -> None:
     capped = replace(limits, energy_j=energy_j - 0.1)
     with pytest.raises(Infeasible, match="energy_j"):
         require_feasible(replace(problem, limits=capped))
+
+
+def test_energy_is_not_bounded_where_nothing_limits_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def energy(*_: object) -> float:
+        raise AssertionError("the program was solved")
+
+    monkeypatch.setattr(bounds, "least_energy_j", energy)
+    problem = plain_problem({"a": (mode(us=10, energy_j=1.0),)}, devices=(PRICED,))
+    require_feasible(replace(problem, limits=Limits(deadlines_s={"": 20 * MICRO})))
+    with pytest.raises(AssertionError):
+        require_feasible(replace(problem, limits=Limits(deadlines_s={}, energy_j=2.0)))
 
 
 @settings(max_examples=20, deadline=None)
