@@ -35,12 +35,12 @@ ROUNDING = {
 _PROBE = "probe"
 
 
-def coarsest_rounding(graph: Graph, precision: str) -> str:
+def coarsest_rounding(graph: Graph, precision: str, *, put_on_codes: bool) -> str:
     """What makes most of the error of a network in a precision, a key of `ROUNDING`: codes that it
-    came with, or that it was put on where types are chosen, else the precision."""
+    was put on where types are chosen, or came with, else the precision."""
     if not rounds_to_codes(graph) or precision not in (*SINGLE, MIXED):
         return precision
-    return ON_CODES if precision == MIXED else CODED
+    return ON_CODES if put_on_codes else CODED
 
 
 def name_culprit(

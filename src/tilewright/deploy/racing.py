@@ -275,7 +275,10 @@ class Race:
         """The error that names the task to blame."""
         off = f"the compiled network is {_described(check)}, {self.request.limit}"
         precision = self.placement.precision
-        kind = bisecting.coarsest_rounding(self.network.model.graph, precision)
+        model = self.network.model
+        kind = bisecting.coarsest_rounding(
+            model.graph, precision, put_on_codes=model.quantized is not None
+        )
         if check.max_rel_error <= bisecting.ROUNDING[kind]:
             hint = "Raise --max-error."
             if precision not in SINGLE:
