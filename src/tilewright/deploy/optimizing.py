@@ -218,12 +218,11 @@ class _Work:
             found = self._fastest(measurer, peaks, made)
         race, plans, converged = found.race, found.plans, found.converged
         self.network, self.mixing, self.search = race.network, found.mixing, found.search
+        self.with_graph = found.search.with_graph
         if race.winner.name == DEFAULT_SETTINGS and len(race.finished) > 1:
             self.events(Note(message="The default settings ran faster and were shipped."))
         if race.winner.name == HALF:
             self.events(Note(message=f"All in {HALF} ran faster than the mixture and was shipped."))
-        if self._one_type:
-            self.events(Note(message="All on codes ran faster than mixtures and was shipped."))
         last_run = shipment.last_run(race, self.store)
         result = replace(shipment.answer_about(race, peaks), last_run=last_run)
         if self.mixing is not None:
@@ -274,7 +273,10 @@ class _Work:
             said = verdict.message.removesuffix(" Nothing was shipped.")
             self.events(Note(message=f"One of the networks that race is left out: {said}"))
         fastest = fastest_of([each.race for each in found])
-        return next(each for each in found if each.race is fastest)
+        won = next(each for each in found if each.race is fastest)
+        if self._mixed and won.mixing is None and len(found) > 1:
+            self.events(Note(message="All on codes ran faster than mixtures and was shipped."))
+        return won
 
     def _entered(self, entry: Entry, measurer: Measurer, peaks: Peaks, made: Path) -> _Raced:
         """Search and race one of the networks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -176,6 +177,43 @@ def test_the_state_of_a_run(
     monkeypatch.setattr(NetworkSearch, "plans", plans)
     bench.tune(3, level=level)
     assert [run.state for run in bench.runs] == [state]
+
+
+def test_a_winner_whose_layouts_were_not_searched_is_kept_as_that(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All on codes is searched in default layouts where the budget is short; a later run with more
+    is to search its layouts."""
+    whole = NetworkSearch.plans
+
+    def plans(search: NetworkSearch, **named: Any) -> Any:
+        search.with_graph = False
+        return whole(search, **named)[0], True
+
+    monkeypatch.setattr(NetworkSearch, "plans", plans)
+    found = bench.tune(3, level="graph")
+    assert [run.state for run in bench.runs] == ["converged"] and found.level != "graph"
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_all_on_codes_is_faster_only_than_what_raced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: bool
+) -> None:
+    def entered(_work: object, entry: Any, *_more: object) -> Any:
+        if wrong and entry.mixing:
+            raise NegativeVerdict("It is wrong. Nothing was shipped.")
+        return SimpleNamespace(race=entry, mixing=entry.mixing)
+
+    monkeypatch.setattr(optimizing._Work, "_entered", entered)
+    monkeypatch.setattr(optimizing, "fastest_of", lambda races: races[-1])
+    events: list[Event] = []
+    work: Any = object.__new__(optimizing._Work)
+    work.entries = [SimpleNamespace(mixing="a mixture"), SimpleNamespace(mixing=None)]
+    work.budget = SimpleNamespace(keeping=lambda _part: nullcontext())
+    work.events = events.append
+    assert work._fastest(None, None, tmp_path).mixing is None
+    told = any("All on codes ran faster" in str(event) for event in events)
+    assert told is not wrong
 
 
 def stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch, **wishes: Any) -> NetworkSearch:
