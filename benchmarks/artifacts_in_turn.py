@@ -77,6 +77,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--repeats", type=int, default=REPEATS)
     given = parser.parse_args()
+    if given.rounds < 2:
+        parser.error("--rounds must be 2 or more")
     folders = dict(zip(NAMES, (given.first, given.second), strict=True))
     print(told(rounds_in_turn(folders, given.threads, given.rounds, given.repeats)))
 

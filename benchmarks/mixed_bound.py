@@ -231,26 +231,27 @@ def file_of(results: Path, machine: str, name: str) -> Path:
     return results / f"{machine.lower().replace(' ', '_')}-{name}.json"
 
 
-def gain(row: Item, kind: str, *, bound: bool = True) -> float:
-    """What a mixture gains over bfloat16 alone, at most by the bound, else by what was found."""
-    return row["uniform_s"] / row[kind]["bound_s" if bound else "seconds"]
+def least_s(row: Item) -> float:
+    """What a mixture takes at least. What is chosen without codes is a choice with them, too, where
+    other kernels between types may make it up to 0.5 % slower: the lower bound holds."""
+    return min(row[kind]["bound_s"] for kind in ("exactly", "without_codes"))
 
 
 def cells(machine: str, network: str, row: Item) -> list[str]:
     """The row of a network on a machine."""
-    exactly = row["exactly"]
-    gains = [gain(row, kind) for kind in ("exactly", "without_codes", "margin", "room")]
-    told = [f"{each:.3f}" for each in gains]
+    exactly, least = row["exactly"], least_s(row)
+    bounds = [least, *(row[kind]["bound_s"] for kind in ("without_codes", "margin", "room"))]
+    told = [f"{row['uniform_s'] / each:.3f}" for each in bounds]
     return [
         machine,
         network,
         f"{1e3 * row['uniform_s']:.3g} ms",
         f"{row['uniform_db']:.1f} dB",
         f"{1e3 * row['default_s']:.3g} ms, {row['default_db']:.1f} dB",
-        f"{1e3 * exactly['bound_s']:.3g} ms",
+        f"{1e3 * least:.3g} ms",
         *told,
         f"{len(exactly['on_codes'])} of {exactly['nodes']}",
-        f"{1.0 - exactly['bound_s'] / exactly['seconds']:.2%}",
+        f"{1.0 - least / exactly['seconds']:.2%}",
     ]
 
 

@@ -147,6 +147,15 @@ def test_artifacts_in_turn_are_told_by_the_ratios_of_their_rounds() -> None:
     assert ratio == "first / second  2.050 (2.000 to 2.125)"
 
 
+def test_one_round_has_no_quartiles(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["artifacts_in_turn.py", "a", "b", "--rounds", "1"])
+    with pytest.raises(SystemExit):
+        artifacts_in_turn.main()
+    assert "--rounds must be 2 or more" in capsys.readouterr().err
+
+
 def test_what_a_mixture_gains_at_most_is_told_by_the_bound_not_by_what_was_found() -> None:
     found = {"seconds": 1.9e-3, "bound_s": 1.6e-3}
     row = {
@@ -160,6 +169,11 @@ def test_what_a_mixture_gains_at_most_is_told_by_the_bound_not_by_what_was_found
     assert shown["with a margin"] == shown["with more room"] == "1.000"
     assert shown["on codes"] == "1 of 3" and shown["gap"] == "15.79%"
     assert shown["default layouts"] == "2.2 ms, 41.0 dB"
+    row["without_codes"] = {"seconds": 1.5e-3, "bound_s": 1.5e-3}
+    cells = mixed_bound.cells("Zen 4", "resnet18", row)
+    shown = dict(zip(mixed_bound.HEADER, cells, strict=True))
+    assert shown["mixture at least"] == "1.5 ms", "no bound is above a choice that is known"
+    assert shown["gain at most"] == "1.333" and shown["gap"] == "21.05%"
 
 
 def test_a_result_is_made_once_and_kept_whole(tmp_path: Path) -> None:
