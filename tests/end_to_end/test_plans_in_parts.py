@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
 
 import tilewright
+from helpers.networks.branches import branches
 from helpers.networks.onnx_models import reference
 from helpers.networks.planned_networks import spread
 from helpers.processes.rpc_processes import Farm
@@ -26,31 +26,6 @@ from tilewright.plan.scheduling.plan_file import Plan, read_plan, write_plan
 from tilewright.serving.serve import plan_server
 
 MEMORY = ("--db", "memory:", "--format", "json")
-
-
-def model(name: str, channels: int) -> onnx.ModelProto:
-    """A convolution, two beside each other that read it, what joins them, and one that reads it."""
-    random = np.random.default_rng(channels)
-    shapes = {"stem": (16, 3), "left": (16, 16), "right": (16, 16), "head": (channels, 32)}
-    weights = [
-        numpy_helper.from_array(
-            random.standard_normal((*s, 3, 3)).astype(np.float32) / 12, f"{n}.w"
-        )
-        for n, s in shapes.items()
-    ]
-    reads = {"stem": "input", "left": "stem", "right": "stem", "head": "both"}
-    made = {
-        name: helper.make_node("Conv", [read, f"{name}.w"], [name], name, pads=[1] * 4)
-        for name, read in reads.items()
-    }
-    both = helper.make_node("Concat", ["left", "right"], ["both"], "both", axis=1)
-    order = [made["stem"], made["left"], made["right"], both, made["head"]]
-    ends = [
-        [helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, (1, count, 16, 16))]
-        for tensor, count in (("input", 3), ("head", channels))
-    ]
-    graph = helper.make_graph(order, name, *ends, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 
 def image(seed: int = 0) -> np.ndarray:
@@ -68,7 +43,7 @@ def test_two_networks_beside_each_other_by_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    models = {name: model(name, 8 + n) for n, name in enumerate(("one", "two"))}
+    models = {name: branches(8 + n, name, seed=n) for n, name in enumerate(("one", "two"))}
     for name, each in models.items():
         onnx.save(each, f"{name}.onnx")
         np.save(f"{name}.npy", image(len(name)))
@@ -108,7 +83,7 @@ def two() -> Iterator[Farm]:
 
 
 def planned(folder: Path, farm: Farm) -> Plan:
-    onnx.save(model("net", 8), folder / "net.onnx")
+    onnx.save(branches(name="net"), folder / "net.onnx")
     names = ("rpc:a", "rpc:b")
     wanted = Wanted(terms={name: DeviceTerms(link=(1e-5, 1e9)) for name in names})
     with tilewright.open(db="memory:", tracker=farm.address) as session:
@@ -128,7 +103,7 @@ def test_a_network_over_two_devices_one_of_which_is_lost(tmp_path: Path, two: Fa
         with plan_server(tmp_path, session.records, mode="parallel") as server:
             before = [server.submit("net", input=image(n)) for n in range(4)]
             for seed, answer in enumerate(before):
-                check(answer.result(240), model("net", 8), seed)
+                check(answer.result(240), branches(name="net"), seed)
             told = {each.device: each.answered for each in server.statistics().instances}
             assert min(told.values()) > 4
             two.servers[1].kill()
@@ -142,7 +117,7 @@ def test_a_network_over_two_devices_one_of_which_is_lost(tmp_path: Path, two: Fa
 
 
 def test_what_no_plan_in_parts_is(tmp_path: Path) -> None:
-    onnx.save(model("net", 8), tmp_path / "net.onnx")
+    onnx.save(branches(name="net"), tmp_path / "net.onnx")
     names = [str(tmp_path / "net.onnx")] * 2
     with tilewright.open(db="memory:", threads=1) as session:
         session.plan(names, ["llvm"], planner="sequential", out=tmp_path)

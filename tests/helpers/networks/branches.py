@@ -14,29 +14,29 @@ from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 
 
-def branches(outputs: int = 8) -> onnx.ModelProto:
+def branches(outputs: int = 8, name: str = "branches", seed: int = 0) -> onnx.ModelProto:
     """A convolution, two beside each other that read it, and one that reads both joined."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     shapes = {"stem": (16, 3), "left": (16, 16), "right": (16, 16), "head": (outputs, 32)}
     weights = [
         numpy_helper.from_array(
-            random.standard_normal((*shape, 3, 3)).astype(np.float32) / 12, f"{name}.weight"
+            random.standard_normal((*shape, 3, 3)).astype(np.float32) / 12, f"{node}.weight"
         )
-        for name, shape in shapes.items()
+        for node, shape in shapes.items()
     ]
     reads = {"stem": "input", "left": "stem", "right": "stem", "head": "both"}
     made = {
-        name: helper.make_node("Conv", [read, f"{name}.weight"], [name], name, pads=[1] * 4)
-        for name, read in reads.items()
+        node: helper.make_node("Conv", [read, f"{node}.weight"], [node], node, pads=[1] * 4)
+        for node, read in reads.items()
     }
     both = helper.make_node("Concat", ["left", "right"], ["both"], "both", axis=1)
     order = [made["stem"], made["left"], made["right"], both, made["head"]]
     float32 = onnx.TensorProto.FLOAT
     ends = [
-        [helper.make_tensor_value_info(name, float32, (1, channels, 16, 16))]
-        for name, channels in (("input", 3), ("head", outputs))
+        [helper.make_tensor_value_info(tensor, float32, (1, channels, 16, 16))]
+        for tensor, channels in (("input", 3), ("head", outputs))
     ]
-    graph = helper.make_graph(order, "branches", *ends, weights)
+    graph = helper.make_graph(order, name, *ends, weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 
