@@ -82,7 +82,7 @@ ARM_DOTS = "tvm.s_tir.tensor_intrin.arm_cpu"
 
 
 def test_only_a_search_for_arm_parses_its_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five seconds of each process that searches."""
+    """Two to three seconds of a processor in each process that searches."""
     monkeypatch.delitem(sys.modules, ARM_DOTS, raising=False)
     imported: list[str] = []
     monkeypatch.setattr(search_module, "import_module", imported.append)

@@ -63,7 +63,8 @@ logging.getLogger("tvm.s_tir.meta_schedule").setLevel(logging.ERROR)
 
 def _skip_elsewhere(keys: Sequence[str]) -> None:
     """Keep the instructions of other devices than those of these keys of a target from being
-    parsed, which takes ten seconds for those of GPUs and five for those of ARM.
+    parsed, which takes ten seconds for those of GPUs and two to three seconds of a processor for
+    those of ARM.
 
     A search for a CPU asks for none of them, but TVM imports them all. Those that an earlier search
     of this process left out are imported now where this one asks for them.
