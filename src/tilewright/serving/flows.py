@@ -269,7 +269,9 @@ class Flows:
         """Have requests that need a place which is lost go another way, from their beginning."""
         with self._change:
             for flow in self._flows:
-                left = (p for n, p in enumerate(flow.parts) if n not in flow.ended)
+                ahead = (flow.turn_to or flow.way).parts[flow.network]
+                done = set[int]() if flow.turn_to else flow.ended
+                left = (p for n, p in enumerate(ahead) if n not in done)
                 if any(part.part.place in lost for part in left):
                     flow.turn_to = way
             self._change.notify_all()

@@ -102,6 +102,8 @@ class PlanCrew:
         self._judge_by(self._way)
         self.slow.clear()
         self._changed.clear()
+        if self._lost:  # since it was tried out
+            self._changed.set()
         for work in (self._admit, self._expire, self._replan):
             self._threads.append(threading.Thread(target=work, daemon=True))
             self._threads[-1].start()
@@ -119,7 +121,10 @@ class PlanCrew:
             return ways
         try:
             self._put_up(planned)
-            self.same = self._try_out(planned, on_trial=True) == alone
+            same = self._try_out(planned, on_trial=True) == alone
+            placed = (self._networks.served(name).plan.outputs for name in planned.parts)
+            unknown = any(None in places for places in placed)  # those are not compared
+            self.same = None if same and unknown else same
             self._measure(ways)
         except TilewrightError as error:
             self._fault, left = first_line(error), ways[SEQUENTIAL]
@@ -207,6 +212,7 @@ class PlanCrew:
                 station.stop()
                 station.join()
                 del self._stations[place]
+                self._lost.discard(place)
             else:
                 station.forget(way.at(place))
 
@@ -255,6 +261,9 @@ class PlanCrew:
             for (slot, name), future in zip(asked, ended, strict=True)
         ]
         self._flows.add(*flows)
+        if on_trial and any(place in self._lost for place in way.places):  # before they set out
+            for flow in flows:
+                self._flows.finish(flow, TargetError("a device was lost before it was tried"))
         for future in as_completed(ended):
             if future.exception() is not None:
                 for flow in flows:
@@ -362,39 +371,54 @@ class PlanCrew:
 
     def _replan(self) -> None:
         """Plan again when a device is lost or slow, may be itself again or is found again, as often
-        as that happens."""
-        around = set[Place]()
+        as that happens. One that is found and fails its trial is taken for lost for a while; what
+        else happened meanwhile is planned without it."""
+        around, doubted, pending = set[str](), dict[str, float](), list[str]()
+        last_resort: set[str] | None = None
         while not self._stopping.is_set():
-            changed, again = self._changed.wait(LOOK_S), self.slow.tried_again()
-            if not (changed or again) or self._stopping.is_set():
+            changed = self._changed.wait(LOOK_S)
+            pending += self.slow.tried_again()
+            over = any(until_s <= monotonic() for until_s in doubted.values())
+            if not (changed or pending or over) or self._stopping.is_set():
                 continue
             self._changed.clear()
-            lost, slower = set(self._lost), self.slow.factors
+            lost, slower, now_s = set(self._lost), self.slow.factors, monotonic()
             devices = {device for device, _ in lost}
-            back = {device for device, _ in around} - devices
+            doubted = {d: s for d, s in doubted.items() if s > now_s and d not in devices}
+            without = devices | doubted.keys()
+            back = around - without
             try:
-                way = self._way_around(devices, slower)
+                way = self._way_around(without, slower)
             except TilewrightError as error:
-                if self._lost == lost:  # else it is known by now what else is lost
+                if doubted and devices != last_resort:  # they may be better than nothing
+                    last_resort = devices
+                    doubted.clear()
+                    self._changed.set()
+                elif self._lost == lost and not self._stopping.is_set():
+                    pending.clear()
                     self._give_up(lost, error)
-                continue
+                continue  # where another device is lost by now, that is known
             if back and not self._answers(way, back):
+                until_s = monotonic() + self._service.supervision.longest_pause_s
+                doubted |= dict.fromkeys(back, until_s)
+                self._changed.set()
                 continue
-            around, again = lost, [*again, *sorted(back)]
+            again, pending = [*pending, *sorted(back)], []
+            around, last_resort = without, None
             if way is self._way and not (slower or again):
                 continue
             with self._turning:
                 self._way = way
                 self._judge_by(way, again)
                 self._flows.turn(way, lost)
-            told = [f"without {device!r}" for device in sorted(devices)]
+            told = [f"without {device!r}" for device in sorted(without)]
             told += [f"with {d!r} {factor:.1f} times as slow" for d, factor in slower.items()]
             told += [f"with {device!r} as at the start" for device in again]
             self.tell(f"Planned again {', '.join(told)}.")
 
     def _answers(self, way: LoadedWay, back: Collection[str]) -> bool:
         """Whether all networks are computed on a way with devices that were lost; requests take it
-        only then. Their places are lost again where not, and are tried again later."""
+        only then."""
         try:
             for name in way.parts:
                 self._run_once(way, [name], on_trial=True)
@@ -438,6 +462,8 @@ class PlanCrew:
     def stop(self, *, at_once: bool) -> None:
         self._stopping.set()
         self._changed.set()
+        for station in list(self._stations.values()) if at_once else ():
+            station.stop(at_once=True)  # one that hangs on trial would be waited for
         for thread in self._threads:
             while thread.is_alive():
                 for flow in self._flows.all():

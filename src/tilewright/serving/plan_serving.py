@@ -70,7 +70,8 @@ class PlannedRun:
     `inputs` are their inputs; of several networks the name of each is before those of its own,
     "resnet18/input". `mode` is how they run, "parallel" or "sequential", `times_s` are the medians
     of both where both were timed, and `choice` says so; `same` says whether both gave the same
-    results on drawn inputs, bit for bit, None where there was one way. `close` ends its processes.
+    results on drawn inputs, bit for bit, None where there was one way, or where no difference is
+    known but outputs of sizes that inputs decide were not compared. `close` ends its processes.
     """
 
     def __init__(

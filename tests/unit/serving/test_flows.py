@@ -57,6 +57,20 @@ def end(flows: Flows, taken: tuple[Flow, int]) -> None:
     flows.ended(flow, number, span, {})
 
 
+def test_a_request_that_turns_goes_around_what_is_lost_on_its_next_way() -> None:
+    """Not what its old way needed: that it has left."""
+    first, second, third = (way({"a": [(place, 0.0, ())]}) for place in (LEFT, RIGHT, BOTH))
+    flows = Flows()
+    flows.add(flow("a", first))
+    taken = flows.take(LEFT, 0.0)
+    assert taken is not None
+    flows.turn(second, {LEFT})
+    flows.turn(third, {LEFT})
+    assert taken[0].turn_to is second
+    flows.turn(third, {RIGHT})
+    assert taken[0].turn_to is third
+
+
 def test_requests_that_come_at_a_time_do_as_is_planned() -> None:
     """The network that is named first waits, as planned, for what the other does on both cores."""
     both = way({"small": [(LEFT, 2.0, ())], "large": [(BOTH, 0.0, ()), (RIGHT, 2.0, (0,))]})
