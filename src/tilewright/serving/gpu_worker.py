@@ -38,14 +38,15 @@ class _Kept:
 @dataclass(slots=True)
 class PartsOnGpu:
     """What this process has: the GPU's driver, the shared slots, parts by their keys, and tensors
-    that stay on the GPU, by slot and name, each with the order of its request. `open_driver` opens
-    the driver of a target."""
+    that stay on the GPU, by slot and name, each with the order of its request; memory that nothing
+    lies in any more, by its size. `open_driver` opens the driver of a target."""
 
     open_driver: Callable[[Target], Driver]
     _driver: Driver | None = None
     _slots: SharedSlots | None = None
     _parts: dict[str, _Part] = field(default_factory=dict[str, _Part])
     _kept: dict[tuple[int, str], _Kept] = field(default_factory=dict[tuple[int, str], _Kept])
+    _spare: dict[int, list[Memory]] = field(default_factory=dict[int, list[Memory]])
 
     def prepare(self, descriptor: int, count: int, slot_bytes: int, target: Target) -> None:
         """Take the shared slots and the GPU. Raises TargetError where it cannot be had."""
@@ -61,12 +62,16 @@ class PartsOnGpu:
         network.try_out()
         self._parts[name] = _Part(network=network, plan=plan, stays=stays)
 
-    def run(self, name: str, slot: int, order: int) -> tuple[Copied, ...]:
+    def run(self, name: str, slot: int, orders: Sequence[int]) -> tuple[Copied, ...]:
         """Run once on what is in a slot or stayed on the GPU of this request, and leave the outputs
-        where they are wanted; what was copied between the slot and the GPU, and when. Raises
-        ProcessSpoilt for whatever is the GPU's fault: another process may get it to work again."""
+        where they are wanted; what was copied between the slot and the GPU, and when. `orders` are
+        that of the request and those of all others on their way, of which alone anything stays.
+        Raises ProcessSpoilt for whatever is the GPU's fault: another process may get it to work
+        again."""
         try:
-            return self._run(self._parts[name], slot, order)
+            for place in [at for at, each in self._kept.items() if each.order not in orders]:
+                self._spared(self._kept.pop(place).memory)
+            return self._run(self._parts[name], slot, orders[0])
         except (DriverError, OutOfDeviceMemory) as error:
             raise ProcessSpoilt(f"the GPU failed: {error}") from error
 
@@ -105,13 +110,16 @@ class PartsOnGpu:
     def _keep(self, slot: int, tensor: str, order: int, memory: Memory) -> None:
         """Keep a tensor of a request at a place of its own: the part that has it may run for
         another request before this one is read."""
-        (driver, _), known = self._prepared(), self._kept.get((slot, tensor))
-        if known is not None and known.memory.bytes != memory.bytes:  # of another network
-            driver.release(known.memory)
-            known = None
-        goal = driver.allocate(memory.bytes) if known is None else known.memory
+        (driver, _), known = self._prepared(), self._kept.pop((slot, tensor), None)
+        if known is not None:  # from before it was computed again
+            self._spared(known.memory)
+        spare = self._spare.get(memory.bytes)
+        goal = spare.pop() if spare else driver.allocate(memory.bytes)
         driver.copy(goal, memory)
         self._kept[slot, tensor] = _Kept(order=order, memory=goal)
+
+    def _spared(self, memory: Memory) -> None:
+        self._spare.setdefault(memory.bytes, []).append(memory)
 
     @property
     def handlers(self) -> Mapping[str, Callable[..., Any]]:

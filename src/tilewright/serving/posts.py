@@ -51,10 +51,16 @@ class Post(Protocol):
         ...
 
     def run(
-        self, key: str, slots: Sequence[int], limit_s: float, size: int = 1, order: int = 0
+        self,
+        key: str,
+        slots: Sequence[int],
+        limit_s: float,
+        size: int = 1,
+        orders: Sequence[int] = (0,),
     ) -> dict[int, Array]:
         """Compute what was loaded as `key` in these slots, in a batch of a size; what has no place
-        there is returned, by its number. The requests of different `order` are different ones."""
+        there is returned, by its number. `orders` are that of the request, which no other one has,
+        and those of all others on their way."""
         ...
 
     def abort(self) -> None:
@@ -91,7 +97,12 @@ class LocalPost:
         self._child.request_again(load.message, limit_s)
 
     def run(
-        self, key: str, slots: Sequence[int], limit_s: float, size: int = 1, order: int = 0
+        self,
+        key: str,
+        slots: Sequence[int],
+        limit_s: float,
+        size: int = 1,
+        orders: Sequence[int] = (0,),
     ) -> dict[int, Array]:
         return self._child.request_again(run_message(key, size, slots), limit_s)
 
@@ -111,9 +122,14 @@ class GpuPost(LocalPost):
         self.cores, self._where = (0,), placement.target
 
     def run(
-        self, key: str, slots: Sequence[int], limit_s: float, size: int = 1, order: int = 0
+        self,
+        key: str,
+        slots: Sequence[int],
+        limit_s: float,
+        size: int = 1,
+        orders: Sequence[int] = (0,),
     ) -> dict[int, Array]:
-        self.copies = self._child.request_again(("run", key, *slots, order), limit_s)
+        self.copies = self._child.request_again(("run", key, *slots, tuple(orders)), limit_s)
         return {}
 
 
@@ -154,7 +170,12 @@ class RemotePost:
         self._loads.append(load)
 
     def run(
-        self, key: str, slots: Sequence[int], limit_s: float, size: int = 1, order: int = 0
+        self,
+        key: str,
+        slots: Sequence[int],
+        limit_s: float,
+        size: int = 1,
+        orders: Sequence[int] = (0,),
     ) -> dict[int, Array]:
         if not self._board.lasts(limit_s):
             self._open_anew(limit_s)

@@ -179,14 +179,17 @@ class Station:
         with self._ordering:
             parts, future = self._orders.pop(0)
         limit_s = self._supervision.start_s
+        opening = self._broken or not self._opened or self._post.pid is None
         try:
-            if self._opened and self._post.pid is not None:
-                for part in parts:
-                    self._post.load(part.to_load, limit_s)
-            else:
+            if opening:
                 self._post.open(_to_load([*self._parts, *parts]), limit_s)
                 self._flows.forget(self.place)
+                self._broken = False
+            else:
+                for part in parts:
+                    self._post.load(part.to_load, limit_s)
         except (TilewrightError, ChildError, RemoteError) as error:
+            self._broken = self._broken or opening  # what it had before is not all there
             future.set_exception(self._told(error))
             return
         self._parts, self._opened, self._state = [*self._parts, *parts], True, "ready"
@@ -254,9 +257,10 @@ class Station:
         patience_s = supervision.trial_s if flow.on_trial else supervision.start_s
         if pace is not None:
             patience_s = max(supervision.least_patience_s, supervision.patience * pace.expected_s)
+        orders = (flow.order, *(each.order for each in self._flows.all() if each is not flow))
         began_s = monotonic()
         try:
-            others = self._post.run(part.key, (flow.slot,), patience_s, order=flow.order)
+            others = self._post.run(part.key, (flow.slot,), patience_s, orders=orders)
         except RemoteError as error:
             self._flows.finish(flow, network_error(error, f"run of {part.part.name}"))
             self._flows.ended(flow, number, None, {})
@@ -318,7 +322,7 @@ class Station:
                 hint="Its inputs, or a fault of the compiled network, are the likely cause.",
             )
             self._flows.finish(flow, fault)
-        else:
+        elif not flow.on_trial:
             self._watch.retried(flow)
         self._flows.ended(flow, number, None, {})
 

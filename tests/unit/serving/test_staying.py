@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
+from tilewright.compiler.cuda.driver import Driver, Memory
+from tilewright.compiler.cuda.execute import LoadedCudaNetwork
 from tilewright.deploy.plan_parts import CompiledPart
 from tilewright.graph.parts import Place
 from tilewright.serving.flows import Flow, Flows, LoadedPart, LoadedWay, Span
-from tilewright.serving.slots import SlotPlan
+from tilewright.serving.gpu_worker import PartsOnGpu, _Part
+from tilewright.serving.slots import SharedSlots, SlotPlan
 from tilewright.serving.staying import Stays, staying
 
 CPU, GPU = ("llvm", (0,)), ("cuda", (0,))
@@ -122,3 +126,58 @@ def test_what_is_computed_again_reads_what_is_computed_again() -> None:
     assert [computed(flows, flow, GPU) for _ in range(2)] == ["a", "b"]
     flows.forget(GPU)
     assert not flow.ended and not flow.begun
+
+
+class FakeDriver:
+    """Counts what is allocated."""
+
+    def __init__(self) -> None:
+        self.allocated: list[Memory] = []
+
+    def allocate(self, size: int) -> Memory:
+        self.allocated.append(Memory(address=1 << 10 + len(self.allocated), bytes=size))
+        return self.allocated[-1]
+
+    def copy(self, goal: Memory, origin: Memory) -> None:
+        assert goal.bytes == origin.bytes
+
+
+class FakeNetwork:
+    """One output of some bytes."""
+
+    def __init__(self, size: int) -> None:
+        self._result = Memory(address=0, bytes=size)
+
+    def result(self, _number: int) -> Memory:
+        return self._result
+
+    def compute(self) -> None: ...
+    def check(self) -> None: ...
+
+
+def test_memory_of_requests_that_ended_is_used_again() -> None:
+    """Whatever their slots, and whichever networks they are for; that of others is kept."""
+    driver = FakeDriver()
+    parts = PartsOnGpu(lambda _target: cast(Driver, driver))
+    parts._driver, parts._slots = cast(Driver, driver), cast(SharedSlots, object())
+    nothing = SlotPlan(inputs=(), outputs=(None,), size_bytes=0)
+    for name, size in (("a", 64), ("b", 64), ("c", 128)):
+        stays = Stays(
+            inputs=(),
+            outputs=(name,),
+            kept=frozenset({name}),
+            only_here=frozenset(),
+            sent=frozenset(),
+        )
+        network = cast(LoadedCudaNetwork, FakeNetwork(size))
+        parts._parts[name] = _Part(network=network, plan=nothing, stays=stays)
+    parts.run("a", 0, (0,))
+    parts.run("b", 1, (1, 0))
+    kept = {at: each.memory for at, each in parts._kept.items()}
+    assert kept.keys() == {(0, "a"), (1, "b")} and len(set(kept.values())) == 2
+    parts.run("b", 2, (2, 1))
+    assert parts._kept[1, "b"].memory == kept[1, "b"]
+    assert parts._kept[2, "b"].memory == kept[0, "a"], "the first request has ended"
+    for order in range(3, 40):
+        parts.run("abc"[order % 3], order % 16, (order,))
+    assert [each.bytes for each in driver.allocated] == [64, 64, 128]
