@@ -119,7 +119,7 @@ def _run_plan(
         outputs = network.run(arrays)
         try:
             checks = network.checked(arrays, outputs)
-        except errors.ModelError as error:
+        except errors.TilewrightError as error:
             checks = ()
             work.session.events(Note(message=f"nobody knows the error against float32: {error}"))
         work.answer = _answer(

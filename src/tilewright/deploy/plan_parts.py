@@ -14,8 +14,8 @@ from itertools import count
 from math import inf
 from pathlib import Path
 
-from tilewright.core.errors import ModelError, TargetError, TilewrightError
-from tilewright.core.events import EventSink, Stage, discard
+from tilewright.core.errors import ModelError, TargetError, TilewrightError, first_line
+from tilewright.core.events import EventSink, Note, Stage, discard
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import Binding, threads_alone
@@ -141,6 +141,9 @@ class PlanParts:
                 if named.forms.get(device):  # all of it was planned there
                     raise
                 refused[device] = error
+                own = [call for call in self._computed() if call.network == named.name]
+                if all(_fastest_s(call, device) is not None for call in own):
+                    self._events(Note(message=_one_by_one(named.name, device, error)))
                 continue
             self._made[named.name, device] = made
             _, whole = made
@@ -362,6 +365,10 @@ class PlanParts:
             mode = self.plan.schedule.mode_of(self.plan.problem, self._prefix(name) + call)
             if (mode.device, mode.cores) == (device, len(cores)):
                 yield call, kernel
+
+
+def _one_by_one(network: str, device: str, error: ModelError) -> str:
+    return f"{device!r} computes calls of {network!r} each by itself: {first_line(error)}"
 
 
 def _taken(plan: NetworkPlan, placement: Placement) -> dict[TaskKey, Candidate]:

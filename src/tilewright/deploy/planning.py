@@ -185,6 +185,11 @@ class Networks:
         local_placement(placement.resources.threads)
 
 
+@dataclass(frozen=True)
+class _WithUsualError(PlanningRequest):
+    """With the error that is usual in the options' precision; nobody asked for one."""
+
+
 def predicted_with(
     options: ModelOptions, settings: str | None, max_error: Error | None, *, timed: bool
 ) -> PlanningRequest:
@@ -192,7 +197,8 @@ def predicted_with(
     the options' precision;
     `timed` says whether those of this CPU are taken in their places. Raises UsageError for
     others."""
-    return PlanningRequest(
+    kind = _WithUsualError if max_error is None else PlanningRequest
+    return kind(
         options=options,
         settings=checked_settings(settings or "default"),
         max_error=allowed_error(max_error, options.precision),
@@ -245,10 +251,11 @@ def plan_networks(
 
 
 def _allowed(asked: PlanningRequest, source: NetworkSource) -> float:
-    """The error that a network may have: what is asked for, or where that is the usual one, that of
+    """The error that a network may have: what is asked for, or where nothing is, the usual one of
     the precision in which an artifact was compiled."""
-    usual = asked.max_error == allowed_error(None, asked.options.precision)
-    return allowed_error(None, source.options.precision) if usual else asked.max_error
+    if isinstance(asked, _WithUsualError):
+        return allowed_error(None, source.options.precision)
+    return asked.max_error
 
 
 def _forms(data: PlanningData) -> Iterator[tuple[str, str]]:
