@@ -15,7 +15,7 @@ from helpers.networks.graph_builder import run_fused
 from helpers.networks.tiny_networks import quantized_resnet
 from tilewright.compiler.build import rendered
 from tilewright.compiler.builders.llvm import build_kernel
-from tilewright.core.forms import PLAIN, Form, blocked
+from tilewright.core.forms import PLAIN, Form, blocked, stored_in
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.arrange import arrange
 from tilewright.graph.evaluate import run_workload
@@ -32,7 +32,7 @@ from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.search_space import KnobSpace, each
 from tilewright.kernels.spaces import default_candidate
-from tilewright.measure.checking import sample_arguments
+from tilewright.measure.checking import rounding_of, sample_arguments
 from tilewright.measure.targeting import placement_of
 from tilewright.models.loading import load_model
 
@@ -348,9 +348,9 @@ def test_kernels_of_a_quantized_network_are_exact(quantized: FusedNetwork, place
     assert residual == 2
 
 
-@needs_dots
-@pytest.mark.parametrize("choice", [None, 5])
-def test_a_residual_of_any_scales_is_off_by_one_code_at_most(choice: int | None):
+def residual(last: Step) -> tuple[Workload, list[np.ndarray]]:
+    """The sum of a convolution and an earlier result, both on codes of any scale, of which `last`
+    makes codes again or numbers; and arrays for it."""
     kind, column = TensorType((1, 32, 14, 14), "uint8"), TensorType((32, 1, 1))
     one = TensorType(())
     data = {0: kind, 4: kind}
@@ -367,14 +367,13 @@ def test_a_residual_of_any_scales_is_off_by_one_code_at_most(choice: int | None)
         ("cast", (4,), to_float), ("multiply", (13, 5), ()), ("add", (12, 14), ()),
         ("divide", (15, 6), ()), ("round", (16,), ()),
         ("clip", (17,), attributes(minimum=0.0, maximum=255.0)),
-        ("cast", (18,), attributes(dtype="uint8")),
     ]  # fmt: skip
     task = Workload(
         arguments=arguments,
-        steps=tuple(Step(operator=o, inputs=i, attributes=a) for o, i, a in steps),
+        steps=(*(Step(operator=o, inputs=i, attributes=a) for o, i, a in steps), last),
     )
     rng = np.random.default_rng(0)
-    arrays = [
+    return task, [
         rng.integers(0, 256, kind.shape).astype("uint8"),
         rng.integers(-64, 64, (32, 32, 3, 3)).astype("int8"),
         rng.uniform(1e-4, 3e-4, (32, 1, 1)).astype("float32"),
@@ -383,6 +382,13 @@ def test_a_residual_of_any_scales_is_off_by_one_code_at_most(choice: int | None)
         np.asarray(0.031, "float32"),
         np.asarray(0.057, "float32"),
     ]
+
+
+@needs_dots
+@pytest.mark.parametrize("choice", [None, 5])
+def test_a_residual_of_any_scales_is_off_by_one_code_at_most(choice: int | None):
+    to_codes = attributes(dtype="uint8")
+    task, arrays = residual(Step(operator="cast", inputs=(18,), attributes=to_codes))
     forms = (blocked(16), *(PLAIN,) * 3, blocked(16), PLAIN, PLAIN, blocked(16))
     candidate = chosen(task, HERE, forms, choice)
     result = build_kernel(task, candidate, HERE.target, HERE.resources).run(arrays)
@@ -392,3 +398,21 @@ def test_a_residual_of_any_scales_is_off_by_one_code_at_most(choice: int | None)
     assert len(np.unique(wanted)) > 100
     text = rendered(task, candidate, HERE.target, HERE.resources, "asm")
     assert text.count("vdiv") == 1, "the inverse of a scale is computed ahead of the loops"
+
+
+@needs_dots
+@pytest.mark.parametrize("stored", ["bfloat16", "float16"])
+def test_a_residual_on_codes_is_stored_in_halves(stored: str):
+    """What is rounded binds names itself: the sum, before and after it is limited."""
+    task, arrays = residual(Step(operator="multiply", inputs=(18, 6)))
+    result = stored_in(blocked(16), stored)
+    forms = (blocked(16), *(PLAIN,) * 3, blocked(16), PLAIN, PLAIN, result)
+    candidate = chosen(task, HERE, forms, None)
+    found = build_kernel(task, candidate, HERE.target, HERE.resources).run(arrays)
+    wanted = run_workload(task, arrays)
+    one_code = float(arrays[6])
+    off = np.abs(found.astype(np.float32) - wanted)
+    rounding = np.abs(wanted) * rounding_of(result)
+    assert (off <= one_code + rounding).all()
+    assert np.mean(off > rounding) < 1e-3
+    assert len(np.unique(wanted)) > 100

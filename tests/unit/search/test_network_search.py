@@ -294,6 +294,20 @@ def test_wrong_results_everywhere_are_an_error(store: SqliteStore) -> None:
         searched.plans()
 
 
+def test_a_plan_that_has_a_wrong_kernel_is_left_out_with_the_kernels_failure(
+    store: SqliteStore,
+) -> None:
+    searched = Searched(store, 0)
+    searched.plans()
+    plan = other_settings()
+    bad = plan.calls[0]
+    searched.measurer.wrong = lambda candidate: candidate == bad.candidate
+    assert searched.search._as_planned(PlanResult(name="chosen", plan=plan)) is None
+    told = f"'chosen' is left out: {bad.name} by {DIRECT} was rejected, wrong result: error "
+    assert told in searched.notes
+    assert searched.search.context.counts.failures == 1
+
+
 @pytest.mark.parametrize("right", [True, False])
 def test_of_a_choice_made_anew_nothing_stays_where_it_is_wrong(
     monkeypatch: pytest.MonkeyPatch, right: bool

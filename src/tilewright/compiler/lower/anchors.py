@@ -14,7 +14,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from tilewright.compiler.lower import mathematics
+from tilewright.compiler.lower import bindings, mathematics
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.recurrent_loop import layer_states
 from tilewright.compiler.lower.values import (
@@ -258,7 +258,7 @@ def _reducing(
 
 def mean(total: Expr, count: int) -> Expr:
     """A sum divided by how many were added."""
-    kind = mathematics.dtype(total)
+    kind = bindings.dtype(total)
     divisor = tirx.const(max(count, 1), kind)
     return tirx.floordiv(total, divisor) if "int" in kind else total / divisor
 
@@ -334,11 +334,11 @@ def _lrn(program: Program, operands: list[Value], named: Any, result: TensorType
 
 def lrn_value(named: Any, x: Expr, squares: Expr) -> Expr:
     """x / (bias + alpha / size * squares)**beta."""
-    kind = mathematics.dtype(x)
+    kind = bindings.dtype(x)
     factor = tirx.const(named["alpha"] / named["size"], kind)
     scale = tirx.const(named["bias"], kind) + squares * factor
     if named["beta"] == 0.75:
-        return mathematics.shared(tirx.sqrt(scale), lambda root: x / (root * tirx.sqrt(root)))
+        return bindings.shared(tirx.sqrt(scale), lambda root: x / (root * tirx.sqrt(root)))
     return x * mathematics.exp(mathematics.log(scale) * tirx.const(-named["beta"], kind))
 
 
@@ -434,9 +434,9 @@ def _less_zero(codes: Value, zeros: Value, place: int) -> Value:
 def masked_score(score: Expr, mask: list[Expr], named: Any, ahead: Expr, heads: Heads) -> Expr:
     """A score with what its element of the mask, if there is one, and the order of keys make of it:
     its key is `ahead` of its query."""
-    kind = mathematics.dtype(score)
+    kind = bindings.dtype(score)
     for value in mask:
-        if mathematics.dtype(value) == "bool":
+        if bindings.dtype(value) == "bool":
             score = tirx.Select(value, score, tirx.const(float(named["fill"]), kind))
         else:
             score = score + mathematics.converted(value, kind)

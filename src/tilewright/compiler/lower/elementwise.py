@@ -9,7 +9,7 @@ from typing import Any
 from tvm import tirx
 
 from tilewright.compiler.inverses import inverse
-from tilewright.compiler.lower import mathematics
+from tilewright.compiler.lower import bindings, mathematics
 from tilewright.core.element_types import element_type
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Step
@@ -19,7 +19,7 @@ Rule = Callable[[list[Expr], dict[str, Any]], Expr]
 
 
 def _like(x: Expr, value: float) -> Expr:
-    return tirx.const(value, mathematics.dtype(x))
+    return tirx.const(value, bindings.dtype(x))
 
 
 def _at_least(x: Expr, low: Expr) -> Expr:
@@ -37,7 +37,7 @@ def _relu(x: Expr) -> Expr:
 
 def _clip(x: Expr, named: dict[str, Any]) -> Expr:
     low, high = float(named["minimum"]), float(named["maximum"])
-    kind = mathematics.dtype(x)
+    kind = bindings.dtype(x)
     if "int" in kind:
         smallest, largest = int(tirx.min_value(kind).value), int(tirx.max_value(kind).value)
         low = -math.inf if low <= smallest else math.trunc(low)
@@ -46,7 +46,7 @@ def _clip(x: Expr, named: dict[str, Any]) -> Expr:
     if low != -math.inf:
         result = _at_least(result, _like(x, low))
     if high != math.inf:
-        return mathematics.shared(result, lambda v: _at_most(v, _like(x, high)))
+        return bindings.shared(result, lambda v: _at_most(v, _like(x, high)))
     return result
 
 
@@ -57,8 +57,8 @@ def _negative_part(x: Expr, below: Expr) -> Expr:
 
 def _hard_sigmoid(x: Expr, alpha: float, beta: float) -> Expr:
     line = x * _like(x, alpha) + _like(x, beta)
-    low = mathematics.shared(line, lambda v: _at_least(v, _like(v, 0)))
-    return mathematics.shared(low, lambda v: _at_most(v, _like(v, 1)))
+    low = bindings.shared(line, lambda v: _at_least(v, _like(v, 0)))
+    return bindings.shared(low, lambda v: _at_most(v, _like(v, 1)))
 
 
 def _shrink(x: Expr, bias: float, lambd: float) -> Expr:
@@ -86,10 +86,10 @@ def _gelu(x: Expr) -> Expr:
 
 
 def _power(a: Expr, b: Expr) -> Expr:
-    kind = mathematics.dtype(a)
+    kind = bindings.dtype(a)
     if "int" in kind:
         return tirx.Cast(kind, tirx.power(tirx.Cast("float64", a), tirx.Cast("float64", b)))
-    return tirx.power(a, b if mathematics.dtype(b) == kind else tirx.Cast(kind, b))
+    return tirx.power(a, b if bindings.dtype(b) == kind else tirx.Cast(kind, b))
 
 
 def _sign(x: Expr) -> Expr:
@@ -98,7 +98,7 @@ def _sign(x: Expr) -> Expr:
 
 def _minus_one_if_negative(x: Expr, otherwise: Expr) -> Expr:
     """-1 where x < 0; a number without a sign never is."""
-    unsigned = mathematics.dtype(x).startswith("uint")
+    unsigned = bindings.dtype(x).startswith("uint")
     return otherwise if unsigned else tirx.Select(x < _like(x, 0), _like(x, -1), otherwise)
 
 
@@ -109,20 +109,20 @@ def _extreme(x: list[Expr], exact: Callable[..., Expr], better: Callable[..., Ex
 
 
 def _exact(x: Expr) -> bool:
-    kind = mathematics.dtype(x)
+    kind = bindings.dtype(x)
     return "int" in kind or kind == "bool"
 
 
 def _where(condition: Expr, a: Expr, b: Expr) -> Expr:
     """A choice; of booleans in logic, for TVM makes bytes of a vector of chosen booleans."""
-    if mathematics.dtype(a) != "bool":
+    if bindings.dtype(a) != "bool":
         return tirx.Select(condition, a, b)
     return tirx.any(tirx.all(condition, a), tirx.all(tirx.Not(condition), b))
 
 
 def _equal(a: Expr, b: Expr) -> Expr:
     """Booleans in logic, for TVM compares vectors of them as if they were floats."""
-    if mathematics.dtype(a) != "bool":
+    if bindings.dtype(a) != "bool":
         return tirx.EQ(a, b)
     return tirx.any(tirx.all(a, b), tirx.Not(tirx.any(a, b)))
 
@@ -136,12 +136,12 @@ def _modulo(a: Expr, b: Expr) -> Expr:
         other = tirx.Select(b < _like(b, 0), rest > _like(b, 0), rest < _like(b, 0))
         return tirx.Select(other, rest + b, rest)
 
-    return mathematics.shared(tirx.truncmod(a, b), signed)
+    return bindings.shared(tirx.truncmod(a, b), signed)
 
 
 def _shift(x: Expr, bits: Expr, shift: Callable[[Expr, Expr], Expr], beyond: Expr) -> Expr:
     """A processor says nothing of shifts by a negative number of bits, or by all of them."""
-    width = 8 * element_type(mathematics.dtype(x)).bytes
+    width = 8 * element_type(bindings.dtype(x)).bytes
     inside = tirx.all(bits >= _like(bits, 0), bits < _like(bits, width))
     return tirx.Select(inside, shift(x, tirx.Select(inside, bits, _like(bits, 0))), beyond)
 
@@ -151,11 +151,11 @@ def _divide(a: Expr, b: Expr) -> Expr:
 
 
 def _absolute(x: Expr) -> Expr:
-    return x if mathematics.dtype(x).startswith("uint") else tirx.abs(x)
+    return x if bindings.dtype(x).startswith("uint") else tirx.abs(x)
 
 
 def _cast(x: Expr, named: dict[str, Any]) -> Expr:
-    kind = mathematics.dtype(x)
+    kind = bindings.dtype(x)
     if kind == named["dtype"]:
         return x
     if named["dtype"] == "bool":
@@ -164,7 +164,7 @@ def _cast(x: Expr, named: dict[str, Any]) -> Expr:
 
 
 def _bitcast(x: Expr, dtype: str) -> Expr:
-    return x if mathematics.dtype(x) == dtype else tirx.reinterpret(dtype, x)
+    return x if bindings.dtype(x) == dtype else tirx.reinterpret(dtype, x)
 
 
 RULES: dict[str, Rule] = {
@@ -230,9 +230,7 @@ RULES: dict[str, Rule] = {
 
 
 _FOR_LLVM: dict[str, Rule] = {
-    "round": lambda x, _: tirx.call_llvm_pure_intrin(
-        mathematics.dtype(x[0]), "llvm.nearbyint", x[0]
-    ),
+    "round": lambda x, _: tirx.call_llvm_pure_intrin(bindings.dtype(x[0]), "llvm.nearbyint", x[0]),
 }
 """Rules for CPUs, where TVM takes vectors apart over its own function."""
 
@@ -265,7 +263,7 @@ def expression(step: Step, operands: list[Expr], *, llvm: bool = False) -> Expr:
     """The step's result at one position, from its operands at that position; for `llvm` or for
     anything."""
     rule = (_FOR_LLVM if llvm else RULES).get(step.operator, RULES[step.operator])
-    return mathematics.bound(lambda: _apply(step, rule, [mathematics.opened(o) for o in operands]))
+    return bindings.bound(lambda: _apply(step, rule, [bindings.opened(o) for o in operands]))
 
 
 _FAR = 2.0**100
@@ -291,13 +289,13 @@ def quotient(x: Expr, divisor: Expr, *, finite: bool) -> Expr:
     def within(near: Expr) -> Expr:
         return near if finite else _clip(near, {"minimum": -_FAR, "maximum": _FAR})
 
-    return mathematics.bound(
-        lambda: mathematics.shared(
-            mathematics.opened(x),
-            lambda x: mathematics.shared(
+    return bindings.bound(
+        lambda: bindings.shared(
+            bindings.opened(x),
+            lambda x: bindings.shared(
                 inverse(divisor),
-                lambda factor: mathematics.shared(
-                    mathematics.shared(x * factor, within),
+                lambda factor: bindings.shared(
+                    bindings.shared(x * factor, within),
                     lambda near: corrected(x, factor, near),
                 ),
             ),
@@ -319,7 +317,7 @@ def nearest_code(x: Expr, limits: dict[str, Any], kind: str) -> Expr:
         whole = tirx.Cast("uint32", _nearest(_clip(x, {**limits, "maximum": math.inf})))
         return tirx.Cast(kind, tirx.min(whole, tirx.const(255, "uint32")))
 
-    return mathematics.bound(lambda: mathematics.shared(mathematics.opened(x), code))
+    return bindings.bound(lambda: bindings.shared(bindings.opened(x), code))
 
 
 def _nearest(x: Expr) -> Expr:
@@ -327,17 +325,17 @@ def _nearest(x: Expr) -> Expr:
 
 
 def _apply(step: Step, rule: Rule, operands: list[Expr]) -> Expr:
-    kind = mathematics.dtype(operands[1 if step.operator == "where" else 0])
+    kind = bindings.dtype(operands[1 if step.operator == "where" else 0])
     wide = kind == "bfloat16" and step.operator not in _MOVES_BITS
     single = wide or (kind == "float16" and step.operator in _IN_SINGLE)
     if single:
         operands = [_unless_logical(operand, "float32") for operand in operands]
     if step.operator not in _USES_ONCE:
-        operands = [mathematics.shared(operand, lambda name: name) for operand in operands]
+        operands = [bindings.shared(operand, lambda name: name) for operand in operands]
     value = rule(operands, dict(step.attributes))
     return _unless_logical(value, kind) if single else value
 
 
 def _unless_logical(x: Expr, kind: str) -> Expr:
     """`x` in another element type; booleans stay what they are."""
-    return x if mathematics.dtype(x) == "bool" else mathematics.converted(x, kind)
+    return x if bindings.dtype(x) == "bool" else mathematics.converted(x, kind)

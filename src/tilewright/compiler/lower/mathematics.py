@@ -7,19 +7,16 @@ types use the compiler's intrinsics. NaN stays NaN and infinities come out as in
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import ContextVar
 from functools import wraps
 
 from tvm import tirx
 from tvm.ir import Call, Op
 
-from tilewright.compiler.lower import rounding
+from tilewright.compiler.lower import bindings, rounding
 from tilewright.core.element_types import element_type
 from tilewright.kernels.base import HALF, HALVES
 
 Unary = Callable[[tirx.Expr], tirx.Expr]
-Bindings = list[tuple[tirx.Var, tirx.Expr]]
-_BINDINGS: ContextVar[Bindings | None] = ContextVar("_BINDINGS", default=None)
 _REINTERPRET, _CHOICE = Op.get("tirx.reinterpret"), Op.get("prim.if_then_else")
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 0.693359375
@@ -44,63 +41,17 @@ _ERF = (
 """Of the highest power first; of fractions, what is above and what is below."""
 
 
-def dtype(x: tirx.Expr) -> str:
-    """The element type of an expression."""
-    return str(x.ty.dtype)
-
-
-def bound(build: Callable[[], tirx.Expr]) -> tirx.Expr:
-    """What `build` makes, with all values it shares bound around the whole, innermost last.
-
-    let b = (let a = v in f(a)) in g(b)  -->  let a = v in let b = f(a) in g(b)
-
-    Bindings nested inside the values of others would cost TVM's simplifier time that is
-    exponential in the depth.
-    """
-    bindings: Bindings = []
-    token = _BINDINGS.set(bindings)
-    try:
-        result = build()
-    finally:
-        _BINDINGS.reset(token)
-    for name, value in reversed(bindings):
-        result = tirx.Let(name, value, result)
-    return result
-
-
-def opened(x: tirx.Expr) -> tirx.Expr:
-    """`x` with the bindings around it moved to the enclosing `bound`."""
-    bindings = _BINDINGS.get()
-    while bindings is not None and isinstance(x, tirx.Let):
-        bindings.append((x.var, x.value))
-        x = x.body
-    return x
-
-
-def shared(x: tirx.Expr, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """`body(x)` with x computed once, however often `body` uses it."""
-    bindings = _BINDINGS.get()
-    if bindings is None:
-        return bound(lambda: shared(x, body))
-    value = opened(x)
-    if isinstance(value, (tirx.Var, tirx.IntImm, tirx.FloatImm)):
-        return body(value)
-    name = tirx.Var("shared", dtype(value))
-    bindings.append((name, value))
-    return body(name)
-
-
 def converted(x: tirx.Expr, kind: str) -> tirx.Expr:
     """`x` in another element type.
 
     From and to bfloat16 by way of single precision: TVM would repeat the whole expression, and
     refuses expressions that bind values.
     """
-    source = dtype(x)
+    source = bindings.dtype(x)
     if source == kind:
         return x
     if kind == "bfloat16":
-        return shared(x if source == "float32" else tirx.Cast("float32", x), _to_bfloat16)
+        return bindings.shared(x if source == "float32" else tirx.Cast("float32", x), _to_bfloat16)
     if source != "bfloat16":
         return tirx.Cast(kind, x)
     single = _from_bfloat16(x)
@@ -130,7 +81,7 @@ def half(x: tirx.Expr) -> tirx.Expr:
     it is what was there."""
     if isinstance(x, Call) and x.op == _REINTERPRET and isinstance(x.args[0], tirx.LShift):
         widened = x.args[0].a
-        if isinstance(widened, tirx.Cast) and dtype(widened.value) == "uint16":
+        if isinstance(widened, tirx.Cast) and bindings.dtype(widened.value) == "uint16":
             return widened.value
     return rounding.rounded(x)
 
@@ -142,7 +93,7 @@ def in_half(x: tirx.Expr, kind: str | None) -> tirx.Expr:
         return x
     if kind == HALF:
         return half(x)
-    if isinstance(x, tirx.Cast) and dtype(x.value) == kind:
+    if isinstance(x, tirx.Cast) and bindings.dtype(x.value) == kind:
         return x.value
     return rounding.rounded(x, kind)
 
@@ -165,9 +116,9 @@ def of_upper_half(upper: tirx.Expr) -> tirx.Expr:
 def _from_bfloat16(x: tirx.Expr) -> tirx.Expr:
     """A single with these bits in its upper half. There and back again is a rounding in single, and
     a choice is made between singles: TVM reinterprets neither rightly."""
-    if _BINDINGS.get() is None:
-        return bound(lambda: _from_bfloat16(x))
-    x = opened(x)
+    if not bindings.is_open():
+        return bindings.bound(lambda: _from_bfloat16(x))
+    x = bindings.opened(x)
     if isinstance(x, tirx.FloatImm):
         return _f(x.value)
     if isinstance(x, Call) and x.op == _CHOICE:
@@ -180,7 +131,7 @@ def _from_bfloat16(x: tirx.Expr) -> tirx.Expr:
 
 def _alone(x: tirx.Expr) -> tirx.Expr:
     """One side of a choice: what it binds stays on this side, where it may be read."""
-    return bound(lambda: _from_bfloat16(x))
+    return bindings.bound(lambda: _from_bfloat16(x))
 
 
 def _bits(value: int) -> tirx.Expr:
@@ -205,7 +156,7 @@ def _for_singles(intrinsic: Unary) -> Callable[[Unary], Unary]:
     def chosen(singles: Unary) -> Unary:
         @wraps(singles)
         def function(x: tirx.Expr) -> tirx.Expr:
-            return shared(x, singles) if dtype(x) == "float32" else intrinsic(x)
+            return bindings.shared(x, singles) if bindings.dtype(x) == "float32" else intrinsic(x)
 
         return function
 
@@ -225,7 +176,7 @@ def exp_below_one(x: tirx.Expr) -> tirx.Expr:
     def inside(v: tirx.Expr) -> tirx.Expr:
         return tirx.Select(v >= _f(_LOWEST), _power(v), tirx.max(_f(0.0), v))
 
-    return shared(x, inside)
+    return bindings.shared(x, inside)
 
 
 def _power(x: tirx.Expr) -> tirx.Expr:
@@ -234,20 +185,20 @@ def _power(x: tirx.Expr) -> tirx.Expr:
 
     def scaled(n: tirx.Expr) -> tirx.Expr:
         rest = x - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW)
-        power = shared(rest, lambda r: _horner(r, _EXP))
+        power = bindings.shared(rest, lambda r: _horner(r, _EXP))
         bits = tirx.reinterpret("int32", power)
         exponent = tirx.Cast("int32", n) << tirx.const(23, "int32")
         return tirx.reinterpret("float32", bits + exponent)
 
-    return shared(tirx.floor(x * _f(_LOG2_E) + _f(0.5)), scaled)
+    return bindings.shared(tirx.floor(x * _f(_LOG2_E) + _f(0.5)), scaled)
 
 
 def expm1(x: tirx.Expr) -> tirx.Expr:
     """e**x - 1, a Taylor polynomial near zero."""
-    if dtype(x) != "float32":
-        return tirx.exp(x) - tirx.const(1, dtype(x))
+    if bindings.dtype(x) != "float32":
+        return tirx.exp(x) - tirx.const(1, bindings.dtype(x))
     taylor = (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0)
-    return shared(
+    return bindings.shared(
         x,
         lambda v: tirx.Select(tirx.abs(v) < _f(0.25), v * _horner(v, taylor), exp(v) - _f(1.0)),
     )
@@ -266,7 +217,9 @@ def log(x: tirx.Expr) -> tirx.Expr:
     tiny = x < _f(_SMALLEST_NORMAL)
     normal = tirx.Select(tiny, x * _f(2.0**23), x)
     shift = tirx.Select(tiny, _f(149.0), _f(126.0))
-    value = shared(tirx.reinterpret("int32", normal), lambda bits: _log_of_bits(bits, shift))
+    value = bindings.shared(
+        tirx.reinterpret("int32", normal), lambda bits: _log_of_bits(bits, shift)
+    )
     not_finite = tirx.Select(x > _f(3.4028234e38), x, value)
     positive = tirx.Select(x > _f(0.0), not_finite, _f(float("nan")))
     return tirx.Select(tirx.EQ(x, _f(0.0)), _f(float("-inf")), positive)
@@ -285,17 +238,18 @@ def _log_of_bits(bits: tirx.Expr, shift: tirx.Expr) -> tirx.Expr:
     def centred(m: tirx.Expr) -> tirx.Expr:
         low = m < _f(0.70710678)
         e = tirx.Select(low, exponent - _f(1.0), exponent)
-        return shared(
-            tirx.Select(low, m + m, m) - _f(1.0), lambda c: shared(e, lambda k: series(c, k))
+        return bindings.shared(
+            tirx.Select(low, m + m, m) - _f(1.0),
+            lambda c: bindings.shared(e, lambda k: series(c, k)),
         )
 
-    return shared(mantissa, centred)
+    return bindings.shared(mantissa, centred)
 
 
 def sigmoid(x: tirx.Expr) -> tirx.Expr:
     """1 / (1 + e**-x)."""
-    one = tirx.const(1, dtype(x))
-    return one / (one + exp(tirx.const(0, dtype(x)) - x))
+    one = tirx.const(1, bindings.dtype(x))
+    return one / (one + exp(tirx.const(0, bindings.dtype(x)) - x))
 
 
 @_for_singles(tirx.tanh)
@@ -318,7 +272,7 @@ def _odd(
     In this order of operands a NaN stays one."""
 
     def ratio(v: tirx.Expr) -> tirx.Expr:
-        return shared(v * v, lambda s: v * _horner(s, above) / _horner(s, below))
+        return bindings.shared(v * v, lambda s: v * _horner(s, above) / _horner(s, below))
 
     inside = tirx.min(_f(reach), tirx.max(_f(-reach), x))
-    return tirx.min(_f(1.0), tirx.max(_f(-1.0), shared(inside, ratio)))
+    return tirx.min(_f(1.0), tirx.max(_f(-1.0), bindings.shared(inside, ratio)))

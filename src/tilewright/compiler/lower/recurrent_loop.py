@@ -21,7 +21,7 @@ from tvm.s_tir import Schedule
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
-from tilewright.compiler.lower import elementwise, mathematics
+from tilewright.compiler.lower import bindings, elementwise, mathematics
 from tilewright.compiler.lower.loops import spread
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Value, in_type
@@ -313,15 +313,15 @@ _CELLS: dict[str, tuple[Callable[[_Place], None], ...]] = {
 
 def activated(function: Activation, x: Expr) -> Expr:
     """An activation as an expression."""
-    values = [tirx.const(value, mathematics.dtype(x)) for value in function.parameters]
+    values = [tirx.const(value, bindings.dtype(x)) for value in function.parameters]
     match function.name:
         case "affine":
             return x * values[0] + values[1]
         case "scaled_tanh":
             return mathematics.tanh(x * values[1]) * values[0]
         case "softsign":
-            return mathematics.shared(
-                x, lambda v: v / (tirx.const(1, mathematics.dtype(v)) + tirx.abs(v))
+            return bindings.shared(
+                x, lambda v: v / (tirx.const(1, bindings.dtype(v)) + tirx.abs(v))
             )
         case _:
             return _elementwise(function.name, x, attributes(**function.named))

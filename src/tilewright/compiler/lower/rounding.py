@@ -17,6 +17,7 @@ from tvm.ir import Call, Op, StringImm
 from tvm.ir.op import register_op_attr
 from tvm_ffi import structural_map
 
+from tilewright.compiler.lower import bindings
 from tilewright.hardware.target import target_architecture
 
 _NAME = "tirx.tilewright_half"
@@ -64,6 +65,15 @@ def _finite(bits: tirx.Expr, lanes: int) -> tirx.Expr:
     return tirx.Select(tirx.EQ(size, beyond), bits & _bits(0xFFFF0000), bits)
 
 
+def _of_bits(whole: tirx.Var, single: tirx.Expr, half: tirx.Expr) -> tirx.Expr:
+    """`half` where `whole` are the bits of `single`. What that binds is bound around both: TVM
+    simplifies the value of a binding, and refuses names in it that it meets again later."""
+    bits = str(whole.ty.dtype)
+    return bindings.bound(
+        lambda: tirx.Let(whole, tirx.reinterpret(bits, bindings.opened(single)), half)
+    )
+
+
 def _lowered(call: Any) -> tirx.Expr:
     """Rounding to either type."""
     return _in_integers(call) if _to_bits(call) else _to_float16(call)
@@ -86,7 +96,7 @@ def _to_float16(call: Any) -> tirx.Expr:
     largest = (whole & _bits(0x80000000)) | _bits(_FLOAT16_LARGEST)
     single = tirx.reinterpret(str(call.args[0].ty.dtype), tirx.Select(beyond, largest, whole))
     half = tirx.Cast(str(call.ty.dtype), single)
-    return tirx.Let(whole, tirx.reinterpret(_vector("uint32", lanes), call.args[0]), half)
+    return _of_bits(whole, call.args[0], half)
 
 
 def _in_integers(call: Any) -> tirx.Expr:
@@ -97,7 +107,7 @@ def _in_integers(call: Any) -> tirx.Expr:
     nan = (found & _bits(0x7FFFFFFF)) > _bits(0x7F800000)
     half = tirx.Select(nan, (found >> _bits(16)) | _bits(0x40), nearest)
     half = tirx.Let(found, _finite(whole, lanes), tirx.Cast(_vector("uint16", lanes), half))
-    return tirx.Let(whole, tirx.reinterpret(_vector("uint32", lanes), call.args[0]), half)
+    return _of_bits(whole, call.args[0], half)
 
 
 tirx.register_intrin_lowering(_NAME, "default", f=_lowered)
@@ -110,7 +120,7 @@ def _converted(call: Any) -> tirx.Expr:
     single = tirx.reinterpret(_vector("float32", lanes), _finite(whole, lanes))
     name = f"tilewright_half_{lanes}"
     half = tirx.call_pure_extern(_vector("uint16", lanes), name, single)
-    return tirx.Let(whole, tirx.reinterpret(_vector("uint32", lanes), call.args[0]), half)
+    return _of_bits(whole, call.args[0], half)
 
 
 @tirx.transform.prim_func_pass(opt_level=0)

@@ -17,7 +17,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower import mathematics
+from tilewright.compiler.lower import bindings, mathematics
 from tilewright.compiler.lower.anchors import COMBINE, LARGEST, lrn_value, mean, reduce_axes
 from tilewright.compiler.lower.loops import extents, reduction_split, share_out, vectorize_last
 from tilewright.compiler.lower.program import Program
@@ -242,7 +242,7 @@ class _Rows:
         count = prod(self.frame.extents(self.frame.gone))
 
         def square(at: Index) -> Expr:
-            return mathematics.shared(value(at), lambda d: d * d)
+            return bindings.shared(value(at), lambda d: d * d)
 
         squares = self.fold(Value(data.type, square), te.sum, "squares")
         spread = self.per_row(
@@ -281,9 +281,9 @@ class _Rows:
             for tap in range(size):
                 near = channel + (border + tap - (size - 1) // 2)
                 total = total + squares(i, y, *order(near, x))
-            return mathematics.shared(
+            return bindings.shared(
                 data.read(index),
-                lambda v: mathematics.shared(total, lambda t: lrn_value(named, v, t)),
+                lambda v: bindings.shared(total, lambda t: lrn_value(named, v, t)),
             )
 
         return read

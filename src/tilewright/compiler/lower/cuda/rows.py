@@ -18,7 +18,7 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower import mathematics
+from tilewright.compiler.lower import bindings, mathematics
 from tilewright.compiler.lower.anchors import mean
 from tilewright.compiler.lower.cuda.row_threads import COMBINES, SUM, Combine, OfRow, RowThreads
 from tilewright.compiler.lower.cuda.threads import Writer, integer, keep_after_anchor, read
@@ -171,7 +171,7 @@ class _Kernel(RowThreads):
             x = self._centred(x, centre)
 
         def square(at: Index) -> Expr:
-            return mathematics.shared(x(at), lambda difference: difference * difference)
+            return bindings.shared(x(at), lambda difference: difference * difference)
 
         squares = yield square, SUM
         least = tirx.const(named["epsilon"], self.kind)

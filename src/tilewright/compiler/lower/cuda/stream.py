@@ -15,7 +15,7 @@ from msgspec import structs
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower import mathematics
+from tilewright.compiler.lower import bindings, mathematics
 from tilewright.compiler.lower.anchors import lrn_value
 from tilewright.compiler.lower.cuda.threads import Writer, integer, kept, read
 from tilewright.compiler.lower.program import Program
@@ -76,8 +76,8 @@ def _local_response(data: Value, named: dict[str, Any], index: Index) -> Expr:
         near = channel + (tap - (named["size"] - 1) // 2)
         at = wide.read([n, near, *place])
         inside = tirx.all(near >= 0, near < data.type.shape[1])
-        total = total + mathematics.shared(tirx.if_then_else(inside, at, zero), lambda x: x * x)
-    value = mathematics.shared(total, lambda t: lrn_value(named, wide.read(index), t))
+        total = total + bindings.shared(tirx.if_then_else(inside, at, zero), lambda x: x * x)
+    value = bindings.shared(total, lambda t: lrn_value(named, wide.read(index), t))
     return mathematics.converted(value, data.type.dtype)
 
 
