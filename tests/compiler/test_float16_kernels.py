@@ -172,3 +172,12 @@ def test_rounding_is_to_the_nearest_and_finite_where_numbers_are(on: Placement) 
     found = build_kernel(task, candidate, on.target, on.resources).run([values])
     np.testing.assert_array_equal(found, stored_as(values, forms[1]))
     assert found[4:9].tolist() == [65504, -65504, 65504, 65504, -65504]
+
+
+@pytest.mark.parametrize("on", [PLACEMENT, AVX2, HERE], ids=["spelled out", "F16C", "here"])
+@pytest.mark.parametrize("layout", [PLAIN, blocked(3)], ids=str)
+def test_an_image_that_is_rounded_is_right(layout: Form, on: Placement) -> None:
+    """Some of its numbers are so small that float16 has few bits left for them."""
+    task, forms = workload([(1, 3, 224, 224)], one("identity", 0)), (PLAIN, half(layout))
+    candidate, _ = default_candidate(task, forms, replace(on, precision=HALF))
+    check(task, on, candidate.implementation, forms, 0)

@@ -27,8 +27,9 @@ class ElementType:
     """One type.
 
     `bytes` is the size of an element. `unit_roundoff` is the largest relative error of rounding a
-    number to the type, None for types that round nothing; `largest` is the largest finite number of
-    a half. Sums are kept in the type named `accumulator`. `library` is the package whose attribute
+    number to the type, None for types that round nothing. Of a half it holds from the number
+    `least` to `largest`, its largest finite one; smaller numbers are off by up to that part of
+    `least`. Sums are kept in the type named `accumulator`. `library` is the package whose attribute
     `name` is numpy's type.
     """
 
@@ -39,6 +40,7 @@ class ElementType:
     accumulator: str
     library: str = "numpy"
     largest: float = inf
+    least: float = 0.0
 
     @property
     def is_float(self) -> bool:
@@ -91,6 +93,7 @@ _TYPES = {
             accumulator="float32",
             unit_roundoff=2.0**-11,
             largest=65504.0,
+            least=2.0**-14,
         ),
         ElementType(
             name="bfloat16",
@@ -100,6 +103,7 @@ _TYPES = {
             unit_roundoff=2.0**-8,
             library="ml_dtypes",
             largest=float.fromhex("0x1.fep127"),
+            least=2.0**-126,
         ),
         ElementType(name="int64", bytes=8, kind="int", accumulator="int64"),
         ElementType(name="uint64", bytes=8, kind="uint", accumulator="uint64"),

@@ -78,7 +78,8 @@ def check_kernel(
             failure = result if result.kind != _NO_MEMORY else None
             return KernelCheck(error=None, bound=bound, failure=failure)
         with np.errstate(all="ignore"):
-            error = relative_error(result, *expected.result())
+            least = least_of(workload, candidate.forms[-1])
+            error = relative_error(result, *expected.result(), least)
     failure = None
     if not error <= bound:
         failure = measurer.failure(
@@ -93,6 +94,12 @@ def check_kernel(
 def rounding_of(form: Form) -> float:
     """Largest relative error of what is stored in a form, where that is a coarser type."""
     return (form.dtype and element_type(form.dtype).unit_roundoff) or 0.0
+
+
+def least_of(workload: Workload, form: Form) -> float:
+    """The least size to which errors of a result are relative that is stored in a form: where its
+    type has no bits left for smaller numbers, rounding takes as much from them."""
+    return element_type(form.element(workload.result.dtype)).least
 
 
 def stored_as(array: Array, form: Form) -> Array:
@@ -128,8 +135,9 @@ def numpy_reference(
         ), evaluate.magnitude(workload, arrays, coarse)
 
 
-def relative_error(result: Array, reference: Array, scale: Array) -> float:
-    """Largest |result - reference| / scale; infinite where NaN or infinities differ."""
+def relative_error(result: Array, reference: Array, scale: Array, least: float = 0.0) -> float:
+    """Largest |result - reference| / scale, where nothing is smaller than `least`; infinite where
+    NaN or infinities differ."""
     left, right = result.astype(np.float64), reference.astype(np.float64)
     finite = np.isfinite(right)
     same = left.shape == right.shape and np.array_equal(
@@ -140,7 +148,7 @@ def relative_error(result: Array, reference: Array, scale: Array) -> float:
     if not finite.any():
         return 0.0
     size = np.broadcast_to(np.asarray(scale, np.float64), right.shape)[finite]
-    size = np.maximum(np.where(np.isfinite(size), size, 0.0), 1e-30)
+    size = np.maximum(np.where(np.isfinite(size), size, 0.0), max(least, 1e-30))
     left, right = left[finite], right[finite]
     return float(np.max(np.abs(left - right) / np.maximum(size, np.abs(right))))
 

@@ -17,6 +17,7 @@ from tilewright.kernels.registry import implementation
 from tilewright.kernels.search_space import knob_space
 from tilewright.kernels.spaces import default_candidate, spaces
 from tilewright.measure.checking import (
+    least_of,
     numpy_reference,
     relative_error,
     rounding_of,
@@ -51,7 +52,7 @@ def check(task: Workload, on: Placement, name: str, forms: tuple[Form, ...], cho
         for array, form in zip(sample_arguments(task, 0), forms, strict=False)
     ]
     result = build_kernel(task, candidate, on.target, on.resources).run(arrays)
-    error = relative_error(result, *numpy_reference(task, arrays))
+    error = relative_error(result, *numpy_reference(task, arrays), least_of(task, forms[-1]))
     assert result.dtype == np.float32
     assert error <= spec.error_bound(task) + rounding_of(forms[-1]), str(candidate)
     return candidate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf, nan
 from typing import cast
 
@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from helpers.fakes.levels import BLOCKED, DIRECT, NumpyMeasurer, convolution
 from helpers.fakes.measuring import failed
-from tilewright.core.forms import PLAIN
+from tilewright.core.forms import PLAIN, stored_in
 from tilewright.core.records import Candidate, Failure
+from tilewright.graph.arrange import copying
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.network import Array, TensorType, attributes
 from tilewright.graph.workload import Argument, Step, Workload
@@ -25,6 +26,7 @@ from tilewright.measure.checking import (
     compare_runs,
     relative_error,
     sample_arguments,
+    stored_as,
     worst_run,
 )
 from tilewright.testing.implementations import single
@@ -178,6 +180,50 @@ def test_a_worker_too_small_for_a_kernel_says_nothing_against_it(short: int, che
     assert found.failure is None
     assert (found.error is not None) is checked
     assert len(measurer.evaluated) == (short + 1 if checked else short)
+
+
+class Storing(NumpyMeasurer):
+    """Rounds what it computes to the type that results are stored in, and does something to it."""
+
+    def __init__(self, then: Callable[[Array], Array]) -> None:
+        super().__init__(lambda *_: 1.0)
+        self.then = then
+
+    def evaluate(
+        self, workload: Workload, candidate: Candidate, arrays: Sequence[Array]
+    ) -> Array | Failure:
+        found = super().evaluate(workload, candidate, arrays)
+        assert isinstance(found, np.ndarray)
+        return self.then(stored_as(found, candidate.forms[-1]))
+
+
+def _flushed(array: Array) -> Array:
+    """Without the numbers of float16 that have lost bits."""
+    return np.where(np.abs(array) < 2.0**-14, np.float32(0.0), array)
+
+
+def _small_ones_off(array: Array) -> Array:
+    """Numbers of float16 that have lost bits, the next larger ones."""
+    return np.where(np.abs(array) < 2.0**-14, array + np.float32(2.0**-24), array)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_an_image_that_is_rounded_has_small_numbers_that_lose_more_bits(dtype: str) -> None:
+    image = copying(TensorType((1, 3, 224, 224)))
+    forms = (PLAIN, stored_in(PLAIN, dtype))
+    candidate = Candidate(implementation="injective", settings=(), forms=forms)
+    right = check_kernel(cast(Measurer, Storing(lambda array: array)), image, candidate, 0)
+    assert right.failure is None
+    assert right.error is not None and right.bound / 2 < right.error <= right.bound
+    for wrong in (lambda array: array * np.float32(1 + 2 * right.bound), *_OF_SMALL[dtype]):
+        found = check_kernel(cast(Measurer, Storing(wrong)), image, candidate, 0)
+        assert found.failure is not None and found.failure.kind == "wrong result"
+
+
+_OF_SMALL: dict[str, tuple[Callable[[Array], Array], ...]] = {
+    "float16": (_flushed, _small_ones_off),
+    "bfloat16": (_flushed,),
+}
 
 
 def test_random_weights_of_recurrent_layers_are_not_chaotic() -> None:
