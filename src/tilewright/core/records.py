@@ -221,6 +221,11 @@ class Failure(Tried):
     binding: Binding = Binding()
     model: str = ""
 
+    @property
+    def headline(self) -> str:
+        """The kind, and the first line of the message: what fits into a sentence."""
+        return f"{self.kind}: {next(iter(self.message.splitlines()), self.message)}"
+
 
 Outcome = Measurement | Failure
 

@@ -161,8 +161,7 @@ class Profiler:
             self.store.add([replace(outcome, model=model)])
             if not isinstance(outcome, Measurement):
                 raise NegativeVerdict(
-                    f"task {task.name} ({task.workload.key}) could not be timed, "
-                    f"{outcome.kind}: {outcome.message.splitlines()[0]}"
+                    f"task {task.name} ({task.workload.key}) could not be timed, {outcome.headline}"
                 )
             found = ranked(known_outcomes(task, self.store, placement))
             chosen = outcome.candidate.implementation

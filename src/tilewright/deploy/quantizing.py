@@ -279,12 +279,14 @@ class OnCodes:
                 f"may take {found.gap:.1%} less."
             )
             self.events(Note(message=message))
+        if not found.kept:
+            return
         named = ", ".join(found.kept[:_NAMED]) + (", …" if len(found.kept) > _NAMED else "")
         told = f"{len(found.kept)} of {len(self.quantizer.nodes)} operators"
         self.events(
             Note(
                 message=f"{told} are not on codes: all on codes the error is {_told(whole)}, now "
-                f"{_told(found.check)}. {f'They are {named}.' if named else ''}".strip()
+                f"{_told(found.check)}. They are {named}."
             )
         )
 

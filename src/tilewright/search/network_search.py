@@ -208,15 +208,16 @@ class NetworkSearch:
                 [(kernels[kernel].workload, kernel[1]) for kernel in fresh],
                 self.context.seed,
             )
-        for kernel, check in zip(fresh, made, strict=True):
-            if check.failure is not None:
-                self.context.keep(check.failure)
-                self.context.note(
-                    f"The plan {proposal.name!r} is left out: {kernels[kernel].name} by "
-                    f"{kernel[1].implementation} was rejected, {check.failure.kind}: "
-                    f"{check.failure.message.splitlines()[0]}"
-                )
-                return None
+        wrong = [(k, c.failure) for k, c in zip(fresh, made, strict=True) if c.failure is not None]
+        for _, failure in wrong:
+            self.context.keep(failure)
+        if wrong:
+            (kernel, failure), *_ = wrong
+            self.context.note(
+                f"The plan {proposal.name!r} is left out: {kernels[kernel].name} by "
+                f"{kernel[1].implementation} was rejected, {failure.headline}"
+            )
+            return None
         checks |= dict(zip(fresh, made, strict=True))
         self._checks |= {key: (candidate, checks[key, candidate]) for key, candidate in kernels}
         known = {} if self.graph is None else self.graph.known

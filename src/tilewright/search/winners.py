@@ -175,7 +175,7 @@ class FinalistCheck:
             failures = [o for o in self._known[task.key] if isinstance(o, Failure)]
             raise NegativeVerdict(
                 f"no candidate gives right results for task {task.name} ({task.workload.key}): "
-                f"{failures[-1].kind}: {failures[-1].message.splitlines()[0]}",
+                f"{failures[-1].headline}",
                 hint=f"tilewright show '{task.workload.key}' --tir shows the kernel.",
             )
         candidate, alone = next(iter(offer.items()))
@@ -200,7 +200,7 @@ class FinalistCheck:
         self._known[task.key] = [*self._known[task.key], failure]
         self._context.note(
             f"{task.name}: a candidate of {failure.candidate.implementation} "
-            f"was rejected, {failure.kind}: {failure.message.splitlines()[0]}"
+            f"was rejected, {failure.headline}"
         )
 
     def _measured(

@@ -119,10 +119,8 @@ def test_batches_are_chosen_and_left_out(tmp_path: Path, monkeypatch: pytest.Mon
     found = chosen(networks, "sequential", options)
     assert found.networks[0].batches.sizes == (1,)
     with Server(networks, (1,), options) as server:
-        tries = (driven(server, 0.3, None, None) for _ in range(8))
-        told = next((each for each in tries if each.speedup and each.speedup > 2), None)
-    assert told is not None, "slower than twice in each of eight tries; other work slows some"
-    assert told.load.clients == 8
+        told = driven(server, 0.3, None, None)
+    assert told.speedup is not None and told.speedup > 2 and told.load.clients == 8
     assert told.statistics.networks[0].batches[4] > 5
 
 

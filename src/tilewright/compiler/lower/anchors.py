@@ -258,7 +258,7 @@ def _reducing(
 
 def mean(total: Expr, count: int) -> Expr:
     """A sum divided by how many were added."""
-    kind = bindings.dtype(total)
+    kind = mathematics.dtype(total)
     divisor = tirx.const(max(count, 1), kind)
     return tirx.floordiv(total, divisor) if "int" in kind else total / divisor
 
@@ -334,7 +334,7 @@ def _lrn(program: Program, operands: list[Value], named: Any, result: TensorType
 
 def lrn_value(named: Any, x: Expr, squares: Expr) -> Expr:
     """x / (bias + alpha / size * squares)**beta."""
-    kind = bindings.dtype(x)
+    kind = mathematics.dtype(x)
     factor = tirx.const(named["alpha"] / named["size"], kind)
     scale = tirx.const(named["bias"], kind) + squares * factor
     if named["beta"] == 0.75:
@@ -434,9 +434,9 @@ def _less_zero(codes: Value, zeros: Value, place: int) -> Value:
 def masked_score(score: Expr, mask: list[Expr], named: Any, ahead: Expr, heads: Heads) -> Expr:
     """A score with what its element of the mask, if there is one, and the order of keys make of it:
     its key is `ahead` of its query."""
-    kind = bindings.dtype(score)
+    kind = mathematics.dtype(score)
     for value in mask:
-        if bindings.dtype(value) == "bool":
+        if mathematics.dtype(value) == "bool":
             score = tirx.Select(value, score, tirx.const(float(named["fill"]), kind))
         else:
             score = score + mathematics.converted(value, kind)

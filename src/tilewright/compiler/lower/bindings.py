@@ -11,11 +11,6 @@ Bindings = list[tuple[tirx.Var, tirx.Expr]]
 _BINDINGS: ContextVar[Bindings | None] = ContextVar("_BINDINGS", default=None)
 
 
-def dtype(x: tirx.Expr) -> str:
-    """The element type of an expression."""
-    return str(x.ty.dtype)
-
-
 def bound(build: Callable[[], tirx.Expr]) -> tirx.Expr:
     """What `build` makes, with all values it shares bound around the whole, innermost last.
 
@@ -57,6 +52,6 @@ def shared(x: tirx.Expr, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
     value = opened(x)
     if isinstance(value, (tirx.Var, tirx.IntImm, tirx.FloatImm)):
         return body(value)
-    name = tirx.Var("shared", dtype(value))
+    name = tirx.Var("shared", str(value.ty.dtype))
     found.append((name, value))
     return body(name)

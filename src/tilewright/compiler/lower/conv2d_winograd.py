@@ -23,7 +23,7 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from tilewright.compiler.lower import bindings, mathematics
+from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.half_dots import (
     half_dot,
     half_dot_text,
@@ -158,7 +158,9 @@ def _planned(program: Program, target: Target) -> _Plan:
 def _combine(matrix: Matrix, position: tirx.Expr, terms: Sequence[tirx.Expr]) -> tirx.Expr:
     """sum over columns c of matrix[position][c] * terms[c]."""
     columns = zip(zip(*matrix, strict=True), terms, strict=True)
-    summands = (selected(column, position, bindings.dtype(term)) * term for column, term in columns)
+    summands = (
+        selected(column, position, mathematics.dtype(term)) * term for column, term in columns
+    )
     return reduce(lambda total, summand: total + summand, summands)
 
 

@@ -19,7 +19,7 @@ Rule = Callable[[list[Expr], dict[str, Any]], Expr]
 
 
 def _like(x: Expr, value: float) -> Expr:
-    return tirx.const(value, bindings.dtype(x))
+    return tirx.const(value, mathematics.dtype(x))
 
 
 def _at_least(x: Expr, low: Expr) -> Expr:
@@ -37,7 +37,7 @@ def _relu(x: Expr) -> Expr:
 
 def _clip(x: Expr, named: dict[str, Any]) -> Expr:
     low, high = float(named["minimum"]), float(named["maximum"])
-    kind = bindings.dtype(x)
+    kind = mathematics.dtype(x)
     if "int" in kind:
         smallest, largest = int(tirx.min_value(kind).value), int(tirx.max_value(kind).value)
         low = -math.inf if low <= smallest else math.trunc(low)
@@ -86,10 +86,10 @@ def _gelu(x: Expr) -> Expr:
 
 
 def _power(a: Expr, b: Expr) -> Expr:
-    kind = bindings.dtype(a)
+    kind = mathematics.dtype(a)
     if "int" in kind:
         return tirx.Cast(kind, tirx.power(tirx.Cast("float64", a), tirx.Cast("float64", b)))
-    return tirx.power(a, b if bindings.dtype(b) == kind else tirx.Cast(kind, b))
+    return tirx.power(a, b if mathematics.dtype(b) == kind else tirx.Cast(kind, b))
 
 
 def _sign(x: Expr) -> Expr:
@@ -98,7 +98,7 @@ def _sign(x: Expr) -> Expr:
 
 def _minus_one_if_negative(x: Expr, otherwise: Expr) -> Expr:
     """-1 where x < 0; a number without a sign never is."""
-    unsigned = bindings.dtype(x).startswith("uint")
+    unsigned = mathematics.dtype(x).startswith("uint")
     return otherwise if unsigned else tirx.Select(x < _like(x, 0), _like(x, -1), otherwise)
 
 
@@ -109,20 +109,20 @@ def _extreme(x: list[Expr], exact: Callable[..., Expr], better: Callable[..., Ex
 
 
 def _exact(x: Expr) -> bool:
-    kind = bindings.dtype(x)
+    kind = mathematics.dtype(x)
     return "int" in kind or kind == "bool"
 
 
 def _where(condition: Expr, a: Expr, b: Expr) -> Expr:
     """A choice; of booleans in logic, for TVM makes bytes of a vector of chosen booleans."""
-    if bindings.dtype(a) != "bool":
+    if mathematics.dtype(a) != "bool":
         return tirx.Select(condition, a, b)
     return tirx.any(tirx.all(condition, a), tirx.all(tirx.Not(condition), b))
 
 
 def _equal(a: Expr, b: Expr) -> Expr:
     """Booleans in logic, for TVM compares vectors of them as if they were floats."""
-    if bindings.dtype(a) != "bool":
+    if mathematics.dtype(a) != "bool":
         return tirx.EQ(a, b)
     return tirx.any(tirx.all(a, b), tirx.Not(tirx.any(a, b)))
 
@@ -141,7 +141,7 @@ def _modulo(a: Expr, b: Expr) -> Expr:
 
 def _shift(x: Expr, bits: Expr, shift: Callable[[Expr, Expr], Expr], beyond: Expr) -> Expr:
     """A processor says nothing of shifts by a negative number of bits, or by all of them."""
-    width = 8 * element_type(bindings.dtype(x)).bytes
+    width = 8 * element_type(mathematics.dtype(x)).bytes
     inside = tirx.all(bits >= _like(bits, 0), bits < _like(bits, width))
     return tirx.Select(inside, shift(x, tirx.Select(inside, bits, _like(bits, 0))), beyond)
 
@@ -151,11 +151,11 @@ def _divide(a: Expr, b: Expr) -> Expr:
 
 
 def _absolute(x: Expr) -> Expr:
-    return x if bindings.dtype(x).startswith("uint") else tirx.abs(x)
+    return x if mathematics.dtype(x).startswith("uint") else tirx.abs(x)
 
 
 def _cast(x: Expr, named: dict[str, Any]) -> Expr:
-    kind = bindings.dtype(x)
+    kind = mathematics.dtype(x)
     if kind == named["dtype"]:
         return x
     if named["dtype"] == "bool":
@@ -164,7 +164,7 @@ def _cast(x: Expr, named: dict[str, Any]) -> Expr:
 
 
 def _bitcast(x: Expr, dtype: str) -> Expr:
-    return x if bindings.dtype(x) == dtype else tirx.reinterpret(dtype, x)
+    return x if mathematics.dtype(x) == dtype else tirx.reinterpret(dtype, x)
 
 
 RULES: dict[str, Rule] = {
@@ -230,7 +230,9 @@ RULES: dict[str, Rule] = {
 
 
 _FOR_LLVM: dict[str, Rule] = {
-    "round": lambda x, _: tirx.call_llvm_pure_intrin(bindings.dtype(x[0]), "llvm.nearbyint", x[0]),
+    "round": lambda x, _: tirx.call_llvm_pure_intrin(
+        mathematics.dtype(x[0]), "llvm.nearbyint", x[0]
+    ),
 }
 """Rules for CPUs, where TVM takes vectors apart over its own function."""
 
@@ -325,7 +327,7 @@ def _nearest(x: Expr) -> Expr:
 
 
 def _apply(step: Step, rule: Rule, operands: list[Expr]) -> Expr:
-    kind = bindings.dtype(operands[1 if step.operator == "where" else 0])
+    kind = mathematics.dtype(operands[1 if step.operator == "where" else 0])
     wide = kind == "bfloat16" and step.operator not in _MOVES_BITS
     single = wide or (kind == "float16" and step.operator in _IN_SINGLE)
     if single:
@@ -338,4 +340,4 @@ def _apply(step: Step, rule: Rule, operands: list[Expr]) -> Expr:
 
 def _unless_logical(x: Expr, kind: str) -> Expr:
     """`x` in another element type; booleans stay what they are."""
-    return x if bindings.dtype(x) == "bool" else mathematics.converted(x, kind)
+    return x if mathematics.dtype(x) == "bool" else mathematics.converted(x, kind)

@@ -41,13 +41,18 @@ _ERF = (
 """Of the highest power first; of fractions, what is above and what is below."""
 
 
+def dtype(x: tirx.Expr) -> str:
+    """The element type of an expression."""
+    return str(x.ty.dtype)
+
+
 def converted(x: tirx.Expr, kind: str) -> tirx.Expr:
     """`x` in another element type.
 
     From and to bfloat16 by way of single precision: TVM would repeat the whole expression, and
     refuses expressions that bind values.
     """
-    source = bindings.dtype(x)
+    source = dtype(x)
     if source == kind:
         return x
     if kind == "bfloat16":
@@ -81,7 +86,7 @@ def half(x: tirx.Expr) -> tirx.Expr:
     it is what was there."""
     if isinstance(x, Call) and x.op == _REINTERPRET and isinstance(x.args[0], tirx.LShift):
         widened = x.args[0].a
-        if isinstance(widened, tirx.Cast) and bindings.dtype(widened.value) == "uint16":
+        if isinstance(widened, tirx.Cast) and dtype(widened.value) == "uint16":
             return widened.value
     return rounding.rounded(x)
 
@@ -93,7 +98,7 @@ def in_half(x: tirx.Expr, kind: str | None) -> tirx.Expr:
         return x
     if kind == HALF:
         return half(x)
-    if isinstance(x, tirx.Cast) and bindings.dtype(x.value) == kind:
+    if isinstance(x, tirx.Cast) and dtype(x.value) == kind:
         return x.value
     return rounding.rounded(x, kind)
 
@@ -156,7 +161,7 @@ def _for_singles(intrinsic: Unary) -> Callable[[Unary], Unary]:
     def chosen(singles: Unary) -> Unary:
         @wraps(singles)
         def function(x: tirx.Expr) -> tirx.Expr:
-            return bindings.shared(x, singles) if bindings.dtype(x) == "float32" else intrinsic(x)
+            return bindings.shared(x, singles) if dtype(x) == "float32" else intrinsic(x)
 
         return function
 
@@ -195,8 +200,8 @@ def _power(x: tirx.Expr) -> tirx.Expr:
 
 def expm1(x: tirx.Expr) -> tirx.Expr:
     """e**x - 1, a Taylor polynomial near zero."""
-    if bindings.dtype(x) != "float32":
-        return tirx.exp(x) - tirx.const(1, bindings.dtype(x))
+    if dtype(x) != "float32":
+        return tirx.exp(x) - tirx.const(1, dtype(x))
     taylor = (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0)
     return bindings.shared(
         x,
@@ -248,8 +253,8 @@ def _log_of_bits(bits: tirx.Expr, shift: tirx.Expr) -> tirx.Expr:
 
 def sigmoid(x: tirx.Expr) -> tirx.Expr:
     """1 / (1 + e**-x)."""
-    one = tirx.const(1, bindings.dtype(x))
-    return one / (one + exp(tirx.const(0, bindings.dtype(x)) - x))
+    one = tirx.const(1, dtype(x))
+    return one / (one + exp(tirx.const(0, dtype(x)) - x))
 
 
 @_for_singles(tirx.tanh)

@@ -313,7 +313,7 @@ _CELLS: dict[str, tuple[Callable[[_Place], None], ...]] = {
 
 def activated(function: Activation, x: Expr) -> Expr:
     """An activation as an expression."""
-    values = [tirx.const(value, bindings.dtype(x)) for value in function.parameters]
+    values = [tirx.const(value, mathematics.dtype(x)) for value in function.parameters]
     match function.name:
         case "affine":
             return x * values[0] + values[1]
@@ -321,7 +321,7 @@ def activated(function: Activation, x: Expr) -> Expr:
             return mathematics.tanh(x * values[1]) * values[0]
         case "softsign":
             return bindings.shared(
-                x, lambda v: v / (tirx.const(1, bindings.dtype(v)) + tirx.abs(v))
+                x, lambda v: v / (tirx.const(1, mathematics.dtype(v)) + tirx.abs(v))
             )
         case _:
             return _elementwise(function.name, x, attributes(**function.named))

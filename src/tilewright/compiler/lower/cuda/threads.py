@@ -21,7 +21,7 @@ from tvm.s_tir import Schedule
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
-from tilewright.compiler.lower import bindings
+from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, physical_index, stored, unravelled
 from tilewright.core.forms import own_layout
@@ -178,7 +178,7 @@ def kept(writer: Writer, value: Value) -> Value:
 
     def through(index: Index) -> Expr:
         found = value.read(index)
-        register = writer.local(1, bindings.dtype(found), "kept")
+        register = writer.local(1, mathematics.dtype(found), "kept")
         writer.store(register, found, [integer(0)])
         return read(register, integer(0))
 
