@@ -38,6 +38,7 @@ from tilewright.graph.network import Graph
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.hardware.environment import installed_versions
+from tilewright.kernels.compute_units import needed_features
 from tilewright.kernels.island import NAME
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.models.quantizing import QUANTIZED
@@ -142,7 +143,9 @@ def write_manifest(race: Race, result: OptimizeResult) -> None:
         architecture=placement.target.architecture,
         model=placement.target.model,
         vector_bytes=placement.target.vector_bytes,
-        features=placement.target.features,
+        features=needed_features(
+            (call.candidate.implementation for call in plan.calls), placement.target
+        ),
         target=json.loads(placement.tvm_target),
         threads=placement.resources.threads,
     )

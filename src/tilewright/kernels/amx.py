@@ -19,6 +19,8 @@ from tilewright.kernels.halves import has_half_arithmetic
 from tilewright.kernels.ports import tile_sizes
 
 HALF_UNIT, CODE_UNIT = "amx-bf16", "amx-int8"
+FEATURES = "amx-"
+"""What the names of its instruction sets begin with."""
 REGISTERS, ROWS, LINE_BYTES, WORD_BYTES = 8, 16, 64, 4
 SUMS = 4
 """Registers of sums."""

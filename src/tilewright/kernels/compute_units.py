@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tilewright.core.element_types import element_type
 from tilewright.core.targets import Target
 from tilewright.graph.workload import Workload
+from tilewright.kernels.amx import FEATURES
 from tilewright.kernels.attention_amx import AmxAttention
 from tilewright.kernels.attention_int8 import Int8Attention
 from tilewright.kernels.base import CODED_WEIGHTS, SINGLE, Coarse, TakesCodes
@@ -18,7 +21,7 @@ from tilewright.kernels.conv2d_winograd_int8 import CodeWinograd
 from tilewright.kernels.cuda.code_products import CudaCodeProducts
 from tilewright.kernels.dense_amx import AmxDense
 from tilewright.kernels.dense_int8 import Int8Dense
-from tilewright.kernels.registry import implementation
+from tilewright.kernels.registry import implementation, is_ours
 
 ON_CODES = "int8"
 (_SINGLES,) = SINGLE
@@ -58,3 +61,11 @@ def multiplying_unit(workload: Workload, name: str, target: Target) -> str:
         computed_in = element_type(dtype).computed_in
         unit = target.unit(computed_in if dtype != ON_CODES else "int32", tiles=False)
     return unit.name if unit is not None else ""
+
+
+def needed_features(names: Iterable[str], target: Target) -> tuple[str, ...]:
+    """The instruction sets of a target that a processor must have to run kernels of these
+    implementations: those of tile registers only where one multiplies in them, or is another
+    package's and may. Compilers use all others unasked."""
+    tiles = any(isinstance(implementation(n), _MATRICES) or not is_ours(n) for n in set(names))
+    return tuple(each for each in target.features if tiles or not each.startswith(FEATURES))

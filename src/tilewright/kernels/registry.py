@@ -99,6 +99,11 @@ def implementations() -> dict[str, Implementation]:
     return _offers().usable()
 
 
+def is_ours(name: str) -> bool:
+    """Whether a spec is not one that another package offers."""
+    return name not in _offers().others()
+
+
 def implementation(name: str) -> Implementation:
     """The spec with this name. Raises PluginError where a package offers it that is broken."""
     found = _offers().find(name)

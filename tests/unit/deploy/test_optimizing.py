@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,9 @@ from tilewright.core.errors import NegativeVerdict, OutputError, TargetError
 from tilewright.core.events import Event, Note
 from tilewright.core.records import Run
 from tilewright.core.results import GraphTuneResult, OptimizeResult
-from tilewright.deploy import optimizing, racing, shipment
+from tilewright.core.targets import Target
+from tilewright.deploy import optimizing, publishing, racing, shipment
+from tilewright.deploy.opening import open_artifact
 from tilewright.deploy.reserve import FEW, FULL, PLAIN
 from tilewright.measure import checking
 from tilewright.measure.base import TimeSpent
@@ -86,6 +88,20 @@ def test_what_a_run_says_and_keeps(bench: Bench) -> None:
     assert not bench.notes.count("budget")
     assert (found.top1_agreement, found.warnings) == (1.0, ())
     assert found.top1_rows > 0 and found.centred_sqnr_db is not None
+
+
+def test_the_manifest_has_what_kernels_need_of_the_processor(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def needed(names: Iterable[str], target: Target) -> tuple[str, ...]:
+        assert target == bench.session.placement.target
+        return tuple(sorted(set(names)))
+
+    monkeypatch.setattr(publishing, "needed_features", needed)
+    bench.tune(0)
+    opened = open_artifact(bench.folder / "out")
+    kernels = opened.manifest.plan["kernels"]
+    assert set(opened.manifest.machine.features) == {each["implementation"] for each in kernels}
 
 
 def test_outputs_that_cannot_tell_are_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

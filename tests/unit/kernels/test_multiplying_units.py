@@ -8,7 +8,8 @@ from helpers.fakes.placements import altered
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Workload
 from tilewright.hardware.features import units_of
-from tilewright.kernels.compute_units import multiplied_type, multiplying_unit
+from tilewright.kernels import compute_units
+from tilewright.kernels.compute_units import multiplied_type, multiplying_unit, needed_features
 from tilewright.testing.implementations import made_up_placement, single
 
 FLOATS = single("conv2d", (1, 64, 14, 14), (64, 64, 3, 3), constants=(1,), strides=(1, 1),
@@ -51,3 +52,29 @@ def test_what_multiplies(
     workload = CODES if on_codes else FLOATS
     assert multiplied_type(workload, name) == dtype
     assert multiplying_unit(workload, name, target) == unit
+
+
+@pytest.mark.parametrize(
+    ("names", "tiles"),
+    [
+        (["conv2d_direct", "conv2d_bfloat16", "conv2d_int8", "injective"], False),
+        (["conv2d_direct", "conv2d_amx"], True),
+        (["conv2d_amx_int8"], True),
+        (["dense_amx"], True),
+        (["dense_amx_int8"], True),
+        (["batch_matmul_amx"], True),
+        (["batch_matmul_amx_int8"], True),
+        (["attention_amx"], True),
+        ([], False),
+    ],
+)
+def test_tile_registers_are_needed_where_a_kernel_uses_them(names: list[str], tiles: bool) -> None:
+    target = altered(made_up_placement(64), features=TILES, units=units_of(TILES, 64)).target
+    without = tuple(name for name in TILES if not name.startswith("amx-"))
+    assert needed_features(names, target) == (TILES if tiles else without)
+
+
+def test_of_a_kernel_of_another_package_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = altered(made_up_placement(64), features=TILES, units=units_of(TILES, 64)).target
+    monkeypatch.setattr(compute_units, "is_ours", lambda _name: False)
+    assert needed_features(["conv2d_direct"], target) == TILES
