@@ -29,7 +29,9 @@ from tilewright.core.signals import die_with_parent
 LIMIT_S = 300.0
 _ALSO = (
     *("helpers.commands.started_commands", "helpers.processes.rpc_processes"),
-    "helpers.processes.small_searches",
+    *("helpers.processes.small_searches", "helpers.fakes.toy_serving_worker"),
+    *("helpers.processes.simulated_gpu", "helpers.processes.simulated_gpu_networks"),
+    "helpers.processes.simulated_gpu_parts",
     *("tvm.rpc.server", "tvm.rpc.tracker"),
 )
 """What processes of tests need that no command does."""
