@@ -7,9 +7,10 @@ beside lanes that were simulated.
 
 `measure` times each call in its place in the network, with all calls on one core and with all on
 all cores; networks that are in the file are left as they are. `plans` makes a plan of predicted
-times (of the shipped predictors, without a database) and one of measured times, and carries both
-out in thought with the measured ones. `lanes` has calls on one core wherever others run beside
-them, and runs that plan and one call after the other in turn, beside what the simulator says.
+times (of the shipped predictors, without a database) and one of measured times, both as the verb
+`plan` does, and carries both out in thought with the measured ones. `lanes` has calls on one core
+wherever others run beside them, and runs that plan and one call after the other in turn, beside
+what the simulator says.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ from tilewright.measure.network_timing import network_runner, time_places, time_
 from tilewright.measure.targeting import describable_placement, open_networks
 from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
-from tilewright.plan.lanes import producers, stages_of, with_barriers
+from tilewright.plan.lanes import in_its_stages, producers, stages_of, with_barriers
 from tilewright.plan.network_scheduling import Wanted, scheduling_problem
 from tilewright.plan.planning_data import PlanningRequest, planning_data
 from tilewright.plan.preparation import prepare
+from tilewright.plan.scheduling.answering import answer
 from tilewright.plan.scheduling.parts import Mode, ScheduledCall
 from tilewright.plan.scheduling.plan_file import Plan, PlannedNetwork
 from tilewright.plan.scheduling.planning import schedule_with
@@ -174,11 +176,14 @@ def plans(named: Sequence[str], known: Known, store: Store) -> str:
     rows: list[list[str]] = []
     for names in named:
         predicted, real = problem_of(names, store), problem_of(names, store, known)
-        promised, best = (schedule_with("auto", each, SEARCH_S) for each in (predicted, real))
-        kept = simulate(real, promised).objective
-        told = (schedule_with("sequential", real), promised, best)
-        rows.append([names.replace("+", ", "), *(_ms(each.objective) for each in told)])
-        rows[-1] += [_ms(kept), f"{kept / best.objective:.3f}"]
+        as_run = None if "+" in names else in_its_stages
+        promised, best = (
+            answer(each, None, SEARCH_S, as_run=as_run).schedule for each in (predicted, real)
+        )
+        kept = simulate(real, promised) if as_run is None else as_run(real, promised)
+        told = (schedule_with("sequential", real), promised, best, kept)
+        ratio = f"{kept.objective / best.objective:.3f}"
+        rows.append([names.replace("+", ", "), *(_ms(each.objective) for each in told), ratio])
         print(rows[-1], flush=True)
     return table(["network", "sequence", "promised", "best", "kept", "kept / best"], rows)
 
