@@ -28,9 +28,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-
-from card.archive import lines
+from card.archive import lines, same
 from curves.many_cores_told import NEIGHBOUR, predicted, report
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.hardware.device import local_placement
@@ -314,13 +312,6 @@ def ways(cores: int) -> dict[str, Sequence[int]]:
 def place(plans: Path, name: str, way: str) -> Path:
     """Where the plan of a network is."""
     return plans / f"{name} in {way}"
-
-
-def same(usual: Sequence[Sequence[float]], found: Line) -> Line:
-    """Whether outputs are the same, and the largest difference by the largest value."""
-    pairs = [(np.array(a), np.array(b)) for a, b in zip(usual, found["values"], strict=True)]
-    errors = [float(np.abs(a - b).max() / np.abs(a).max()) for a, b in pairs]
-    return {"bit_for_bit": all(np.array_equal(a, b) for a, b in pairs), "error": max(errors)}
 
 
 if __name__ == "__main__":

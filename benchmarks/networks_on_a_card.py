@@ -104,7 +104,7 @@ def prepare(model: str, given: argparse.Namespace) -> None:
     placement = placement_of(f"cuda -model={given.model}", None, None)
     network = prepared(model, ModelOptions(batch=given.batch), placement)
     graph, plan = network.graph, network.plan
-    compile_text = compiled_source if given.on == "card" else _not_compiled
+    compile_text = compiled_source if given.on == "card" else not_compiled
     made = network_of(plan, placement.target, compile_text, jobs=2)
     name = "-".join(filter(None, (network.model.name, given.batch and f"batch{given.batch}")))
     folder = given.folder / name
@@ -113,17 +113,19 @@ def prepare(model: str, given: argparse.Namespace) -> None:
     (folder / _PLAN).write_text(json.dumps(plan_fields(plan)), encoding="utf-8")
     bare = replace(graph, constants={}, examples={})
     (folder / _GRAPH).write_text(json.dumps(to_builtins(bare)), encoding="utf-8")
-    small = {key: value for key, value in graph.constants.items() if not _is_drawn(value)}
+    small = {key: value for key, value in graph.constants.items() if not is_drawn(value)}
     np.savez(folder / _SMALL, **small)
     size = sum(path.stat().st_size for path in folder.iterdir())
     _tell(f"{name}: {len(made.launches)} launches, {len(made.modules)} kernels, {size:,} bytes")
 
 
-def _not_compiled(_source: str, _arch: str) -> Compiled:
+def not_compiled(_source: str, _arch: str) -> Compiled:
+    """What stands for a kernel that only a simulated card executes, from its text."""
     return Compiled(binary=b"a cubin")
 
 
-def _is_drawn(value: Array) -> bool:
+def is_drawn(value: Array) -> bool:
+    """Whether a constant is too large to be carried, and drawn anew from its name."""
     return value.nbytes > _SMALL_BYTES and value.dtype == np.float32
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import lzma
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from zlib import compress, decompress
+
+import numpy as np
 
 from tilewright.compiler.cuda.driver import Driver
 from tilewright.compiler.cuda.kernels import CudaKernel
@@ -162,6 +164,13 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
         for line in file:
             if line.endswith("\n"):
                 yield json.loads(line)
+
+
+def same(usual: Sequence[Sequence[float]], found: dict[str, Any]) -> dict[str, Any]:
+    """Whether outputs are the same, and the largest difference by the largest value."""
+    pairs = [(np.array(a), np.array(b)) for a, b in zip(usual, found["values"], strict=True)]
+    errors = [float(np.abs(a - b).max() / np.abs(a).max()) for a, b in pairs]
+    return {"bit_for_bit": all(np.array_equal(a, b) for a, b in pairs), "error": max(errors)}
 
 
 def _packed(content: str | bytes) -> str:

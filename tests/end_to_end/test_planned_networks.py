@@ -36,8 +36,8 @@ from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem_file import write_problem
 from tilewright.plan.scheduling.schedule import Slot
 from tilewright.serving import plan_instance as plan_instances
-from tilewright.serving.networks import ServedNetwork
 from tilewright.serving.serve import plan_server
+from tilewright.serving.served import ServedNetwork
 from tilewright.store.known_candidates import choose_plan
 
 T, RELU = 1e-4, "op:relu[shape=1x64x8x8]"

@@ -11,7 +11,7 @@ from tilewright.core.records import Placement
 from tilewright.core.scratch import scratch_folder
 from tilewright.deploy.engines import on_cpu
 from tilewright.deploy.network_calls import CallableNetwork
-from tilewright.deploy.publishing import input_ports, output_ports
+from tilewright.deploy.ports import input_ports, output_ports
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.base import MIXED
 from tilewright.measure.targeting import allowing

@@ -18,7 +18,7 @@ from tilewright.core.forms import form_texts
 from tilewright.core.records import Candidate, Placement
 from tilewright.deploy.manifest import Port, is_artifact
 from tilewright.deploy.opening import OpenedArtifact, opened_artifact
-from tilewright.deploy.publishing import graph_inputs
+from tilewright.deploy.ports import graph_inputs
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.plans import with_each

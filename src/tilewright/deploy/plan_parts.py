@@ -9,7 +9,7 @@ parts.left({"rpc:pi"}, {})    planned again without one of the devices
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -19,6 +19,7 @@ from tilewright.core.events import EventSink, Note, Stage, discard
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import Binding, threads_alone
+from tilewright.deploy.compiled_parts import CompiledPart, Way
 from tilewright.deploy.plan_models import (
     allowed_in,
     opened,
@@ -59,47 +60,11 @@ from tilewright.store.known_candidates import best_known, checked_settings, defa
 _REPLANNER = "heft"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompiledPart:
-    """A part of a network: what it reads and writes by the names of the network's tensors, the
-    folder it was compiled to with the names of its constants in order, the numbers of the parts
-    whose results it reads, the seconds that were predicted of its calls, and when the first of them
-    begins in the schedule."""
-
-    name: str
-    network: str
-    place: Place
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    folder: Path
-    constants: tuple[str, ...]
-    after: tuple[int, ...]
-    expected_s: float
-    begin_s: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Way:
-    """A way to compute networks: the parts of each by its name, in an order in which they can
-    run."""
-
-    parts: Mapping[str, tuple[CompiledPart, ...]]
-
-    @property
-    def places(self) -> tuple[Place, ...]:
-        """Where something runs."""
-        return tuple(dict.fromkeys(part.place for each in self.parts.values() for part in each))
-
-    def is_alone_on(self, device: str) -> bool:
-        """Whether each network is one part, and all are at one place of a device."""
-        whole = all(len(each) == 1 for each in self.parts.values())
-        return whole and len(self.places) == 1 and self.places[0][0] == device
-
-
 class PlanParts:
     """What is compiled of a plan, into `folder`, and can be compiled of it in another way.
 
-    `placements` are the devices that are here or answer, by the plan's names. Raises ModelError for
+    `placements` are the devices that are here or answer, by the plan's names; whoever compiles for
+    devices that are elsewhere gives them. Raises ModelError for
     a plan without networks, or of networks that have changed, or are in another precision by now;
     TargetError for one of another kind of machine, of more cores than there are, and for devices
     that do not answer or cannot run parts.
@@ -113,13 +78,14 @@ class PlanParts:
         *,
         tracker: str | None = None,
         events: EventSink = discard,
+        placements: Mapping[str, Placement] | None = None,
     ) -> None:
         if not plan.networks:
             raise ModelError("the plan is of a problem written by hand", hint="Plan a MODEL.")
         self.plan, self._folder, self._events = plan, folder, events
         self._numbers = count()
         self._max_errors = {each.name: allowed_in(each) for each in plan.networks}
-        self.placements = dict(_placements(plan, tracker))
+        self.placements = dict(placements or _placements(plan, tracker))
         self._made: dict[tuple[str, str], tuple[PreparedNetwork, NetworkPlan]] = {}
         self._fewer: dict[tuple[str, str, int], Mapping[TaskKey, Candidate]] = {}
         self._options: dict[str, ModelOptions] = {}
@@ -290,9 +256,13 @@ class PlanParts:
             found[name] = tuple(made)
         for device, each in waiting.items():
             self._events(Stage(name="compile", detail=f"{len(each)} parts for {device}"))
-            with open_networks(self.placements[device]) as runner:
-                compile_all([runner], each)
+            self.compile(self.placements[device], each)
         return Way(parts=found)
+
+    def compile(self, placement: Placement, parts: Sequence[ToCompile]) -> None:
+        """Compile parts for a device. Raises as `compile_all`."""
+        with open_networks(placement) as runner:
+            compile_all([runner], parts)
 
     def _described(self, name: str, part: Part, plan: NetworkPlan, folder: Path) -> CompiledPart:
         problem, prefix = self.plan.problem, self._prefix(name)
@@ -312,6 +282,7 @@ class PlanParts:
             folder=folder,
             constants=tuple(plan.constant_names),
             after=part.after,
+            calls=part.calls,
             expected_s=sum(
                 min(each, key=lambda m: abs(m.cores - len(cores))).latency_s for each in modes
             ),

@@ -28,7 +28,7 @@ from tilewright.deploy.plan_models import (
     require_planned,
     with_planned_kernels,
 )
-from tilewright.deploy.publishing import input_ports, output_ports
+from tilewright.deploy.ports import input_ports, output_ports
 from tilewright.graph.inputs import random_inputs
 from tilewright.graph.marks import Marks, Noted
 from tilewright.graph.network import Array

@@ -26,21 +26,18 @@ from tilewright.deploy.manifest import (
     WEIGHTS,
     Machine,
     Manifest,
-    Port,
     Source,
     is_shape_set,
     read_manifest,
 )
+from tilewright.deploy.ports import input_ports, output_ports
 from tilewright.deploy.racing import Race
 from tilewright.deploy.shape_set import read_shape_set
-from tilewright.graph.inputs import input_ranges
-from tilewright.graph.network import Graph
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.hardware.environment import installed_versions
 from tilewright.kernels.compute_units import needed_features
 from tilewright.kernels.island import NAME
-from tilewright.models.loaded import PreparedNetwork
 from tilewright.models.quantizing import QUANTIZED
 from tilewright.models.source import is_model_file
 
@@ -191,34 +188,6 @@ def _write(folder: Path, manifest: Manifest) -> None:
 def _engines(plan: NetworkPlan) -> frozenset[str]:
     """The packages that compute calls of a plan."""
     return frozenset({NAME for call in plan.calls if call.candidate.implementation == NAME})
-
-
-def input_ports(network: PreparedNetwork) -> tuple[Port, ...]:
-    """The inputs by the names of the model, with what indices they hold."""
-    return graph_inputs(network.model.graph)
-
-
-def graph_inputs(graph: Graph) -> tuple[Port, ...]:
-    """The inputs of a model's graph, with what indices they hold."""
-    types, ranges = graph.types, input_ranges(graph)
-    return tuple(
-        Port(
-            name=name,
-            shape=types[name].shape,
-            dtype=types[name].dtype,
-            index_ranges=tuple((r.lowest, r.highest) for r in ranges.get(name, ())),
-        )
-        for name in graph.inputs
-    )
-
-
-def output_ports(network: PreparedNetwork) -> tuple[Port, ...]:
-    """The outputs by the names of the model."""
-    made = network.graph.types
-    return tuple(
-        Port(name=name, shape=made[ours].shape, dtype=made[ours].dtype)
-        for name, ours in zip(network.model.outputs, network.graph.outputs, strict=True)
-    )
 
 
 def _absolute(model: str) -> str:

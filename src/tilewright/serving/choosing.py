@@ -16,7 +16,7 @@ from tilewright.core.units import format_seconds
 from tilewright.hardware.probe import default_threads
 from tilewright.serving.layouts import Layout, layout_text
 from tilewright.serving.load import drive, drive_in_turn, speedup
-from tilewright.serving.networks import ServedNetwork, largest_batch, unbatched
+from tilewright.serving.served import ServedNetwork, largest_batch, unbatched
 from tilewright.serving.server import Server, ServerOptions
 
 MODES = ("auto", "sequential", "shared")

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from tilewright.core.serving import InstanceService
 from tilewright.hardware.probe import allotted_cpus
-from tilewright.serving.devices import Elsewhere
 from tilewright.serving.instance import Instance, Seat, Service
 from tilewright.serving.layouts import Layout, placed
 from tilewright.serving.posts import LocalPost, RemotePost
+from tilewright.serving.served import Elsewhere
 
 
 class Crew(Protocol):

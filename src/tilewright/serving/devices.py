@@ -24,19 +24,11 @@ from tilewright.kernels.base import CPU
 from tilewright.measure.targeting import in_this_process, placement_of, usable_placement
 from tilewright.serving.batch_folders import batch_members
 from tilewright.serving.batches import NO_BATCHES
-from tilewright.serving.networks import ServedNetwork, of_artifact, open_served, some_artifacts
+from tilewright.serving.networks import of_artifact, open_served, some_artifacts
+from tilewright.serving.served import Elsewhere, ServedNetwork
 
 _Folders = Mapping[str, Sequence[tuple[Path, OpenedArtifact]]]
 """The artifacts of each network, each with what computes one request."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Elsewhere:
-    """A device behind a tracker by the name that people gave it, and the networks that it loads."""
-
-    name: str
-    placement: Placement
-    networks: Mapping[str, ServedNetwork]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

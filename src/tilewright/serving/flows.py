@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 
-from tilewright.deploy.plan_parts import CompiledPart
+from tilewright.deploy.compiled_parts import CompiledPart
 from tilewright.graph.network import Array
 from tilewright.graph.parts import Place
 from tilewright.serving.batches import ToLoad

@@ -13,8 +13,8 @@ import msgspec
 from tilewright.core.errors import InputError, TargetError, TilewrightError, UsageError
 from tilewright.core.refusals import DeadlineMissed, QueueFull, ServerClosed
 from tilewright.hardware.environment import own_version
-from tilewright.serving.networks import ServedNetwork
 from tilewright.serving.protocol import described, read_message, write_answer
+from tilewright.serving.served import ServedNetwork
 from tilewright.serving.server import Server
 
 if TYPE_CHECKING:

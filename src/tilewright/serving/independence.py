@@ -22,7 +22,7 @@ from tilewright.measure.checking import compare_outputs
 from tilewright.measure.networks import network_error
 from tilewright.serving.batches import run_message
 from tilewright.serving.layouts import placed
-from tilewright.serving.networks import ServedNetwork
+from tilewright.serving.served import ServedNetwork
 from tilewright.serving.slots import SharedSlots
 
 _LIMIT_S = 300.0

@@ -20,11 +20,11 @@ from tilewright.graph.network import Array
 from tilewright.measure.networks import network_error
 from tilewright.serving.batch_pace import BatchPace
 from tilewright.serving.grouping import BatchTimes, Costs, worthwhile
-from tilewright.serving.networks import ServedNetwork
 from tilewright.serving.pace import SLOW
 from tilewright.serving.posts import Post
 from tilewright.serving.queue import RequestQueue
 from tilewright.serving.requests import Outputs, Request
+from tilewright.serving.served import ServedNetwork
 from tilewright.serving.slots import SharedSlots
 from tilewright.serving.tally import Fate, Tally
 

@@ -14,7 +14,7 @@ from tilewright.core.refusals import DeadlineMissed, RequestFailed
 from tilewright.core.serving import Load, NetworkLoad
 from tilewright.graph.network import Array
 from tilewright.serving.layouts import layout_text
-from tilewright.serving.networks import ServedNetwork
+from tilewright.serving.served import ServedNetwork
 from tilewright.serving.server import Server
 
 

@@ -18,7 +18,7 @@ from tilewright.core.schedules import RunMode
 from tilewright.core.scratch import PrivateFolder
 from tilewright.core.serving import InstanceService
 from tilewright.core.units import format_seconds
-from tilewright.deploy.plan_parts import CompiledPart, PlanParts, Way
+from tilewright.deploy.compiled_parts import CompiledPart, Parts, Way
 from tilewright.graph.network import Array
 from tilewright.graph.parts import Place
 from tilewright.hardware.device import local_placement
@@ -55,7 +55,7 @@ class PlanCrew:
 
     def __init__(
         self,
-        parts: PlanParts,
+        parts: Parts,
         networks: PlannedNetworks,
         mode: RunMode,
         folder: PrivateFolder,

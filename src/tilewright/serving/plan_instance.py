@@ -20,13 +20,13 @@ from tilewright.core.schedules import RunMode
 from tilewright.core.scratch import PrivateFolder, scratch_folder
 from tilewright.core.units import format_seconds
 from tilewright.deploy.planned_network import PlannedWays, planned_ways, times_in_turn
-from tilewright.deploy.publishing import input_ports, output_ports
+from tilewright.deploy.ports import input_ports, output_ports
 from tilewright.measure.networks import ToCompile, compile_all
 from tilewright.measure.targeting import open_networks
 from tilewright.plan.scheduling.plan_file import Plan
 from tilewright.serving.crew import Instances
 from tilewright.serving.layouts import Layout
-from tilewright.serving.networks import ServedNetwork
+from tilewright.serving.served import ServedNetwork
 from tilewright.serving.server import Server, ServerOptions
 from tilewright.store.base import Store
 

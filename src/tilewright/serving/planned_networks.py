@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilewright.deploy.plan_parts import PlanParts
-from tilewright.deploy.publishing import input_ports, output_ports
+from tilewright.deploy.compiled_parts import Parts
+from tilewright.deploy.ports import input_ports, output_ports
 from tilewright.graph.network import Array
 from tilewright.models.loaded import PreparedNetwork
-from tilewright.serving.networks import ServedNetwork
+from tilewright.serving.served import ServedNetwork
 from tilewright.serving.slots import Place, SlotPlan
 
 
@@ -19,7 +19,7 @@ class PlannedNetworks:
     its first name, and each of the others is a replica, which computes some of the requests; unless
     they are not `grouped`."""
 
-    def __init__(self, parts: PlanParts, *, grouped: bool = True) -> None:
+    def __init__(self, parts: Parts, *, grouped: bool = True) -> None:
         self._group: dict[str, str] = {}
         first: dict[str, str] = {}
         for named in parts.plan.networks:

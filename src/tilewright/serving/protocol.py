@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.core.element_types import element_type, element_types
 from tilewright.core.errors import UsageError
 from tilewright.graph.network import Array
-from tilewright.serving.networks import ServedNetwork
+from tilewright.serving.served import ServedNetwork
 
 _NAMES = {
     each.name: each.name.upper().replace("FLOAT", "FP").replace("BFP", "BF")

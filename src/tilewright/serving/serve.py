@@ -20,9 +20,10 @@ from tilewright.serving.crew import Instances
 from tilewright.serving.devices import OnDevices, open_on
 from tilewright.serving.independence import dependence
 from tilewright.serving.layouts import parse_layout
-from tilewright.serving.networks import ServedNetwork, open_served
+from tilewright.serving.networks import open_served
 from tilewright.serving.plan_instance import plan_instance
 from tilewright.serving.plan_serving import SUPERVISION, PlanServer, PlanTerms
+from tilewright.serving.served import ServedNetwork
 from tilewright.serving.server import Server, ServerOptions
 from tilewright.store import open_for_reading
 from tilewright.store.base import Store

@@ -22,9 +22,9 @@ from tilewright.graph.network import Array
 from tilewright.serving.crew import Crew, Instances
 from tilewright.serving.instance import WORKER, Service, Supervision
 from tilewright.serving.layouts import Layout
-from tilewright.serving.networks import ServedNetwork, largest_batch
 from tilewright.serving.queue import RequestQueue
 from tilewright.serving.requests import Answer, Outputs, Request
+from tilewright.serving.served import ServedNetwork, largest_batch
 from tilewright.serving.slots import SharedSlots
 from tilewright.serving.tally import Tally
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from tilewright.deploy.plan_parts import CompiledPart
+from tilewright.deploy.compiled_parts import CompiledPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

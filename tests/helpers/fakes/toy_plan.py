@@ -17,7 +17,8 @@ from tilewright.core.errors import TargetError
 from tilewright.core.events import Event, Note
 from tilewright.core.schedules import RunMode
 from tilewright.core.scratch import scratch_folder
-from tilewright.deploy.plan_parts import CompiledPart, PlanParts, Way
+from tilewright.deploy.compiled_parts import CompiledPart, Way
+from tilewright.deploy.plan_parts import PlanParts
 from tilewright.graph.parts import Place
 from tilewright.hardware.device import local_placement
 from tilewright.models.loaded import PreparedNetwork

@@ -14,7 +14,7 @@ from tilewright.core.events import Event, Note
 from tilewright.deploy.manifest import Port
 from tilewright.serving.batches import Batch, Batches
 from tilewright.serving.instance import Supervision
-from tilewright.serving.networks import ServedNetwork
+from tilewright.serving.served import ServedNetwork
 from tilewright.serving.server import Server, ServerOptions
 
 X = Port(name="x", shape=(1, 4), dtype="float32")

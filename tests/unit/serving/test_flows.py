@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.deploy.plan_parts import CompiledPart
+from tilewright.deploy.compiled_parts import CompiledPart
 from tilewright.graph.parts import Place
 from tilewright.serving.flows import Flow, Flows, LoadedPart, LoadedWay, Span
 from tilewright.serving.slots import SlotPlan

@@ -11,7 +11,7 @@ import pytest
 from helpers.fakes.toy_serving import QUICK
 from tilewright.core.errors import TilewrightError
 from tilewright.core.processes import ChildError, RemoteError
-from tilewright.deploy.plan_parts import CompiledPart
+from tilewright.deploy.compiled_parts import CompiledPart
 from tilewright.graph.network import Array
 from tilewright.graph.parts import Place
 from tilewright.serving.batches import ToLoad

@@ -8,7 +8,7 @@ from typing import cast
 
 from tilewright.compiler.cuda.driver import Driver, Memory
 from tilewright.compiler.cuda.execute import LoadedCudaNetwork
-from tilewright.deploy.plan_parts import CompiledPart
+from tilewright.deploy.compiled_parts import CompiledPart
 from tilewright.graph.parts import Place
 from tilewright.serving.flows import Flow, Flows, LoadedPart, LoadedWay, Span
 from tilewright.serving.gpu_worker import PartsOnGpu, _Part
