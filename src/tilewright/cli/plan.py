@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tilewright.plan.network_scheduling import Wanted
 
 _Number = TypeVar("_Number")
+_MEASURED = "measured"
+"""What `--link` says of links that nobody says."""
 
 
 def _said(help: str) -> Parameter:
@@ -72,7 +74,8 @@ class WantedFlags:
         tuple[str, ...],
         _said(
             "DEVICE=TIME,SIZE: the way between it and this host takes so long, and each second "
-            "so many bytes go over it: rpc:pi=0.3ms,100MB."
+            "so many bytes go over it: rpc:pi=0.3ms,100MB. 'measured': those of devices behind a "
+            "tracker that are not said must be measured; without, a note says which could not be."
         ),
     ] = ()
 
@@ -80,9 +83,10 @@ class WantedFlags:
         """The same as the planners want it. Raises UsageError for what is no number."""
         from tilewright.plan.network_scheduling import DeviceTerms, Wanted
 
+        said = [each for each in self.link if each.strip() != _MEASURED]
         idle, most = _named("idle-power", self.idle_power), _named("max-power", self.max_power)
         memory = _named("max-memory", self.max_memory, parse_bytes)
-        prices, links = _named("price", self.price), _named("link", self.link, _link)
+        prices, links = _named("price", self.price), _named("link", said, _link)
         deadline_s = None if self.deadline is None else parse_duration(self.deadline.strip())
         if self.deadline is not None and not deadline_s:
             raise UsageError(f"--deadline {self.deadline!r} is no time.", hint="--deadline 20ms")
@@ -100,6 +104,7 @@ class WantedFlags:
                 )
                 for name in dict.fromkeys((*idle, *most, *memory, *prices, *links))
             },
+            measured_links=len(said) < len(self.link),
         )
 
 
@@ -187,7 +192,8 @@ def plan(
 ) -> None:
     """Say what runs where, beside what: a schedule of the calls of networks on devices, from
     predicted times, or of a problem's; what it takes, and what there was to gain. Nothing is
-    measured, but for --time-calls. With --out the plan is kept, with a page and a trace."""
+    measured, but for --time-calls and links of devices behind a tracker that --link does not say.
+    With --out the plan is kept, with a page and a trace."""
     if wanted.devices and model_flags.target != TargetFlag().target:
         raise UsageError("--devices goes without --target.", hint="Name that device, too.")
     with working(flags, model_flags) as work:

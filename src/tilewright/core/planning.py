@@ -14,6 +14,7 @@ from typing import get_args
 
 from tilewright.core.display import Displayed
 from tilewright.core.handoffs import Handoff
+from tilewright.core.links import DeviceLink
 from tilewright.core.predictions import Mark, NetworkForecast, Source
 from tilewright.core.records import KnobValue, Precision
 
@@ -26,8 +27,9 @@ class PlanningDevice:
     unknown. Calls that run at a time on cores of it and stream `contention_bytes_per_s` each take
     twice as long as alone; None where nothing is known of that. A tensor takes at least
     `host_latency_s` + bytes / `host_bytes_per_s` between it and its host; None where it is a host,
-    or nobody knows. `handoffs` are what handing over between its cores takes, by lanes and by
-    parts, measured or assumed; none of what is no CPU."""
+    or nobody knows. `link` says whether that was measured, and what the way back takes.
+    `handoffs` are what handing over between its cores takes, by lanes and by parts, measured or
+    assumed; none of what is no CPU."""
 
     name: str
     kind: str
@@ -39,6 +41,7 @@ class PlanningDevice:
     contention_bytes_per_s: float | None = None
     host_latency_s: float | None = None
     host_bytes_per_s: float | None = None
+    link: DeviceLink | None = None
     handoffs: tuple[Handoff, ...] = ()
 
 
@@ -113,9 +116,10 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """The way of a tensor in plain form from one device to another: it takes at least
-    `latency_s` + bytes / `bytes_per_s`. Both are None where no datasheet says how the two are
-    connected; `link` says what they are of."""
+    """The way of a tensor in plain form from one device to another: it takes
+    `latency_s` + bytes / `bytes_per_s`, as measured where `source` is exact, else at least. Both
+    are None where neither a measurement nor a datasheet says how the two are connected; `link` says
+    what they are of."""
 
     origin: str
     destination: str

@@ -12,6 +12,7 @@ from typing import Literal
 
 from tilewright.core.display import Displayed
 from tilewright.core.handoffs import Handoff
+from tilewright.core.links import DeviceLink
 from tilewright.core.predictions import Mark, Source
 from tilewright.core.records import Precision
 
@@ -50,13 +51,15 @@ class ScheduledSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledTransfer:
-    """The result of a call goes from a device to another."""
+    """The result of a call goes from a device to another; `link_is` says what its time is:
+    measured, predicted, a bound, or None where somebody said it."""
 
     call: str
     origin: str
     destination: str
     begin_s: float
     end_s: float
+    link_is: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +135,8 @@ class ScheduleResult(Displayed):
     nobody knows how they do. From `gain_low` to `gain_high` it is where times on each number of
     cores of each device lie at an end of their intervals, all of that number together and each
     number by itself. `handoff` is what going on on other cores takes in a plan of networks, and
-    whether that was measured; None of a problem that says so itself.
+    whether that was measured; None of a problem that says so itself. `links` are those of its
+    devices with this machine, and whether they were measured.
 
     `front` are, of the `considered` schedules that the planner found on its way, those that no
     other one beats in latency, energy, price and memory alike, and the plan in any case; empty for
@@ -167,6 +171,7 @@ class ScheduleResult(Displayed):
     gain_low: float | None = None
     gain_high: float | None = None
     handoff: Handoff | None = None
+    links: tuple[DeviceLink, ...] = ()
     front: tuple[Alternative, ...] = ()
     considered: int = 0
     front_of: str = ""

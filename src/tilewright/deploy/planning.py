@@ -25,6 +25,7 @@ from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.handoffs import Handoff
+from tilewright.core.links import DeviceLink
 from tilewright.core.output_files import write_text
 from tilewright.core.planning import PlanningData
 from tilewright.core.records import Placement
@@ -35,9 +36,11 @@ from tilewright.deploy.timed_calls import timed_calls
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.remote import read_remote, remote_place
 from tilewright.kernels.base import SINGLE
+from tilewright.measure.links import keep_links
 from tilewright.measure.targeting import allowing
 from tilewright.models import ModelOptions
 from tilewright.plan.call_times import as_timed
+from tilewright.plan.host_links import is_behind_tracker
 from tilewright.plan.imagined_devices import (
     DeviceTable,
     copies_of,
@@ -48,7 +51,13 @@ from tilewright.plan.imagined_devices import (
 )
 from tilewright.plan.kernel_versions import chosen_kernels
 from tilewright.plan.lanes import in_its_stages
-from tilewright.plan.network_scheduling import Wanted, handoff_of, scheduling_problem, titles
+from tilewright.plan.network_scheduling import (
+    Wanted,
+    handoff_of,
+    links_of,
+    scheduling_problem,
+    titles,
+)
 from tilewright.plan.planning_data import PlanningRequest, data_of, placements_of
 from tilewright.plan.scheduling import problem_file
 from tilewright.plan.scheduling.alternatives import AsRun
@@ -171,6 +180,29 @@ class Networks:
     predicted: PlanningRequest
     wanted: Wanted
 
+    @property
+    def unsaid_links(self) -> dict[str, Placement]:
+        """The devices behind a tracker whose links are to be measured, by name: nobody said how
+        fast they are, and there are other devices, or measuring is asked for. Raises UsageError
+        where it is, and no device is left."""
+        there, wanted = self.devices, self.wanted
+        found = {
+            name: placement
+            for name, placement in there.placements.items()
+            if is_behind_tracker(name)
+            and (name not in wanted.terms or wanted.terms[name].link is None)
+        }
+        if wanted.measured_links:
+            if not found:
+                raise UsageError(
+                    "--link measured is for devices behind a tracker, and the link of each that is "
+                    "planned with is said",
+                    hint="--devices rpc:KEY --tracker HOST:PORT",
+                )
+            return found
+        several = sum(there.copies.get(name, 1) for name in there.placements) + len(there.tables)
+        return found if several > 1 else {}
+
     def require_one_here(self) -> None:
         """Raise UsageError unless it is one network on this CPU alone, whose calls can be timed in
         their places."""
@@ -211,12 +243,14 @@ def plan_networks(
     networks: Networks, request: PlanRequest, store: Store, events: EventSink
 ) -> ScheduleResult:
     """Plan networks on devices from what is predicted of them there, or from calls that are timed
-    in their places. Raises as `planning_data`, `scheduling_problem` and `schedule_with`; for a
-    planner that nobody knows at once, and so for calls that cannot be timed."""
+    in their places. Links of devices behind a tracker that nobody said are measured, and kept in
+    the store. Raises as `planning_data`, `keep_links`, `scheduling_problem` and `schedule_with`;
+    for a planner that nobody knows at once, and so for calls that cannot be timed."""
     SCHEDULERS.named(request.planner or DEFAULT)
     models, there = networks.models, networks.devices
     if networks.predicted.timed:
         networks.require_one_here()
+    keep_links(store, networks.unsaid_links, events, needed=networks.wanted.measured_links)
     several = tuple(name for name, n in there.copies.items() if n > 1)
     asked = replace(networks.predicted, copied=several)
     sources = list[NetworkSource]()
@@ -244,10 +278,20 @@ def plan_networks(
     events(Stage(name="plan", detail=" and ".join(models)))
     devices = tuple(_devices(there))
     chosen_from = data if asked.versions else ()
-    problem = scheduling_problem(data, _of_all_copies(networks.wanted, there.copies))
+    wanted = _of_all_copies(networks.wanted, there.copies)
+    problem = scheduling_problem(data, wanted)
     if asked.timed:
         problem = _timed(problem, sources[0], replace(asked, max_error=errors[0]), store, events)
-    return _planned(problem, named, request, devices, chosen_from, handoff_of(data))
+    between = _Between(handoff=handoff_of(data), links=links_of(data, wanted))
+    return _planned(problem, named, request, devices, chosen_from, between)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Between:
+    """What a plan of networks counts with between calls; nothing of a problem from a file."""
+
+    handoff: Handoff | None = None
+    links: tuple[DeviceLink, ...] = ()
 
 
 def _allowed(asked: PlanningRequest, source: NetworkSource) -> float:
@@ -334,7 +378,7 @@ def _planned(
     request: PlanRequest,
     devices: tuple[PlannedDevice, ...] = (),
     chosen_from: Sequence[PlanningData] = (),
-    handoff: Handoff | None = None,
+    between: _Between | None = None,
 ) -> ScheduleResult:
     """Plan, and write the plan where it is to be kept, with the kernels that it chose from what is
     known of its networks."""
@@ -347,7 +391,8 @@ def _planned(
         as_run=_as_run(networks, problem),
     )
     precisions = {each.name: each.precision for each in networks}
-    told = replace(found.result, handoff=handoff, precisions=precisions)
+    known = between or _Between()
+    told = replace(found.result, handoff=known.handoff, links=known.links, precisions=precisions)
     found = replace(found, result=told)
     if request.out is not None:
         if chosen_from:

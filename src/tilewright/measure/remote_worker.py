@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.compiler.copies import Copied, timed_copies
 from tilewright.compiler.network import compile_network, write_weights
 from tilewright.compiler.remote import (
     DeviceLost,
@@ -114,6 +116,11 @@ def peaks(session: RemoteSession, target: Target, resources: Resources) -> dict[
         return session.peaks(target, resources, folder)
 
 
+def copies(session: RemoteSession) -> list[Copied]:
+    """Copies of tensors to the device and back: bytes, and seconds of both ways by this clock."""
+    return timed_copies(session.cpu, perf_counter)
+
+
 def fetch(session: RemoteSession, name: str, path: Path) -> None:
     """Get a file from the session's folder."""
     path.write_bytes(session.file(name))
@@ -161,6 +168,7 @@ if __name__ == "__main__":
             "measure": in_session(measure),
             "evaluate": in_session(evaluate),
             "peaks": in_session(peaks),
+            "copies": in_session(copies),
             "send": in_session(RemoteSession.send),
             "fetch": in_session(fetch),
             "ask": in_session(ask),

@@ -26,6 +26,7 @@ from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.forms import PLAIN
 from tilewright.core.grouping import grouped
 from tilewright.core.input_files import readable
+from tilewright.core.links import DeviceLink, Way
 from tilewright.core.planning import (
     PlanningCall,
     PlanningData,
@@ -36,12 +37,11 @@ from tilewright.core.planning import (
 from tilewright.core.predictions import Mark, Source
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import CPU
+from tilewright.plan.host_links import TABLE
 from tilewright.plan.network_scheduling import titles, way_to_host
 from tilewright.predict.collected import is_family
 
 FORMAT = "tilewright device table 1"
-TABLE = "table"
-"""What the implementation of such a mode is called."""
 _AT_A_TIME = 1
 """Calls that such a device computes."""
 _MOST_COPIES = 64
@@ -294,6 +294,7 @@ def _numbers(name: str) -> tuple[str, ...]:
 
 def _with_table(data: PlanningData, named: _Named, name: str, table: DeviceTable) -> PlanningData:
     link = table.link
+    own = link and Way(latency_s=link.latency_s, bytes_per_s=link.bytes_per_s)
     device = PlanningDevice(
         name=name,
         kind=table.kind,
@@ -304,6 +305,7 @@ def _with_table(data: PlanningData, named: _Named, name: str, table: DeviceTable
         energy_reason="the table has no energies",
         host_latency_s=link and link.latency_s,
         host_bytes_per_s=link and link.bytes_per_s,
+        link=own and DeviceLink(device=name, there=own, back=own, of=TABLE),
     )
     return replace(
         data,
@@ -343,10 +345,10 @@ def _transfers(data: PlanningData, name: str, link: TableLink | None) -> Iterabl
     one of the two is."""
     own = None if link is None else (link.latency_s, link.bytes_per_s)
     for other in data.devices:
-        both = own, way_to_host(data, other.name)
-        links = [each for each in both if each is not None]
-        known = len(links) == len(both)
         for origin, destination in ((name, other.name), (other.name, name)):
+            both = own, way_to_host(data, other.name, back=origin == other.name)
+            links = [each for each in both if each is not None]
+            known = len(links) == len(both)
             yield Transfer(
                 origin=origin,
                 destination=destination,

@@ -23,6 +23,7 @@ from tilewright.core.element_types import element_type
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.forms import PLAIN, parse_form
 from tilewright.core.handoffs import ASSUMED, Handoff, HandoffKind
+from tilewright.core.links import DeviceLink
 from tilewright.core.planning import (
     PlanningCall,
     PlanningData,
@@ -30,7 +31,9 @@ from tilewright.core.planning import (
     PlanningMode,
     PlanningTensor,
 )
+from tilewright.core.predictions import mark_of
 from tilewright.kernels.base import CPU
+from tilewright.plan.host_links import TABLE, hosts, told_links
 from tilewright.plan.kernel_versions import kernel_names
 from tilewright.plan.planning_data import IN_PLACE
 from tilewright.plan.scheduling.parts import (
@@ -60,13 +63,16 @@ class DeviceTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be least, within which limits, and the terms of devices by name. Raises
+    """What is to be least, within which limits, and the terms of devices by name. With
+    `measured_links` the link of each device behind a tracker that has none in its terms is to be
+    measured, or nothing is planned; without, it is measured where that can be done. Raises
     UsageError for an unknown objective."""
 
     objective: Objective = "latency"
     deadline_s: float | None = None
     energy_j: float | None = None
     terms: Mapping[str, DeviceTerms] = field(default_factory=dict[str, DeviceTerms])
+    measured_links: bool = False
 
     def __post_init__(self) -> None:
         known = get_args(Objective)
@@ -115,6 +121,12 @@ def handoff_of(networks: Sequence[PlanningData]) -> Handoff:
     return next(known, ASSUMED[kind])
 
 
+def links_of(networks: Sequence[PlanningData], wanted: Wanted) -> tuple[DeviceLink, ...]:
+    """The links of devices with their host that a plan of these networks counts with."""
+    said = {name: terms.link for name, terms in wanted.terms.items() if terms.link is not None}
+    return told_links(networks[0].devices, said)
+
+
 def titles(networks: Sequence[PlanningData]) -> list[str]:
     """What the networks are called, one that is there twice with a number."""
     titles: list[str] = []
@@ -142,17 +154,19 @@ def _device(device: PlanningDevice, terms: DeviceTerms) -> ScheduleDevice:
     )
 
 
-def way_to_host(data: PlanningData, name: str) -> tuple[float, float] | None:
-    """Seconds, and bytes per second, between a device and its host: the first CPU among the
-    devices, or one that is not among them; None where no way is known."""
-    hosts = [device.name for device in data.devices if device.kind in CPU][:1]
-    if name in hosts:
+def way_to_host(data: PlanningData, name: str, *, back: bool = False) -> tuple[float, float] | None:
+    """Seconds, and bytes per second, from its host to a device, or `back`; the host is the first
+    CPU among the devices that is not behind a tracker, or one that is not among them. None where no
+    way is known."""
+    host = hosts(data.devices)[:1]
+    if name in host:
         return 0.0, inf
     (device,) = (each for each in data.devices if each.name == name)
-    if device.host_latency_s is not None and device.host_bytes_per_s:
-        return device.host_latency_s, device.host_bytes_per_s
+    if device.link is not None:
+        known = device.link.back if back else device.link.there
+        return known.latency_s, known.bytes_per_s
     for way in data.transfers:
-        ends = way.origin in hosts and way.destination == name
+        ends = way.origin in host and way.destination == name
         if ends and way.latency_s is not None and way.bytes_per_s:
             return way.latency_s, way.bytes_per_s
     return None
@@ -161,12 +175,14 @@ def way_to_host(data: PlanningData, name: str) -> tuple[float, float] | None:
 def _links(data: PlanningData, terms: Mapping[str, DeviceTerms]) -> Iterator[Link]:
     """The ways between devices: by what is said of them, and what else is known of their ways to
     the host."""
-    processors = {device.name for device in data.devices if device.kind in CPU}
+    processors = hosts(data.devices)
     for way in data.transfers:
         names = (way.origin, way.destination)
         said = {n: terms[n].link for n in names if n in terms and terms[n].link is not None}
         sides = (
-            said.get(n) or ((0.0, inf) if n in processors else way_to_host(data, n)) for n in names
+            said.get(n)
+            or ((0.0, inf) if n in processors else way_to_host(data, n, back=n == way.origin))
+            for n in names
         )
         known = [side for side in sides if side is not None]
         latency_s, bytes_per_s = way.latency_s, way.bytes_per_s
@@ -179,6 +195,7 @@ def _links(data: PlanningData, terms: Mapping[str, DeviceTerms]) -> Iterator[Lin
                 destination=way.destination,
                 latency_s=latency_s,
                 bytes_per_s=bytes_per_s,
+                link_is=None if said or way.link == TABLE else mark_of(way.source),
             )
 
 
@@ -195,10 +212,11 @@ class _Network:
 
     @cached_property
     def host(self) -> str:
-        """The CPU among several devices, which has the inputs and wants the outputs; else empty."""
+        """The CPU among several devices, which has the inputs and wants the outputs, one that is
+        not behind a tracker before others; else empty."""
         several = len(self.data.devices) > 1
         cpus = [each.name for each in self.data.devices if several and each.kind in CPU]
-        return cpus[0] if cpus else ""
+        return next(iter((*hosts(self.data.devices), *cpus)), "") if cpus else ""
 
     @cached_property
     def _tensors(self) -> dict[str, PlanningTensor]:

@@ -5,7 +5,8 @@ them, changes of form, and transfers.
     planning_data("zoo:resnet50", placements, request, store, events)
 
 Latencies and energies are those of `predict`, with its sources: a device need not be here, and what
-was measured of it is believed before anything else. Transfers are lower bounds by datasheets.
+was measured of it is believed before anything else. Transfers go over links that were measured, or
+are lower bounds by datasheets.
 """
 
 from __future__ import annotations
@@ -28,19 +29,16 @@ from tilewright.core.planning import (
     PlanningDevice,
     PlanningMode,
     PlanningTensor,
-    Transfer,
 )
 from tilewright.core.predictions import Mark, mark_of
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import threads_alone
-from tilewright.cost.blocks import LAUNCH_S
 from tilewright.graph.arrange import copying, same_memory
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import TensorType
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.workload import Workload
 from tilewright.hardware.gpus import is_cuda
-from tilewright.hardware.links import host_link
 from tilewright.hardware.remote import read_remote
 from tilewright.kernels.base import CPU, SINGLE
 from tilewright.kernels.estimates import kernel_stream
@@ -58,6 +56,7 @@ from tilewright.measure.targeting import (
 )
 from tilewright.models import ModelOptions, loading
 from tilewright.models.loaded import PreparedNetwork
+from tilewright.plan.host_links import End, end_of, transfer
 from tilewright.plan.kernel_versions import worth_choosing
 from tilewright.plan.predicted_versions import predicted_versions, shortlist
 from tilewright.plan.sources import ModelSource, NetworkSource
@@ -178,10 +177,10 @@ def data_of(
         tensors=tuple(_tensors(fused)),
         conversions=tuple(c for device, found in each for c in device.conversions(fused, found)),
         transfers=tuple(
-            _transfer(*pair)
+            transfer(*pair)
             for pair in (
-                *permutations(devices, 2),
-                *((each, each) for each in devices if each.name in request.copied),
+                *permutations([device.end for device in devices], 2),
+                *((each.end, each.end) for each in devices if each.name in request.copied),
             )
         ),
     )
@@ -255,6 +254,11 @@ class _Device:
         kinds = ASSUMED if self.placement.target.kind in CPU else ()
         return tuple(known_handoff(self.store, self.placement, kind) for kind in kinds)
 
+    @cached_property
+    def end(self) -> End:
+        """The device as an end of ways."""
+        return end_of(self.name, self.placement, self.store)
+
     @property
     def _cores(self) -> int:
         """Those of a CPU; a GPU computes one thing after the other."""
@@ -283,7 +287,7 @@ class _Device:
         if isinstance(prepared, PreparedNetwork):
             whole = self._forecaster.network(prepared, settings, plan=self._plan).network
         used = list(dict.fromkeys(kernels.values()))
-        link = host_link(self.placement.target)
+        link = self.end.link
         return PlanningDevice(
             name=self.name,
             kind=self.placement.target.kind,
@@ -293,8 +297,9 @@ class _Device:
             refused=prepared.message if isinstance(prepared, ModelError) else "",
             energy_reason=why_none(used, self._powers(used)),
             contention_bytes_per_s=self._contention_bytes_per_s,
-            host_latency_s=LAUNCH_S if link else None,
-            host_bytes_per_s=link[1] if link else None,
+            host_latency_s=link and link.there.latency_s,
+            host_bytes_per_s=link and link.there.bytes_per_s,
+            link=link,
             handoffs=self._handoffs,
         )
 
@@ -474,27 +479,3 @@ def _mark(estimate: Estimate, power: Power | None) -> Mark | None:
     if power is None:
         return None
     return time if power.metered or time == "bound" else "predicted"
-
-
-def _transfer(origin: _Device, destination: _Device) -> Transfer:
-    """Over the links of both to the memory of their host, one after the other; a CPU is the host
-    of the GPUs beside it."""
-    sides = [each.placement.target for each in (origin, destination)]
-    links = [host_link(target) for target in sides]
-    known = [link for link in links if link is not None]
-    unknown = [t for t, link in zip(sides, links, strict=True) if t.launch and not link]
-    if not known or unknown:
-        return Transfer(
-            origin=origin.name,
-            destination=destination.name,
-            latency_s=None,
-            bytes_per_s=None,
-            link="unknown",
-        )
-    return Transfer(
-        origin=origin.name,
-        destination=destination.name,
-        latency_s=len(known) * LAUNCH_S,
-        bytes_per_s=float(round(1 / sum(1 / bytes_per_s for _, bytes_per_s in known))),
-        link=", ".join(name for name, _ in known),
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from tilewright.core.planning import PlanningData
+from tilewright.core.predictions import mark_of
 from tilewright.report import shown
 from tilewright.report.tables import Column, Table, records_of
 
@@ -20,16 +21,13 @@ _DEVICES = (
 )
 
 
-def _speed(bytes_per_s: float | None) -> str:
-    return shown.MISSING if bytes_per_s is None else f"{bytes_per_s / 1e9:.3g} GB/s"
-
-
 _TRANSFERS = (
     Column(field="origin", label="from"),
     Column(field="destination", label="to"),
-    Column(field="latency_s", label="at least", show=shown.seconds, number=True),
-    Column(field="bytes_per_s", label="and", show=_speed, number=True),
+    Column(field="latency_s", label="takes", show=shown.seconds, number=True),
+    Column(field="bytes_per_s", label="and", show=shown.speed, number=True),
     Column(field="link", label="link"),
+    Column(field="link_is", label="which is"),
 )
 
 
@@ -71,5 +69,9 @@ def devices_table(data: PlanningData) -> Table:
 
 def transfers_table(data: PlanningData) -> Table:
     """The ways between devices."""
-    records = records_of(data.transfers)
-    return Table(columns=_TRANSFERS, records=records, title="Transfers, lower bounds")
+    known = [None if way.latency_s is None else mark_of(way.source) for way in data.transfers]
+    records = tuple(
+        {**record, "link_is": mark}
+        for record, mark in zip(records_of(data.transfers), known, strict=True)
+    )
+    return Table(columns=_TRANSFERS, records=records, title="Transfers")

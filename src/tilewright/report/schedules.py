@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.core.handoffs import Handoff
+from tilewright.core.links import DeviceLink
 from tilewright.core.schedules import MEASURE, MEASURES, ScheduleResult
 from tilewright.report import shown
 from tilewright.report.tables import Column, Heading, Table, facts_table
@@ -49,6 +50,7 @@ TRANSFERS = Heading(
         Column(field="origin", label="from"),
         Column(field="destination", label="to"),
         *_TIMES,
+        Column(field="link_is", label="link is"),
     ),
 )
 FRONT = Heading(
@@ -101,6 +103,7 @@ def summary(result: ScheduleResult) -> Table:
             ("price", result.price, shown.number(result.price)),
             ("planning", result.solve_s, shown.seconds(result.solve_s)),
             *_handing(result.handoff),
+            *map(_linked, result.links),
             *_precision(result),
         ),
     )
@@ -125,6 +128,18 @@ def _handing(handoff: Handoff | None) -> list[tuple[str, float, str]]:
         where = f"measured on this kind of machine on {handoff.day}, half of them {ends}"
     told = f"{shown.seconds(handoff.seconds)} between {handoff.kind} ({where})"
     return [("hand-off", handoff.seconds, told)]
+
+
+def _linked(link: DeviceLink) -> tuple[str, str, str]:
+    """How fast the link of a device is, and where that is from."""
+    told = [
+        f"{shown.seconds(way.latency_s)}, {shown.speed(way.bytes_per_s)}"
+        for way in (link.there, link.back)
+    ]
+    ways = told[0] if link.there == link.back else f"{told[0]} there, {told[1]} back"
+    where = f"measured from this machine on {link.day}" if link.day else f"as {link.of} says"
+    known = f"at least, by {link.of}" if link.link_is == "bound" else where
+    return f"link {link.device}", link.device, f"{ways} ({known})"
 
 
 def gained(result: ScheduleResult) -> str:

@@ -32,6 +32,14 @@ def size(value_bytes: float | None) -> str:
     return format_bytes(value_bytes) if _known(value_bytes) else MISSING
 
 
+def speed(bytes_per_s: float | None) -> str:
+    """`1.25e10` → `12.5 GB/s`, `3e6` → `3 MB/s`."""
+    if bytes_per_s is None:
+        return MISSING
+    unit, name = (1e9, "GB/s") if bytes_per_s >= 1e9 else (1e6, "MB/s")
+    return f"{bytes_per_s / unit:.3g} {name}"
+
+
 def percent(fraction: float | None) -> str:
     """`0.123` → `12.3 %`."""
     return number(fraction * 100, 3, " %") if fraction is not None else MISSING

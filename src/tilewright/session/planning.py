@@ -63,7 +63,7 @@ class PlanVerbs(Opened):
         devices: Names = (),
         **wishes: Unpack[PlanWishes],
     ) -> ScheduleResult:
-        """Plan when each call runs, where, on which cores. Measures nothing but for `time_calls`.
+        """Plan when each call runs, where, on which cores. Measures `time_calls` and links.
 
             session.plan("zoo:googlenet", ["llvm", "cuda -model=H100"], out="plan").latency_s
 
@@ -75,7 +75,7 @@ class PlanVerbs(Opened):
         `settings`, `max_error` and `out`, see `PlanWishes`.
 
         Raises `ModelError` for a file that is no problem or limits that no schedule can keep,
-        `NegativeVerdict` where the planner found none that keeps them.
+        `NegativeVerdict` where the planner found none that keeps them, `TargetError` for no device.
         """
         said = {name: wish for name, wish in wishes.items() if wish is not None}
         request = planning.request_of(said)

@@ -172,6 +172,7 @@ def result_of(
                 destination=way.destination,
                 begin_s=way.begin_s,
                 end_s=way.end_s,
+                link_is=problem.link[way.origin, way.destination].link_is,
             )
             for way in schedule.transfers
         ),

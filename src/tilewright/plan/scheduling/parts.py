@@ -140,12 +140,14 @@ class Wait:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """The way from a device to another: it takes `latency_s` + bytes / `bytes_per_s`, one transfer
-    at a time."""
+    at a time. `link_is` says what these are: measured, predicted, a bound, or None where somebody
+    said them."""
 
     origin: str
     destination: str
     latency_s: float
     bytes_per_s: float
+    link_is: Mark | None = None
 
     def transfer_s(self, size_bytes: int) -> float:
         """Seconds for so many bytes."""
