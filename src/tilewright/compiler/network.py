@@ -31,6 +31,7 @@ from tilewright.compiler.build import (
     WorkspaceReader,
     argument_types,
     compiled_for,
+    given,
     instructed,
     kernel_module,
     pooled,
@@ -85,8 +86,9 @@ def compile_network(
     """
     resources = plan.main.resources
     calls = {plan.symbol(call): call for call in reversed(plan.calls)}
+    checked = _reading_inputs(plan)
     kernels = {
-        symbol: _kernel(calls[symbol], plan, target)
+        symbol: _kernel(calls[symbol], plan, target, checked=symbol in checked)
         for symbol in plan.symbols.values()
         if outside(calls[symbol]) is None
     }
@@ -127,9 +129,24 @@ def _of_team(
     )
 
 
-def _kernel(call: PlannedCall, plan: NetworkPlan, target: Target) -> tirx.PrimFunc:
+def _reading_inputs(plan: NetworkPlan) -> frozenset[str]:
+    """The symbols of kernels that read or write what the network's caller gives it. The VM looks at
+    shapes and types of that, the kernels at how it lies in memory; all else the network makes."""
+    given_names = {name for name, place in plan.tensors.items() if place.root in plan.inputs}
+    return frozenset(
+        plan.symbol(call)
+        for call in plan.calls
+        if given_names.intersection((*call.inputs, call.output))
+    )
+
+
+def _kernel(
+    call: PlannedCall, plan: NetworkPlan, target: Target, *, checked: bool
+) -> tirx.PrimFunc:
+    """The kernel of a call; `checked` where it has to look at its operands itself."""
     resources = plan.lanes[call.lane].resources
     kernel = instructed(kernel_module(call.workload, call.candidate, target, resources))["main"]
+    kernel = kernel if checked else given(kernel)
     return on_one_thread(kernel) if call.lane != MAIN_LANE and resources.cores == 1 else kernel
 
 
@@ -288,6 +305,7 @@ class _Emitter:
         if symbol not in kernels.known:
             return self.outside(call, parameters)
         operands = self.operands(call, kernels.types(symbol), parameters)
+        _check_operands(symbol, operands, kernels.types(symbol))
         self.guard(call, operands)
         return relax.Call(kernels.function(symbol), operands)
 
@@ -309,6 +327,7 @@ class _Emitter:
             for call in lane:
                 types = kernels.types(self.plan.symbol(call))
                 operands = self.operands(call, types, parameters)
+                _check_operands(self.plan.symbol(call), operands, types)
                 self.guard(call, operands)
                 for operand, kind in zip(operands, types, strict=True):
                     if numbers.setdefault(operand, len(numbers)) == len(kinds):
@@ -333,6 +352,14 @@ class _Emitter:
                 kind = (_shape(operand), str(operand.ty.dtype.dtype))
                 function = index_guard(symbol, *kind, indices.ranges, call.name)
                 self.builder.emit(relax.Call(self.builder.add_func(function, symbol), [operand]))
+
+
+def _check_operands(symbol: str, operands: Sequence[relax.Var], kinds: Sequence[Kind]) -> None:
+    """Raise RuntimeError where a network gives a kernel another shape or type than it takes: the
+    kernel itself does not look."""
+    found = tuple((_shape(operand), str(operand.ty.dtype.dtype)) for operand in operands)
+    if found != tuple(kinds):
+        raise RuntimeError(f"{symbol} takes {kinds}, and the network gives it {found}")
 
 
 def _shape(variable: relax.Var) -> tuple[int, ...]:

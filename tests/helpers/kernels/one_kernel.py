@@ -116,9 +116,5 @@ def called(
 
 @lru_cache(maxsize=16)
 def _built(task: Workload, candidate: Candidate, placement: Placement) -> BuiltKernel:
-    """A kernel, compiled once for arrays of several kinds. Its checks of arguments, which take a
-    third of LLVM's time, are left to `called`; kernels in networks and workers have theirs."""
-    import tvm
-
-    with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
-        return build_kernel(task, candidate, placement.target, placement.resources)
+    """A kernel, compiled once for arrays of several kinds."""
+    return build_kernel(task, candidate, placement.target, placement.resources)

@@ -6,7 +6,7 @@ from time import perf_counter
 
 from tilewright.compiler.build import (
     argument_types,
-    compiled,
+    compiled_kernel,
     kernel_hash_of,
     kernel_identity,
     kernel_module,
@@ -25,7 +25,7 @@ def build_kernel(
     """Lower and compile one candidate in memory, without a linker."""
     began = perf_counter()
     module = kernel_module(workload, candidate, target, resources)
-    library = compiled(module, target, resources).jit()
+    library = compiled_kernel(module, target, resources).jit()
     tiles_permitted()
     return BuiltKernel(
         call=library["main"],
