@@ -61,7 +61,7 @@ from tilewright.plan.network_scheduling import (
 from tilewright.plan.planning_data import PlanningRequest, data_of, placements_of
 from tilewright.plan.scheduling import problem_file
 from tilewright.plan.scheduling.alternatives import AsRun
-from tilewright.plan.scheduling.answering import Answer, answer, answered
+from tilewright.plan.scheduling.answering import Answer, answer, answer_in_parts, answered
 from tilewright.plan.scheduling.beside import slowdown_of
 from tilewright.plan.scheduling.bounds import bound
 from tilewright.plan.scheduling.parts import Mode, ScheduledCall
@@ -382,14 +382,13 @@ def _planned(
 ) -> ScheduleResult:
     """Plan, and write the plan where it is to be kept, with the kernels that it chose from what is
     known of its networks."""
-    found = answer(
-        problem,
-        request.planner,
-        request.limit_s,
-        robust=request.robust,
-        second=request.front,
-        as_run=_as_run(networks, problem),
-    )
+    asked = (problem, request.planner, request.limit_s)
+    robust, second = request.robust, request.front
+    if _runs_in_parts(networks, problem):
+        found = answer_in_parts(*asked, robust=robust, second=second)
+    else:
+        as_run = _as_run(networks, problem)
+        found = answer(*asked, robust=robust, second=second, as_run=as_run)
     precisions = {each.name: each.precision for each in networks}
     known = between or _Between()
     told = replace(found.result, handoff=known.handoff, links=known.links, precisions=precisions)
@@ -421,6 +420,13 @@ def _as_run(networks: Sequence[PlannedNetwork], problem: SchedulingProblem) -> A
     alone = not others and len(named) == 1
     here = alone and device.name == HERE and device.cores > 1
     return in_its_stages if networks and here and problem.objective == "latency" else None
+
+
+def _runs_in_parts(networks: Sequence[PlannedNetwork], problem: SchedulingProblem) -> bool:
+    """Whether this is of several networks at a time, or over several devices, for the least
+    latency: what is run in parts, each of one network at a place."""
+    several = max(len(networks), len(problem.devices)) > 1
+    return bool(networks) and several and problem.objective == "latency"
 
 
 def _write_pictures(folder: Path, found: Answer, traced: Mapping[str, ScheduleResult]) -> None:

@@ -42,8 +42,9 @@ class Supervision:
     whose instance failed runs again `retries` times. An instance is started again after `pause_s`,
     twice as long each time that it fails before it answered, at most `longest_pause_s`; after
     `starts` starts in a row that failed it counts as lost until one succeeds, and when all are lost
-    the server gives up. A start may take `start_s`. What is compared with something else, which is
-    there in its place, may take `trial_s` until it is known how long it takes.
+    the server gives up: then none is started any more. A start may take `start_s`. What is compared
+    with something else, which is there in its place, may take `trial_s` until it is known how long
+    it takes.
     """
 
     patience: float = 20.0
@@ -223,13 +224,16 @@ class Instance:
         self._paces[name] = BatchPace(took_s)
 
     def _start_again(self) -> bool:
-        """Whether it runs again; False when it is stopped meanwhile."""
-        supervision, tell = self._service.supervision, self._service.tell
+        """Whether it runs again; False when it is stopped meanwhile, or nobody waits for it any
+        more: the queue is over, after `close` or because the server gave up."""
+        service, queue = self._service, self._service.queue
+        supervision, tell = service.supervision, service.tell
         self._state = "restarting"
         self._restarts += 1
         for attempt in count(1):
             pause_s = supervision.pause_s * 2.0 ** min(16, max(0, self._failures - 1))
-            if self._stopping.wait(min(supervision.longest_pause_s, pause_s)):
+            pause_s = min(supervision.longest_pause_s, pause_s)
+            if queue.over or self._stopping.wait(pause_s) or queue.over:
                 return False
             try:
                 self._start()
@@ -238,7 +242,7 @@ class Instance:
                 tell(f"{self._title} does not start: {first_line(error)}.")
                 if attempt >= supervision.starts:
                     self._state = "lost"
-                    self._service.lost()
+                    service.lost()
                 continue
             self._state = "ready"
             break

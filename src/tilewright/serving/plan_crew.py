@@ -375,7 +375,7 @@ class PlanCrew:
         else happened meanwhile is planned without it."""
         around, doubted, pending = set[str](), dict[str, float](), list[str]()
         last_resort: set[str] | None = None
-        while not self._stopping.is_set():
+        while not (self._stopping.is_set() or self._gone):
             changed = self._changed.wait(LOOK_S)
             pending += self.slow.tried_again()
             over = any(until_s <= monotonic() for until_s in doubted.values())
@@ -458,6 +458,8 @@ class PlanCrew:
                 self._service.lost()
             for flow in self._flows.all():
                 self._flows.finish(flow, fault)
+            for station in list(self._stations.values()):
+                station.stop()  # else it would be started on and on
 
     def stop(self, *, at_once: bool) -> None:
         self._stopping.set()

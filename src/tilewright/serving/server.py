@@ -243,10 +243,10 @@ class Server:
         """An instance is lost; without any nobody computes what waits."""
         if self._crew.is_lost:
             fault = RequestFailed("no instance is left: none starts any more")
-            self._events(Note(message="The server gives up: no instance starts any more."))
             self._queue.close(fault)
             for request in self._queue.left():
                 self._service.settle(request, fault, "failed")
+            self._events(Note(message="The server gives up: no instance starts any more."))
 
 
 def _positive(value: object, name: str) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -164,3 +165,18 @@ def given(first: float) -> dict[str, np.ndarray]:
 def wanted(first: float) -> np.ndarray:
     """What two toys after each other make of it."""
     return 4 * given(first)["x0"] + 3
+
+
+def until(found: Callable[[], bool]) -> None:
+    """Wait for something that comes true, at most for a minute."""
+    end_s = time.monotonic() + 60
+    while not found():
+        assert time.monotonic() < end_s
+        time.sleep(0.005)
+
+
+def check(server: ToyPlanServer, name: str = "a", count: int = 20) -> None:
+    """Requests are answered, each with its own result."""
+    answers = [server.submit(name, given(n), timeout_s=None) for n in range(count)]
+    for number, answer in enumerate(answers):
+        np.testing.assert_array_equal(answer.result(10), wanted(number))

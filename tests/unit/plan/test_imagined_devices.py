@@ -26,7 +26,7 @@ from tilewright.plan.imagined_devices import (
     with_tables,
 )
 from tilewright.plan.network_scheduling import DeviceTerms, Wanted, scheduling_problem
-from tilewright.plan.scheduling.parts import Link
+from tilewright.plan.scheduling.parts import Link, Objective
 from tilewright.plan.scheduling.plan_file import read_plan
 
 H100, SMALL = "cuda -model=H100", "zoo:squeezenet1_1"
@@ -295,3 +295,26 @@ def test_rows_that_no_device_has(tmp_path: Path, row: str, said: str) -> None:
         (tmp_path / "table.csv").write_text(f"family,latency_s\ndense,1\ndense,{number}\n")
         with pytest.raises(ModelError, match=f"row 2 has {number} as latency_s"):
             read_table(tmp_path / "table.csv")
+
+
+@pytest.mark.parametrize(("objective", "kept"), [("latency", True), ("throughput", False)])
+def test_a_gain_over_several_devices_that_is_not_sure(
+    tmp_path: Path, objective: Objective, kept: bool
+) -> None:
+    """A device that is faster at one half of a network, and slower at the other, as far as anybody
+    knows: each of its times may be half as long or twice."""
+    table = tmp_path / "npu.csv"
+    with tilewright.open(db="memory:", threads=1) as session:
+        model = chain(tmp_path)
+        calls = session.planning_data(model, ["llvm"]).calls
+        half = len(calls) // 2
+        times_s = [
+            (call.name, (0.8 if number < half else 3.0) * call.modes[0].latency_s)
+            for number, call in enumerate(calls)
+        ]
+        lines = [f"{name},{s},{s / 2},{2 * s}" for name, s in times_s]
+        table.write_text("\n".join(["call,latency_s,low_s,high_s", *lines, ""]))
+        wanted = Wanted(terms={"npu": DeviceTerms(link=(1e-6, 1e12))}, objective=objective)
+        found = session.plan(model, ["llvm"], tables={"npu": table}, wanted=wanted, seconds=1)
+    assert ("auto keeps all calls one after the other on 'llvm'" in found.note) == kept
+    assert len({slot.device for slot in found.slots}) == (1 if kept else 2)

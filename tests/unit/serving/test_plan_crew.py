@@ -7,16 +7,14 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import CancelledError
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from helpers.fakes.toy_plan import LEFT, RIGHT, ToyPlanServer, given, wanted
+from helpers.fakes.toy_plan import ToyPlanServer, check, given, until, wanted
 from helpers.fakes.toy_serving_worker import (
     CRASH,
     CRASH_ONCE,
@@ -31,23 +29,7 @@ from tilewright.core.refusals import DeadlineMissed, RequestFailed, ServerClosed
 from tilewright.graph.parts import Place
 from tilewright.serving.flows import Flow
 from tilewright.serving.plan_crew import PlanCrew
-from tilewright.serving.slow_devices import SlowDevices
 from tilewright.serving.stations import WARM_RUNS, Station
-
-
-def until(found: Callable[[], bool]) -> None:
-    """Wait for something that comes true, at most for a minute."""
-    end_s = time.monotonic() + 60
-    while not found():
-        assert time.monotonic() < end_s
-        time.sleep(0.005)
-
-
-def check(server: ToyPlanServer, name: str = "a", count: int = 20) -> None:
-    """Requests are answered, each with its own result."""
-    answers = [server.submit(name, given(n), timeout_s=None) for n in range(count)]
-    for number, answer in enumerate(answers):
-        np.testing.assert_array_equal(answer.result(10), wanted(number))
 
 
 def test_requests_flow_through_both_places(tmp_path: Path) -> None:
@@ -371,126 +353,3 @@ def test_random_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
     assert sorted(answered) == list(range(count))
     assert told.answered + told.failed == count
     assert server._queue.over, "a slot was not given back"
-
-
-def _overlooked(_crew: PlanCrew, _place: Place, _factor: float) -> None:
-    """Nothing is slow, however busy the machine is."""
-
-
-def test_a_device_that_was_lost_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed and unable to start, then able to: requests go through it again, none is lost."""
-    monkeypatch.setattr(PlanCrew, "slower", _overlooked)
-    with ToyPlanServer(tmp_path) as server:
-
-        def states() -> set[str]:
-            return {each.state for each in server.statistics().instances if each.device == "right"}
-
-        for _ in range(2):
-            answers = [server.submit("a", given(n)) for n in range(8)]
-            (tmp_path / "right" / STARTS_NOT).touch()
-            pids = {each.device: each.pid for each in server.statistics().instances}
-            os.kill(pids["right"] or 0, signal.SIGKILL)
-            for number, answer in enumerate(answers):
-                np.testing.assert_array_equal(answer.result(20), wanted(number))
-            until(lambda: server.notes[-1:] == ["Planned again without 'right'."])
-            assert states() == {"lost"}
-            check(server, count=3)
-            (tmp_path / "right" / STARTS_NOT).unlink()
-            until(lambda: server.notes[-1:] == ["Planned again with 'right' as at the start."])
-            assert states() == {"ready"}
-            server.crew.spans.clear()
-            check(server)
-            assert {span.place[0] for span in server.crew.spans} == {"left", "right"}
-        told = server.statistics().networks[0]
-    assert (told.answered, told.failed) == (2 * (8 + 3 + 20), 0)
-    assert server.parts.asked == [({"right"}, {})], "the plan that it began with was at hand"
-    assert server._queue.over, "a slot was not given back"
-
-
-def test_a_device_that_starts_and_computes_nothing_stays_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It crashes at its first part: on trial, so that no request is there; and again later."""
-    monkeypatch.setattr(PlanCrew, "slower", _overlooked)
-    with ToyPlanServer(tmp_path) as server:
-        (tmp_path / "right" / STARTS_NOT).touch()
-        pids = {each.device: each.pid for each in server.statistics().instances}
-        os.kill(pids["right"] or 0, signal.SIGKILL)
-        until(lambda: server.notes[-1:] == ["Planned again without 'right'."])
-        (tmp_path / "right" / FAULT).write_text(str(CRASH))
-        (tmp_path / "right" / STARTS_NOT).unlink()
-        tries: list[str] = []
-
-        def tried() -> bool:
-            check(server, count=2)
-            tries[:] = [note for note in server.notes if "Still planned without 'right'" in note]
-            return len(tries) >= 3
-
-        until(tried)
-        (tmp_path / "right" / FAULT).unlink()
-        until(lambda: server.notes[-1:] == ["Planned again with 'right' as at the start."])
-        check(server)
-        told = server.statistics().networks[0]
-    assert (told.failed, told.retried) == (0, 0)
-    assert sum("Planned again without" in note for note in server.notes) == 1
-
-
-def test_a_device_that_fails_its_trial_and_is_not_lost_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its network refuses what it is given, and its process lives."""
-    monkeypatch.setattr(PlanCrew, "slower", _overlooked)
-    with ToyPlanServer(tmp_path) as server:
-        service = server.crew._service
-        brief = replace(service.supervision, longest_pause_s=0.2)
-        server.crew._service = replace(service, supervision=brief)
-        (tmp_path / "right" / STARTS_NOT).touch()
-        pids = {each.device: each.pid for each in server.statistics().instances}
-        os.kill(pids["right"] or 0, signal.SIGKILL)
-        until(lambda: server.notes[-1:] == ["Planned again without 'right'."])
-        (tmp_path / "right" / FAULT).write_text(str(REFUSE))
-        (tmp_path / "right" / STARTS_NOT).unlink()
-        until(lambda: server.notes[-1].startswith("Still planned without 'right'"))
-        check(server, count=3)
-        (tmp_path / "right" / FAULT).unlink()
-        until(lambda: server.notes[-1] == "Planned again with 'right' as at the start.")
-        check(server)
-        assert server.statistics().networks[0].failed == 0
-
-
-def test_what_happens_beside_a_trial_that_fails_is_planned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the device, unless nothing else is left: then it is tried at once."""
-    monkeypatch.setattr(PlanCrew, "slower", _overlooked)
-    with ToyPlanServer(tmp_path) as server:
-        crew, over, found = server.crew, ["left"], [False]
-        patient = replace(crew._service.supervision, longest_pause_s=1000.0)
-        crew._service = replace(crew._service, supervision=patient)
-        crew.lost(RIGHT)
-        until(lambda: server.notes[-1:] == ["Planned again without 'right'."])
-
-        def over_with_the_trial(_slow: SlowDevices) -> list[str]:
-            return [over.pop()] if over and RIGHT not in crew._lost else []
-
-        monkeypatch.setattr(SlowDevices, "tried_again", over_with_the_trial)
-        monkeypatch.setattr(crew, "_answers", lambda *_: found[-1])
-        crew.found(RIGHT)
-        told = "Planned again without 'right', with 'left' as at the start."
-        until(lambda: server.notes[-1] == told)
-        found.append(True)
-        crew.lost(LEFT)
-        told = "Planned again without 'left', with 'right' as at the start."
-        until(lambda: server.notes[-1] == told)
-        check(server)
-
-
-def test_a_trial_without_its_device_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was lost before the request set out, so that nobody tells it."""
-    monkeypatch.setattr(PlanCrew, "slower", _overlooked)
-    with ToyPlanServer(tmp_path) as server:
-        server.crew._lost.add(RIGHT)
-        with pytest.raises(TargetError, match="was lost before"):
-            server.crew._run_once(server.crew._way, ["a"], on_trial=True)
-        server.crew._lost.clear()
-        check(server, count=3)

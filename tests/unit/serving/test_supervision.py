@@ -97,6 +97,19 @@ def test_without_any_instance_requests_fail(tmp_path: Path) -> None:
     assert server.notes[-1] == "The server gives up: no instance starts any more."
 
 
+def test_after_giving_up_nothing_is_started_any_more(tmp_path: Path) -> None:
+    """Neither the instance that was lost last nor the one before it."""
+    with ToyServer(tmp_path, {"a": 0.0}, instances=2) as server:
+        instances = server._crew._instances  # type: ignore[attr-defined]
+        (tmp_path / "a" / STARTS_NOT).touch()
+        for pid in server.pids():
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: server.notes[-1:] == ["The server gives up: no instance starts any more."])
+        until(lambda: not any(instance._thread.is_alive() for instance in instances))
+        assert {each.state for each in server.statistics().instances} == {"lost"}
+        assert not server.is_ready and server.pids() == []
+
+
 def test_random_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
     """Whatever is killed when: each request has one answer, its own, or was ended three times."""
     chance, count, seconds = random.Random(5), 300, 2.0

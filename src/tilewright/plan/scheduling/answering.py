@@ -27,7 +27,7 @@ from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.robust import at_upper_ends, expected, survival
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import NothingFound
-from tilewright.plan.scheduling.sureness import surely
+from tilewright.plan.scheduling.sureness import surely, surely_in_parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,55 @@ def answer(
     takes least then is chosen, of those that were considered and that of `stages`; or one call
     after the other, where it is not sure that this gains (`sureness`). Raises as `schedule_with`
     and `front`."""
+    found = _found(problem, planner, limit_s, robust=robust, second=second, as_run=as_run)
+    if as_run is not None and found.by_default:
+        found = found.keeping(surely(found.problem, found.schedule, as_run))
+    return _told(found, second, as_run)
+
+
+def answer_in_parts(
+    problem: SchedulingProblem,
+    planner: str | None,
+    limit_s: float,
+    *,
+    robust: bool = False,
+    second: Second | None = None,
+) -> Answer:
+    """The same of a problem of networks that are carried out in parts, several at a time or over
+    several devices: all of it one call after the other on one device, by the default planner, where
+    it is not sure that its schedule gains over that."""
+    found = _found(problem, planner, limit_s, robust=robust, second=second)
+    if not found.by_default:
+        return _told(found, second)
+    kept = found.keeping(surely_in_parts(found.problem, found.schedule))
+    alone = kept.schedule if kept.schedule is not found.schedule else None
+    return _told(kept, second, alone=alone)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """The schedule that is chosen of a problem, and those that were considered beside it; whether
+    by the default planner."""
+
+    problem: SchedulingProblem
+    schedule: Schedule
+    considered: tuple[Schedule, ...]
+    by_default: bool
+
+    def keeping(self, schedule: Schedule) -> _Found:
+        """The same with another schedule chosen instead, or with this one."""
+        return replace(self, schedule=schedule, considered=(self.schedule, *self.considered))
+
+
+def _found(
+    problem: SchedulingProblem,
+    planner: str | None,
+    limit_s: float,
+    *,
+    robust: bool,
+    second: Second | None,
+    as_run: AsRun | None = None,
+) -> _Found:
     name = planner or planning.DEFAULT
     planning.SCHEDULERS.named(name)
     if problem.merges:
@@ -80,13 +129,22 @@ def answer(
     if robust:
         schedule = _expected(problem, schedule, as_run)
         considered = tuple(_expected(problem, each, as_run) for each in considered)
-    if as_run is not None and name == planning.DEFAULT:
-        considered = (schedule, *considered)
-        schedule = surely(problem, schedule, as_run)
-    found = answered(problem, schedule, as_run)
-    listed, count = alternatives(problem, schedule, considered, second, as_run)
-    told = replace(found.result, front=tuple(listed), considered=count, front_of=second or "")
-    return replace(found, result=told)
+    return _Found(
+        problem=problem,
+        schedule=schedule,
+        considered=considered,
+        by_default=name == planning.DEFAULT,
+    )
+
+
+def _told(
+    found: _Found, second: Second | None, as_run: AsRun | None = None, alone: Schedule | None = None
+) -> Answer:
+    problem, schedule = found.problem, found.schedule
+    given = answered(problem, schedule, as_run, alone)
+    listed, count = alternatives(problem, schedule, found.considered, second, as_run)
+    told = replace(given.result, front=tuple(listed), considered=count, front_of=second or "")
+    return replace(given, result=told)
 
 
 def _expected(problem: SchedulingProblem, schedule: Schedule, as_run: AsRun | None) -> Schedule:
@@ -128,20 +186,30 @@ def _that_keep_limits(
     return [each for each in run if next(faults(problem, each), None) is None]
 
 
-def answered(problem: SchedulingProblem, schedule: Schedule, as_run: AsRun | None = None) -> Answer:
-    """A schedule of a problem with what is told of it."""
-    return Answer(problem=problem, schedule=schedule, result=result_of(problem, schedule, as_run))
+def answered(
+    problem: SchedulingProblem,
+    schedule: Schedule,
+    as_run: AsRun | None = None,
+    alone: Schedule | None = None,
+) -> Answer:
+    """A schedule of a problem with what is told of it, as `result_of` does."""
+    told = result_of(problem, schedule, as_run, alone)
+    return Answer(problem=problem, schedule=schedule, result=told)
 
 
 def result_of(
-    problem: SchedulingProblem, schedule: Schedule, as_run: AsRun | None = None
+    problem: SchedulingProblem,
+    schedule: Schedule,
+    as_run: AsRun | None = None,
+    alone: Schedule | None = None,
 ) -> ScheduleResult:
     """A schedule as the verb `plan` tells it, beside one call after the other, with `as_run` as
-    that is run, too."""
+    that is run, too; beside `alone`, where that is given."""
     found, sequential, left = measures(problem, schedule), None, None
     with suppress(NothingFound):
-        alone = planning.schedule_with("sequential", problem)
-        alone = alone if as_run is None else as_run(problem, alone)
+        if alone is None:
+            alone = planning.schedule_with("sequential", problem)
+            alone = alone if as_run is None else as_run(problem, alone)
         sequential, left = alone.objective, survival(problem, schedule, alone)
     waits = waits_of(problem)
     fastest = [

@@ -11,11 +11,12 @@ from dataclasses import replace
 
 from tilewright.plan.scheduling.alternatives import AsRun
 from tilewright.plan.scheduling.faults import faults
-from tilewright.plan.scheduling.planners.sequential import Sequential
+from tilewright.plan.scheduling.planners.sequential import Sequential, on_one_device
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.robust import survival
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import NothingFound
+from tilewright.plan.scheduling.simulator import simulate
 
 LEAST = 1.001
 """A gain below this is none, as for `auto` itself."""
@@ -24,6 +25,20 @@ IN_PLACE = 1.09
 and 0.96, towers: 1.02 and 0.94; docs/benchmarks-cores.md#two-lanes-of-one-core)."""
 PREDICTED = 1.22
 """The most that predicted times promised where runs gained nothing (inception_v3, there)."""
+
+
+def surely_in_parts(problem: SchedulingProblem, schedule: Schedule) -> Schedule:
+    """The same of what is carried out in parts: of several networks, or over several devices. What
+    is kept is one call after the other, all on the device that is fastest alone, on all of its
+    cores, as far as that breaks no limit. Both limits are those of one network on two cores; that
+    they hold for these is not known (docs/decisions/0124-sure-gains-and-devices-that-return.md).
+    """
+    whole = (each for each in on_one_device(problem) if _keeps_limits(problem, each[1]))
+    device, alone = min(whole, key=lambda each: each[1].latency_s, default=("", None))
+    doubt = alone and _doubt(problem, schedule, alone, simulate)
+    if not alone or not doubt:
+        return schedule
+    return _kept(schedule, alone, f"all calls one after the other on {device!r}, because {doubt}")
 
 
 def surely(problem: SchedulingProblem, schedule: Schedule, as_run: AsRun) -> Schedule:
@@ -38,14 +53,23 @@ def surely(problem: SchedulingProblem, schedule: Schedule, as_run: AsRun) -> Sch
     except NothingFound:
         return schedule
     doubt = _doubt(problem, schedule, alone, as_run)
-    if not doubt or next(faults(problem, alone), None) is not None:
+    if not doubt or not _keeps_limits(problem, alone):
         return schedule
+    return _kept(schedule, alone, f"one call after the other, because {doubt}")
+
+
+def _keeps_limits(problem: SchedulingProblem, schedule: Schedule) -> bool:
+    return next(faults(problem, schedule), None) is None
+
+
+def _kept(schedule: Schedule, alone: Schedule, why: str) -> Schedule:
+    """What is kept instead of a schedule, with what is told of it."""
     return replace(
         alone,
         planner=Sequential().name,
         bound=min(schedule.bound, alone.objective),
         solve_s=schedule.solve_s,
-        note=f"auto keeps one call after the other, because {doubt}",
+        note=f"auto keeps {why}",
     )
 
 

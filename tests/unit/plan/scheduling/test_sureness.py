@@ -1,4 +1,4 @@
-"""`auto` keeps one call after the other where it is not sure that a plan of this CPU gains."""
+"""`auto` keeps one call after the other where it is not sure that a plan gains."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 
 from helpers.scheduling import MICRO, mode, plain_problem
 from tilewright.plan.lanes import in_its_stages
-from tilewright.plan.scheduling.answering import answer
-from tilewright.plan.scheduling.parts import Limits, ScheduleDevice
+from tilewright.plan.scheduling.answering import answer, answer_in_parts
+from tilewright.plan.scheduling.parts import Limits, Link, ScheduleDevice
+from tilewright.plan.scheduling.planners.sequential import on_one_device
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.sureness import IN_PLACE, PREDICTED, surely
@@ -130,3 +131,87 @@ def test_where_plans_are_run_as_they_stand_nothing_is_kept_back() -> None:
 def test_a_robust_plan_is_judged_by_its_expected_times() -> None:
     found = answer(_branches(1.02), None, 1.0, robust=True, as_run=in_its_stages).result
     assert not _is_beside(found) and "auto keeps" in found.note
+
+
+# in parts: several networks, or several devices
+
+
+def _pair(gain: float, **named: Any) -> SchedulingProblem:
+    """Two networks of a call each; one after the other on both cores they take `gain` times what
+    they take beside each other on a core each."""
+    modes = (mode(us=100, **named), mode(cores=2, us=50 * gain, **named))
+    problem = plain_problem({"one/a": modes, "two/b": modes})
+    calls = (replace(each, network=each.name[:3]) for each in problem.calls)
+    return replace(problem, calls=tuple(calls))
+
+
+def _over_two(gain: float, **named: Any) -> SchedulingProblem:
+    """Two towers that one GPU computes in 100 µs each and a CPU in as much longer as `gain` is less
+    than two, if one is on each; the CPU has the inputs and wants the output. Nothing is sent for
+    free: what goes over a way takes 1 µs."""
+    far = mode("gpu", us=100, **named)
+    near = mode(us=200 / gain, **named), mode(cores=2, us=200 / gain, **named)
+    host = (mode(us=0),)
+    ways = (("cpu", "gpu"), ("gpu", "cpu"))
+    return plain_problem(
+        {"input": host, "a": (far, *near), "b": (far, *near), "outputs": host},
+        "input>a input>b a>outputs b>outputs",
+        devices=(ScheduleDevice(name="cpu", cores=2), ScheduleDevice(name="gpu", kind="cuda")),
+        links=tuple(
+            Link(origin=a, destination=b, latency_s=1 * MICRO, bytes_per_s=1e12) for a, b in ways
+        ),
+    )
+
+
+def _used(result: Any) -> set[str]:
+    return {slot.device for slot in result.slots if slot.end_s > slot.begin_s}
+
+
+def test_networks_whose_gain_is_not_sure_are_one_after_the_other() -> None:
+    found = answer_in_parts(_pair(IN_PLACE - 0.01), None, 1.0).result
+    first, second = found.slots
+    assert first.end_s <= second.begin_s and len(first.cores) == len(second.cores) == 2
+    assert found.planner == "sequential" and found.gain == found.gain_low == 1.0
+    assert found.note.startswith("auto keeps all calls one after the other on 'cpu', because ")
+    assert f"such promises were up to {IN_PLACE:.2f} times what runs gave" in found.note
+    assert min(each.latency_s for each in found.front if not each.chosen) < found.latency_s
+
+
+def test_networks_that_surely_gain_are_beside_each_other() -> None:
+    first, second = answer_in_parts(_pair(1.3), None, 1.0).result.slots
+    assert first.begin_s == second.begin_s == 0.0
+
+
+@pytest.mark.parametrize(("gain", "both"), [(PREDICTED - 0.1, False), (PREDICTED + 0.2, True)])
+def test_several_devices_must_promise_more_than_promises_were_wrong(
+    gain: float, both: bool
+) -> None:
+    wide: dict[str, Any] = {"source": "model", "low_s": 20 * MICRO, "high_s": 400 * MICRO}
+    found = answer_in_parts(_over_two(gain, **wide), None, 1.0).result
+    assert _used(found) == ({"cpu", "gpu"} if both else {"gpu"})
+    assert ("auto keeps all calls one after the other on 'gpu'" in found.note) != both
+
+
+def test_the_single_device_is_the_fastest_that_keeps_the_limits() -> None:
+    """The GPU has no memory for what it is to compute."""
+    problem = _over_two(1.05, weight_bytes=100)
+    cpu, gpu = problem.devices
+    small = replace(problem, devices=(cpu, replace(gpu, memory_bytes=150)))
+    told = [name for name, _ in on_one_device(small)]
+    assert told == ["cpu"] and [name for name, _ in on_one_device(problem)] == ["cpu", "gpu"]
+    late = replace(problem, limits=Limits(deadlines_s={"": 197 * MICRO}))
+    assert _used(answer_in_parts(late, None, 1.0).result) == {"cpu", "gpu"}
+
+
+def test_where_no_device_computes_all_nothing_is_kept_back() -> None:
+    near, far = (mode(us=100),), (mode("gpu", us=100),)
+    problem = _over_two(1.5)
+    calls = [replace(c, modes={"a": near, "b": far}.get(c.name, c.modes)) for c in problem.calls]
+    found = answer_in_parts(replace(problem, calls=tuple(calls)), None, 1.0).result
+    assert _used(found) == {"cpu", "gpu"} and "auto keeps" not in found.note
+
+
+@pytest.mark.parametrize("planner", ["heft", "cpsat"])
+def test_planners_that_are_asked_for_answer_themselves_in_parts_too(planner: str) -> None:
+    found = answer_in_parts(_pair(IN_PLACE - 0.01), planner, 1.0).result
+    assert found.planner == planner and found.gain > 1.05

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +13,7 @@ from tilewright.plan.scheduling.decoding import decode
 from tilewright.plan.scheduling.parts import Mode
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
+from tilewright.plan.scheduling.scheduler import NothingFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,3 +55,23 @@ def _choices(problem: SchedulingProblem) -> list[Sequence[int]]:
                 chosen.append(min(there, key=lambda place, own=call.modes: by(own[place])))
             found[tuple(chosen)] = None
     return list(found)
+
+
+def on_one_device(problem: SchedulingProblem) -> Iterator[tuple[str, Schedule]]:
+    """Each device that has a mode for all calls, with the schedule of all of them there, one after
+    the other on as many cores as they can have; a network after the other as the problem has them.
+    Calls that take no time, such as the inputs of a network, may be elsewhere. What finds no place
+    on a device, for its memory say, is left out."""
+    usable, order = usable_modes(problem), range(len(problem.calls))
+    for device in problem.devices:
+        chosen: list[int] = []
+        for call, places in zip(problem.calls, usable, strict=True):
+            there = [place for place in places if call.modes[place].device == device.name]
+            if not there and not any(call.modes[place].latency_s for place in places):
+                there = places
+            own = call.modes
+            chosen += sorted(there, key=lambda n, own=own: (-own[n].cores, own[n].latency_s))[:1]
+        if len(chosen) == len(problem.calls):
+            with suppress(NothingFound):
+                named = Sequential().name
+                yield device.name, decode(problem, order, chosen, planner=named, one_by_one=True)
