@@ -44,13 +44,13 @@ def cubin(_source: str, _arch: str, _form: str = "cubin") -> Compiled:
 
 
 def built(driver: SimulatedDriver, task=DENSE) -> CudaKernel:
-    builder = CudaBuilder(lambda _target: driver, cubin)
+    builder = CudaBuilder(lambda *_: driver, cubin)
     candidate = default_candidate(task, (PLAIN,) * (len(task.arguments) + 1), PLACEMENT)[0]
     return builder.build(task, candidate, PLACEMENT.target, PLACEMENT.resources)
 
 
 class TestCuda(BuilderConformance):
-    builder = CudaBuilder(lambda _target: SimulatedDriver(), cubin)
+    builder = CudaBuilder(lambda *_: SimulatedDriver(), cubin)
     placement = PLACEMENT
     workloads = (
         single("relu", (1, 16, 8, 8)),
@@ -120,7 +120,7 @@ def test_launches_that_would_be_refused_become_others() -> None:
     kinds = [TensorType(shape, "float64") for shape in ((70_000, 2, 3), (70_000, 3, 2))]
     task = workload(kinds, step("batch_matmul", 0, 1, transpose_b=False))
     candidate = Candidate(implementation="cuda_default", settings=(), forms=(PLAIN,) * 3)
-    builder = CudaBuilder(lambda _target: SimulatedDriver(), cubin)
+    builder = CudaBuilder(lambda *_: SimulatedDriver(), cubin)
     made = builder.build(task, candidate, PLACEMENT.target, PLACEMENT.resources)
     assert [launch.grid for launch in made.program.launches] == [(70_000, 1, 1)]
 
@@ -141,14 +141,14 @@ def test_a_compiler_that_exceeds_the_bounds_of_the_text_is_not_believed() -> Non
 
     task = single("relu", (1, 1024, 8, 8))
     candidate = Candidate(implementation="cuda_default", settings=(), forms=(PLAIN, PLAIN))
-    builder = CudaBuilder(lambda _target: SimulatedDriver(), greedy)
+    builder = CudaBuilder(lambda *_: SimulatedDriver(), greedy)
     with pytest.raises(ModelError, match="registers of a block"):
         builder.build(task, candidate, PLACEMENT.target, PLACEMENT.resources)
 
 
 def test_without_a_compiler_nothing_is_built() -> None:
     builder = CudaBuilder(
-        lambda _target: SimulatedDriver(), lambda *_: Compiled(reason="nvcc is not there")
+        lambda *_: SimulatedDriver(), lambda *_: Compiled(reason="nvcc is not there")
     )
     candidate = default_candidate(DENSE, (PLAIN,) * 3, PLACEMENT)[0]
     with pytest.raises(TargetError, match="no cubin was made: nvcc is not there"):

@@ -255,10 +255,66 @@ def test_the_card_of_a_target_is_found() -> None:
         number_of(old, gpu_target(parse_gpu("cuda -arch=sm_70")))
 
 
+def some_multiprocessors(library: CudaBindings, count: int) -> NvidiaDriver:
+    return NvidiaDriver(find_cards(library)[0], 0, library, count)
+
+
+def test_kernels_keep_to_some_multiprocessors() -> None:
+    """By streams of a green context; memory and modules are the primary context's, as ever."""
+    library = CudaBindings()
+    driver = some_multiprocessors(library, 64)
+    _, arrays = in_and_out(driver)
+    second = driver.stream()
+    driver.launch(driver.load(TEXT, b""), twice("in", "out"), arrays)
+    called = {name: given for name, given in library.calls}
+    assert called["cuDevSmResourceSplitByCount"][3] == 64
+    (group,), count = called["cuDevResourceGenerateDesc"]
+    assert (group.sm.smCount, count) == (64, 1)
+    assert called["cuGreenCtxCreate"][2] == "CU_GREEN_CTX_DEFAULT_STREAM"
+    assert [name for name, _ in library.calls].count("cuGreenCtxStreamCreate") == 2
+    assert "cuStreamCreate" not in called and second != driver._streams[0]
+    assert library.launched[0][8] == driver._streams[0]
+    entered = [given for name, given in library.calls if name == "cuCtxSetCurrent"]
+    assert entered == [(driver._context,)], "no thread enters the green context"
+
+
+def test_all_multiprocessors_take_no_green_context() -> None:
+    library = CudaBindings()
+    nvidia(library)
+    assert not [name for name, _ in library.calls if "Green" in name or "Resource" in name]
+
+
+def test_another_number_of_multiprocessors_is_an_error() -> None:
+    with pytest.raises(TargetError, match="gives 72 multiprocessors where 66 were") as caught:
+        some_multiprocessors(CudaBindings(), 66)
+    assert caught.value.hint == "Ask for 72."
+
+
+@pytest.mark.parametrize("raised", [RuntimeError("cuGreenCtxCreate not found"), AttributeError()])
+def test_a_driver_without_green_contexts_is_said(raised: Exception) -> None:
+    library = CudaBindings()
+
+    def missing(*_: Any) -> None:
+        raise raised
+
+    library.cuGreenCtxCreate = missing
+    with pytest.raises(TargetError, match="cannot keep to 64 multiprocessors") as caught:
+        some_multiprocessors(library, 64)
+    assert "CUDA 12.5" in (caught.value.hint or "")
+
+
+def test_a_card_that_has_no_green_contexts_says_so() -> None:
+    library = CudaBindings()
+    library.fails["cuGreenCtxCreate"] = Status.CUDA_ERROR_INVALID_VALUE
+    with pytest.raises(DriverError, match="cuGreenCtxCreate"):
+        some_multiprocessors(library, 64)
+
+
 USES = """
 import numpy as np
 from tilewright.compiler.cuda.driver import OutOfDeviceMemory, StickyFault
 from tilewright.compiler.cuda.nvidia import find_cards, open_driver
+from tilewright.core.targets import threads_alone
 from tilewright.hardware.cards import card_target
 from tilewright.hardware.gpus import CudaLaunch
 
@@ -292,6 +348,10 @@ for wrong, error in ((lambda: driver.allocate(1 << 40), OutOfDeviceMemory),
         print(found)
 driver.synchronise()
 driver.release(memory)
+half = open_driver(card_target(card), threads_alone(64))
+memory = half.allocate(512)
+arrays = {"in": memory.part(0, 256), "out": memory.part(256, 256)}
+half.launch(half.load("", b"cubin"), launch, arrays)
 """
 ARRIVED = """context 0x10
 stream, flags 1
@@ -300,10 +360,16 @@ function twice of 0x30
 attribute 8 of 0x40 is 100000
 launch 0x40, grid 2 1 1, block 32 1 1, shared 100000, stream 0x20, count 64
 stream, flags 1
-capture 0x20, mode 1
+capture 0x20, mode 2
 launch 0x40, grid 2 1 1, block 32 1 1, shared 100000, stream 0x20, count 64
 instantiate 0x60, flags 0
 replay 0x70 on 0x20
+resource of kind 1
+split 132 in 1 of 64
+describe 1 of 64
+green context by 0x80 of 0, flags 1
+stream of 0x90, flags 1, priority 0
+launch 0x40, grid 2 1 1, block 32 1 1, shared 100000, stream 0xa0, count 64
 """
 
 

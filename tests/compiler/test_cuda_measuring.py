@@ -12,10 +12,12 @@ from helpers.processes import simulated_gpu, simulated_gpu_networks
 from tilewright.compiler.cuda import compilers, nvidia
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Failure, FailureKind, Measurement, Outcome, Protocol
+from tilewright.hardware.holding import Held
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure import cuda_networks, kernels
 from tilewright.measure.accesses.cuda import CUDA
-from tilewright.measure.targeting import placement_of
+from tilewright.measure.circumstances import Circumstances
+from tilewright.measure.targeting import open_measurer_under, placement_of
 from tilewright.testing.accesses import AccessConformance
 from tilewright.testing.cuda_execution import compiler
 from tilewright.testing.implementations import single
@@ -71,3 +73,19 @@ def test_each_fault_costs_one_failure_and_one_worker(tmp_path: Path, faults: lis
         assert said in outcome.message
     assert isinstance(last, Measurement), last
     assert last.samples_s == pytest.approx((1e-5,) * 3)
+
+
+def test_the_multiprocessors_that_are_held_reach_the_driver() -> None:
+    """Of the process that runs the kernels; simulated launches take the longer the fewer."""
+    placement = placement_of("cuda", None, None)
+    candidate = default_candidate(RELU, (PLAIN, PLAIN), placement)[0]
+    held = (Held(control="multiprocessors", value=64, gpu=H100),)
+    place = Circumstances(usual=placement, held=held)
+    with open_measurer_under(place, 0) as measurer:
+        (found,) = measurer.measure(RELU, [candidate], SHORT)
+    assert isinstance(found, Measurement), found
+    assert found.samples_s == pytest.approx((1e-5 * 132 / 64,) * 3)
+    assert (str(found.resources), found.device_class) == (
+        "64t",
+        f"{placement.key.device_class}+multiprocessors=64",
+    )

@@ -26,8 +26,8 @@ class ControlFlags:
     clock: Annotated[
         str,
         Parameter(
-            help="Clocks at which the CPUs are kept, such as 1.5GHz,3GHz; `usual` leaves them as "
-            "they are. This and the next five take a machine that lets us "
+            help="Clocks at which the CPUs, or the GPU, are kept, such as 1.5GHz,3GHz; `usual` "
+            "leaves them as they are. This and the next five take a machine that lets us "
             "(`tilewright targets --controls`)."
         ),
     ] = "usual"
@@ -42,7 +42,7 @@ class ControlFlags:
         "usual"
     )
     power_cap: Annotated[
-        str, Parameter(help="Limits of each package's power, such as usual,65W.")
+        str, Parameter(help="Limits of each package's power, or the GPU's, such as usual,65W.")
     ] = "usual"
     cache_ways: Annotated[
         str,
@@ -113,6 +113,13 @@ class DesignFlags(ControlFlags):
             "numbers separated by commas."
         ),
     ] = "0"
+    multiprocessors: Annotated[
+        str,
+        Parameter(
+            help="Of a GPU: how many multiprocessors kernels get, such as usual,64; `targets "
+            "--controls` has the numbers."
+        ),
+    ] = "usual"
     share: Annotated[
         float,
         Parameter(
@@ -135,6 +142,7 @@ class DesignFlags(ControlFlags):
             dtypes=values("--dtype", self.dtype, str),
             neighbours=values("--neighbours", self.neighbours, int),
             **self.controls,
+            multiprocessors=values("--multiprocessors", self.multiprocessors, str),
             share=self.share,
         )
 

@@ -27,7 +27,7 @@ def targets(
         Parameter(
             negative="",
             help="List what can be set on this machine instead: cores, threads, clocks, power, "
-            "caches; in which range, how, and whether this process may.",
+            "caches, what GPUs have; in which range, how, and whether this process may.",
         ),
     ] = False,
     flags: ThreadedFlags = ThreadedFlags(),

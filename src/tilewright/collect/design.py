@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -14,8 +14,18 @@ from tilewright.core.codec import canonical_json, digest
 from tilewright.core.errors import TargetError, UsageError, close_matches
 from tilewright.core.records import Placement
 from tilewright.core.targets import Binding
-from tilewright.hardware.holding import CONTROLS, USUAL, Held, checked, combinations, usable_cpus
+from tilewright.hardware.holding import (
+    CONTROLS,
+    GPU_CONTROLS,
+    USUAL,
+    ControlName,
+    Held,
+    checked,
+    combinations,
+    usable_cpus,
+)
 from tilewright.kernels.base import CPU, MIXED
+from tilewright.measure.accesses.cuda import card_of
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.circumstances import Cache, Circumstances
 from tilewright.models import ModelOptions
@@ -23,6 +33,7 @@ from tilewright.models.configurations import CONFIGURATIONS, configurations_of, 
 from tilewright.models.loaded import ON_CODES
 
 CACHES: tuple[Cache, ...] = get_args(Cache)
+_CONTROLS: Mapping[str, ControlName] = {**CONTROLS, **GPU_CONTROLS}
 DTYPES = tuple(dict.fromkeys(family.dtype for family in CONFIGURATIONS.values()))
 
 
@@ -38,7 +49,8 @@ class Design:
     `caches`, in each element type of `dtypes`, beside each number of `neighbours`, copies of the
     kernel that run on other cores meanwhile, and with each value of the machine's controls:
     `clocks`, `power_caps` and `cache_ways`, texts such as "1.5GHz", "65W" and "4", `governors` by
-    their names, `turbo` and `smt` "on" or "off", or "usual" for what they are set to. Of networks,
+    their names, `turbo` and `smt` "on" or "off", or "usual" for what they are set to. A GPU has
+    `clocks`, `power_caps`, and `multiprocessors`, "64": how many of them kernels get. Of networks,
     as few tasks are measured as make up `share` of their time, above 0 and at most 1, by measured
     times where they are known and by predicted ones elsewhere; with 1 all of them.
     """
@@ -56,6 +68,7 @@ class Design:
     clocks: tuple[str, ...] = (USUAL,)
     power_caps: tuple[str, ...] = (USUAL,)
     cache_ways: tuple[str, ...] = (USUAL,)
+    multiprocessors: tuple[str, ...] = (USUAL,)
     share: float = 1.0
 
     def __post_init__(self) -> None:
@@ -68,7 +81,7 @@ class Design:
                 f"share is a part of a network's time, at most 1, not {self.share:g}.",
                 hint="--share 0.9 takes the operators that make up 90 %.",
             )
-        for name in ("caches", "dtypes", *CONTROLS):
+        for name in ("caches", "dtypes", *_CONTROLS):
             object.__setattr__(self, name, texts_of(getattr(self, name), name))
         for name, least in (("threads", 1), ("neighbours", 0)):
             object.__setattr__(self, name, counts_of(getattr(self, name), name, least))
@@ -77,7 +90,7 @@ class Design:
     def held(self) -> tuple[tuple[Held, ...], ...]:
         """Every combination of values of controls; an empty one leaves all as they are. Raises
         UsageError for a text that is no value."""
-        return combinations({control: getattr(self, name) for name, control in CONTROLS.items()})
+        return combinations({control: getattr(self, name) for name, control in _CONTROLS.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,16 +206,29 @@ def circumstances_of(
                 "kernels that run on this machine; a remote device is timed by its own server.",
                 hint="Leave them out with --target rpc:KEY.",
             )
-        if held and placement.target.kind not in CPU:
+        if held:
+            place = replace(place, held=_of_device(held, placement))
+        found.append(_on_usable_cpus(place, root))
+        if held:
+            checked(place.held, placement.binding.cpus, root)
+    return tuple(found)
+
+
+def _of_device(held: Sequence[Held], placement: Placement) -> tuple[Held, ...]:
+    """The same, of the card where the placement is on one. Raises UsageError for a control that the
+    device has not."""
+    card = None if placement.target.kind in CPU else card_of(placement)
+    of_cpus, of_cards = CONTROLS.values(), GPU_CONTROLS.values()
+    known = of_cards if card else of_cpus if placement.target.kind in CPU else ()
+    for one in held:
+        if one.control not in known:
+            kinds = [k for k, each in (("CPU", of_cpus), ("GPUs", of_cards)) if one.control in each]
             raise UsageError(
-                f"--{held[0].control} is for kernels on this machine's CPU, not for "
+                f"--{one.control} is for kernels on this machine's {' and '.join(kinds)}, not for "
                 f"{placement.target.model}.",
                 hint="Leave it out, or --target.",
             )
-        found.append(_on_usable_cpus(place, root))
-        if held:
-            checked(held, placement.binding.cpus, root)
-    return tuple(found)
+    return tuple(replace(one, gpu=card) for one in held)
 
 
 def _on_usable_cpus(place: Circumstances, root: Path) -> Circumstances:

@@ -2,6 +2,7 @@
 
 card.model                   "H100" of a "NVIDIA H100 80GB HBM3"
 card_target(card)            the target of kernels for it: its datasheet's, with what it has
+on_multiprocessors(target, 64) the same for kernels that get 64 of its multiprocessors
 broken_limit(launch, limits) None, or which limit a launch breaks
 """
 
@@ -10,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
-from uuid import UUID
 
 from tilewright.core.targets import LaunchLimits, Target
 from tilewright.hardware.datasheets import model_name
 from tilewright.hardware.gpus import CompilerReport, CudaLaunch, gpu_of, gpu_target, nvml_library
+from tilewright.hardware.settable import nvml_device
 
 OLDEST = (7, 5)
 """The oldest compute capability that NVIDIA's compilers of CUDA 13 still compile for."""
@@ -91,6 +92,15 @@ def card_target(card: Card) -> Target:
     )
 
 
+def on_multiprocessors(target: Target, count: int) -> Target:
+    """A GPU's target for kernels that get so many of its multiprocessors: these reach the
+    second-level cache less fast, and the memory as fast as all of them."""
+    shared, l2, memory = target.memory
+    reached = l2.bytes_per_s * count / target.cores
+    levels = shared, replace(l2, cores=count, bytes_per_s=reached), replace(memory, cores=count)
+    return replace(target, cores=count, memory=levels)
+
+
 def broken_limit(
     launch: CudaLaunch,
     limits: LaunchLimits,
@@ -141,8 +151,7 @@ def busy_share(identity: str, library: Any = None) -> float | None:
     if library is None:
         return None
     try:
-        library.nvmlInit()
-        handle = library.nvmlDeviceGetHandleByUUID(f"GPU-{UUID(identity)}")
+        handle = nvml_device(library, identity)
         return library.nvmlDeviceGetUtilizationRates(handle).gpu / 100
     except library.NVMLError:
         return None

@@ -1,5 +1,5 @@
 """What can be set on this machine that times depend on, in which range, and whether this process
-may: read from /proc and /sys, nothing is tried.
+may: read from /proc and /sys, nothing is tried. Those of GPUs are in `gpu_controls`.
 
     for control in controls(): print(control.name, control.range, control.settable, control.reason)
 """
@@ -24,8 +24,6 @@ from tilewright.hardware.probe import (
 
 _CPUS = "sys/devices/system/cpu"
 _RESCTRL = "sys/fs/resctrl"
-_MPS_PIPE = "tmp/nvidia-mps"
-_NO_DRIVER = "there is no NVIDIA driver"
 
 
 def may_write(path: Path) -> bool:
@@ -54,7 +52,7 @@ def controls(
 ) -> tuple[ControlRow, ...]:
     """All that is known of; what this machine does not have is among them, with the reason."""
     files = _Files(root=root, writable=writable)
-    parts = (_of_processes, _of_siblings, _of_clocks, _of_power, _of_caches, _of_gpus)
+    parts = (_of_processes, _of_siblings, _of_clocks, _of_power, _of_caches)
     return tuple(row for part in parts for row in part(files))
 
 
@@ -161,22 +159,4 @@ def _of_caches(files: _Files) -> Iterator[ControlRow]:
     now = next((line.strip() for line in text.splitlines() if "L3:" in line), "")
     yield _row(
         "cache ways", f"/{name}", files.refusal(name), value=now, span=f"{least} to {ways} ways"
-    )
-
-
-def _of_gpus(files: _Files) -> Iterator[ControlRow]:
-    driver = files.text("proc/driver/nvidia/version") is not None
-    served = (files.root / _MPS_PIPE / "control").exists()
-    reason = "" if served else f"no MPS server listens in /{_MPS_PIPE}"
-    yield _row(
-        "multiprocessors of a GPU",
-        "MPS: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
-        reason if driver else _NO_DRIVER,
-        span="1 to 100 %" if driver else "",
-    )
-    reason = files.refusal("proc/driver/nvidia/params")
-    yield _row(
-        "power cap of a GPU",
-        "NVML: nvidia-smi --power-limit",
-        ("it takes an administrator" if reason else "") if driver else _NO_DRIVER,
     )

@@ -1,5 +1,7 @@
 """Controls of this machine that are held at a value while something is measured: SMT, the governor
-of the clocks, turbo, the clock, the power cap, the ways of the last-level cache.
+of the clocks, turbo, the clock, the power cap, the ways of the last-level cache; of a GPU its clock
+and its power cap. The multiprocessors that kernels of a GPU get are the driver's of each process
+(`compiler.cuda.nvidia`), so that only their number is checked here.
 
     with holding([Held(control="clock", value=2e9)], cpus=(0, 1)):
         ...                                  both CPUs are kept at 2 GHz until the block ends
@@ -16,19 +18,25 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, product
 from pathlib import Path
 from typing import Literal
 
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.settings import child_environment
+from tilewright.hardware.cards import Card
 from tilewright.hardware.controls import controls, may_write
+from tilewright.hardware.gpu_controls import MULTIPROCESSORS, gpu_controls
 from tilewright.hardware.probe import core_groups, read_text
+from tilewright.hardware.settable import POWER_CAP, UNLOCKED, by_hand, read, setting_of, write
 
-ControlName = Literal["smt", "governor", "turbo", "clock", "power-cap", "cache-ways"]
+ControlName = Literal[
+    "smt", "governor", "turbo", "clock", "power-cap", "cache-ways", "multiprocessors"
+]
 
 CONTROLS: Mapping[str, ControlName] = {
     "smt": "smt",
@@ -41,6 +49,13 @@ CONTROLS: Mapping[str, ControlName] = {
 """Controls by what designs call their values, in the order in which they are set: a CPU has no
 files while SMT keeps it off, and a governor decides which clocks there are."""
 
+GPU_CONTROLS: Mapping[str, ControlName] = {
+    "clocks": "clock",
+    "power_caps": "power-cap",
+    "multiprocessors": "multiprocessors",
+}
+"""The same of GPUs."""
+
 USUAL = "usual"
 """The text that leaves a control as it is."""
 
@@ -49,6 +64,10 @@ _CPUS, _CAPS = "sys/devices/system/cpu", "sys/class/powercap"
 _RESCTRL, _SMT = "sys/fs/resctrl", f"{_CPUS}/smt/control"
 _NEAR = 0.02
 """A value that reads back so far from what was written counts as held: kernels round."""
+_AT_MOST = "at most "
+"""A clock that idles is below the one that it is locked at."""
+_SETTLE_S, _POLL_S = 1.0, 0.02
+"""How long a clock that was faster may take to come down, and how often it is looked at."""
 _RESTORE_S = 10.0
 _ADVICE = "`tilewright targets --controls` lists what can be set here, and in which range."
 
@@ -56,11 +75,13 @@ _ADVICE = "`tilewright targets --controls` lists what can be set here, and in wh
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class Held:
     """A control and its value: the clock in hertz, the power cap of each package in watts, the
-    number of ways of the last-level cache that programs on the measuring CPUs may fill, or a word:
-    the governor, and whether turbo and SMT are `on` or `off`."""
+    number of ways of the last-level cache that programs on the measuring CPUs may fill, the number
+    of multiprocessors, or a word: the governor, and whether turbo and SMT are `on` or `off`. It is
+    this machine's CPU's where no `gpu` is named."""
 
     control: ControlName
     value: float | str
+    gpu: Card | None = field(default=None, compare=False)
 
     @property
     def text(self) -> str:
@@ -75,6 +96,7 @@ _UNITS: Mapping[ControlName, tuple[float, str]] = {
     "clock": (1e9, "GHz"),
     "power-cap": (1.0, "W"),
     "cache-ways": (1.0, ""),
+    "multiprocessors": (1.0, ""),
 }
 _KNOWN_AS: Mapping[ControlName, str] = {
     "clock": "clock",
@@ -89,6 +111,7 @@ _GIVEN: Mapping[ControlName, tuple[str, str]] = {
     "clock": (r"(\d+(?:\.\d+)?) ?(GHz|MHz)", "1.5GHz"),
     "power-cap": (r"(\d+(?:\.\d+)?) ?(W)", "65W"),
     "cache-ways": (r"(\d+)()", "4"),
+    "multiprocessors": (r"(\d+)()", "64"),
 }
 _WORDS: Mapping[ControlName, tuple[str, str]] = {
     "governor": (r"[a-z_]+", "performance"),
@@ -127,9 +150,10 @@ def combinations(texts: Mapping[ControlName, Sequence[str]]) -> tuple[tuple[Held
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """Files to write, in order, (path, text); a path without text is a folder that is made. `undo`
-    gives back what was there; a path without text there is a folder that is removed. `wanted` is
-    what must be read back, numbers within 2 %."""
+    """Files and settings to write, in order, (name, text); a name without text is a folder that is
+    made. `undo` gives back what was there; a name without text there is a folder that is removed.
+    `wanted` is what must be read back, numbers within 2 %, and not above what begins with
+    `at most`."""
 
     write: Sequence[tuple[str, str | None]]
     undo: Sequence[tuple[str, str | None]]
@@ -151,6 +175,9 @@ def checked(
     held = tuple(held)
     cpus = usable_cpus(held, cpus, root)
     for one in held:
+        if one.gpu is not None:
+            found[one] = _of_gpu(one, one.gpu, root)
+            continue
         name = _KNOWN_AS[one.control]
         for row in (row for row in controls(root, writable) if row.name.startswith(name)):
             if not row.settable:
@@ -298,6 +325,42 @@ _STEPS: Mapping[ControlName, Callable[[Held, Sequence[int], Path], Steps]] = {
 }
 
 
+def _of_gpu(held: Held, card: Card, root: Path) -> Steps:
+    """The power limit of a card's board, or the clock of its multiprocessors, the nearest that it
+    has. A clock that was locked before is not told by NVML, so that it is unlocked afterwards."""
+    control = next(each for each in gpu_controls(card, root) if each.name == held.control)
+    if control.reason:
+        raise TargetError(
+            f"the {held.control} of the {card.name} cannot be set: {control.reason}", hint=_ADVICE
+        )
+    value = float(held.value) / _UNITS[held.control][0]
+    _within(held, (control.least, control.most), value, control.unit)
+    if held.control == MULTIPROCESSORS:
+        if value % control.step:
+            raise UsageError(
+                f"--{held.control} {value:g} cannot be had: the {card.name} gives {control.range}, "
+                f"of its {card.multiprocessors}.",
+                hint=_ADVICE,
+            )
+        return Steps(write=(), undo=(), wanted={})
+    name = setting_of(card.identity, held.control)
+    if held.control == POWER_CAP:
+        text, before = (str(round(watts * 1e3)) for watts in (value, control.now))
+        return Steps(write=[(name, text)], undo=[(name, before)], wanted={name: text})
+    nearest = min(control.choices, key=lambda choice: abs(choice - value * 1e3))
+    if abs(nearest - value * 1e3) > _NEAR * nearest:
+        raise UsageError(
+            f"--{held.control} {value:g} GHz cannot be had: the nearest of the {card.name} is "
+            f"{nearest} MHz.",
+            hint=_ADVICE,
+        )
+    return Steps(
+        write=[(name, str(nearest))],
+        undo=[(name, UNLOCKED)],
+        wanted={name: f"{_AT_MOST}{nearest}"},
+    )
+
+
 def _number(path: Path) -> int:
     text = (read_text(path) or "").strip()
     if not text.isdecimal():
@@ -307,9 +370,10 @@ def _number(path: Path) -> int:
 
 def _within(held: Held, span: tuple[float, float], value: float, unit: str) -> None:
     least, most = span
+    of = f" {unit}" if unit else ""
     if not least <= value <= most:
         raise UsageError(
-            f"--{held.control} {value:g} {unit} is out of its range, {least:g} to {most:g} {unit}.",
+            f"--{held.control} {value:g}{of} is out of its range, {least:g} to {most:g}{of}.",
             hint=_ADVICE,
         )
 
@@ -326,8 +390,9 @@ def holding(held: Iterable[Held], cpus: Sequence[int], root: Path = Path("/")) -
     with ExitStack() as stack:
         found = checked(held, cpus, root)
         for one, steps in found.items():
-            stack.enter_context(_restored(one, steps))
-            _set(one, steps)
+            if steps.write:
+                stack.enter_context(_restored(one, steps))
+                _set(one, steps)
         yield
         for one, steps in found.items():
             _compare(one, steps)
@@ -339,7 +404,7 @@ def _set(held: Held, steps: Steps) -> None:
             if text is None:
                 Path(path).mkdir()
             else:
-                Path(path).write_text(text, encoding="ascii")
+                write(path, text)
     except OSError as error:
         raise TargetError(f"{held.text} was refused: {error}", hint=_ADVICE) from error
     _compare(held, steps)
@@ -348,16 +413,25 @@ def _set(held: Held, steps: Steps) -> None:
 def _compare(held: Held, steps: Steps) -> None:
     """Raise TargetError where something is not as it was written."""
     for path, wanted in steps.wanted.items():
-        got = (read_text(Path(path)) or "").strip()
-        if got.isdecimal() and wanted.isdecimal():
-            alike = abs(int(got) - int(wanted)) <= _NEAR * int(wanted)
-        else:
-            alike = wanted in [line.strip() for line in got.splitlines()]
+        ends_s = time.monotonic() + _SETTLE_S
+        while not (alike := _alike(got := (read(path) or "").strip(), wanted)):
+            if not wanted.startswith(_AT_MOST) or time.monotonic() > ends_s:
+                break
+            time.sleep(_POLL_S)
         if not alike:
             raise TargetError(
                 f"{held.text} does not hold: {path} is {got!r} where {wanted!r} was written",
                 hint=_ADVICE,
             )
+
+
+def _alike(got: str, wanted: str) -> bool:
+    """Whether what was read is what was wanted."""
+    most = wanted.removeprefix(_AT_MOST)
+    if got.isdecimal() and most.isdecimal():
+        off = int(got) - int(most)
+        return (off if most != wanted else abs(off)) <= _NEAR * int(most)
+    return wanted in [line.strip() for line in got.splitlines()]
 
 
 @contextmanager
@@ -411,5 +485,5 @@ def _ended(restorer: subprocess.Popen[str], held: Held, steps: Steps) -> TargetE
     return TargetError(
         f"{held.text}: what was there before could not be restored: {told.strip()[-500:]}",
         hint="Write it back by hand: "
-        + "; ".join(f"{path} {text or ''}".strip() for path, text in steps.undo),
+        + "; ".join(by_hand(path, text or "") for path, text in steps.undo),
     )

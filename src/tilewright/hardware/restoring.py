@@ -2,9 +2,10 @@
 
     python -m tilewright.hardware.restoring PARENT
 
-Its first line of input is a list of (path, text) in JSON; a path without text is a folder that is
-removed. It answers `ready`, and writes them once its input ends or its parent is gone. Exit code 1
-if one of them failed, which does not keep it from the others.
+Its first line of input is a list of (name, text) in JSON, names of files and of settings of GPUs
+(`hardware.settable`); one without text is a folder that is removed. It answers `ready`, and writes
+them once its input ends or its parent is gone. Exit code 1 if one of them failed, which does not
+keep it from the others.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import select
 import signal
 import sys
 from pathlib import Path
+
+from tilewright.hardware.settable import write
 
 _POLL_S = 0.2
 
@@ -30,19 +33,19 @@ def main(parent: int) -> int:
         readable, _, _ = select.select([sys.stdin], [], [], _POLL_S)
         if readable:
             break
-    failed = [told for path, text in steps if (told := _restore(Path(path), text))]
+    failed = [told for path, text in steps if (told := _restore(path, text))]
     if os.getppid() == parent:
         sys.stderr.write("\n".join(failed))
     return 1 if failed else 0
 
 
-def _restore(path: Path, text: str | None) -> str:
+def _restore(path: str, text: str | None) -> str:
     """Why it failed; empty where it did not."""
     try:
         if text is None:
-            path.rmdir()
+            Path(path).rmdir()
         else:
-            path.write_text(text, encoding="ascii")
+            write(path, text)
     except FileNotFoundError as error:
         return "" if text is None else str(error)
     except OSError as error:

@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from tilewright.core.records import Placement, Protocol
+from tilewright.core.targets import threads_alone
+from tilewright.hardware.cards import on_multiprocessors
+from tilewright.hardware.gpu_controls import MULTIPROCESSORS
 from tilewright.hardware.holding import ControlName, Held
 
 Cache = Literal["usual", "warm", "cold"]
@@ -66,13 +69,19 @@ class Circumstances:
 
     @property
     def placement(self) -> Placement:
-        """The same with the device class of these circumstances."""
+        """The same with the device class of these circumstances, and with the multiprocessors that
+        are held, which are its target's and its resources, too."""
         cache = f"{_CACHE}{self.cache}" if self.cache != "usual" else ""
         company = self.partner or self.neighbours
         beside = f"{_BESIDE}{company}" if company else ""
         held = "".join(f"+{each.text}" for each in self.held)
-        key = f"{self.usual.device.class_key}{cache}{beside}{held}"
-        return replace(self.usual, device=replace(self.usual.device, class_key=key))
+        device, resources = self.usual.device, self.usual.resources
+        key = f"{device.class_key}{cache}{beside}{held}"
+        for one in self.held:
+            if one.control == MULTIPROCESSORS:
+                resources = threads_alone(int(one.value))
+                device = replace(device, target=on_multiprocessors(device.target, resources.cores))
+        return replace(self.usual, device=replace(device, class_key=key), resources=resources)
 
     @property
     def protocol(self) -> Protocol:

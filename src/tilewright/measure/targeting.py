@@ -14,6 +14,7 @@ from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.records import Placement
 from tilewright.core.targets import threads_alone
 from tilewright.cost.floors import Peaks
+from tilewright.hardware.controls import controls
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.meters import KernelEnergy, Meter
 from tilewright.kernels import registry
@@ -53,6 +54,11 @@ def placement_of(target: str, tracker: str | None, threads: int | None) -> Place
     """
     asked = (access.placement(target, tracker, threads) for access in accesses().values())
     return next(placement for placement in asked if placement is not None)
+
+
+def control_rows() -> tuple[results.ControlRow, ...]:
+    """What can be set on this machine and on its GPUs, and whether this process may."""
+    return (*controls(), *cuda.control_rows())
 
 
 def foreseen_placements(

@@ -8,10 +8,9 @@ from tilewright.collect.interchanging import ImportRequest, export_file, import_
 from tilewright.core.arguments import Text, count_of, one_of, path_of, text_or_none
 from tilewright.core.records import PlacementKey
 from tilewright.core.results import ControlRow, DoctorResult, ImportResult, TargetRow
-from tilewright.hardware.controls import controls
 from tilewright.hardware.device import parse_target
 from tilewright.measure.diagnosis import examine
-from tilewright.measure.targeting import target_rows
+from tilewright.measure.targeting import control_rows, target_rows
 from tilewright.session.opened import Opened
 
 if TYPE_CHECKING:
@@ -96,4 +95,4 @@ class RecordVerbs(Opened):
 
     def controls(self) -> tuple[ControlRow, ...]:
         """What can be set on this machine that times depend on, and whether this process may."""
-        return controls()
+        return control_rows()

@@ -20,12 +20,14 @@ class Status(IntEnum):
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
 
 
+_COUNT = "MULTIPROCESSOR_COUNT"
 FINE = Status.CUDA_SUCCESS
 
 
 class CudaBindings:
     """The functions that `NvidiaDriver` calls. `fails` has the status with which a function ends
-    from now on, `attributes` what a card says of itself by the ends of the attributes' names."""
+    from now on, `attributes` what a card says of itself by the ends of the attributes' names.
+    Multiprocessors are given out in whole groups of `group`."""
 
     def __init__(self, cards: int = 1, **attributes: int) -> None:
         self.cards = cards
@@ -41,7 +43,10 @@ class CudaBindings:
         self.fails: dict[str, Status] = {}
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.launched: list[tuple[Any, ...]] = []
+        self.group = 8
         self.CUdevice_attribute = _Names()
+        self.CUdevResourceType = _Names()
+        self.CUgreenCtxCreate_flags = _Names()
         self.CUfunction_attribute = _Names()
         self.CUstreamCaptureMode = _Names()
         self._memory: dict[int, Any] = {}
@@ -76,6 +81,16 @@ class CudaBindings:
 
     def _cuDeviceGetAttribute(self, which: str, _device: int) -> tuple[int]:
         return (self.attributes[which.removeprefix("CU_DEVICE_ATTRIBUTE_")],)
+
+    def _cuDeviceGetDevResource(self, _device: int, _kind: str) -> tuple[Any]:
+        return (SimpleNamespace(sm=SimpleNamespace(smCount=self.attributes[_COUNT])),)
+
+    def _cuDevSmResourceSplitByCount(
+        self, groups: int, every: Any, _flags: int, count: int
+    ) -> tuple[list[Any], int, Any]:
+        given = -(-count // self.group) * self.group
+        rest = SimpleNamespace(sm=SimpleNamespace(smCount=every.sm.smCount - groups * given))
+        return [SimpleNamespace(sm=SimpleNamespace(smCount=given))] * groups, groups, rest
 
     def _cuMemGetInfo(self) -> tuple[int, int]:
         return 1 << 30, 80 << 30
@@ -119,7 +134,8 @@ class CudaBindings:
         return (f"handle {len(self.calls)}",)
 
     _cuDevicePrimaryCtxRetain = _handle
-    _cuStreamCreate = _cuEventCreate = _handle
+    _cuStreamCreate = _cuEventCreate = _cuGreenCtxStreamCreate = _handle
+    _cuDevResourceGenerateDesc = _cuGreenCtxCreate = _handle
     _cuModuleLoadData = _cuGraphInstantiate = _cuStreamEndCapture = _handle
 
 

@@ -38,8 +38,7 @@ SERVER = {
     "sys/fs/resctrl/info/L3/min_cbm_bits": "1",
     "sys/fs/resctrl/schemata": "    L3:0=7ff\n",
     "proc/cpuinfo": "processor : 0\nflags : fpu cat_l3\n",
-    "proc/driver/nvidia/version": "NVRM version",
-    "proc/driver/nvidia/params": "",
+    "proc/self/status": "Name:\tpython\nCapEff:\t000001ffffffffff\n",
 }
 
 

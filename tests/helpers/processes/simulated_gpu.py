@@ -14,8 +14,8 @@ from pathlib import Path
 from tilewright.compiler.builders.cuda import BUILDER
 from tilewright.compiler.cuda.compilers import Compiled
 from tilewright.compiler.cuda.driver import Driver, OutOfDeviceMemory, StickyFault
-from tilewright.core.targets import Target
-from tilewright.testing.simulated_driver import SimulatedDriver
+from tilewright.core.targets import Resources, Target
+from tilewright.testing.simulated_driver import H100, SimulatedDriver
 
 FOLDER, FAULT = "TILEWRIGHT_TEST_FAULTS", "fault"
 _FAULTS = {
@@ -42,8 +42,9 @@ class _Faulty(SimulatedDriver):
         super().replay(graph)
 
 
-def _opened(_target: Target) -> Driver:
-    return _Faulty()
+def _opened(_target: Target, resources: Resources) -> Driver:
+    """Launches take the longer the fewer multiprocessors they get."""
+    return _Faulty(launch_s=1e-5 * H100.multiprocessors / resources.cores)
 
 
 def _cubin(_source: str, _arch: str, _form: str) -> Compiled:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.hardware.cards import broken_limit, card_target
+from tilewright.hardware.cards import broken_limit, card_target, on_multiprocessors
 from tilewright.hardware.gpus import CompilerReport, CudaLaunch, gpu_target
 from tilewright.hardware.target import parse_gpu
 from tilewright.testing.simulated_driver import H100
@@ -39,6 +39,19 @@ def test_a_card_with_a_datasheet_has_its_target_and_its_own_size() -> None:
     )
     assert l2.bytes_per_s == pytest.approx(described.memory[1].bytes_per_s * 114 / 132)
     assert {l2.cores, memory.cores} == {114}
+
+
+def test_some_multiprocessors_have_their_part_of_a_card() -> None:
+    """All of its memory, and of its second-level cache what they can reach."""
+    whole = card_target(H100)
+    half = on_multiprocessors(whole, 66)
+    assert (half.cores, half.memory[0]) == (66, whole.memory[0])
+    assert {level.cores for level in half.memory[1:]} == {66}
+    assert [level.bytes for level in half.memory] == [level.bytes for level in whole.memory]
+    l2, memory = half.memory[1:]
+    assert l2.bytes_per_s == pytest.approx(whole.memory[1].bytes_per_s / 2)
+    assert memory.bytes_per_s == whole.memory[2].bytes_per_s
+    assert (half.launch, half.tvm) == (whole.launch, whole.tvm)
 
 
 def test_a_card_without_a_datasheet_has_the_limits_of_its_architecture() -> None:

@@ -49,6 +49,7 @@ def values(root: Path, *names: str) -> list[str]:
         ("governor", "performance", "governor=performance"),
         ("turbo", "off", "turbo=off"),
         ("smt", "on", "smt=on"),
+        ("multiprocessors", "64", "multiprocessors=64"),
     ],
 )
 def test_values_of_controls(control: ControlName, text: str, told: str) -> None:
@@ -63,6 +64,8 @@ def test_values_of_controls(control: ControlName, text: str, told: str) -> None:
         ("power-cap", "65"),
         ("cache-ways", "4.5"),
         ("clock", ""),
+        ("multiprocessors", "50%"),
+        ("multiprocessors", "0"),
         ("governor", "3"),
         ("governor", ""),
         ("turbo", "1"),
@@ -155,7 +158,7 @@ def test_ways_of_the_cache_are_those_of_a_group(tmp_path: Path) -> None:
     for path in group.iterdir():
         path.unlink()
     (steps,) = checked([parse_held("cache-ways", "4")], (0, 1), root).values()
-    assert [restoring._restore(Path(path), text) for path, text in steps.undo] == [""]
+    assert [restoring._restore(path, text) for path, text in steps.undo] == [""]
     assert not group.exists()
 
 

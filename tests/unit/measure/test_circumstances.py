@@ -19,19 +19,24 @@ from helpers.fakes.machine_files import SERVER, tree
 from helpers.fakes.measuring import PLACEMENT, failed, measured
 from helpers.fakes.opened_measurer import Opened
 from helpers.fakes.placements import altered
+from helpers.fakes.settings_of_a_card import CardSettings
 from helpers.records.predictor_rows import fitted, known_store, rows_of_convolutions
 from tilewright.collect.collector import Collector, known_candidates
 from tilewright.collect.design import Design, circumstances_of, collect_request
 from tilewright.collect.planned import best_known
+from tilewright.compiler.cuda import nvidia
 from tilewright.core.budget import parse_budget
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import discard
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Outcome, Protocol
 from tilewright.core.targets import MemoryLevel
 from tilewright.graph.workload import Workload
-from tilewright.hardware.holding import Held
+from tilewright.hardware.holding import Held, holding
 from tilewright.hardware.remote import remote_instance
-from tilewright.kernels.spaces import search_space
+from tilewright.kernels.estimates import estimate_s
+from tilewright.kernels.spaces import default_candidate, search_space
+from tilewright.measure.accesses import cuda
 from tilewright.measure.circumstances import Circumstances, is_usual, kernel_protocol
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
@@ -41,6 +46,8 @@ from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 from tilewright.store.known_candidates import known_outcomes, ranked
 from tilewright.store.rows import row_of
+from tilewright.testing.implementations import single
+from tilewright.testing.simulated_driver import H100
 
 FOUR = altered(PLACEMENT, access="here", threads=1, cpus=(0, 1, 2, 3))
 COLD = Circumstances(usual=PLACEMENT, cache="cold")
@@ -244,8 +251,106 @@ def test_controls_are_held_while_a_place_is_measured(store: SqliteStore, tmp_pat
     with pytest.raises(TargetError, match="clock cannot be set"):
         circumstances_of([here], design, tmp_path / "nothing")
     gpu = altered(here, kind="cuda")
-    with pytest.raises(UsageError, match="--clock is for kernels on this machine's CPU"):
+    with pytest.raises(UsageError, match="--clock is for kernels on this machine's CPU and GPUs"):
         circumstances_of([gpu], design, tmp_path)
+
+
+@pytest.fixture
+def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CardSettings:
+    monkeypatch.setattr(nvidia, "find_cards", lambda: (H100,))
+    return CardSettings(H100, tmp_path / "card.json", monkeypatch)
+
+
+@pytest.mark.usefixtures("card")
+def test_controls_of_a_gpu_are_held_too(tmp_path: Path) -> None:
+    """Rows of fewer multiprocessors are of a class, a target and resources of their own."""
+    root, gpu = tree(tmp_path / "root", SERVER), cuda.placement_on(H100)
+    design = Design(
+        clocks=("usual", "1.5GHz"), power_caps=("350W",), multiprocessors=("usual", "64")
+    )
+    places = circumstances_of([gpu], design, root)
+    classes = [place.placement.key.device_class for place in places]
+    assert [name.removeprefix(gpu.key.device_class) for name in classes] == [
+        "+power-cap=350W",
+        "+power-cap=350W+multiprocessors=64",
+        "+clock=1.5GHz+power-cap=350W",
+        "+clock=1.5GHz+power-cap=350W+multiprocessors=64",
+    ]
+    assert not any(map(is_usual, classes))
+    assert [str(place.placement.resources) for place in places] == ["132t", "64t"] * 2
+    assert [place.placement.target.cores for place in places] == [132, 64] * 2
+    assert {place.usual for place in places} == {gpu}
+    assert {one.gpu for place in places for one in place.held} == {H100}
+    assert places[3].protocol.held == "clock=1.5GHz,power-cap=350W,multiprocessors=64"
+    assert is_usual(circumstances_of([gpu], Design(), root)[0].placement.key.device_class)
+
+
+def test_a_gpu_is_held_while_a_place_is_measured(
+    store: SqliteStore, tmp_path: Path, card: CardSettings
+) -> None:
+    root, gpu = tree(tmp_path / "root", SERVER), cuda.placement_on(H100)
+    design = Design(power_caps=("usual", "350W"), multiprocessors=("usual", "64"))
+    asked = collect_request(
+        ["relu"], [], samples=2, design=design, budget=parse_budget("40"), options=ModelOptions()
+    )
+    limits: list[int] = []
+
+    def open_one(place: Circumstances, _seed: int) -> InPlace:
+        limits.append(card["limit"])
+        return InPlace(place)
+
+    Collector(
+        places=circumstances_of([gpu], design, root),
+        store=store,
+        events=discard,
+        measurers=open_one,  # pyright: ignore[reportArgumentType]
+        holds=partial(holding, root=root),
+    ).run(asked)
+    assert limits == [700_000, 700_000, 350_000, 350_000]
+    assert (card["limit"], card["locked"]) == (700_000, None)
+    assert {m.protocol.held for m in store.stored_measurements()} == {
+        "",
+        "multiprocessors=64",
+        "power-cap=350W",
+        "power-cap=350W,multiprocessors=64",
+    }
+
+
+@pytest.mark.usefixtures("card")
+def test_estimates_are_of_the_multiprocessors_that_are_held(tmp_path: Path) -> None:
+    root, gpu = tree(tmp_path / "root", SERVER), cuda.placement_on(H100)
+    whole, part = (
+        place.placement
+        for place in circumstances_of([gpu], Design(multiprocessors=("usual", "32")), root)
+    )
+    workload = single("dense", (4096, 1024), (1024, 4096), constants=(1,))
+    candidate = default_candidate(workload, (PLAIN,) * 3, whole)[0]
+    seconds = [estimate_s(workload, candidate, p.target, p.resources) for p in (whole, part)]
+    assert seconds[1] > 2 * seconds[0]
+
+
+@pytest.mark.usefixtures("card")
+@pytest.mark.parametrize(
+    ("values", "error", "said"),
+    [
+        ({"smt": "off"}, UsageError, "--smt is for kernels on this machine's CPU, not for H100"),
+        ({"cache_ways": "4"}, UsageError, "--cache-ways is for .* CPU, not for H100"),
+        ({"multiprocessors": "60"}, UsageError, "--multiprocessors 60 cannot be had"),
+        ({"power_caps": "900W"}, UsageError, "900 W is out of its range, 200 to 700 W"),
+    ],
+)
+def test_values_that_a_gpu_has_not(
+    tmp_path: Path, values: dict[str, str], error: type[Exception], said: str
+) -> None:
+    gpu, root = cuda.placement_on(H100), tree(tmp_path / "root", SERVER)
+    design = Design(**{name: (text,) for name, text in values.items()})  # pyright: ignore[reportArgumentType]
+    with pytest.raises(error, match=said):
+        circumstances_of([gpu], design, root)
+
+
+def test_a_cpu_has_no_multiprocessors(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--multiprocessors is for kernels on .* GPUs, not for"):
+        circumstances_of([FOUR], Design(multiprocessors=("64",)), tree(tmp_path, SERVER))
 
 
 def test_without_smt_kernels_run_on_cpus_that_stay(

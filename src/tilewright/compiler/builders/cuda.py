@@ -43,14 +43,15 @@ def _hash(module: tvm.IRModule, target: Target) -> str:
 
 
 class CudaBuilder:
-    """The builder `cuda`. `open_driver` gives this process's work on the GPU of a target, and
-    `compile` makes a cubin; they are told apart so that kernels can be tried without a GPU."""
+    """The builder `cuda`. `open_driver` gives this process's work on the GPU of a target, on as
+    many multiprocessors as the resources have, and `compile` makes a cubin; they are told apart so
+    that kernels can be tried without a GPU."""
 
     name = "cuda"
 
     def __init__(
         self,
-        open_driver: Callable[[Target], Driver] = open_driver,
+        open_driver: Callable[[Target, Resources], Driver] = open_driver,
         compile: Callable[[str, str, Form], Compiled] = compiled_source,
     ) -> None:
         self.open_driver = open_driver
@@ -80,7 +81,7 @@ class CudaBuilder:
             if broken is not None:
                 raise ModelError(broken)
         return CudaKernel(
-            open_driver=partial(self.open_driver, target),
+            open_driver=partial(self.open_driver, target, resources),
             program=program,
             binary=compiled.binary,
             types=argument_types(module["main"]),

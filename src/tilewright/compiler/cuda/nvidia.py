@@ -22,7 +22,7 @@ from tilewright.compiler.cuda.driver import (
     check_fits,
 )
 from tilewright.core.errors import TargetError
-from tilewright.core.targets import Target
+from tilewright.core.targets import Resources, Target
 from tilewright.core.units import format_bytes
 from tilewright.graph.network import Array
 from tilewright.hardware.cards import OLDEST, Card
@@ -139,17 +139,37 @@ def check_age(card: Card) -> None:
         )
 
 
-def open_driver(target: Target) -> Driver:
-    """The first GPU here that is of a target's model, opened once in this process. Raises
-    TargetError where there is none."""
+def open_driver(target: Target, resources: Resources | None = None) -> Driver:
+    """The first GPU here that is of a target's model, opened once in this process. With `resources`
+    of fewer multiprocessors than it has, its kernels run on so many. Raises TargetError where there
+    is none, and where the driver does not give exactly so many."""
     library = bindings()
-    return _opened(number_of(find_cards(library), target))
+    cards = find_cards(library)
+    number = number_of(cards, target)
+    whole = resources is None or resources.cores >= cards[number].multiprocessors
+    return _opened(number, 0 if whole or resources is None else resources.cores)
 
 
 @cache
-def _opened(number: int) -> Driver:
+def _opened(number: int, multiprocessors: int) -> Driver:
     library = bindings()
-    return NvidiaDriver(find_cards(library)[number], number, library)
+    return NvidiaDriver(find_cards(library)[number], number, library, multiprocessors)
+
+
+def _green_context(library: Any, device: Any, count: int) -> Any:
+    """A context of a GPU whose streams have exactly so many multiprocessors. Raises TargetError
+    where the driver gives no such context, or another number."""
+    kind = library.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+    every = _asked(library, "cuDeviceGetDevResource", device, kind)
+    (group,) = _asked(library, "cuDevSmResourceSplitByCount", 1, every, 0, count)
+    if group.sm.smCount != count:
+        raise TargetError(
+            f"the driver gives {group.sm.smCount} multiprocessors where {count} were asked for",
+            hint=f"Ask for {group.sm.smCount}.",
+        )
+    description = _asked(library, "cuDevResourceGenerateDesc", [group], 1)
+    flags = library.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
+    return _asked(library, "cuGreenCtxCreate", description, device, flags)
 
 
 def _asked(library: Any, function: str, *arguments: Any) -> Any:
@@ -232,15 +252,29 @@ class _Instantiated:
 
 class NvidiaDriver:
     """A GPU by NVIDIA's driver, in its primary context; any thread may call. What the methods mean
-    is said at `Driver`."""
+    is said at `Driver`. Kernels run on so many `multiprocessors`, on all with 0: their streams are
+    those of a green context then, and all else is still the primary context's, since only one
+    thread at a time may enter a green one. Raises TargetError for a number that cannot be had."""
 
-    def __init__(self, card: Card, number: int, library: Any) -> None:
+    def __init__(self, card: Card, number: int, library: Any, multiprocessors: int = 0) -> None:
         self.card = card
         self._library = library
         device = _asked(library, "cuDeviceGet", number)
         self._context = _asked(library, "cuDevicePrimaryCtxRetain", device)
         self._entered = threading.local()
-        self._streams = [self._ask("cuStreamCreate", _NON_BLOCKING)]
+        self._green: Any = None
+        if multiprocessors:
+            self._enter()
+            try:
+                self._green = _green_context(library, device, multiprocessors)
+            except (AttributeError, RuntimeError) as error:  # what the package says of old drivers
+                raise TargetError(
+                    f"kernels cannot keep to {multiprocessors} multiprocessors: {error}",
+                    hint="It takes NVIDIA's driver of CUDA 12.5 or newer, and a package "
+                    "cuda-bindings that is as new.",
+                ) from None
+        self._streams: list[Any] = []
+        self.stream()
 
     def free_bytes(self) -> int:
         self._enter()
@@ -305,7 +339,11 @@ class NvidiaDriver:
         self._ask("cuLaunchKernel", function, *shape, stream or self._streams[0], parameters, 0)
 
     def stream(self) -> Stream:
-        self._streams.append(self._ask("cuStreamCreate", _NON_BLOCKING))
+        if self._green is None:
+            made = self._ask("cuStreamCreate", _NON_BLOCKING)
+        else:
+            made = self._ask("cuGreenCtxStreamCreate", self._green, _NON_BLOCKING, 0)
+        self._streams.append(made)
         return self._streams[-1]
 
     def event(self) -> Event:

@@ -15,11 +15,12 @@ from tilewright.core.codec import digest
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import Device, Placement
-from tilewright.core.results import TargetRow
+from tilewright.core.results import ControlRow, TargetRow
 from tilewright.core.targets import Binding, Target, threads_alone
 from tilewright.core.units import format_bytes
 from tilewright.hardware.cards import Card, busy_share, card_target
 from tilewright.hardware.device import ELSEWHERE, class_key
+from tilewright.hardware.gpu_controls import gpu_control_rows
 from tilewright.hardware.gpus import gpu_target, is_cuda
 from tilewright.hardware.meters import KernelEnergy
 from tilewright.hardware.probe import allotted_cpus
@@ -149,8 +150,7 @@ def cannot_run(target: Target) -> TargetError:
 def busy(placement: Placement) -> str:
     """What should be known of a GPU before anything of ours runs there: that something else does.
     Empty where nothing is known."""
-    cards = {_instance(card): card for card in nvidia.find_cards()}
-    card = cards.get(placement.device.instance)
+    card = card_of(placement)
     share = busy_share(card.identity) if card else None
     if card is None or share is None or share < _BUSY_SHARE:
         return ""
@@ -158,6 +158,23 @@ def busy(placement: Placement) -> str:
         f"Another process uses the {card.name} ({share:.0%} of the time just now); times may be "
         "too long."
     )
+
+
+def card_of(placement: Placement) -> Card | None:
+    """The card that a placement is on; None where that is no card in this machine."""
+    with suppress(TargetError):
+        cards = {_instance(card): card for card in nvidia.find_cards()}
+        return cards.get(placement.device.instance)
+    return None
+
+
+def control_rows() -> tuple[ControlRow, ...]:
+    """What can be set on the GPUs here, and whether this process may; without one, why not."""
+    try:
+        cards, missing = nvidia.find_cards(), nvidia.NO_GPU
+    except TargetError as error:
+        cards, missing = (), error.message
+    return gpu_control_rows(cards, missing)
 
 
 def _first() -> Card:
