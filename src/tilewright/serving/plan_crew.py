@@ -24,6 +24,7 @@ from tilewright.graph.parts import Place
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.base import CPU
 from tilewright.measure.targeting import in_this_process
+from tilewright.serving.doubted_devices import DoubtedDevices
 from tilewright.serving.flows import Flow, Flows, LoadedPart, LoadedWay, Span
 from tilewright.serving.grouping import BatchTimes
 from tilewright.serving.instance import LOOK_S, Service
@@ -371,38 +372,40 @@ class PlanCrew:
 
     def _replan(self) -> None:
         """Plan again when a device is lost or slow, may be itself again or is found again, as often
-        as that happens. One that is found and fails its trial is taken for lost for a while; what
-        else happened meanwhile is planned without it."""
-        around, doubted, pending = set[str](), dict[str, float](), list[str]()
+        as that happens. One that is found and fails, at its trial or before it, is taken for lost
+        for a while; what else happened meanwhile is planned without it."""
+        around, doubted, pending = set[str](), DoubtedDevices(), list[str]()
         last_resort: set[str] | None = None
         while not (self._stopping.is_set() or self._gone):
             changed = self._changed.wait(LOOK_S)
             pending += self.slow.tried_again()
-            over = any(until_s <= monotonic() for until_s in doubted.values())
-            if not (changed or pending or over) or self._stopping.is_set():
+            if not (changed or pending or doubted.over) or self._stopping.is_set():
                 continue
             self._changed.clear()
-            lost, slower, now_s = set(self._lost), self.slow.factors, monotonic()
+            lost, slower = set(self._lost), self.slow.factors
             devices = {device for device, _ in lost}
-            doubted = {d: s for d, s in doubted.items() if s > now_s and d not in devices}
-            without = devices | doubted.keys()
+            without = devices | doubted.without(devices)
             back = around - without
             try:
                 way = self._way_around(without, slower)
             except TilewrightError as error:
-                if doubted and devices != last_resort:  # they may be better than nothing
+                if back - {device for device, _ in self._lost}:
+                    self._tell_failure(back, error)
+                    doubted.note(back, self._service.supervision.longest_pause_s)
+                    self._changed.set()
+                elif doubted.names and devices != last_resort:  # they may be better than nothing
                     last_resort = devices
-                    doubted.clear()
+                    doubted.end()
                     self._changed.set()
                 elif self._lost == lost and not self._stopping.is_set():
                     pending.clear()
                     self._give_up(lost, error)
                 continue  # where another device is lost by now, that is known
             if back and not self._answers(way, back):
-                until_s = monotonic() + self._service.supervision.longest_pause_s
-                doubted |= dict.fromkeys(back, until_s)
+                doubted.note(back, self._service.supervision.longest_pause_s)
                 self._changed.set()
                 continue
+            doubted.forget(back)
             again, pending = [*pending, *sorted(back)], []
             around, last_resort = without, None
             if way is self._way and not (slower or again):
@@ -423,13 +426,14 @@ class PlanCrew:
             for name in way.parts:
                 self._run_once(way, [name], on_trial=True)
         except TilewrightError as error:
-            if not self._stopping.is_set():
-                named = " and ".join(map(repr, sorted(back)))
-                self.tell(
-                    f"Still planned without {named}, which started again: {first_line(error)}."
-                )
+            self._tell_failure(back, error)
             return False
         return not self._stopping.is_set()
+
+    def _tell_failure(self, back: Collection[str], error: TilewrightError) -> None:
+        if not self._stopping.is_set():
+            named = " and ".join(map(repr, sorted(back)))
+            self.tell(f"Still planned without {named}, which started again: {first_line(error)}.")
 
     def _judge_by(self, way: LoadedWay, again: Collection[str] = ()) -> None:
         """Have places judged by the parts of this way, those of some devices by what they take

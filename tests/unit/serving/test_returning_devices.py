@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from helpers.fakes.toy_serving_worker import (
 )
 from tilewright.core.errors import TargetError
 from tilewright.graph.parts import Place
+from tilewright.serving.doubted_devices import DoubtedDevices
+from tilewright.serving.flows import LoadedWay
 from tilewright.serving.plan_crew import PlanCrew
 from tilewright.serving.slow_devices import SlowDevices
 
@@ -166,3 +169,39 @@ def test_a_trial_without_its_device_ends(tmp_path: Path, monkeypatch: pytest.Mon
             server.crew._run_once(server.crew._way, ["a"], on_trial=True)
         server.crew._lost.clear()
         check(server, count=3)
+
+
+def test_a_device_whose_parts_cannot_be_loaded_is_tried_again_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else changes meanwhile, and each wait is twice as long as the one before."""
+    monkeypatch.setattr(PlanCrew, "slower", _overlooked)
+    waits_s: list[float] = []
+    note = DoubtedDevices.note
+
+    def noted(doubted: DoubtedDevices, devices: Iterable[str], first_s: float) -> None:
+        note(doubted, devices, first_s)
+        waits_s.extend(doubted._pauses_s.values())
+
+    monkeypatch.setattr(DoubtedDevices, "note", noted)
+    with ToyPlanServer(tmp_path) as server:
+        crew, faults = server.crew, ["one", "two", "three"]
+        brief = replace(crew._service.supervision, longest_pause_s=0.05)
+        crew._service = replace(crew._service, supervision=brief)
+        crew.lost(RIGHT)
+        until(lambda: server.notes[-1:] == ["Planned again without 'right'."])
+        around = crew._way_around
+
+        def fails(lost: Collection[str], slower: Mapping[str, float]) -> LoadedWay:
+            if not lost and faults:
+                raise TargetError(f"the part is refused: {faults.pop(0)}")
+            return around(lost, slower)
+
+        monkeypatch.setattr(crew, "_way_around", fails)
+        crew.found(RIGHT)
+        until(lambda: server.notes[-1] == "Planned again with 'right' as at the start.")
+        check(server)
+        assert server.statistics().networks[0].failed == 0
+    told = [note for note in server.notes if note.startswith("Still planned without 'right'")]
+    assert [each.split(": ")[-1] for each in told] == ["one.", "two.", "three."]
+    assert waits_s == [0.05, 0.1, 0.2]
