@@ -28,7 +28,6 @@ from tilewright.core.planning import (
     PlanningDevice,
     PlanningMode,
     PlanningTensor,
-    Transfer,
 )
 from tilewright.core.predictions import Mark, mark_of
 from tilewright.core.records import Candidate, Placement
@@ -58,9 +57,11 @@ from tilewright.measure.targeting import (
 )
 from tilewright.models import ModelOptions, loading
 from tilewright.models.loaded import PreparedNetwork
+from tilewright.plan.beside_versions import Quieter, modes_of, tuned_beside
 from tilewright.plan.kernel_versions import worth_choosing
 from tilewright.plan.predicted_versions import predicted_versions, shortlist
 from tilewright.plan.sources import ModelSource, NetworkSource
+from tilewright.plan.transfers import transfer_between
 from tilewright.predict.collected import Estimate, family_of
 from tilewright.predict.core_counts import forecaster_on_cores
 from tilewright.predict.forecasting import Forecaster, energies_j
@@ -178,7 +179,7 @@ def data_of(
         tensors=tuple(_tensors(fused)),
         conversions=tuple(c for device, found in each for c in device.conversions(fused, found)),
         transfers=tuple(
-            _transfer(*pair)
+            transfer_between(*((each.name, each.placement.target) for each in pair))
             for pair in (
                 *permutations(devices, 2),
                 *((each, each) for each in devices if each.name in request.copied),
@@ -332,6 +333,9 @@ class _Device:
         """How each call is computed there, by its name: in one way, or in several versions, the
         fastest first; none of those that cannot be."""
         versions = {kernel: self._versions(kernel) for kernel in dict.fromkeys(kernels.values())}
+        quieter = self._tuned_beside(versions)
+        for kernel, other in quieter.items():
+            versions[kernel] = list(dict.fromkeys((*versions[kernel], other.kernel)))
         known = list(dict.fromkeys(one for several in versions.values() for one in several))
         taken = dict(zip(known, self._forecaster.kernels(known), strict=True))
         for kernel, others in self._predicted(versions, taken).items():
@@ -349,7 +353,7 @@ class _Device:
             )
         }
         chosen = {
-            kernel: worth_choosing([each[one] for one in several])
+            kernel: worth_choosing(modes_of(several, each, quieter.get(kernel)))
             for kernel, several in versions.items()
         }
         found = {name: chosen[kernel] for name, kernel in kernels.items()}
@@ -376,6 +380,12 @@ class _Device:
         why = refusals(workload, known, there.target, there.resources)
         found = [one for one, refused in zip(known, why, strict=True) if not refused]
         return list(dict.fromkeys((workload, one) for one in (candidate, *found)))
+
+    def _tuned_beside(self, kernels: Iterable[Kernel]) -> dict[Kernel, Quieter]:
+        """For kernels others that were tuned while something ran beside, where these take less."""
+        if not self._chooses:
+            return {}
+        return tuned_beside(kernels, self.store, self.placement, self.request.max_error)
 
     def _predicted(
         self, kernels: Iterable[Kernel], taken: Mapping[Kernel, Estimate]
@@ -474,27 +484,3 @@ def _mark(estimate: Estimate, power: Power | None) -> Mark | None:
     if power is None:
         return None
     return time if power.metered or time == "bound" else "predicted"
-
-
-def _transfer(origin: _Device, destination: _Device) -> Transfer:
-    """Over the links of both to the memory of their host, one after the other; a CPU is the host
-    of the GPUs beside it."""
-    sides = [each.placement.target for each in (origin, destination)]
-    links = [host_link(target) for target in sides]
-    known = [link for link in links if link is not None]
-    unknown = [t for t, link in zip(sides, links, strict=True) if t.launch and not link]
-    if not known or unknown:
-        return Transfer(
-            origin=origin.name,
-            destination=destination.name,
-            latency_s=None,
-            bytes_per_s=None,
-            link="unknown",
-        )
-    return Transfer(
-        origin=origin.name,
-        destination=destination.name,
-        latency_s=len(known) * LAUNCH_S,
-        bytes_per_s=float(round(1 / sum(1 / bytes_per_s for _, bytes_per_s in known))),
-        link=", ".join(name for name, _ in known),
-    )
