@@ -34,7 +34,7 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
             "Arguments of the verbs": (
                 "models.loaded.ModelOptions",
                 "models.shape_grid.ShapeGrid",
-                "session.networks.Wishes",
+                "deploy.wishes.Wishes",
                 "search.levels.GraphLevel",
                 "collect.design.Design",
                 "insight.core_design.CoresDesign",
@@ -56,6 +56,7 @@ PAGES: Mapping[str, tuple[str, str, Sections]] = {
             "Results": (
                 "core.results.*",
                 "core.comparisons.*",
+                "core.neighbours.*",
                 "core.artifacts.ShapesResult",
                 "core.artifacts.ShapeRow",
             ),

@@ -81,6 +81,7 @@ COMMANDS = (
     "simulate nowhere",
     "study padding op:relu[shape=4] --parameter q",
     "study cores op:relu[shape=4] --beside nobody",
+    "tune op:relu[shape=4] --beside nobody",
     "db import nowhere.csv",
     "db merge nowhere.db elsewhere.db",
     "optimize zoo:mlp --budget 0 --max-error -1",

@@ -23,6 +23,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tilewright tune network.onnx --tuner droplet --budget 500",
         "tilewright tune zoo:resnet18 --level graph --solver exact --save-problem problem.json",
         "tilewright tune zoo:resnet18 --target rpc:board --tracker localhost:9190",
+        "tilewright tune zoo:resnet18 --threads 1 --beside stream",
     ),
     "run": (
         "tilewright run tilewright-out/network --input x.npy",

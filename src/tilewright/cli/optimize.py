@@ -19,7 +19,7 @@ from tilewright.cli.work import Work, working
 from tilewright.core import errors, results
 
 if TYPE_CHECKING:
-    from tilewright.session.networks import Wishes
+    from tilewright.deploy.wishes import Wishes
 
 MODEL_HELP = "An .onnx or .pt2 file, zoo:NAME, hf:NAME, torch:MODULE:NAME, op:conv2d[...]."
 
@@ -92,12 +92,39 @@ class SearchFlags:
         Path | None,
         Parameter(help="For --level graph: where to write the problem, for `tilewright solve`."),
     ] = None
+    beside: Annotated[
+        str | None,
+        Parameter(
+            help="Tune each kernel while this runs on other cores without pause: stream (it "
+            "streams memory), compute (it computes on what its caches hold), on two cores "
+            "streamx2, an operator, another MODEL, or an artifact; --threads must leave some."
+        ),
+    ] = None
+    beside_threads: Annotated[
+        int | None, Parameter(help="With --beside, the threads of that [default: 1].")
+    ] = None
 
     def __post_init__(self) -> None:
         if self.level != "graph" and (self.solver != "auto" or self.save_problem is not None):
             raise errors.UsageError(
                 "--solver and --save-problem belong to the graph tuner.", hint="Add --level graph."
             )
+        checked_beside(self.beside, self.beside_threads)
+        if self.beside is not None and self.level != "subgraph":
+            raise errors.UsageError(
+                "beside something fused kernels are tuned, in the usual layouts.",
+                hint="Leave out --level, or --beside.",
+            )
+
+
+def checked_beside(beside: str | None, threads: int | None) -> None:
+    """Raise UsageError for threads of a partner that is not there, or for none."""
+    if threads is not None and beside is None:
+        raise errors.UsageError(
+            "--beside-threads are those of --beside.", hint="Add --beside MODEL."
+        )
+    if threads is not None and threads < 1:
+        raise errors.UsageError(f"--beside-threads must be at least 1, not {threads}.")
 
 
 def tune(
@@ -116,10 +143,25 @@ def tune(
     the tuning curves, how much each knob matters, and all trials. With --level graph and
     --budget 0 nothing is built: layouts and algorithms are chosen from stored measurements and
     estimates.
+
+    With --beside no network is compiled: each kernel is tuned while something else runs, and it is
+    told which version is fastest alone, on one core, and beside that. `plan` chooses among them.
     """
     with working(flags, model_flags) as work:
         from tilewright.search.levels import GraphLevel
 
+        if search.beside is not None:
+            versions = work.session.tune_beside(
+                model,
+                search.beside,
+                threads=search.beside_threads,
+                tuner=search.tuner,
+                budget=budget,
+                options=model_flags.options(flags.seed),
+                max_error=max_error,
+            )
+            work.tell("tune", versions)
+            return
         level = GraphLevel(solver=search.solver, save_problem=search.save_problem)
         outcome = work.session.tune(
             model,

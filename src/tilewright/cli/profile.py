@@ -13,9 +13,8 @@ from tilewright.cli.flags import (
     ProfiledFlags,
     SharedFlags,
 )
-from tilewright.cli.optimize import MODEL_HELP
+from tilewright.cli.optimize import MODEL_HELP, checked_beside
 from tilewright.cli.work import working
-from tilewright.core.errors import UsageError
 from tilewright.core.output_files import write_text
 
 PAGE = "profile.html"
@@ -47,11 +46,7 @@ class MoreFlags:
     ] = None
 
     def __post_init__(self) -> None:
-        threads = self.beside_threads
-        if threads is not None and self.beside is None:
-            raise UsageError("--beside-threads are those of --beside.", hint="Add --beside MODEL.")
-        if threads is not None and threads < 1:
-            raise UsageError(f"--beside-threads must be at least 1, not {threads}.")
+        checked_beside(self.beside, self.beside_threads)
 
 
 def profile(

@@ -129,9 +129,15 @@ def opened(
 
 @contextmanager
 def company(
-    partner: Partner, network: PreparedNetwork, plan: NetworkPlan, seed: int
+    partner: Partner,
+    network: PreparedNetwork,
+    plan: NetworkPlan,
+    seed: int,
+    *,
+    most_s: float = _MOST_S,
 ) -> Generator[Company]:
-    """The partner's network, compiled and loaded in a process of its own."""
+    """The partner's network, compiled and loaded in a process of its own; it runs `most_s` seconds
+    at a time at most."""
     inputs, threads = network.sample_inputs(seed), partner.placement.resources.threads
     with scratch_folder() as folder, NetworkWorker(partner.placement) as worker:
         worker.compile(plan, network.graph.constants, folder)
@@ -139,5 +145,5 @@ def company(
         yield Company(
             partner=partner,
             name=f"{network.key}x{threads}",
-            player=partial(worker.keep_running, _NAME, inputs, most_s=_MOST_S),
+            player=partial(worker.keep_running, _NAME, inputs, most_s=most_s),
         )

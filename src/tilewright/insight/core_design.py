@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
 from tilewright.core.arguments import counts_of, texts_of
-from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.errors import UsageError
 from tilewright.hardware.holding import CONTROLS, USUAL, Held, combinations
-from tilewright.measure.circumstances import PROBE
+from tilewright.measure.named_neighbours import NEIGHBOURS, NONE, neighbour_of
 from tilewright.plan.scheduling.planners.threads import GAINS
-
-NONE = "none"
-NEIGHBOURS: Mapping[str, str] = {"stream": "op:add[shape=1x64x512x512]", "compute": PROBE}
-"""What the short names of neighbours stand for: 64 MB added to 64 MB, and a convolution whose data
-the caches hold."""
-
-_NAMED = re.compile(r"(?P<name>op:.*\]|[^\s\[\]]*?)(?:x(?P<cores>[1-9]\d*))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,16 +64,3 @@ def _gain_of(value: object) -> float:
     if isinstance(value, bool) or not (isinstance(value, int | float) and 0 < value < inf):
         raise UsageError(f"gains must be numbers above 0, such as 0.05, not {value!r}.")
     return float(value)
-
-
-def neighbour_of(text: str) -> tuple[str, int]:
-    """`streamx4` → the operator of that name, and 4; no operator for `none`. Raises UsageError for
-    a name that is none of NEIGHBOURS and no `op:…` text."""
-    found = _NAMED.fullmatch(text)
-    name = found["name"] if found else text
-    cores = int((found and found["cores"]) or 1)
-    known = text == NONE or name in NEIGHBOURS or name.startswith("op:")
-    if not (found and known):
-        names = (NONE, *NEIGHBOURS, "streamx4", NEIGHBOURS["stream"])
-        raise UsageError(f"no neighbour is called {text!r}", hint=close_matches(name, names))
-    return ("" if name == NONE else NEIGHBOURS.get(name, name)), cores

@@ -97,3 +97,10 @@ class Circumstances:
 def is_usual(class_key: str) -> bool:
     """Whether a device class is one of a device as networks use it."""
     return not any(mark in class_key for mark in _SPECIAL)
+
+
+def is_beside(class_key: str, usual: str) -> bool:
+    """Whether a device class is the usual one while something ran beside, and nothing else is
+    special there."""
+    before, _, company = class_key.partition(_BESIDE)
+    return before == usual and company != "" and is_usual(company)

@@ -22,14 +22,14 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from tilewright.core import targets
-from tilewright.core.errors import TargetError
+from tilewright.core.errors import NegativeVerdict, TargetError
 from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import Placement, Protocol
 from tilewright.core.timings import Burst
 from tilewright.hardware.meters import KernelEnergy
 from tilewright.measure import base
 from tilewright.measure.base import Array, Job, Measurer, Worker, classify
-from tilewright.measure.beside import running
+from tilewright.measure.beside import Player, running
 
 WORKER = "tilewright.measure.kernel_worker"
 MEMORY_LIMIT_BYTES = 3 << 29
@@ -248,3 +248,37 @@ class CrowdedMeasurer(KernelMeasurer):
         bursts = worker.request(run, base.BUILD_TIMEOUT_S + 3 * protocol.timeout_s)
         worker.request(("release", [job.slot]), 10.0)
         return bursts
+
+
+class AccompaniedMeasurer(KernelMeasurer):
+    """As `KernelMeasurer`, while `partner` runs on cores of its own: from before the first kernel
+    of a batch is timed until after the last one, and not while kernels are built. What goes wrong
+    with the partner is no failure of a kernel: `measure` raises NegativeVerdict, which begins with
+    `name`."""
+
+    def __init__(
+        self, placement: Placement, partner: Player, *, name: str = "", seed: int = 0
+    ) -> None:
+        super().__init__(placement, seed=seed)
+        self._partner, self._name = partner, name
+        self._one = ThreadPoolExecutor(max_workers=1)
+
+    def close(self) -> None:
+        """Stop the workers; whoever opened the partner closes it."""
+        super().close()
+        self._one.shutdown(wait=False, cancel_futures=True)
+
+    def _time_all(
+        self,
+        jobs: Sequence[Job],
+        protocol: Protocol,
+        give_up_s: float,
+        finish: Callable[[Job], None],
+    ) -> None:
+        if not jobs:
+            return
+        try:
+            with running([self._partner], self._one, base.START_TIMEOUT_S + protocol.timeout_s):
+                super()._time_all(jobs, protocol, give_up_s, finish)
+        except (ChildError, RemoteError) as error:
+            raise NegativeVerdict(f"beside {self._name or 'a partner'}: {error}") from error

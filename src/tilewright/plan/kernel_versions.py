@@ -6,7 +6,8 @@
                          winograd #2  70 µs  2.4 MB      other settings, faster on one core as far
                                                          as is predicted (`predicted_versions`)
 
-Of versions on as many cores those stay that no other one beats in both, time alone and moved bytes.
+Of versions on as many cores those stay that no other one beats in both, time alone and moved bytes;
+the bytes of one that was tuned beside a partner follow from what it lost there (`beside_versions`).
 Bytes by themselves, not by the second: a kernel that moves as much in more time takes as much from
 its neighbours in all (see `cost.contention`), and is longer in their way.
 """
@@ -22,7 +23,7 @@ from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
 
 MOST = 3
-"""On each number of cores."""
+"""On each number of cores, and one more that was tuned beside a partner."""
 _MEASURED = ("exact", "interpolated")
 
 
@@ -30,7 +31,8 @@ def worth_choosing(modes: Sequence[PlanningMode]) -> list[PlanningMode]:
     """Of ways to compute a call on as many cores of a device, the usual one first, at most three
     that are worth choosing from, the fastest first: that one and what no other beats in time and
     moved bytes. One that was measured nowhere is none where it is said to be faster than the usual
-    one, and that was measured on as many cores and chosen for its time."""
+    one, and that was measured on as many cores and chosen for its time. One that was tuned beside a
+    partner, whose bytes were measured there, stays beside these."""
     usual = modes[0]
     timed = usual.source == "exact"
     believed = [
@@ -40,7 +42,8 @@ def worth_choosing(modes: Sequence[PlanningMode]) -> list[PlanningMode]:
     best = undominated([usual, *others], lambda mode: (mode.latency_s, mode.moved_bytes))
     rest = sorted((mode for mode in best if mode is not usual), key=lambda m: m.latency_s)
     ends = [*rest[: MOST - 2], *rest[-1:]] if len(rest) >= MOST else rest
-    return sorted([usual, *ends], key=lambda mode: mode.latency_s)
+    tuned = [mode for mode in rest if mode.moved_is == "measured" and mode not in ends]
+    return sorted([usual, *ends, *tuned], key=lambda mode: mode.latency_s)
 
 
 def kernel_names(call: PlanningCall) -> list[str]:

@@ -56,6 +56,7 @@ from tilewright.measure.targeting import (
 )
 from tilewright.models import ModelOptions, loading
 from tilewright.models.loaded import PreparedNetwork
+from tilewright.plan.beside_versions import Quieter, modes_of, tuned_beside
 from tilewright.plan.host_links import End, end_of, transfer
 from tilewright.plan.kernel_versions import worth_choosing
 from tilewright.plan.predicted_versions import predicted_versions, shortlist
@@ -337,6 +338,9 @@ class _Device:
         """How each call is computed there, by its name: in one way, or in several versions, the
         fastest first; none of those that cannot be."""
         versions = {kernel: self._versions(kernel) for kernel in dict.fromkeys(kernels.values())}
+        quieter = self._tuned_beside(versions)
+        for kernel, other in quieter.items():
+            versions[kernel] = list(dict.fromkeys((*versions[kernel], other.kernel)))
         known = list(dict.fromkeys(one for several in versions.values() for one in several))
         taken = dict(zip(known, self._forecaster.kernels(known), strict=True))
         for kernel, others in self._predicted(versions, taken).items():
@@ -354,7 +358,7 @@ class _Device:
             )
         }
         chosen = {
-            kernel: worth_choosing([each[one] for one in several])
+            kernel: worth_choosing(modes_of(several, each, quieter.get(kernel)))
             for kernel, several in versions.items()
         }
         found = {name: chosen[kernel] for name, kernel in kernels.items()}
@@ -381,6 +385,12 @@ class _Device:
         why = refusals(workload, known, there.target, there.resources)
         found = [one for one, refused in zip(known, why, strict=True) if not refused]
         return list(dict.fromkeys((workload, one) for one in (candidate, *found)))
+
+    def _tuned_beside(self, kernels: Iterable[Kernel]) -> dict[Kernel, Quieter]:
+        """For kernels others that were tuned while something ran beside, where these take less."""
+        if not self._chooses:
+            return {}
+        return tuned_beside(kernels, self.store, self.placement, self.request.max_error)
 
     def _predicted(
         self, kernels: Iterable[Kernel], taken: Mapping[Kernel, Estimate]

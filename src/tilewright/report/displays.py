@@ -9,6 +9,7 @@ from functools import singledispatch
 from tilewright.core.artifacts import ShapesResult
 from tilewright.core.comparisons import CompareResult
 from tilewright.core.display import show_by
+from tilewright.core.neighbours import VersionsResult
 from tilewright.core.planning import PlanningData
 from tilewright.core.predictions import (
     CollectResult,
@@ -276,6 +277,15 @@ def _(result: CoresResult) -> Page:
         rows=cores.points_table(result),
         more=(cores.times_table(result),),
         notes=cores.notes(result),
+    )
+
+
+@page.register
+def _(result: VersionsResult) -> Page:
+    return Page(
+        rows=neighbours.versions_table(result),
+        summary=neighbours.versions_summary(result),
+        notes=neighbours.versions_notes(result),
     )
 
 

@@ -32,6 +32,7 @@ from tilewright.core.predictions import (
     PredictResult,
     ThreadsResult,
 )
+from tilewright.deploy.wishes import BUDGET
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.gpus import is_cuda
 from tilewright.insight import evaluating, explaining, studies
@@ -50,7 +51,6 @@ from tilewright.predict import forecasting, modelling, powers, tables
 from tilewright.predict.core_counts import forecaster_on_cores
 from tilewright.predict.evaluation import EvaluateRequest, Evaluation, Split
 from tilewright.serving.handoffs import part_handoffs
-from tilewright.session.networks import BUDGET
 from tilewright.session.opened import Opened
 from tilewright.store.known_candidates import allowed_error, checked_settings
 

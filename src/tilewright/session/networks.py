@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from tilewright.core.arguments import (
     Error,
     Text,
     count_of,
-    decibels_of,
     named_of,
     path_of,
-    path_or_none,
     require_known,
     text_of,
     text_or_none,
     truth_of,
 )
-from tilewright.core.budget import parse_budget
 from tilewright.core.comparisons import CompareResult
+from tilewright.core.neighbours import VersionsResult
 from tilewright.core.results import ProfileResult, SolveResult
 from tilewright.core.settings import read_settings
 from tilewright.deploy import artifact as artifacts
@@ -31,12 +29,14 @@ from tilewright.deploy import (
     profiling,
     several_shapes,
     showing,
+    tuning_beside,
 )
 from tilewright.deploy.decoder_artifact import OptimizedDecoder
 from tilewright.deploy.decoding import cache_sizes
 from tilewright.deploy.partnering import with_partner
 from tilewright.deploy.several_shapes import OptimizedShapes
-from tilewright.deploy.shipment import OptimizedNetwork, default_folder
+from tilewright.deploy.shipment import OptimizedNetwork
+from tilewright.deploy.wishes import Wishes, request_of
 from tilewright.graph.network import Array
 from tilewright.hardware.meters import meter_of
 from tilewright.measure.targeting import describable_placement, placement_of
@@ -50,33 +50,9 @@ from tilewright.serving.handoffs import part_handoffs
 from tilewright.session.opened import Opened
 from tilewright.store.known_candidates import allowed_error, checked_settings
 
-BUDGET = "10m"
-
-
-class Wishes(TypedDict, total=False):
-    """The arguments that `optimize` and `tune` take beside the model.
-
-    `budget`: what may be spent on this network in total, earlier runs on the same device and
-    database included: a time ("90s", "10m", "1h30m") or a number of measurements (500); "10m" by
-    default. 0 searches nothing. `out`: the folder for the artifact, by default
-    tilewright-out/NAME. `options`: batch, shapes and seed of the model. `max_error`: the allowed
-    error of the outputs, relative to the largest value of each, or the least ratio of their signal
-    to noise, "30dB"; by default 1e-4, in bfloat16 2e-2, in int8 5e-2. With the precisions "auto"
-    and "int8", `keep` has nodes and tensors that stay in single precision, "float32:NAME", and
-    `calibration` is an .npz file of inputs by name, on which noise is measured, or codes are
-    calibrated; `options` may say both, too. None is the default of each.
-    """
-
-    budget: str | float | None
-    out: Text | None
-    options: ModelOptions | None
-    max_error: Error | None
-    keep: str | Sequence[str]
-    calibration: Text | None
-
 
 class NetworkVerbs(Opened):
-    """`optimize`, `tune`, `run`, `solve`, `plan`, `profile`, `compare`, `show`."""
+    """`optimize`, `tune`, `tune --beside`, `run`, `solve`, `plan`, `profile`, `compare`, `show`."""
 
     def optimize(self, model: Model, **wishes: Unpack[Wishes]) -> OptimizedNetwork:
         """Make a network faster: tune its tasks, choose layouts, compile, check and time it.
@@ -157,30 +133,43 @@ class NetworkVerbs(Opened):
         request = replace(self._request(model, wishes), tuner=tuner, level=checked_level(level))
         return self._optimized(replace(request, command="tune"))
 
+    def tune_beside(
+        self,
+        model: Model,
+        beside: str,
+        *,
+        threads: int | None = None,
+        tuner: str = "default",
+        **wishes: Unpack[Wishes],
+    ) -> VersionsResult:
+        """Search settings of each fused kernel while something else runs, and tell which version is
+        fastest alone, on one core, and beside that.
+
+            found = session.tune_beside("zoo:resnet18", "stream", budget="5m")
+
+        `beside` is "stream" (it streams memory), "compute" (it computes on what its caches hold),
+        another model, or an artifact, on so many `threads`, 1 by default ("streamx2" says two). It
+        runs on cores that the session's threads leave. The wishes are those of `optimize`, less
+        `out`; the budget is for this model beside this partner. Times are kept in the database
+        under what ran beside, and `plan` chooses among these versions, too.
+
+        Raises `UsageError` for a partner that is none, and where kernels do not run on this
+        machine's CPU, `TargetError` where there are too few cores, `NegativeVerdict` where the
+        partner crashes, hangs or ends early.
+        """
+        tuner_factory(text_of(tuner, "tuner"))
+        count = None if threads is None else count_of(threads, "threads", 1)
+        work = tuning_beside.work_of(text_of(beside, "beside"), count)
+        request = replace(self._request(model, wishes), tuner=tuner, command="tune")
+        found = tuning_beside.BesideTuner(
+            placement=self.placement, store=self.store, events=self.events
+        )
+        return found.run(request, work)
+
     def _request(self, model: Model, wishes: Wishes) -> OptimizeRequest:
         require_known(wishes, Wishes)
-        budget, max_error = wishes.get("budget"), wishes.get("max_error")
-        options = self._said(wishes.get("options"), max_error)
-        options = replace(
-            options,
-            keep=wishes.get("keep") or options.keep,
-            calibration=wishes.get("calibration") or options.calibration,
-        )
-        total = parse_budget(BUDGET if budget is None else budget)
-        allowed = allowed_error(max_error, options.precision)
-        out = path_or_none(wishes.get("out"), "out")
-        given = self._given(model, options)
-        return OptimizeRequest(
-            model=given.argument,
-            origin=given.origin,
-            options=options,
-            budget=total,
-            folder=out or default_folder(given.argument),
-            max_error=allowed,
-            least_sqnr_db=decibels_of(max_error),
-            usual_error=max_error is None,
-            seed=self.seed,
-        )
+        said = self._said(wishes.get("options"), wishes.get("max_error"))
+        return request_of(wishes, said, lambda options: self._given(model, options), self.seed)
 
     def _optimized(self, request: OptimizeRequest) -> OptimizedNetwork:
         return OptimizedNetwork(

@@ -13,6 +13,7 @@ import numpy as np
 from helpers.fakes import forecasts
 from tilewright.core.comparisons import CompareResult, CompareRow
 from tilewright.core.events import Event, EventSink, Note, discard
+from tilewright.core.neighbours import KernelVersion, TaskVersions, VersionsResult
 from tilewright.core.planning import PlanningData
 from tilewright.core.predictions import (
     CollectResult,
@@ -105,6 +106,45 @@ SEARCH = TaskSearchReport(
             settings={"tile": 16},
         ),
     ),
+)
+VERSIONS = VersionsResult(
+    model="zoo:resnet50",
+    partner="stream",
+    threads=1,
+    partner_threads=1,
+    device_class="made up+beside=1111x1",
+    tasks=(
+        TaskVersions(
+            task=TASK.name,
+            key=TASK.key,
+            count=2,
+            gain=1.25,
+            gain_low=1.2,
+            gain_high=1.3,
+            versions=(
+                KernelVersion(
+                    implementation="conv2d_winograd",
+                    settings={"tile": 8},
+                    best=("alone", "one core"),
+                    alone_s=0.002,
+                    one_core_s=0.002,
+                    beside_s=0.004,
+                    moved_bytes=3 << 20,
+                ),
+                KernelVersion(
+                    implementation="conv2d_direct",
+                    best=("beside", "least moved"),
+                    alone_s=0.0025,
+                    one_core_s=None,
+                    beside_s=0.0032,
+                    moved_bytes=1 << 20,
+                ),
+            ),
+        ),
+    ),
+    unmeasured=("fc",),
+    measurements=40,
+    failures=3,
 )
 STUDIED = TunerStudyResult(
     rows=tuple(
@@ -273,6 +313,10 @@ class FakeSession:
 
     def tune(self, model: str, **options: Any) -> FakeOutcome:
         return self.optimize(model, **options)
+
+    def tune_beside(self, model: str, beside: str, **options: Any) -> VersionsResult:
+        self._answer(model=model, beside=beside, **options)
+        return VERSIONS
 
     def study_tuners(self, **options: Any) -> TunerStudyResult:
         self._answer(**options)
