@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tilewright.cli.main import main
+from tilewright.cli.program import main
 
 if __name__ == "__main__":
     sys.exit(main())

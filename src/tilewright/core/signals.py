@@ -53,18 +53,19 @@ def graceful_interrupt() -> Generator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked.set()
 
-    with _handled_by(ask):
+    with handled_by(ask):
         yield asked.is_set
 
 
 def as_interrupts() -> AbstractContextManager[None]:
     """Let every stopping signal raise KeyboardInterrupt, as Ctrl-C does, so that blocks clean up
     behind themselves."""
-    return _handled_by(signal.default_int_handler)
+    return handled_by(signal.default_int_handler)
 
 
 @contextmanager
-def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
+def handled_by(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
+    """Have a function called at each stopping signal that would end this process as it stands."""
     before = {number: signal.signal(number, handler) for number in _heeded()}
     try:
         yield

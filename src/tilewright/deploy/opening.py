@@ -65,13 +65,26 @@ class OpenedArtifact:
                 hint=f"pip install {missing}",
             )
 
+    def allowed(self, placement: Placement) -> Placement:
+        """The placement with the precision that it was compiled in. Raises TargetError for a device
+        that does not compute in it."""
+        options = self.manifest.source.options
+        try:
+            return targeting.allowing(placement, options)
+        except errors.TargetError as error:
+            raise errors.TargetError(
+                f"{str(self.folder)!r} was compiled in {options.precision}, and {error.message}",
+                hint="What is compiled keeps its precision: leave this device out, or compile "
+                f"{self.manifest.source.model!r} again without --precision.",
+            ) from error
+
     def network(self, placement: Placement) -> PreparedNetwork:
         """The model it was made from, imported again.
 
-        Raises ModelError when that is another network by now.
+        Raises ModelError when that is another network by now, and as `allowed`.
         """
         source, manifest = self.manifest.source, self.manifest
-        allowed = targeting.allowing(placement, source.options)
+        allowed = self.allowed(placement)
         usual, path = source.options, (self.folder / QUANTIZED).absolute()
         if source.precision == ON_CODES:
             usual = replace(source.options, precision=ModelOptions().precision)

@@ -23,7 +23,6 @@ from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.plans import with_each
 from tilewright.kernels.stored_settings import refusals
-from tilewright.measure.targeting import allowing
 from tilewright.models import ModelOptions, loading
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.models.source import is_model_file
@@ -55,6 +54,10 @@ class ArtifactSource:
     def settings(self, asked: SettingsName) -> SettingsName:
         """See `NetworkSource.settings`: as it shipped, whatever is asked for."""
         return "shipped"
+
+    def allowed(self, placement: Placement) -> Placement:
+        """See `NetworkSource.allowed`."""
+        return self.artifact.allowed(placement)
 
     def prepared(self, placement: Placement) -> PreparedNetwork:
         """See `NetworkSource.prepared`. Raises ModelError where its model is another one by now."""
@@ -172,7 +175,7 @@ def opened(
     a device that does not compute in its precision, and as `NetworkSource.plan`.
     """
     settings = source.settings(checked_settings(named.settings))
-    placement = allowing(placement, source.options)
+    placement = source.allowed(placement)
     network = source.prepared(placement)
     plan = source.plan(network, store, placement, settings, allowed_in(named))
     known = named.forms.get(device)

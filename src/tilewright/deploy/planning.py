@@ -37,7 +37,6 @@ from tilewright.hardware.device import local_placement
 from tilewright.hardware.remote import read_remote, remote_place
 from tilewright.kernels.base import SINGLE
 from tilewright.measure.links import keep_links
-from tilewright.measure.targeting import allowing
 from tilewright.models import ModelOptions
 from tilewright.plan.call_times import as_timed
 from tilewright.plan.host_links import is_behind_tracker
@@ -325,7 +324,7 @@ def _timed(
 ) -> SchedulingProblem:
     """The problem of a network on this CPU with times of its calls in their places."""
     (device,) = problem.devices
-    placement = allowing(local_placement(device.cores), source.options)
+    placement = source.allowed(local_placement(device.cores))
     network, settings = source.prepared(placement), source.settings(asked.settings)
     plan = source.plan(network, store, placement, settings, asked.max_error)
     counts = {mode.cores for call in problem.calls for mode in call.modes}

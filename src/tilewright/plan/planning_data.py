@@ -48,7 +48,6 @@ from tilewright.kernels.registry import applicable, implementation, packed_type
 from tilewright.kernels.spaces import default_candidate
 from tilewright.kernels.stored_settings import refusals
 from tilewright.measure.targeting import (
-    allowing,
     describable_placement,
     foreseen_placements,
     placement_of,
@@ -149,7 +148,7 @@ def data_of(
     that does not compute in the network's precision.
     """
     request = replace(request, settings=source.settings(request.settings))
-    there = {name: allowing(at, source.options) for name, at in placements.items()}
+    there = {name: source.allowed(at) for name, at in placements.items()}
     devices = [
         _Device(name=name, placement=at, request=request, source=source, store=store, sink=events)
         for name, at in there.items()
@@ -239,7 +238,7 @@ class _Device:
     @cached_property
     def _forecaster(self) -> Forecaster:
         usual, allowed = usual_placement(self.name, self.placement), self.request.max_error
-        usual = allowing(usual, self.source.options)
+        usual = self.source.allowed(usual)
         return forecaster_on_cores(usual, self.placement, self.store, self._tell, allowed)
 
     @property

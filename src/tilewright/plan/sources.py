@@ -32,6 +32,12 @@ class NetworkSource(Protocol):
         """Which settings its kernels have where these are asked for: what is given has its own."""
         ...
 
+    def allowed(self, placement: Placement) -> Placement:
+        """A device with what its options allow there (`measure.targeting.allowing`). Raises
+        TargetError where the device does not compute in the network's precision, with what can be
+        done about that; and as `allowing`."""
+        ...
+
     def prepared(self, placement: Placement) -> PreparedNetwork:
         """Its calls for a device. Raises ModelError for calls that nothing computes there,
         TargetError where the device does not compute in the network's precision."""
@@ -61,9 +67,13 @@ class ModelSource:
         """See `NetworkSource.settings`."""
         return "shipped" if self.options.precision == MIXED else asked
 
+    def allowed(self, placement: Placement) -> Placement:
+        """See `NetworkSource.allowed`."""
+        return allowing(placement, self.options)
+
     def prepared(self, placement: Placement) -> PreparedNetwork:
         """See `NetworkSource.prepared`."""
-        return prepare_loaded(self.model, self.options, allowing(placement, self.options))
+        return prepare_loaded(self.model, self.options, self.allowed(placement))
 
     def plan(
         self,

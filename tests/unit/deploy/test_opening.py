@@ -18,14 +18,17 @@ from helpers.fakes.engines import NumpyReference
 from helpers.fakes.measuring import measured
 from helpers.records.written_artifacts import write_content
 from tilewright.core.errors import DamagedArtifact, ModelError, TargetError, UsageError
+from tilewright.core.events import discard
 from tilewright.core.forms import PLAIN, blocked, form_texts
 from tilewright.core.records import Placement
 from tilewright.deploy import artifact as artifacts
 from tilewright.deploy import opening, racing, showing
 from tilewright.deploy.manifest import Machine, Port
 from tilewright.deploy.opening import OpenedArtifact, open_artifact, open_model
+from tilewright.deploy.plan_models import ArtifactSource
 from tilewright.kernels.spaces import default_candidate, ranked_defaults
 from tilewright.measure.accesses.registry import access_to
+from tilewright.plan.planning_data import PlanningRequest, data_of, placements_of
 from tilewright.plan.preparation import prepare
 from tilewright.store.known_candidates import shipping_key
 
@@ -111,6 +114,28 @@ def test_the_plan_is_the_one_that_was_compiled(
         other = changed(plan={**content, "kernels": [{**kernel, **fields}]})
         with pytest.raises(ModelError, match="has no such settings for"):
             other.plan(network, placement)
+
+
+@pytest.mark.parametrize(
+    ("precision", "why"),
+    [("bfloat16", "has no products of bfloat16"), ("int8", "codes of eight bits for CPUs")],
+)
+def test_a_device_that_does_not_compute_in_its_precision(
+    changed: Changed, precision: str, why: str
+) -> None:
+    """The flag is not what can be left out: the folder is in that precision."""
+    devices = placements_of(("cuda -model=H100",), None, None)
+    (gpu,) = devices.values()
+    source = msgspec.structs.replace(changed().manifest.source, precision=precision)
+    opened = changed(source=source)
+    for refused in (opened.network, opened.allowed, ArtifactSource(opened).allowed):
+        with pytest.raises(TargetError, match=f"was compiled in {precision}, and .*{why}") as error:
+            refused(gpu)
+        assert error.value.hint is not None and "leave this device out" in error.value.hint
+        assert repr(MODEL) in error.value.hint
+    asked = PlanningRequest(options=source.options, settings="shipped", max_error=1e-2)
+    with tw.open(db="memory:") as session, pytest.raises(TargetError, match="keeps its precision"):
+        data_of(ArtifactSource(opened), devices, asked, session.records, discard)
 
 
 def test_every_kernel_of_a_task_must_be_possible(

@@ -1,0 +1,94 @@
+"""Commands that crash or hang end with a message and a documented exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tilewright.cli import main as commands
+from tilewright.cli import program
+
+TOKENS = ["run", "plan", "--input", "x.npy"]
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", f"import os, signal, sys, time\n{code}"]
+
+
+@pytest.mark.parametrize("code", [0, 2, 70])
+def test_exit_codes_are_handed_on(code: int, capfd: pytest.CaptureFixture[str]) -> None:
+    assert program.watched(python(f"print('x'); sys.exit({code})"), TOKENS) == code
+    assert tuple(capfd.readouterr()) == ("x\n", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGFPE])
+def test_a_crash_is_told(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
+    crash = python(f"os.kill(os.getpid(), {number.value})")
+    assert program.watched(crash, TOKENS) == 1
+    out, err = capfd.readouterr()
+    assert out == "" and f"the process that ran the network ended with signal {number.name}" in err
+    assert "--mode sequential" in err
+
+
+def test_one_that_hangs_is_killed_after_it_was_asked_to_stop(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In native code no handler of Python's ever runs."""
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    hangs = python(
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        f"open({str(ready)!r}, 'w').close()\n"
+        "time.sleep(600)"
+    )
+
+    def ask() -> None:
+        ready.open().close()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert program.watched(hangs, TOKENS, grace_s=0.05) == 130
+    asking.join()
+    assert "interrupted" in capfd.readouterr().err
+
+
+def test_one_that_stops_when_it_is_asked_to_tells_so_itself(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    stops = python(
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))\n"
+        f"open({str(ready)!r}, 'w').close()\n"
+        "time.sleep(600)"
+    )
+
+    def ask() -> None:
+        ready.open().close()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert program.watched(stops, TOKENS, grace_s=600.0) == 130
+    asking.join()
+
+
+def test_run_is_watched_and_other_verbs_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched: list[list[str]] = []
+    monkeypatch.setattr(program, "watched", lambda _command, tokens: watched.append(tokens) or 7)
+    monkeypatch.setattr(commands, "main", lambda: 8)
+    monkeypatch.setattr(sys, "argv", ["tilewright", *TOKENS])
+    assert program.main() == 7 and watched == [TOKENS]
+    monkeypatch.setattr(sys, "argv", ["tilewright", "plan", "run"])
+    assert program.main() == 8 and len(watched) == 1
+
+
+def test_the_watched_process_is_the_same_command(tmp_path: Path) -> None:
+    start = [sys.executable, "-m", "tilewright", "run", str(tmp_path / "none"), "--input", "x.npy"]
+    done = subprocess.run(start, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 4 and "x.npy" in done.stderr
