@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Generator
 from pathlib import Path
 
@@ -118,3 +119,26 @@ def test_rounds_are_collected_near_what_was_badly_predicted(
         found = answer(tmp_path, "collect", "--op", "relu", *flags)
     assert found["complete"] and len(found["rounds"]) == 2, found
     assert sum(each["kernels"] for each in found["rounds"]) == 60
+
+
+@executes
+@pytest.mark.usefixtures("card")
+def test_collect_gives_kernels_some_multiprocessors(tmp_path: Path) -> None:
+    """Launches of the simulated driver take the longer the fewer there are."""
+    words = ("--op", "relu", "--target", "cuda", "--multiprocessors")
+    more = ("--samples", "2", "--budget", "60", "--db", "c.db")
+    found = answer(tmp_path, "collect", *words, "usual,64", *more)
+    assert (found["samples"], found["failures"], found["complete"]) == (4, 0, True)
+    assert call(tmp_path, "db", "export", "rows.csv", "--db", "c.db").code == 0
+    rows = list(csv.DictReader((tmp_path / "rows.csv").open()))
+    assert {(row["held"], row["resources"]) for row in rows} == {
+        ("", "132t"),
+        ("multiprocessors=64", "64t"),
+    }
+    fastest = {
+        held: min(float(row["latency_s"]) for row in rows if row["held"] == held)
+        for held in ("", "multiprocessors=64")
+    }
+    assert fastest["multiprocessors=64"] == pytest.approx(fastest[""] * 132 / 64)
+    done = call(tmp_path, "collect", *words, "60", *more)
+    assert done.code == 2 and "8 to 128, in steps of 8, of its 132" in done.err

@@ -90,7 +90,7 @@ class Child:
     ) -> None:
         self.module = module
         self._inherited = tuple(inherited)
-        self._environment = dict(environment or {})
+        self.environment = dict(environment or {})
         self._memory_limit_bytes = memory_limit_bytes
         self._cpus = tuple(cpus or ())
         self._process: subprocess.Popen[bytes] | None = None
@@ -187,7 +187,7 @@ class Child:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=(theirs.fileno(), *self._inherited),
-                env=child_environment(**{**own, **self._environment}),
+                env=child_environment(**{**own, **self.environment}),
                 start_new_session=True,
             )
         self._stderr = bytearray()

@@ -37,6 +37,7 @@ from tilewright.hardware.device import local_placement
 from tilewright.hardware.remote import read_remote, remote_place
 from tilewright.kernels.base import SINGLE
 from tilewright.measure.links import keep_links
+from tilewright.measure.targeting import require_one_name
 from tilewright.models import ModelOptions
 from tilewright.plan.call_times import as_timed
 from tilewright.plan.host_links import is_behind_tracker
@@ -160,10 +161,12 @@ def devices_of(
     names: Sequence[str], tables: Mapping[str, Any], tracker: str | None, threads: int | None
 ) -> Devices:
     """Targets, "8*cuda -model=H100" being eight, and the files of `tables` by their devices' names.
-    Raises as `copies_of`, `placements_of` and `read_table`."""
+    Raises as `copies_of`, `placements_of`, `require_one_name` and `read_table`."""
     copies = copies_of(names)
+    placements = placements_of(tuple(copies), tracker, threads)
+    require_one_name(placements)
     return Devices(
-        placements=placements_of(tuple(copies), tracker, threads),
+        placements=placements,
         copies=copies,
         tables={name: read_table(path_of(file, name)) for name, file in tables.items()},
     )

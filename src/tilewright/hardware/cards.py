@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from tilewright.core.codec import digest
 from tilewright.core.targets import LaunchLimits, Target
 from tilewright.hardware.datasheets import model_name
 from tilewright.hardware.gpus import CompilerReport, CudaLaunch, gpu_of, gpu_target, nvml_library
@@ -48,6 +49,11 @@ class Card:
     l2_bytes: int
     clock_hz: float
     bytes_per_s: float
+
+    @property
+    def instance(self) -> str:
+        """A stable name of the card that does not give it away."""
+        return digest(self.identity, length=12)
 
     @property
     def arch(self) -> str:

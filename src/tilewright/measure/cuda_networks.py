@@ -46,6 +46,7 @@ class CudaNetworks(NetworkWorker):
 
     def __init__(self, placement: records.Placement, worker: str = "") -> None:
         super().__init__(placement, worker or WORKER, here=False)
+        self.environment |= nvidia.environment_of(placement)
         self._preparing = ("prepare", placement.target)
 
     def compile(
@@ -66,18 +67,20 @@ class CudaNetworks(NetworkWorker):
         if not isinstance(peer, ProcessPeer):
             return _NotOnTheGpu(peer, NOT_ON_GPUS)
         try:
-            peer.place(self.placement.target.kind, environment_of(self.placement.target))
+            device = self.placement.device
+            peer.place(device.target.kind, environment_of(device.target, device.instance))
         except TargetError as error:
             return _NotOnTheGpu(peer, f"networks run on a GPU, and {error.message}")
         return peer
 
 
-def environment_of(target: Target, library: Any = None) -> dict[str, str]:
-    """In which a process sees one GPU, that of a target, and takes no more of its memory than it
-    needs. Raises TargetError where there is none. `library` is as for `nvidia.find_cards`."""
+def environment_of(target: Target, instance: str = "", library: Any = None) -> dict[str, str]:
+    """In which a process sees one GPU, that of a target, the `instance` of several, and takes no
+    more of its memory than it needs. Raises TargetError where there is none. `library` is as for
+    `nvidia.find_cards`."""
     cards = nvidia.find_cards(library)
-    card = cards[nvidia.number_of(cards, target)]
-    several = {"CUDA_VISIBLE_DEVICES": f"GPU-{UUID(card.identity)}"} if len(cards) > 1 else {}
+    card = cards[nvidia.number_of(cards, target, instance)]
+    several = {nvidia.VISIBLE: f"GPU-{UUID(card.identity)}"} if len(cards) > 1 else {}
     return {**_ENVIRONMENT, **several}
 
 

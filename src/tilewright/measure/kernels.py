@@ -21,6 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from tilewright.compiler.cuda.nvidia import environment_of
 from tilewright.core import targets
 from tilewright.core.errors import NegativeVerdict, TargetError
 from tilewright.core.processes import ChildError, RemoteError
@@ -41,8 +42,11 @@ _Result = TypeVar("_Result")
 
 
 def open_worker(placement: Placement, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Worker:
-    """A kernel worker on a placement's CPUs; it starts with its first request."""
-    return Worker(WORKER, placement, memory_limit_bytes=memory_limit_bytes)
+    """A kernel worker on a placement's CPUs, which sees no GPU but the placement's; it starts with
+    its first request."""
+    worker = Worker(WORKER, placement, memory_limit_bytes=memory_limit_bytes)
+    worker.environment |= environment_of(placement)
+    return worker
 
 
 class KernelMeasurer(Measurer):

@@ -3,7 +3,7 @@ has the last word on a target, asked in a process of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import log10, sqrt
 
@@ -59,6 +59,19 @@ def placement_of(target: str, tracker: str | None, threads: int | None) -> Place
 def control_rows() -> tuple[results.ControlRow, ...]:
     """What can be set on this machine and on its GPUs, and whether this process may."""
     return (*controls(), *cuda.control_rows())
+
+
+def require_one_name(placements: Mapping[str, Placement]) -> None:
+    """Raise UsageError where a GPU that is here has two names."""
+    names: dict[str, str] = {}
+    for name, placement in placements.items():
+        if placement.target.launch is not None and placement.device.instance:
+            other = names.setdefault(placement.device.instance, name)
+            if other != name:
+                raise errors.UsageError(
+                    f"{other!r} and {name!r} are the same GPU",
+                    hint="'cuda -card=1' is the second one of this machine.",
+                )
 
 
 def foreseen_placements(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+from tilewright.compiler.cuda.nvidia import environment_of
 from tilewright.core.errors import TargetError, first_line
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Placement
@@ -114,12 +115,13 @@ class LocalPost:
 
 
 class GpuPost(LocalPost):
-    """A process that has a GPU of this machine. It computes requests one by one, each kernel on all
-    of the GPU."""
+    """A process that has a GPU of this machine, and sees no other. It computes requests one by one,
+    each kernel on all of the GPU."""
 
     def __init__(self, placement: Placement, slots: SharedSlots) -> None:
         super().__init__(GPU_WORKER, placement.binding.cpus, slots)
         self.cores, self._where = (0,), placement.target
+        self._child.environment |= environment_of(placement)
 
     def run(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright.compiler.cuda.driver import Driver, Memory, StickyFault
@@ -18,7 +19,7 @@ from tilewright.core.errors import TargetError
 from tilewright.core.targets import Target
 from tilewright.graph.network import Array
 from tilewright.serving.gpu_worker import PartsOnGpu
-from tilewright.testing.simulated_driver import SimulatedDriver
+from tilewright.testing.simulated_driver import H100, SimulatedDriver
 
 FOLDER, FAULT = "TILEWRIGHT_TEST_PARTS_ON_A_GPU", "fault"
 DIES, FAILS, HANGS = "dies", "fails", "hangs"
@@ -42,10 +43,16 @@ class _Mortal(SimulatedDriver):
         super().upload(memory, array)
 
 
-def _opened(_target: Target) -> Driver:
-    if _fault()[1] == DIES:
+def _opened(target: Target) -> Driver:
+    """Of the architecture of the target; which of several cards this process sees is noted."""
+    path, fault, _ = _fault()
+    if fault == DIES:
         raise TargetError("NVIDIA's driver is here, but it sees no GPU")
-    return _Mortal()
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if seen and path.parent.exists():
+        (path.parent / f"saw {seen}").touch()
+    major, minor = divmod(int(target.architecture.removeprefix("sm_")), 10)
+    return _Mortal(replace(H100, capability=(major, minor)))
 
 
 if __name__ == "__main__":

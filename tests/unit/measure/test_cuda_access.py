@@ -16,9 +16,11 @@ from tilewright.hardware import cards as cards_module
 from tilewright.hardware.cards import Card, busy_share
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.meters import KernelEnergy, MeterLost, NullMeter, registry
+from tilewright.measure import kernels
 from tilewright.measure.accesses import cuda
 from tilewright.measure.accesses.cuda import CUDA, CudaMeasurer
 from tilewright.measure.circumstances import Circumstances, kernel_protocol
+from tilewright.measure.cuda_networks import CudaNetworks
 from tilewright.measure.diagnosis import gpu_checks
 from tilewright.measure.targeting import (
     open_measurer_under,
@@ -131,6 +133,38 @@ def test_flags_of_other_targets_are_refused() -> None:
         placement_of("cuda", "localhost:9190", None)
     with pytest.raises(UsageError, match="--threads is for CPUs"):
         placement_of("cuda -model=H100", None, 4)
+
+
+TWIN = replace(H100, identity="11" * 16)
+
+
+def test_cards_of_one_model_have_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    here(monkeypatch, H100, T4, TWIN)
+    assert [row.name for row in CUDA.rows(None)] == ["cuda", "cuda -model=T4", "cuda -card=2"]
+    placements = [placement_of(f"cuda -card={number}", None, None) for number in range(3)]
+    assert placements[0] == placement_of("cuda", None, None)
+    assert [each.device.instance for each in placements] == [
+        card.instance for card in (H100, T4, TWIN)
+    ]
+    assert placements[2].key == placements[0].key, "what one of them took holds for the other"
+    with pytest.raises(TargetError, match="no GPU 3 in this machine, but 0: NVIDIA H100 .*, 1: T"):
+        placement_of("cuda -card=3", None, None)
+    with pytest.raises(TargetError, match="'-card' cannot be read"):
+        placement_of("cuda -card", None, None)
+
+
+def test_processes_see_the_card_of_their_placement_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    here(monkeypatch, H100, TWIN)
+    placement = placement_of("cuda -card=1", None, None)
+    wanted = {"CUDA_VISIBLE_DEVICES": "GPU-11111111-1111-1111-1111-111111111111"}
+    assert nvidia.environment_of(placement) == wanted
+    assert kernels.open_worker(placement).environment.items() >= wanted.items()
+    assert CudaNetworks(placement).environment.items() >= wanted.items()
+    here(monkeypatch, H100)
+    assert nvidia.environment_of(placement_of("cuda", None, None)) == {}
+    assert nvidia.environment_of(local_placement(1)) == {}
+    without(monkeypatch)
+    assert nvidia.environment_of(placement) == {}
 
 
 def test_cards_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def on_gpu(name: str) -> ProcessPeer:
     peer = make_peer(name)
     assert isinstance(peer, ProcessPeer)
-    peer.place("cuda", environment_of(H100, CudaBindings()))
+    peer.place("cuda", environment_of(H100, library=CudaBindings()))
     return peer
 
 
@@ -117,11 +117,11 @@ def test_an_engine_for_cpus_is_not_started() -> None:
 
 def test_one_of_several_cards_is_named() -> None:
     """The one that networks run on; alone, it need not be."""
-    assert "CUDA_VISIBLE_DEVICES" not in environment_of(H100, CudaBindings())
-    several = environment_of(H100, CudaBindings(cards=2))
+    assert "CUDA_VISIBLE_DEVICES" not in environment_of(H100, library=CudaBindings())
+    several = environment_of(H100, library=CudaBindings(cards=2))
     assert several["CUDA_VISIBLE_DEVICES"] == "GPU-00000000-0000-0000-0000-000000000000"
     with pytest.raises(TargetError, match="no T4 is in this machine"):
-        environment_of(gpu_target(parse_gpu("cuda -model=T4")), CudaBindings())
+        environment_of(gpu_target(parse_gpu("cuda -model=T4")), library=CudaBindings())
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
+from uuid import UUID
 
 from tilewright.compiler.cuda.driver import (
     Driver,
@@ -22,6 +24,7 @@ from tilewright.compiler.cuda.driver import (
     check_fits,
 )
 from tilewright.core.errors import TargetError
+from tilewright.core.records import Placement
 from tilewright.core.targets import Resources, Target
 from tilewright.core.units import format_bytes
 from tilewright.graph.network import Array
@@ -45,6 +48,8 @@ _STICKY = frozenset(
 """Errors after which a context gives no other answer (CUDA driver API, `CUresult`)."""
 _OLD_DRIVER = frozenset({"CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE"})
 _NON_BLOCKING = 1
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""The variable that tells NVIDIA's driver which cards a process sees."""
 NO_GPU = "NVIDIA's driver is here, but it sees no GPU"
 _TYPES = {
     (True, 4): ctypes.c_int32,
@@ -113,9 +118,10 @@ def _card(library: Any, device: Any) -> Card:
     )
 
 
-def number_of(cards: tuple[Card, ...], target: Target) -> int:
-    """Which of the cards is the first of a target's model; one of an architecture where the target
-    names only that. Raises TargetError where none is, and for one that is too old."""
+def number_of(cards: tuple[Card, ...], target: Target, instance: str = "") -> int:
+    """Which of the cards is the `instance`; where none is, the first of a target's model, or one of
+    an architecture where the target names only that. Raises TargetError where none is, and for one
+    that is too old."""
     if not cards:
         raise TargetError(NO_GPU)
     arch = target.architecture.rstrip("a")
@@ -124,8 +130,21 @@ def number_of(cards: tuple[Card, ...], target: Target) -> int:
     if not agree:
         here = ", ".join(card.name for card in cards)
         raise TargetError(f"no {target.model} is in this machine, but {here}")
-    check_age(cards[agree[0]])
-    return agree[0]
+    number = next((it for it in agree if cards[it].instance == instance), agree[0])
+    check_age(cards[number])
+    return number
+
+
+def environment_of(placement: Placement) -> dict[str, str]:
+    """In which a process sees the card of a placement alone; empty where there are not several."""
+    if placement.target.launch is None:
+        return {}
+    with suppress(TargetError):
+        cards = find_cards()
+        number = number_of(cards, placement.target, placement.device.instance)
+        if len(cards) > 1:
+            return {VISIBLE: f"GPU-{UUID(cards[number].identity)}"}
+    return {}
 
 
 def check_age(card: Card) -> None:

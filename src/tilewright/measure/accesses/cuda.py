@@ -2,16 +2,17 @@
 are not here: kernels for them are compiled, looked at and predicted.
 
     --target cuda                the first GPU here
+    --target 'cuda -card=1'      the second one, in the driver's order
     --target 'cuda -model=H100'  the first H100 here; without one, what its datasheet says
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from tilewright.compiler.cuda import compilers, nvidia
-from tilewright.core.codec import digest
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import Device, Placement
@@ -30,6 +31,7 @@ from tilewright.measure.cuda_networks import CudaNetworks
 from tilewright.measure.networks import NetworkRunner
 
 _NAME = "cuda"
+_NUMBERED = re.compile(rf"{_NAME}(?:\s+-card=(\d+))?")
 _BUSY_SHARE = 0.05
 _EXAMPLE = "'cuda -model=H100'"
 _MOST_BUILDERS = 16
@@ -100,8 +102,9 @@ class _Cuda:
                 "--threads is for CPUs: a kernel gets all multiprocessors of a GPU.",
                 hint="Leave out --threads.",
             )
-        if target.strip() == _NAME:
-            return placement_on(_first())
+        numbered = _NUMBERED.fullmatch(target.strip())
+        if numbered:
+            return placement_on(_card_here(int(numbered[1] or 0)))
         described = gpu_target(parse_gpu(target))
         try:
             cards = nvidia.find_cards()
@@ -116,7 +119,11 @@ class _Cuda:
             return (TargetRow(name=_NAME, usable=False, detail=error.message),)
         if not cards:
             return (TargetRow(name=_NAME, usable=False, detail=nvidia.NO_GPU),)
-        return tuple(_row(card, first=card is cards[0]) for card in cards)
+        models = [card.model for card in cards]
+        return tuple(
+            _row(card, _named(number, models.index(card.model), card))
+            for number, card in enumerate(cards)
+        )
 
     def refusal(self, placement: Placement) -> None:
         """None: the target was made here, of what is known of GPUs."""
@@ -163,7 +170,7 @@ def busy(placement: Placement) -> str:
 def card_of(placement: Placement) -> Card | None:
     """The card that a placement is on; None where that is no card in this machine."""
     with suppress(TargetError):
-        cards = {_instance(card): card for card in nvidia.find_cards()}
+        cards = {card.instance: card for card in nvidia.find_cards()}
         return cards.get(placement.device.instance)
     return None
 
@@ -177,8 +184,8 @@ def control_rows() -> tuple[ControlRow, ...]:
     return gpu_control_rows(cards, missing)
 
 
-def _first() -> Card:
-    """The card that `cuda` alone means."""
+def _card_here(number: int) -> Card:
+    """The card of a number in the driver's order; `cuda` alone means the first one."""
     try:
         cards = nvidia.find_cards()
         if not cards:
@@ -187,13 +194,16 @@ def _first() -> Card:
         described = f"A GPU that is not here can be described: --target {_EXAMPLE}."
         hint = " ".join(filter(None, (error.hint, described)))
         raise TargetError(error.message, hint=hint) from None
-    nvidia.check_age(cards[0])
-    return cards[0]
+    if number >= len(cards):
+        here = ", ".join(f"{each}: {card.name}" for each, card in enumerate(cards))
+        raise TargetError(f"there is no GPU {number} in this machine, but {here}")
+    nvidia.check_age(cards[number])
+    return cards[number]
 
 
 def placement_on(card: Card) -> Placement:
     """All of a card that is here."""
-    return _placed(card_target(card), _instance(card), _NAME)
+    return _placed(card_target(card), card.instance, _NAME)
 
 
 def _placed(target: Target, instance: str, access: str) -> Placement:
@@ -204,13 +214,14 @@ def _placed(target: Target, instance: str, access: str) -> Placement:
     )
 
 
-def _instance(card: Card) -> str:
-    """A stable name of a card that does not give it away."""
-    return digest(card.identity, length=12)
+def _named(number: int, first: int, card: Card) -> str:
+    """How a person names a card whose model's first one has the number `first`."""
+    if not number:
+        return _NAME
+    return f"cuda -model={card.model}" if number == first else f"cuda -card={number}"
 
 
-def _row(card: Card, *, first: bool) -> TargetRow:
-    name = _NAME if first else f"cuda -model={card.model}"
+def _row(card: Card, name: str) -> TargetRow:
     size = f"{card.multiprocessors} multiprocessors, {format_bytes(card.memory_bytes)}"
     try:
         nvidia.check_age(card)
