@@ -26,7 +26,7 @@ class DoubtedDevices:
 
     @property
     def over(self) -> bool:
-        """Whether the time of any of them is over, or that of all was ended."""
+        """Whether the time of any of them is over; not where that of all was ended."""
         return len(self.names) < len(self._until_s)
 
     def note(self, devices: Iterable[str], first_s: float) -> None:

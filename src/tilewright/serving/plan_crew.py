@@ -389,7 +389,7 @@ class PlanCrew:
             try:
                 way = self._way_around(without, slower)
             except TilewrightError as error:
-                if back - {device for device, _ in self._lost}:
+                if back - {device for device, _ in set(self._lost)}:  # others change it
                     self._tell_failure(back, error)
                     doubted.note(back, self._service.supervision.longest_pause_s)
                     self._changed.set()
