@@ -271,20 +271,9 @@ class Run:
 
     def all(self, rounds: int) -> None:
         """All ways of it in turn."""
-        carried = self.plan.carried
         self._begin()
-        placements = self._placements()
         with ExitStack() as stack:
-            servers = dict[str, Server]()
-            for way in carried.ways:
-                try:
-                    servers[way] = stack.enter_context(self._server(way, placements))
-                except TilewrightError as error:
-                    self.write("failed", way=way, failure=str(error)[-800:])
-            answers = {way: self._values(server) for way, server in servers.items()}
-            for way, values in answers.items():
-                usual = next(iter(answers.values()))
-                self.write("same", way=way, **same(usual, {"values": values}))
+            servers = self._answering(stack)
             timed: dict[str, list[Asked]] = {way: [] for way in servers}
             for _ in range(rounds):
                 for way, server in servers.items():
@@ -293,7 +282,25 @@ class Run:
         for way, requests in timed.items():
             if requests:
                 self._in_thought(way, requests)
-        self.write("done")
+        if all(timed.values()):  # else time was up before, and a repeated command begins it anew
+            self.write("done")
+
+    def _answering(self, stack: ExitStack) -> dict[str, Server]:
+        """A server for each way that can be had and answers, compared with the first of them."""
+        placements, servers = self._placements(), dict[str, Server]()
+        answers = dict[str, list[list[float]]]()
+        for way in self.plan.carried.ways:
+            try:
+                server = stack.enter_context(self._server(way, placements))
+                answers[way] = self._values(server)
+            except TilewrightError as error:
+                self.write("failed", way=way, failure=str(error)[-800:])
+            else:
+                servers[way] = server
+        for way, values in answers.items():
+            usual = next(iter(answers.values()))
+            self.write("same", way=way, **same(usual, {"values": values}))
+        return servers
 
     def _begin(self) -> None:
         """Make weights, and write down what is promised."""
