@@ -64,10 +64,10 @@ class PlanParts:
     """What is compiled of a plan, into `folder`, and can be compiled of it in another way.
 
     `placements` are the devices that are here or answer, by the plan's names; whoever compiles for
-    devices that are elsewhere gives them. Raises ModelError for
-    a plan without networks, or of networks that have changed, or are in another precision by now;
-    TargetError for one of another kind of machine, of more cores than there are, and for devices
-    that do not answer or cannot run parts.
+    devices that are elsewhere gives them. Raises ModelError for a plan without networks, or of
+    networks that have changed, or are in another precision by now; TargetError for one of another
+    kind of machine, of more cores than there are, and for devices that do not answer or cannot run
+    parts.
     """
 
     def __init__(

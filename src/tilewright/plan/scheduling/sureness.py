@@ -28,10 +28,10 @@ PREDICTED = 1.22
 
 
 def surely_in_parts(problem: SchedulingProblem, schedule: Schedule) -> Schedule:
-    """The same of what is carried out in parts: of several networks, or over several devices. What
-    is kept is one call after the other, all on the device that is fastest alone, on all of its
-    cores, as far as that breaks no limit. Both limits are those of one network on two cores; that
-    they hold for these is not known (docs/decisions/0124-sure-gains-and-devices-that-return.md).
+    """As `surely`, of what is carried out in parts: of several networks, or over several devices.
+    What is kept is one call after the other, all on the device that is fastest alone, on all of its
+    cores, as far as that breaks no limit. `PREDICTED` and `IN_PLACE` are of one network on two
+    cores; that they hold here, too, is not known (see decision 0124).
     """
     whole = (each for each in on_one_device(problem) if _keeps_limits(problem, each[1]))
     device, alone = min(whole, key=lambda each: each[1].latency_s, default=("", None))
