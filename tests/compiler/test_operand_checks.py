@@ -69,9 +69,10 @@ def test_what_a_kernel_asserts_itself_stays() -> None:
 
 @pytest.fixture(scope="module")
 def small() -> tuple[NetworkPlan, dict[str, Array]]:
-    """A network whose first kernel reads the input, and whose others do not."""
+    """A network whose first kernel reads the input, another one constants, and the last neither."""
     b = Builder()
-    graph = b.graph(b.conv(b.conv(b.conv(b.input(1, 8, 16, 16), 16), 32), 16))
+    images = b.conv(b.conv(b.input(1, 8, 16, 16), 16), 32)
+    graph = b.graph(b.add("softmax", images, axis=1))
     return compiled(graph)[0], dict(graph.constants)
 
 
@@ -91,14 +92,33 @@ def test_a_network_looks_at_how_its_inputs_lie_in_memory(
         machine["main"](tvm.runtime.tensor(np.zeros((1, 8, 16, 16), np.float64)), *weights)
 
 
-def test_only_the_kernels_at_the_inputs_have_checks(
+def test_a_network_looks_at_how_its_constants_lie_in_memory(
+    small: tuple[NetworkPlan, dict[str, Array]],
+) -> None:
+    plan, constants = small
+    executable, _ = compile_network(plan, PLACEMENT.target)
+    machine = tvm.relax.VirtualMachine(executable.jit(), tvm.cpu())
+    image = tvm.runtime.tensor(np.zeros((1, 8, 16, 16), np.float32))
+    weights = [tvm.runtime.tensor(packed_constant(each, constants)) for each in plan.constants]
+    for number, each in enumerate(plan.constants):
+        apart = tvm_ffi.from_dlpack(np.zeros((*each.shape, 2), np.float32)[..., 0])
+        with pytest.raises(ValueError, match="compact array|strides"):
+            machine["main"](image, *weights[:number], apart, *weights[number + 1 :])
+    machine["main"](image, *weights)
+
+
+def test_only_the_kernels_that_read_what_is_given_have_checks(
     small: tuple[NetworkPlan, dict[str, Array]],
 ) -> None:
     plan = small[0]
     executable, _ = compile_network(plan, PLACEMENT.target)
     (library,) = executable.mod.imports
     text = library.inspect_source("ll")
-    reading = {plan.symbol(call) for call in plan.calls if {*plan.inputs} & {*call.inputs}}
+    reading = {
+        plan.symbol(call)
+        for call in plan.calls
+        if call.constants or {*plan.inputs} & {*call.inputs}
+    }
     others = {*plan.symbols.values()} - reading
     assert reading and others
     assert {symbol for symbol in reading | others if f'c"{symbol}(' in text} == reading

@@ -86,7 +86,7 @@ def compile_network(
     """
     resources = plan.main.resources
     calls = {plan.symbol(call): call for call in reversed(plan.calls)}
-    checked = _reading_inputs(plan)
+    checked = _reading_given(plan)
     kernels = {
         symbol: _kernel(calls[symbol], plan, target, checked=symbol in checked)
         for symbol in plan.symbols.values()
@@ -129,14 +129,15 @@ def _of_team(
     )
 
 
-def _reading_inputs(plan: NetworkPlan) -> frozenset[str]:
-    """The symbols of kernels that read or write what the network's caller gives it. The VM looks at
-    shapes and types of that, the kernels at how it lies in memory; all else the network makes."""
+def _reading_given(plan: NetworkPlan) -> frozenset[str]:
+    """The symbols of kernels that read or write what the network's caller gives it, constants among
+    it. The VM looks at shapes and types of that, the kernels at how and where it lies in memory;
+    all else the network makes."""
     given_names = {name for name, place in plan.tensors.items() if place.root in plan.inputs}
     return frozenset(
         plan.symbol(call)
         for call in plan.calls
-        if given_names.intersection((*call.inputs, call.output))
+        if call.constants or given_names.intersection((*call.inputs, call.output))
     )
 
 
