@@ -71,7 +71,15 @@ class BuiltKernel:
         """
         _POOL.release()
         there = (tvm.cpu(), self.argument_types[-1])
-        return evaluated(self.call, there, self.workload, self.candidate, arrays)
+        return evaluated(self._checked, there, self.workload, self.candidate, arrays)
+
+    def _checked(self, *tensors: Any) -> None:
+        """Call it. Raises RuntimeError for operands of other shapes or types than it takes, at
+        which the kernel itself does not look: packing is a matter of plug-ins."""
+        found = tuple((tuple(map(int, each.shape)), str(each.dtype)) for each in tensors)
+        if found != self.argument_types:
+            raise RuntimeError(f"the kernel takes {self.argument_types}, and is given {found}")
+        self.call(*tensors)
 
     def time(self, protocol: Protocol, seed: int, give_up_s: float) -> list[float]:
         """Seconds per call of each sample; constants rotate through copies.
