@@ -354,5 +354,5 @@ def _transfers(data: PlanningData, name: str, link: TableLink | None) -> Iterabl
                 destination=destination,
                 latency_s=sum(seconds for seconds, _ in links) if known else None,
                 bytes_per_s=1 / sum(1 / speed for _, speed in links) if known else None,
-                link="table" if known else "unknown",
+                link=TABLE if known else "unknown",
             )
