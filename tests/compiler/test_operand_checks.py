@@ -14,6 +14,7 @@ from helpers.kernels.one_kernel import PLACEMENT, step, workload
 from helpers.networks.small_networks import Builder, compiled
 from tilewright.compiler.build import compiled as as_it_is
 from tilewright.compiler.build import compiled_kernel, given, kernel_module
+from tilewright.compiler.builders.llvm import build_kernel
 from tilewright.compiler.network import compile_network
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
@@ -43,6 +44,17 @@ def test_a_kernel_alone_is_compiled_without_its_checks() -> None:
     result = tvm.runtime.empty(EXTENTS, "float32")
     executable.jit()["main"](tvm.runtime.tensor(x), result)
     np.testing.assert_array_equal(result.numpy(), np.maximum(x, 0))
+
+
+def test_what_a_kernel_alone_computes_is_compared_with_what_it_takes() -> None:
+    task = workload([EXTENTS], step("relu", 0))
+    candidate = Candidate(
+        implementation="injective", settings=(("vector", 8),), forms=(PLAIN, PLAIN)
+    )
+    kernel = build_kernel(task, candidate, PLACEMENT.target, PLACEMENT.resources)
+    np.testing.assert_array_equal(kernel.run([-np.ones(EXTENTS, np.float32)]), np.zeros(EXTENTS))
+    with pytest.raises(RuntimeError, match="the kernel takes .*, and is given .*float64"):
+        kernel.run([np.ones(EXTENTS)])
 
 
 def asserting() -> tirx.PrimFunc:
