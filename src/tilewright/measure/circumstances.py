@@ -100,7 +100,7 @@ def is_usual(class_key: str) -> bool:
 
 
 def is_beside(class_key: str, usual: str) -> bool:
-    """Whether a device class is the usual one while something ran beside, and nothing else is
-    special there."""
+    """Whether a device class is the usual one while a partner ran beside, which copies of the timed
+    kernel are not, and nothing else is special there."""
     before, _, company = class_key.partition(_BESIDE)
-    return before == usual and company != "" and is_usual(company)
+    return before == usual and not company.isdigit() and company != "" and is_usual(company)

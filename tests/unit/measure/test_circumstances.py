@@ -37,7 +37,7 @@ from tilewright.hardware.remote import remote_instance
 from tilewright.kernels.estimates import estimate_s
 from tilewright.kernels.spaces import default_candidate, search_space
 from tilewright.measure.accesses import cuda
-from tilewright.measure.circumstances import Circumstances, is_usual, kernel_protocol
+from tilewright.measure.circumstances import Circumstances, is_beside, is_usual, kernel_protocol
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
 from tilewright.predict.modelling import predictors_of
@@ -127,6 +127,11 @@ def test_caches_and_neighbours_change_how_a_kernel_is_timed() -> None:
     both = replace(COLD, neighbours=1).placement
     assert both.device.class_key == f"{PLACEMENT.device.class_key}+cache=cold+beside=1"
     assert replace(both, device=PLACEMENT.device) == PLACEMENT, "nothing else differs"
+    usual_class = PLACEMENT.device.class_key
+    partner = Circumstances(usual=PLACEMENT, partner="12ab34x1").placement.device.class_key
+    assert is_beside(partner, usual_class) and not is_beside(usual_class, usual_class)
+    copies = CROWDED.placement.device.class_key
+    assert not is_beside(copies, usual_class), "copies of the kernel are no partner"
 
 
 @pytest.mark.parametrize("place", [COLD, CROWDED, Circumstances(usual=PLACEMENT, cache="warm")])
