@@ -23,6 +23,8 @@ Player = Callable[[tuple[Path, Path]], list[Burst]]
 """Runs something again and again while the first file is there, and writes the second one after
 its first calls; what it did since."""
 
+ENDED = "what runs beside ended before the measurement did"
+
 _FLAG = "running"
 _POLL_S = 1e-3
 
@@ -53,7 +55,7 @@ def running(
             wait(calls)
         bursts.extend(call.result() for call in calls)
     if early:
-        raise ChildError("what runs beside ended before the measurement did")
+        raise ChildError(ENDED)
 
 
 def _wait(started: Sequence[Path], calls: Sequence[Future[list[Burst]]], begin_s: float) -> None:

@@ -12,20 +12,19 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Self
 
 from tilewright.core.processes import ChildError
 from tilewright.core.records import Candidate, Placement
-from tilewright.core.targets import Binding, threads_alone
 from tilewright.core.timings import Burst
 from tilewright.graph.workload import Workload
 from tilewright.measure.base import BUILD_TIMEOUT_S, Worker
 from tilewright.measure.beside import Player, running
 from tilewright.measure.circumstances import kernel_protocol
-from tilewright.measure.kernels import open_worker
+from tilewright.measure.kernels import on_cpus, open_worker
 from tilewright.measure.pairs import per_call_s
 
 ALONE = ""
@@ -68,9 +67,9 @@ class CoreGrid:
         cpus = placement.binding.cpus[: placement.resources.threads]
         self._seed, self._cores = seed, len(cpus)
         self._protocol = kernel_protocol(placement)
-        self._own = {n: _placed(placement, cpus[:n]) for n in counts}
+        self._own = {n: on_cpus(placement, cpus[:n]) for n in counts}
         self._neighbours = {
-            each.name: (each, _placed(placement, cpus[-each.cores :]))
+            each.name: (each, on_cpus(placement, cpus[-each.cores :]))
             for each in neighbours
             if each.cores < len(cpus)
         }
@@ -164,9 +163,3 @@ class CoreGrid:
             return worker.request((*asked, *map(str, files)), _BEGIN_S)
 
         return keep_running
-
-
-def _placed(placement: Placement, cpus: tuple[int, ...]) -> Placement:
-    """The placement on these CPUs alone, with a thread on each."""
-    resources = replace(threads_alone(len(cpus)), kind=placement.resources.kind)
-    return replace(placement, resources=resources, binding=Binding(cpus=cpus))

@@ -19,6 +19,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 from typing import Any, TypeVar
 
 from tilewright.compiler.cuda.nvidia import environment_of
@@ -30,7 +31,7 @@ from tilewright.core.timings import Burst
 from tilewright.hardware.meters import KernelEnergy
 from tilewright.measure import base
 from tilewright.measure.base import Array, Job, Measurer, Worker, classify
-from tilewright.measure.beside import Player, running
+from tilewright.measure.beside import ENDED, Player, running
 
 WORKER = "tilewright.measure.kernel_worker"
 MEMORY_LIMIT_BYTES = 3 << 29
@@ -182,12 +183,13 @@ def beside(placement: Placement, threads: int) -> tuple[Placement, Placement]:
             hint="Use fewer --threads, or fewer --beside-threads.",
         )
     first = replace(placement, binding=targets.Binding(cpus=cpus[:own]))
-    second = replace(
-        placement,
-        resources=targets.threads_alone(threads),
-        binding=targets.Binding(cpus=cpus[own : own + threads]),
-    )
-    return first, second
+    return first, on_cpus(placement, cpus[own : own + threads])
+
+
+def on_cpus(placement: Placement, cpus: tuple[int, ...]) -> Placement:
+    """The placement on these CPUs alone, with a thread on each."""
+    resources = replace(targets.threads_alone(len(cpus)), kind=placement.resources.kind)
+    return replace(placement, resources=resources, binding=targets.Binding(cpus=cpus))
 
 
 def neighbour_placements(placement: Placement, count: int) -> list[Placement]:
@@ -258,7 +260,7 @@ class AccompaniedMeasurer(KernelMeasurer):
     """As `KernelMeasurer`, while `partner` runs on cores of its own: from before the first kernel
     of a batch is timed until after the last one, and not while kernels are built. What goes wrong
     with the partner is no failure of a kernel: `measure` raises NegativeVerdict, which begins with
-    `name`."""
+    `name`, and has no outcome of what was timed after the partner had ended."""
 
     def __init__(
         self, placement: Placement, partner: Player, *, name: str = "", seed: int = 0
@@ -266,6 +268,7 @@ class AccompaniedMeasurer(KernelMeasurer):
         super().__init__(placement, seed=seed)
         self._partner, self._name = partner, name
         self._one = ThreadPoolExecutor(max_workers=1)
+        self._ended = Event()
 
     def close(self) -> None:
         """Stop the workers; whoever opened the partner closes it."""
@@ -281,8 +284,28 @@ class AccompaniedMeasurer(KernelMeasurer):
     ) -> None:
         if not jobs:
             return
+
+        late: list[Job] = []
+
+        def accompanied(job: Job) -> None:
+            (late.append if self._ended.is_set() else finish)(job)
+
+        self._ended.clear()
         try:
-            with running([self._partner], self._one, base.START_TIMEOUT_S + protocol.timeout_s):
-                super()._time_all(jobs, protocol, give_up_s, finish)
-        except (ChildError, RemoteError) as error:
+            with running([self._play], self._one, base.START_TIMEOUT_S + protocol.timeout_s):
+                super()._time_all(jobs, protocol, give_up_s, accompanied)
+            if late:
+                raise ChildError(ENDED)
+        except (ChildError, RemoteError, NegativeVerdict) as error:
             raise NegativeVerdict(f"beside {self._name or 'a partner'}: {error}") from error
+
+    def _time(self, job: Job, protocol: Protocol, give_up_s: float) -> None:
+        if not self._ended.is_set():
+            super()._time(job, protocol, give_up_s)
+
+    def _play(self, files: tuple[Path, Path]) -> list[Burst]:
+        """The partner, whose end is known as soon as it comes."""
+        try:
+            return self._partner(files)
+        finally:
+            self._ended.set()

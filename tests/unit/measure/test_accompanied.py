@@ -13,7 +13,7 @@ from helpers.fakes.measuring import PLACEMENT
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.forms import PLAIN
 from tilewright.core.processes import ChildCrash
-from tilewright.core.records import Candidate, Failure, Measurement, Protocol
+from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol
 from tilewright.core.timings import Burst
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
@@ -61,6 +61,7 @@ class Worker:
 
     def __init__(self, *_arguments: object, **_named: object) -> None:
         self.pid: int | None = None
+        self.environment: dict[str, str] = {}
 
     def launch(self) -> None:
         self.pid = 1
@@ -120,3 +121,27 @@ def test_a_partner_that_ends_is_an_error(measurer: AccompaniedMeasurer, way: str
     with pytest.raises(NegativeVerdict, match=r"beside stream: .*(SIGSEGV|ended before)"):
         measurer.measure(RELU, CANDIDATES, Protocol(), finished=known.append)
     assert not any(isinstance(each, Failure) for each in known)
+
+
+def test_what_is_timed_after_the_partner_ended_is_not_kept(measurer: AccompaniedMeasurer) -> None:
+    known: list[Outcome] = []
+
+    def ends(outcome: Outcome) -> None:
+        known.append(outcome)
+        PARTNER.early = True
+        while PARTNER.running:
+            time.sleep(1e-3)
+        time.sleep(0.05)
+
+    with pytest.raises(NegativeVerdict, match="beside stream: what runs beside ended before"):
+        measurer.measure(RELU, CANDIDATES, Protocol(), finished=ends)
+    assert [each.candidate for each in known] == CANDIDATES[:1]
+    assert [name for name, _ in Worker.said].count("measure") == 1
+
+
+def test_a_network_that_ends_is_told_by_the_name_of_the_partner(
+    measurer: AccompaniedMeasurer,
+) -> None:
+    PARTNER.fault = NegativeVerdict("the network's process failed")
+    with pytest.raises(NegativeVerdict, match="beside stream: the network's process failed"):
+        measurer.measure(RELU, CANDIDATES, Protocol())
