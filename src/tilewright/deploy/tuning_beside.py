@@ -24,7 +24,6 @@ from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.neighbours import BestFor, KernelVersion, TaskVersions, VersionsResult
 from tilewright.core.records import Candidate, Measurement, Placement, Run
 from tilewright.core.signals import graceful_interrupt
-from tilewright.core.targets import Binding, threads_alone
 from tilewright.core.timings import speedup_apart
 from tilewright.cost.floors import Peaks
 from tilewright.deploy import opening, partnering
@@ -39,8 +38,8 @@ from tilewright.measure.base import Measurer
 from tilewright.measure.beside import Player
 from tilewright.measure.checking import check_kernel
 from tilewright.measure.circumstances import Circumstances, kernel_protocol
-from tilewright.measure.kernels import AccompaniedMeasurer
-from tilewright.measure.named_neighbours import NEIGHBOURS, neighbour_of
+from tilewright.measure.kernels import AccompaniedMeasurer, on_cpus
+from tilewright.measure.named_neighbours import NEIGHBOURS, NONE, neighbour_of
 from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.search.context import Counts, SearchContext
@@ -82,7 +81,7 @@ def work_of(text: str, threads: int | None) -> Work:
         return Work(name=text, model=text, threads=threads or 1)
     model, told = neighbour_of(text)
     if not model:
-        raise UsageError("nothing is no partner.", hint="Leave out --beside.")
+        raise UsageError(f"{NONE!r} is no partner.", hint="Leave out --beside.")
     if text in (model, *NEIGHBOURS):
         told = threads or told
     elif threads not in (None, told):
@@ -101,6 +100,15 @@ class _Places:
     alone: SearchContext
     one: SearchContext | None
     beside: SearchContext
+
+    @property
+    def quiet(self) -> list[SearchContext]:
+        """Those where nothing runs beside."""
+        return [each for each in (self.alone, self.one) if each is not None]
+
+    @property
+    def every(self) -> list[SearchContext]:
+        return [*self.quiet, self.beside]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,9 +226,10 @@ class _Tuning:
         with ExitStack() as opened:
             alone = opened.enter_context(targeting.open_measurer(own, seed=seed))
             peaks = targeting.measured_peaks(self.tuner.store, own, alone)
+            alone.rest()
             one = None
             if own.resources.threads > 1:
-                place = _on_one_core(own)
+                place = on_cpus(own, own.binding.cpus[:1])
                 measurer = opened.enter_context(targeting.open_measurer(place, seed=seed))
                 one = self._context(place, measurer, peaks)
             beside = opened.enter_context(
@@ -289,23 +298,23 @@ class _Tuning:
 
     def _versions(self, task: Task, places: _Places) -> TaskVersions:
         """What is best of a task's versions, by a second look where there is budget for it."""
-        contexts = [places.alone, *([places.one] if places.one else []), places.beside]
         finalists = self._finalists(task, places)
-        for context in contexts:
+        for context in places.every:
             asked = _takes(task, finalists, context.placement)
             if asked and not self.budget.exhausted:
-                context.measure(task, asked)
+                most = min(len(asked), self.budget.remaining_count)
+                context.measure(task, asked[: int(most)])
                 context.measurer.rest()
         if not self.budget.nothing:
             wrong = self._wrong(task, places, finalists)
             finalists = [each for each in finalists if each not in wrong]
-        return self._told(task, [self._known(task, finalists, c.placement) for c in contexts])
+        return self._told(task, [self._known(task, finalists, c.placement) for c in places.every])
 
     def _finalists(self, task: Task, places: _Places) -> list[Candidate]:
         """The versions that were fastest in each circumstance, and the default one."""
         best = self._ranked(task, self.there)[:_BEST_BESIDE]
-        for context in (places.alone, places.one):
-            best += self._ranked(task, context.placement)[:1] if context else []
+        for context in places.quiet:
+            best += self._ranked(task, context.placement)[:1]
         usual = list(places.alone.defaults(task))[:1]
         return _takes(task, [each.candidate for each in best] + usual, self.own)
 
@@ -320,7 +329,7 @@ class _Tuning:
         self, task: Task, places: _Places, finalists: Sequence[Candidate]
     ) -> list[Candidate]:
         """What numpy says is wrong of the versions that are fastest beside, up to the first that is
-        right; kept as failures alone and beside."""
+        right; kept as failures in each circumstance, for it is the same kernel in all."""
         wrong: list[Candidate] = []
         for candidate in self._known(task, finalists, self.there):
             measurer, seed = places.alone.measurer, self.request.seed
@@ -328,9 +337,17 @@ class _Tuning:
             if failure is None:
                 break
             wrong.append(candidate)
-            for context in (places.alone, places.beside):
-                class_key = context.placement.device.class_key
-                context.keep(replace(failure, device_class=class_key, created_at=time.time()))
+            for context in places.every:
+                where = context.placement
+                context.keep(
+                    replace(
+                        failure,
+                        device_class=where.device.class_key,
+                        resources=where.resources,
+                        binding=where.binding,
+                        created_at=time.time(),
+                    )
+                )
             said = f"{task.name} by {candidate.implementation}: {failure.headline}"
             self.tuner.events(Note(message=said))
         return wrong
@@ -389,13 +406,6 @@ class _Tuning:
             failures=self.counts.failures,
         )
         self.tuner.store.update_run(self.run)
-
-
-def _on_one_core(own: Placement) -> Placement:
-    """The placement on the first of its CPUs."""
-    cpus = own.binding.cpus[:1]
-    resources = replace(threads_alone(len(cpus)), kind=own.resources.kind)
-    return replace(own, resources=resources, binding=Binding(cpus=cpus))
 
 
 def _takes(task: Task, candidates: Sequence[Candidate], place: Placement) -> list[Candidate]:
