@@ -141,7 +141,7 @@ def write_manifest(race: Race, result: OptimizeResult) -> None:
         model=placement.target.model,
         vector_bytes=placement.target.vector_bytes,
         features=needed_features(
-            (call.candidate.implementation for call in plan.calls), placement.target
+            [call.candidate.implementation for call in plan.calls], placement.target
         ),
         target=json.loads(placement.tvm_target),
         threads=placement.resources.threads,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TypedDict
 
 from tilewright.core.arguments import Error, Text, decibels_of, path_or_none
 from tilewright.core.budget import parse_budget
 from tilewright.deploy.shipment import default_folder
 from tilewright.models import ModelOptions
-from tilewright.models.given import GivenModel
+from tilewright.models.given import given_model
 from tilewright.search.levels import OptimizeRequest
 from tilewright.store.known_candidates import allowed_error
 
@@ -40,9 +41,9 @@ class Wishes(TypedDict, total=False):
 
 
 def request_of(
-    wishes: Wishes, said: ModelOptions, given: Callable[[ModelOptions], GivenModel], seed: int
+    model: object, said: ModelOptions, wishes: Wishes, cache: Path, seed: int
 ) -> OptimizeRequest:
-    """The request for a model that is `given` once all options are known: what was `said` of it,
+    """The request for a model, which may be put into the folder `cache`, of what was `said` of it
     and what is wished. Raises UsageError for wishes that cannot be."""
     budget, max_error = wishes.get("budget"), wishes.get("max_error")
     options = replace(
@@ -53,13 +54,13 @@ def request_of(
     total = parse_budget(BUDGET if budget is None else budget)
     allowed = allowed_error(max_error, options.precision)
     out = path_or_none(wishes.get("out"), "out")
-    model = given(options)
+    given = given_model(model, options, cache)
     return OptimizeRequest(
-        model=model.argument,
-        origin=model.origin,
+        model=given.argument,
+        origin=given.origin,
         options=options,
         budget=total,
-        folder=out or default_folder(model.argument),
+        folder=out or default_folder(given.argument),
         max_error=allowed,
         least_sqnr_db=decibels_of(max_error),
         usual_error=max_error is None,

@@ -169,7 +169,7 @@ class NetworkVerbs(Opened):
     def _request(self, model: Model, wishes: Wishes) -> OptimizeRequest:
         require_known(wishes, Wishes)
         said = self._said(wishes.get("options"), wishes.get("max_error"))
-        return request_of(wishes, said, lambda options: self._given(model, options), self.seed)
+        return request_of(model, said, wishes, read_settings().cache, self.seed)
 
     def _optimized(self, request: OptimizeRequest) -> OptimizedNetwork:
         return OptimizedNetwork(

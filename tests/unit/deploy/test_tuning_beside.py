@@ -33,7 +33,6 @@ from tilewright.measure import targeting
 from tilewright.measure.base import Job, Measurer
 from tilewright.measure.circumstances import is_beside, is_usual
 from tilewright.models import ModelOptions
-from tilewright.models.given import given_model
 from tilewright.plan.beside_versions import tuned_beside
 
 MODEL = "op:conv2d[c=32,h=14,w=14,out=32,k=3,pad=1]"
@@ -83,9 +82,7 @@ class Here:
 
     def tune(self, budget: str = "40", model: str = MODEL, **said: Any) -> VersionsResult:
         options = ModelOptions(**said)
-        request = request_of(
-            {"budget": budget}, options, lambda given: given_model(model, given, Path()), 0
-        )
+        request = request_of(model, options, {"budget": budget}, Path(), 0)
         tuner = BesideTuner(
             placement=self.session.placement,
             store=self.session.store,
