@@ -39,6 +39,7 @@ class Worker:
         self.number = Worker.made
         Worker.made += 1
         self.pid: int | None = None
+        self.environment: dict[str, str] = {}
 
     def launch(self) -> None:
         self.pid = self.pid or 1000 + self.number
