@@ -118,8 +118,13 @@ def test_a_partner_that_ends_is_an_error(measurer: AccompaniedMeasurer, way: str
         PARTNER.fault = ChildCrash(-11, "")
     PARTNER.early = way == "ends early"
     known: list[object] = []
+
+    def ended(outcome: Outcome) -> None:
+        known.append(outcome)
+        assert measurer._ended.wait(60)  # pyright: ignore[reportPrivateUsage]
+
     with pytest.raises(NegativeVerdict, match=r"beside stream: .*(SIGSEGV|ended before)"):
-        measurer.measure(RELU, CANDIDATES, Protocol(), finished=known.append)
+        measurer.measure(RELU, CANDIDATES, Protocol(), finished=ended)
     assert not any(isinstance(each, Failure) for each in known)
 
 
@@ -129,9 +134,7 @@ def test_what_is_timed_after_the_partner_ended_is_not_kept(measurer: Accompanied
     def ends(outcome: Outcome) -> None:
         known.append(outcome)
         PARTNER.early = True
-        while PARTNER.running:
-            time.sleep(1e-3)
-        time.sleep(0.05)
+        assert measurer._ended.wait(60)  # pyright: ignore[reportPrivateUsage]
 
     with pytest.raises(NegativeVerdict, match="beside stream: what runs beside ended before"):
         measurer.measure(RELU, CANDIDATES, Protocol(), finished=ends)
