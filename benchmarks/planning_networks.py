@@ -42,7 +42,7 @@ from tilewright.plan.lanes import in_its_stages, producers, stages_of, with_barr
 from tilewright.plan.network_scheduling import Wanted, scheduling_problem
 from tilewright.plan.planning_data import PlanningRequest, planning_data
 from tilewright.plan.preparation import prepare
-from tilewright.plan.scheduling.answering import answer
+from tilewright.plan.scheduling.answering import answer, answer_in_parts
 from tilewright.plan.scheduling.parts import Mode, ScheduledCall
 from tilewright.plan.scheduling.plan_file import Plan, PlannedNetwork
 from tilewright.plan.scheduling.planning import schedule_with
@@ -179,7 +179,10 @@ def plans(named: Sequence[str], known: Known, store: Store) -> str:
         predicted, real = problem_of(names, store), problem_of(names, store, known)
         as_run = None if "+" in names else in_its_stages
         promised, best = (
-            answer(each, None, SEARCH_S, as_run=as_run).schedule for each in (predicted, real)
+            answer_in_parts(each, None, SEARCH_S).schedule
+            if as_run is None
+            else answer(each, None, SEARCH_S, as_run=as_run).schedule
+            for each in (predicted, real)
         )
         found = schedule_with("auto", real, SEARCH_S)
         kept, unsure = (
