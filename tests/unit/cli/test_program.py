@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,22 @@ TOKENS = ["run", "plan", "--input", "x.npy"]
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", f"import os, signal, sys, time\n{code}"]
+
+
+@contextmanager
+def asked_when_ready(ready: Path, number: signal.Signals) -> Generator[str]:
+    """Send this process a signal once the code that is given has run in another one, which then
+    goes on for ten minutes."""
+    os.mkfifo(ready)
+
+    def ask() -> None:
+        ready.open().close()
+        os.kill(os.getpid(), number)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    yield f"open({str(ready)!r}, 'w').close()\ntime.sleep(600)"
+    asking.join()
 
 
 @pytest.mark.parametrize("code", [0, 2, 70])
@@ -40,42 +58,16 @@ def test_one_that_hangs_is_killed_after_it_was_asked_to_stop(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In native code no handler of Python's ever runs."""
-    ready = tmp_path / "ready"
-    os.mkfifo(ready)
-    hangs = python(
-        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-        f"open({str(ready)!r}, 'w').close()\n"
-        "time.sleep(600)"
-    )
-
-    def ask() -> None:
-        ready.open().close()
-        os.kill(os.getpid(), signal.SIGINT)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    assert program.watched(hangs, TOKENS, grace_s=0.05) == 130
-    asking.join()
+    with asked_when_ready(tmp_path / "ready", signal.SIGINT) as says_ready:
+        hangs = python(f"signal.signal(signal.SIGINT, signal.SIG_IGN)\n{says_ready}")
+        assert program.watched(hangs, TOKENS, grace_s=0.05) == 130
     assert "interrupted" in capfd.readouterr().err
 
 
 def test_one_that_stops_when_it_is_asked_to_tells_so_itself(tmp_path: Path) -> None:
-    ready = tmp_path / "ready"
-    os.mkfifo(ready)
-    stops = python(
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))\n"
-        f"open({str(ready)!r}, 'w').close()\n"
-        "time.sleep(600)"
-    )
-
-    def ask() -> None:
-        ready.open().close()
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    assert program.watched(stops, TOKENS, grace_s=600.0) == 130
-    asking.join()
+    with asked_when_ready(tmp_path / "ready", signal.SIGTERM) as says_ready:
+        stops = python(f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))\n{says_ready}")
+        assert program.watched(stops, TOKENS, grace_s=600.0) == 130
 
 
 def test_run_is_watched_and_other_verbs_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
