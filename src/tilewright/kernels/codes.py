@@ -51,11 +51,20 @@ _DOTS = {
     "usdot": ByteDot("uint8", frozenset({"i8mm"})),
 }
 _UNITS = frozenset[str]().union(*(dot.units for dot in _DOTS.values()))
+_BESIDE, _NOT_BESIDE = frozenset({"avx512bf16"}), frozenset({"avx512fp16", "avxvnni"})
+"""Units that tell processors apart."""
 
 
 def dot_lanes(target: Target) -> tuple[int, ...]:
     """Lanes of 32 bits for which the device has dot products of bytes."""
     return lanes_of(dot_units(target, _UNITS))
+
+
+def one_in_a_cycle(target: Target) -> bool:
+    """Whether this is a Zen 4 (or one Xeon, Cooper Lake, with the same units), which begins a dot
+    product of 512 bits in each cycle, where others begin two."""
+    names = {unit.name for unit in target.units}
+    return names >= _BESIDE and names.isdisjoint(_NOT_BESIDE)
 
 
 def usual_dot(target: Target, lanes: int, data: str) -> str:

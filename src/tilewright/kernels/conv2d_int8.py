@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
-from tilewright.cost.demand import Demand
+from tilewright.cost.demand import Demand, Numbers
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob
@@ -25,16 +25,18 @@ from tilewright.kernels.codes import (
     WIDEN,
     code_error,
     offset,
+    one_in_a_cycle,
     rate,
     takes_words,
     terms,
     usual_dot,
     with_offsets,
 )
-from tilewright.kernels.columns import Floats, chosen, column
+from tilewright.kernels.columns import Bools, Floats, chosen, column
 from tilewright.kernels.conv2d_dots import DotConvolution
 from tilewright.kernels.convolution import Convolution, convolution, plane_tiles
 from tilewright.kernels.ports import usual_lanes
+from tilewright.kernels.register_tile import RegisterTile
 
 _BESIDE = 3
 """Pixels of 16 channels that are read beside a row of a window: the rest of its lines."""
@@ -43,6 +45,24 @@ _STREAMED = 0.3
 
 _CUT_OFF = 1.25
 """How much longer tiles of pixels copied as words take where the last one is cut off."""
+
+_RESULT, _CUT_RESULT = 0.12, 2.9
+"""Where one dot product begins in a cycle: cycles of estimates that a vector of results takes for
+each sum of its tile, and in a tile that is cut off."""
+_ONCE = 1.35
+"""What those of dot products are there: estimates begin two in a cycle, of a slower clock."""
+
+
+class _Tile(RegisterTile):
+    """Sums that one dot product in a cycle is added to."""
+
+    @property
+    def slowdown(self) -> Numbers:
+        """One vector of weights or two broadcasts are loaded in a cycle, beside a dot product; a
+        latency of four cycles wants a few sums more than that."""
+        sums, loads = self.accumulators, 1.0 / self.rows + 0.5 / self.vectors
+        latency = np.maximum(1.0, 6.0 / sums)
+        return _ONCE * np.maximum(1.0, loads) * latency * (1.0 + 0.14 / sums + 0.08 * loads)
 
 
 class Int8Convolution(DotConvolution):
@@ -96,17 +116,40 @@ class Int8Convolution(DotConvolution):
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Demand:
-        """As any by dot products, and what is read more than once."""
+        """As any by dot products, and what is read more than once.
+
+        Where a dot product begins in each cycle only, loads from the second cache are beside them,
+        and so are the last results of a small tile: its next dot products begin before.
+        """
         found = super().demand(workload, target, resources, forms, settings)
         again = _read_again(workload, target, resources, settings)
-        traffic = {level: found.traffic.get(level, 0.0) + again[level] for level in again}
         conv = convolution(workload)
         by_pixels = np.array([self.pixels_at_once(conv, forms, s) > 0 for s in settings])
-        beyond = (conv.out_height % column(settings, "tile_height") > 0) | (
+        cut = (conv.out_height % column(settings, "tile_height") > 0) | (
             conv.out_width % column(settings, "tile_width") > 0
         )
-        operations = found.operations * np.where(by_pixels & beyond, _CUT_OFF, 1.0)
+        if one_in_a_cycle(target):
+            again = {level: moved for level, moved in again.items() if level != "L2"}
+            found = self._beside_products(found, conv, target, settings, cut)
+        traffic = {level: found.traffic.get(level, 0.0) + moved for level, moved in again.items()}
+        operations = found.operations * np.where(by_pixels & cut, _CUT_OFF, 1.0)
         return replace(found, operations=operations, traffic={**found.traffic, **traffic})
+
+    def _beside_products(
+        self,
+        found: Demand,
+        conv: Convolution,
+        target: Target,
+        settings: Sequence[Settings],
+        cut: Bools,
+    ) -> Demand:
+        """A demand with what tiles lose beside slow dot products, and what their results take."""
+        usual = self.tile(settings, target.lanes(conv.computed_in))
+        tile = _Tile(usual.rows, usual.vectors)
+        vectors = found.operations / (2 * conv.summed * column(settings, "lanes"))
+        each = _RESULT * tile.accumulators + _CUT_RESULT * cut
+        per_cycle = found.per_cycle * usual.slowdown / tile.slowdown
+        return replace(found, per_cycle=per_cycle, cycles=vectors * each)
 
     def error_bound(self, workload: Workload) -> float:
         """Sums are exact."""

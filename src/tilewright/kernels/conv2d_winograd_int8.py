@@ -29,7 +29,7 @@ from tilewright.cost.demand import Numbers
 from tilewright.cost.floors import MEASURED, Work
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.codes import CODES, code_error, rate
+from tilewright.kernels.codes import CODES, code_error, one_in_a_cycle, rate
 from tilewright.kernels.columns import Floats
 from tilewright.kernels.conv2d_dots import dot_units, lanes_of
 from tilewright.kernels.conv2d_winograd_pairs import PairedWinograd
@@ -39,8 +39,6 @@ from tilewright.kernels.winograd_transforms import Transform, from_points, whole
 
 _POINTS = tuple(map(Fraction, ("0", "1", "-1", "2", "-1/2")))
 _UNIT = frozenset({"avx512vnni"})
-_BESIDE, _NOT_BESIDE = frozenset({"avx512bf16"}), frozenset({"avx512fp16", "avxvnni"})
-"""Units that tell the processors apart on which it was measured; others keep what they had."""
 _LARGEST = 2**29
 """Of a quarter of the numbers of 32 bits: the divisor's power of two is 4."""
 _TRANSFORM_CYCLES = 2.0
@@ -82,7 +80,7 @@ class CodeWinograd(PairedWinograd):
             return False
         conv = convolution(workload)
         signed = workload.types[conv.weight].dtype == "int8"
-        return _measured(target) and signed and 255 * 128 * conv.summed < _LARGEST
+        return one_in_a_cycle(target) and signed and 255 * 128 * conv.summed < _LARGEST
 
     def dot_lanes(self, target: Target) -> tuple[int, ...]:
         """Those of dot products of 16 bits, which come with those of bytes."""
@@ -123,11 +121,6 @@ class CodeWinograd(PairedWinograd):
 @cache
 def _whole(outputs: int, taps: int) -> tuple[Transform, int]:
     return whole(from_points(outputs, taps, _POINTS))
-
-
-def _measured(target: Target) -> bool:
-    names = {unit.name for unit in target.units}
-    return names >= _BESIDE and names.isdisjoint(_NOT_BESIDE)
 
 
 SPEC = CodeWinograd("conv2d_winograd_int8", outputs={(3, 3): (4, 4)}, bound={})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +12,9 @@ from hypothesis import strategies as st
 
 from helpers.networks.graph_builder import Builder, run_fused
 from tilewright.graph.clean import clean
+from tilewright.graph.clean.edit import found
+from tilewright.graph.clean.equal_codes import Codes as ResultCodes
+from tilewright.graph.clean.equal_codes import Scaled, multipliers
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.fuse import FusedNetwork, fuse
 from tilewright.graph.network import Graph
@@ -175,3 +181,97 @@ def test_a_mean_of_codes_is_quantized_in_its_kernel() -> None:
     mean = b.add("reduce_mean", b.input(1, 8, 5, 5), axes=(2, 3), keepdims=True)
     network = fuse(b.graph(b.quantized(mean, 0, "uint8")))
     assert steps(network) == ["reduce_mean round clip cast"]
+
+
+@st.composite
+def _sums_of_codes(draw: st.DrawFn) -> tuple[tuple[float, float], float, tuple[float, str]]:
+    """Scales of two tensors, and the scale, zero point and type of what their sum becomes: mostly
+    within its limits, as quantizers choose it, but also far beyond."""
+    singles = st.floats(2.0**-9, 2.0**-4, width=32)
+    first, second = draw(singles), draw(singles)
+    share = draw(st.floats(0.3, 1.2))
+    result = draw(st.sampled_from([(0.0, "uint8"), (128.0, "uint8"), (-3.0, "int8")]))
+    return (first, second), float(np.float32(share * (first + second))), result
+
+
+def _all_pairs(
+    scales: tuple[float, float], divisor: float, result: tuple[float, str], zero: float = 0.0
+) -> Graph:
+    """round((x * a + y * b) / c) as codes, of all codes x and y."""
+    b = Codes()
+    x, y = b.input(256, 1, dtype="uint8"), b.input(1, 256, dtype="int8")
+    total = b.add("add", b.dequantized(x, scales[0], zero), b.dequantized(y, scales[1], 0))
+    return b.graph(b.quantized(b.add("divide", total, b.scalar(divisor)), *result))
+
+
+def _codes_of_all_pairs(graph: Graph) -> np.ndarray:
+    feed = {
+        graph.inputs[0]: np.arange(256, dtype=np.uint8)[:, None],
+        graph.inputs[1]: np.arange(-128, 128).astype(np.int8)[None, :],
+    }
+    (codes,) = run_graph(graph, feed).values()
+    return codes
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(_sums_of_codes(), st.sampled_from([0.0, 7.0]))
+def test_sums_of_codes_are_multiplied_where_all_pairs_become_the_same_code(
+    drawn: tuple[tuple[float, float], float, tuple[float, str]], zero: float
+) -> None:
+    graph = _all_pairs(*drawn, zero)
+    cleaned = clean(graph)
+    # a few draws have no such factors among the neighbours that are tried, and are divided on
+    np.testing.assert_array_equal(_codes_of_all_pairs(cleaned), _codes_of_all_pairs(graph))
+
+
+def test_most_sums_of_codes_are_divided_no_more() -> None:
+    rng = np.random.default_rng(0)
+    left = 0
+    for _ in range(40):
+        first, second = rng.uniform(0.005, 0.05, 2)
+        graph = _all_pairs((first, second), rng.uniform(0.7, 1.0) * (first + second), (0, "uint8"))
+        left += "divide" in {node.operator for node in clean(graph).nodes}
+    assert left <= 4
+
+
+def test_codes_are_the_same_where_a_product_is_contracted_with_the_sum() -> None:
+    """Fractions tell what a multiply-add gives, which rounds once."""
+    terms = (Scaled(-128, 127, 0.0231457), Scaled(0, 255, 0.0107391))
+    codes = ResultCodes(0.0, 0.0, 255.0)
+    divisor = 0.0284719
+    first, second = found(multipliers(terms, divisor, codes))
+    a, b = Fraction(float(np.float32(first))), Fraction(float(np.float32(second)))
+    for x, y in product(range(-128, 128, 5), range(0, 256, 3)):
+        total = np.float32(x) * np.float32(terms[0].factor) + np.float32(y) * np.float32(
+            terms[1].factor
+        )
+        wanted = codes.of(np.float32(total) / np.float32(divisor))
+        rounded_y = Fraction(float(np.float32(y) * np.float32(second)))
+        rounded_x = Fraction(float(np.float32(x) * np.float32(first)))
+        for exact in (x * a + rounded_y, rounded_x + y * b):
+            assert codes.of(np.float32(float(exact))) == wanted
+
+
+def test_one_tensor_of_codes_is_multiplied_too() -> None:
+    b = Codes()
+    x = b.input(16, 16, dtype="uint8")
+    quotient = b.add("divide", b.dequantized(x, 0.0173, 0), b.scalar(0.0291))
+    graph = b.graph(b.quantized(quotient, 3, "int8"))
+    cleaned = clean(graph)
+    operators = [node.operator for node in cleaned.nodes]
+    assert operators == ["cast", "multiply", "round", "add", "clip", "cast"]
+    feed = {graph.inputs[0]: np.arange(256, dtype=np.uint8).reshape(16, 16)}
+    (name,) = graph.outputs
+    np.testing.assert_array_equal(run_graph(cleaned, feed)[name], run_graph(graph, feed)[name])
+
+
+@pytest.mark.parametrize("why", ["wide", "floats", "unlimited", "read", "endless"])
+def test_what_is_no_sum_of_codes_is_divided(why: str) -> None:
+    b = Codes()
+    x = b.input(4, 8, dtype="int32" if why == "wide" else "uint8")
+    data = b.input(4, 8) if why == "floats" else b.dequantized(x, 0.0173, 0)
+    quotient = b.add("divide", data, b.scalar(1e-45 if why == "endless" else 0.0291))
+    rounded = b.add("round", quotient)
+    out = rounded if why == "unlimited" else b.add("clip", rounded, minimum=0.0, maximum=255.0)
+    graph = b.graph(*((out, quotient) if why == "read" else (out,)))
+    assert "divide" in [node.operator for node in clean(graph).nodes]

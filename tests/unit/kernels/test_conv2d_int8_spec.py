@@ -21,6 +21,7 @@ from tilewright.kernels.convolution import convolution
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.registry import applicable
 from tilewright.measure.checking import relative_error, sample_arguments
+from tilewright.measure.targeting import placement_of
 from tilewright.testing.implementations import PLACEMENTS, candidate_of, made_up_placement, single
 
 
@@ -215,3 +216,29 @@ def test_tiles_of_the_first_layer_are_whole() -> None:
     found, facts = check_space(SPEC, task, WITH_DOTS, (PLAIN, PLAIN, blocked(16)))
     chosen = best(found, facts)
     assert 112 % int(chosen["tile_width"]) == 0 and 112 % int(chosen["tile_height"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("task", "sums"),
+    [
+        (conv((1, 64, 1, 3136), 256, kernel=1), 8),
+        (conv((1, 128, 1, 784), 512, kernel=1), 8),
+        (conv((1, 512, 7, 7), 512), 14),
+        (conv((1, 2048, 1, 49), 512, kernel=1), 14),
+    ],
+)
+def test_where_one_dot_product_begins_in_a_cycle_tiles_are_small_and_whole(
+    task: Workload, sums: int
+) -> None:
+    """Measured on a Zen 4: tiles that are cut off take up to 1.4 times as long, and results of
+    small ones are beside the next dot products. A Xeon begins two, and keeps the tiles it had."""
+    forms = (blocked(16), PLAIN, blocked(16))
+    tiles = {}
+    for cpu in ("znver4", "icelake-server"):
+        chosen = best(*check_space(SPEC, task, placement_of(f"llvm -mcpu={cpu}", None, 2), forms))
+        high, wide, out = (int(chosen[f"tile_{name}"]) for name in ("height", "width", "out"))
+        tiles[cpu] = high * wide * out
+        if cpu == "znver4":
+            shape = task.result.shape
+            assert shape[2] % high == 0 and shape[3] % wide == 0
+    assert tiles["znver4"] == sums < tiles["icelake-server"]

@@ -12,6 +12,7 @@ REWRITES = (
     scales.normalize_arithmetic,
     scales.merge_arithmetic,
     scales.distribute_scales,
+    scales.multiply_to_codes,
     scales.fold_scales,
     patterns.recognize_activations,
     patterns.recognize_layer_norm,

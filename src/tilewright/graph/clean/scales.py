@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.graph.clean.edit import Edit, found, only_if, rewrite
+from tilewright.graph.clean.equal_codes import Codes, Scaled, multipliers
 from tilewright.graph.network import Node
 
 _FLOATS = ("float16", "float32", "float64")
+_CODES = {"uint8": (0, 255), "int8": (-128, 127)}
 
 
 class _Term(NamedTuple):
@@ -30,7 +32,7 @@ def normalize_arithmetic(edit: Edit, node: Node) -> None:
     after:  x + (-c)   x * (1 / c)    x * x      (x * x) * x    sqrt(x)
 
     A quotient that is rounded next, as in quantization, stays one unless 1 / c is exact: another
-    last bit may give another code.
+    last bit may give another code. `multiply_to_codes` knows some whose codes are the same.
     """
     x, c = node.inputs
     value: Any = found(edit.constants.get(c))
@@ -108,14 +110,95 @@ def distribute_scales(edit: Edit, node: Node) -> None:
     only_if(edit.read_once(outer.data))
     total = found(edit.producer(outer.data, "add"))
     only_if(abs(frexp(found(edit.scalar(outer.constant)))[0]) == 0.5)
-    new: list[Node] = []
-    for tensor in total.inputs:
-        only_if(edit.read_once(tensor))
-        term = found(_term(edit, edit.producer(tensor, "multiply")))
-        merged = _combined(edit, "multiply", outer, term)
-        new.append(edit.rewritten(term.node, (term.data, merged)))
-    last = edit.node("add", [n.output for n in new], name=total.name, output=node.output)
-    edit.replace(node, *new, last)
+    terms = [found(_product(edit, tensor)) for tensor in total.inputs]
+    factors = [_combined(edit, "multiply", outer, term) for term in terms]
+    _in_place(edit, node, terms, factors, total.name)
+
+
+@rewrite("divide")
+def multiply_to_codes(edit: Edit, node: Node) -> None:
+    """Multiply instead of dividing what becomes codes, where all pairs of codes give the same ones.
+
+    before: round((x * a + y * b) / c)      round((x * a) / c)
+    after:  round(x * A + y * B)            round(x * A)
+
+    x and y are whole numbers of one byte. This is how two tensors of codes are added, too, by
+    scales that are no powers of two.
+    """
+    data, divisor = node.inputs
+    scale = found(edit.scalar(divisor))
+    only_if(scale > 0 and edit.types[node.output].dtype == "float32" and edit.read_once(data))
+    total = edit.producer(data, "add")
+    terms = [found(_product(edit, t)) for t in (data,) * (total is None) or found(total).inputs]
+    scaled: list[Scaled] = []
+    for term in terms:
+        low, high = found(_whole_numbers(edit, term.data))
+        scaled.append(Scaled(low, high, found(edit.scalar(term.constant))))
+    numbers = found(multipliers(tuple(scaled), scale, _codes_of(edit, node)))
+    factors: list[str] = []
+    for term, number in zip(terms, numbers, strict=True):
+        like: Any = edit.constants[term.constant]
+        factors.append(edit.constant(f"{term.constant}.merged", np.full_like(like, number)))
+    _in_place(edit, node, terms, factors, node.name if total is None else total.name)
+
+
+def _product(edit: Edit, tensor: str) -> _Term | None:
+    """The multiplication by a constant that writes a tensor, which one port reads."""
+    alone = edit.read_once(tensor)
+    return _term(edit, edit.producer(tensor, "multiply")) if alone else None
+
+
+def _in_place(edit: Edit, node: Node, terms: list[_Term], factors: list[str], name: str) -> None:
+    """Write a node's output as the sum, of that `name`, of what the terms scale, times factors."""
+    *before, last = [
+        edit.rewritten(term.node, (term.data, factor), node.output if len(terms) == 1 else None)
+        for term, factor in zip(terms, factors, strict=True)
+    ]
+    if before:
+        before.append(last)
+        last = edit.node("add", [n.output for n in before], name=name, output=node.output)
+    edit.replace(node, *before, last)
+
+
+def _whole_numbers(edit: Edit, tensor: str) -> tuple[int, int] | None:
+    """The limits of a tensor of whole numbers that are as few as a byte has, else None."""
+    node = edit.producer(tensor, "cast", "clip", "add")
+    if node is None:
+        return None
+    source = node.inputs[0]
+    if node.operator == "cast":
+        return _CODES.get(edit.types[source].dtype)
+    if node.operator == "clip":
+        low, high = node.number("minimum"), node.number("maximum")
+        whole = low.is_integer() and high.is_integer() and 0 <= high - low < 256
+        return (int(low), int(high)) if whole and edit.producer(source, "round") else None
+    shift = _term(edit, node)
+    by = None if shift is None else edit.scalar(shift.constant)
+    limits = None if shift is None or by is None else _whole_numbers(edit, shift.data)
+    if limits is None or by is None or not by.is_integer() or abs(by) > 255:
+        return None
+    return limits[0] + int(by), limits[1] + int(by)
+
+
+def _codes_of(edit: Edit, quotient: Node) -> Codes:
+    """Which codes are made of a quotient that is rounded next; NotApplicable where none are."""
+    rounding = _only_reader(edit, quotient, "round")
+    last = _only_reader(edit, rounding, "add", "clip")
+    shift = 0.0
+    if last.operator == "add":
+        shift = found(edit.scalar(found(_term(edit, last)).constant))
+        last = _only_reader(edit, last, "clip")
+    low, high = last.number("minimum"), last.number("maximum")
+    only_if(high - low < 256)
+    return Codes(shift, low, high)
+
+
+def _only_reader(edit: Edit, node: Node, *operators: str) -> Node:
+    """The node that alone reads another's result; NotApplicable where it is another operator."""
+    only_if(edit.read_once(node.output))
+    reader = edit.readers[node.output][0]
+    only_if(reader.operator in operators)
+    return reader
 
 
 @rewrite("multiply")
