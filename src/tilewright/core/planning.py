@@ -29,7 +29,8 @@ class PlanningDevice:
     `host_latency_s` + bytes / `host_bytes_per_s` between it and its host; None where it is a host,
     or nobody knows. `link` says whether that was measured, and what the way back takes.
     `handoffs` are what handing over between its cores takes, by lanes and by parts, measured or
-    assumed; none of what is no CPU."""
+    assumed; none of what is no CPU. `precision` is the one in which it computes: the network's, or
+    float32 where its kind has no kernels in that; None where a table tells of it."""
 
     name: str
     kind: str
@@ -43,6 +44,7 @@ class PlanningDevice:
     host_bytes_per_s: float | None = None
     link: DeviceLink | None = None
     handoffs: tuple[Handoff, ...] = ()
+    precision: Precision | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,7 +144,8 @@ class ScheduleResult(Displayed):
     was searched for, and these two are compared.
 
     `precisions` says by its name in which precision each network was planned; of a problem that
-    somebody wrote it is empty.
+    somebody wrote it is empty. `device_precisions` says the same of the devices, by their names,
+    that compute in another one: in float32, where their kind has no kernels in the networks' own.
     """
 
     name: str
@@ -178,6 +179,7 @@ class ScheduleResult(Displayed):
     note: str = ""
     details: dict[str, float] = field(default_factory=dict[str, float])
     precisions: dict[str, Precision] = field(default_factory=dict[str, Precision])
+    device_precisions: dict[str, Precision] = field(default_factory=dict[str, Precision])
 
     @property
     def most_gain(self) -> float | None:

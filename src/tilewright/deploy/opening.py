@@ -83,8 +83,15 @@ class OpenedArtifact:
 
         Raises ModelError when that is another network by now, and as `allowed`.
         """
+        network, known = self.network_for(self.allowed(placement)), self.manifest.network_key
+        if known and known != network.key:
+            raise self._other_network("its operators are different now")
+        return network
+
+    def network_for(self, allowed: Placement) -> PreparedNetwork:
+        """The same in the precision of a placement, with the codes that it was compiled with.
+        Raises ModelError when its inputs and outputs are other ones by now."""
         source, manifest = self.manifest.source, self.manifest
-        allowed = self.allowed(placement)
         usual, path = source.options, (self.folder / QUANTIZED).absolute()
         if source.precision == ON_CODES:
             usual = replace(source.options, precision=ModelOptions().precision)
@@ -98,9 +105,21 @@ class OpenedArtifact:
         outputs = tuple(port.name for port in manifest.outputs)
         if inputs != known or network.model.outputs != outputs:
             raise self._other_network("its inputs and outputs are different now")
-        if manifest.network_key and manifest.network_key != network.key:
-            raise self._other_network("its operators are different now")
         return network
+
+    def is_for(self, placement: Placement) -> bool:
+        """Whether it was compiled for this kind of processor."""
+        return self.manifest.machine.kind == json.loads(placement.tvm_target)["kind"]
+
+    def require_for(self, placement: Placement) -> None:
+        """Raise TargetError where it was compiled for another kind of processor."""
+        machine = self.manifest.machine
+        if not self.is_for(placement):
+            raise errors.TargetError(
+                f"{str(self.folder)!r} was compiled for {machine.kind} ({machine.model}), not for "
+                f"{placement.target.model}",
+                hint=f"Give the target it was made for: --target {machine.kind}.",
+            )
 
     def plan(self, network: PreparedNetwork, placement: Placement) -> NetworkPlan:
         """What was compiled, for this placement.
@@ -108,13 +127,7 @@ class OpenedArtifact:
         Raises ModelError for a plan that does not fit the network, and for settings that no kernel
         has here; TargetError for a placement on another kind of processor.
         """
-        machine = self.manifest.machine
-        if machine.kind != json.loads(placement.tvm_target)["kind"]:
-            raise errors.TargetError(
-                f"{str(self.folder)!r} was compiled for {machine.kind} ({machine.model}), not for "
-                f"{placement.target.model}",
-                hint=f"Give the target it was made for: --target {machine.kind}.",
-            )
+        self.require_for(placement)
         found = self.manifest.shipped_plan
         try:
             if isinstance(found, PlanOfBefore):

@@ -23,6 +23,7 @@ from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.plans import with_each
 from tilewright.kernels.stored_settings import refusals
+from tilewright.measure.targeting import allowing_beside
 from tilewright.models import ModelOptions, loading
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.models.source import is_model_file
@@ -36,13 +37,19 @@ from tilewright.plan.scheduling.plan_file import (
 )
 from tilewright.plan.sources import ModelSource, NetworkSource
 from tilewright.store.base import Store
-from tilewright.store.known_candidates import SettingsName, allowed_error, checked_settings
+from tilewright.store.known_candidates import (
+    SettingsName,
+    allowed_error,
+    checked_settings,
+    choose_plan,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactSource:
     """The folder of a compiled network: its kernels, and the types of its tensors, are those that
-    were compiled; see `NetworkSource`."""
+    were compiled, on devices of the kind that it was compiled for; on others beside these kernels
+    are chosen, and what it has on codes stays on them. See `NetworkSource`."""
 
     artifact: OpenedArtifact
 
@@ -51,17 +58,27 @@ class ArtifactSource:
         """See `NetworkSource.options`."""
         return self.artifact.manifest.source.options
 
-    def settings(self, asked: SettingsName) -> SettingsName:
-        """See `NetworkSource.settings`: as it shipped, whatever is asked for."""
-        return "shipped"
+    def settings(self, asked: SettingsName, placement: Placement) -> SettingsName:
+        """See `NetworkSource.settings`: as it shipped, whatever is asked for; elsewhere nothing
+        did."""
+        return "shipped" if self.artifact.is_for(placement) else asked
+
+    def require(self, placement: Placement) -> None:
+        """See `NetworkSource.require`."""
+        self.artifact.allowed(placement)
+        self.artifact.require_for(placement)
 
     def allowed(self, placement: Placement) -> Placement:
         """See `NetworkSource.allowed`."""
-        return self.artifact.allowed(placement)
+        if self.artifact.is_for(placement):
+            return self.artifact.allowed(placement)
+        return allowing_beside(placement, self.options)
 
     def prepared(self, placement: Placement) -> PreparedNetwork:
         """See `NetworkSource.prepared`. Raises ModelError where its model is another one by now."""
-        return self.artifact.network(placement)
+        if self.artifact.is_for(placement):
+            return self.artifact.network(placement)
+        return self.artifact.network_for(self.allowed(placement))
 
     def plan(
         self,
@@ -71,8 +88,10 @@ class ArtifactSource:
         settings: SettingsName,
         max_error: float | None,
     ) -> NetworkPlan:
-        """See `NetworkSource.plan`. Raises TargetError on another kind of processor."""
-        return self.artifact.plan(network, placement)
+        """See `NetworkSource.plan`."""
+        if self.artifact.is_for(placement):
+            return self.artifact.plan(network, placement)
+        return choose_plan(network, store, placement, settings, max_error)
 
 
 def source_of(argument: str, options: ModelOptions) -> NetworkSource:
@@ -172,10 +191,10 @@ def opened(
     after the other on all cores.
 
     Raises ModelError where its tensors are in other types than when it was planned, TargetError for
-    a device that does not compute in its precision, and as `NetworkSource.plan`.
+    a device that cannot be beside others in its precision, and as `NetworkSource.plan`.
     """
-    settings = source.settings(checked_settings(named.settings))
     placement = source.allowed(placement)
+    settings = source.settings(checked_settings(named.settings), placement)
     network = source.prepared(placement)
     plan = source.plan(network, store, placement, settings, allowed_in(named))
     known = named.forms.get(device)

@@ -41,19 +41,18 @@ from tilewright.kernels.plans import default_settings, in_sequence, with_each
 from tilewright.kernels.stored_settings import refusals
 from tilewright.measure.networks import ToCompile, compile_all
 from tilewright.measure.targeting import (
-    allowing,
     in_this_process,
     open_networks,
     placement_of,
     usable_placement,
 )
-from tilewright.models import ModelOptions
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.scheduling.parts import NO_LIMITS, Mode, ScheduledCall
 from tilewright.plan.scheduling.plan_file import Plan, PlannedKernel, PlannedNetwork
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
+from tilewright.plan.sources import NetworkSource, with_fewest_calls
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import best_known, checked_settings, defaults
 
@@ -88,7 +87,7 @@ class PlanParts:
         self.placements = dict(placements or _placements(plan, tracker))
         self._made: dict[tuple[str, str], tuple[PreparedNetwork, NetworkPlan]] = {}
         self._fewer: dict[tuple[str, str, int], Mapping[TaskKey, Candidate]] = {}
-        self._options: dict[str, ModelOptions] = {}
+        self._sources: dict[str, NetworkSource] = {}
         for named in plan.networks:
             self._prepare(named, store)
 
@@ -96,9 +95,8 @@ class PlanParts:
         """Cut a network into calls for each device, with the settings that it was planned with."""
         self._events(Stage(name="import", detail=named.model))
         source = planned_source(self.plan, named)
-        settings = source.settings(checked_settings(named.settings))
         max_error = self._max_errors[named.name]
-        self._options[named.name] = source.options
+        self._sources[named.name] = source
         refused = dict[str, ModelError]()
         for device, placement in self.placements.items():
             try:
@@ -114,7 +112,8 @@ class PlanParts:
             self._made[named.name, device] = made
             _, whole = made
             for cores in self._counts(device):
-                few = allowing(_on_cores(placement, range(cores)), source.options)
+                few = source.allowed(_on_cores(placement, range(cores)))
+                settings = source.settings(checked_settings(named.settings), few)
                 self._fewer[named.name, device, cores] = (
                     defaults(whole.tasks, few, max_error)
                     if settings == "default"
@@ -146,10 +145,10 @@ class PlanParts:
         return tuple(each.name for each in self.plan.networks)
 
     def network(self, name: str) -> PreparedNetwork:
-        """A network as it is on the first of the devices that compute all of it: inputs, outputs
-        and tensors are the same on all."""
+        """A network as it was planned, on one of the devices that compute all of it: inputs,
+        outputs and tensors are the same on all."""
         made = (self._made.get((name, device)) for device in self.placements)
-        return next(each[0] for each in made if each is not None)
+        return with_fewest_calls(each[0] for each in made if each is not None)
 
     def way(self, schedule: Schedule) -> Way:
         """As a schedule of the plan's problem says."""
@@ -293,7 +292,7 @@ class PlanParts:
         plain form, each by itself, on a device that does not compute all of the network."""
         device, cores = part.place
         made = self._made.get((name, device))
-        placement = allowing(_on_cores(self.placements[device], cores), self._options[name])
+        placement = self._sources[name].allowed(_on_cores(self.placements[device], cores))
         forms: dict[str, Form] = {}
         known: dict[str, Candidate] = {}
         chosen: dict[TaskKey, Candidate] = {}

@@ -181,7 +181,7 @@ def beside_its_plan(
     """A plan, and what ran of it and was sent at which seconds of a clock, as a trace for
     Perfetto."""
     result = answered(plan.problem, plan.schedule).result
-    planned = replace(result, precisions=plan.precisions)
+    planned = plan.told(result)
     first_s = min((slot.begin_s for slot in ran), default=0.0)
     slots = (
         replace(slot, begin_s=slot.begin_s - first_s, end_s=slot.end_s - first_s) for slot in ran

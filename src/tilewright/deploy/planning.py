@@ -28,7 +28,7 @@ from tilewright.core.handoffs import Handoff
 from tilewright.core.links import DeviceLink
 from tilewright.core.output_files import write_text
 from tilewright.core.planning import PlanningData
-from tilewright.core.records import Placement
+from tilewright.core.records import Placement, Precision
 from tilewright.core.schedules import MEASURE, PLAN_FILE, ScheduleResult, Second
 from tilewright.deploy.plan_models import is_file, source_of
 from tilewright.deploy.planned_network import HERE
@@ -55,6 +55,7 @@ from tilewright.plan.network_scheduling import (
     Wanted,
     handoff_of,
     links_of,
+    precisions_beside,
     scheduling_problem,
     titles,
 )
@@ -228,9 +229,8 @@ def predicted_with(
     options: ModelOptions, settings: str | None, max_error: Error | None, *, timed: bool
 ) -> PlanningRequest:
     """Times on as many cores as there are and on fewer, of settings and errors that are known, in
-    the options' precision;
-    `timed` says whether those of this CPU are taken in their places. Raises UsageError for
-    others."""
+    the options' precision; `timed` says whether those of this CPU are taken in their places. Raises
+    UsageError for others."""
     kind = _WithUsualError if max_error is None else PlanningRequest
     return kind(
         options=options,
@@ -278,7 +278,7 @@ def plan_networks(
         for title, model, each, error in zip(titles(data), models, known, errors, strict=True)
     )
     events(Stage(name="plan", detail=" and ".join(models)))
-    devices = tuple(_devices(there))
+    devices = tuple(_devices(there, precisions_beside(data)))
     chosen_from = data if asked.versions else ()
     wanted = _of_all_copies(networks.wanted, there.copies)
     problem = scheduling_problem(data, wanted)
@@ -305,8 +305,8 @@ def _allowed(asked: PlanningRequest, source: NetworkSource) -> float:
 
 
 def _forms(data: PlanningData) -> Iterator[tuple[str, str]]:
-    """A hash of the forms in which all calls are computed, by the devices' names; none in single
-    precision, where they follow from the network."""
+    """A hash of the forms in which all calls are computed, by the names of devices that compute
+    all; none in single precision, where they follow from the network."""
     for device in data.devices if data.precision not in SINGLE else ():
         usual = {
             call.name: mode.forms
@@ -314,7 +314,8 @@ def _forms(data: PlanningData) -> Iterator[tuple[str, str]]:
             for mode in sorted(call.modes, key=lambda mode: mode.cores)
             if mode.device == device.name and mode.forms
         }
-        if not device.refused:
+        all_there = all(any(m.device == device.name for m in call.modes) for call in data.calls)
+        if all_there and not device.refused:
             yield device.name, forms_hash(usual)
 
 
@@ -328,7 +329,7 @@ def _timed(
     """The problem of a network on this CPU with times of its calls in their places."""
     (device,) = problem.devices
     placement = source.allowed(local_placement(device.cores))
-    network, settings = source.prepared(placement), source.settings(asked.settings)
+    network, settings = source.prepared(placement), source.settings(asked.settings, placement)
     plan = source.plan(network, store, placement, settings, asked.max_error)
     counts = {mode.cores for call in problem.calls for mode in call.modes}
     return as_timed(problem, timed_calls(network, plan, placement, counts, events))
@@ -344,13 +345,13 @@ def _of_all_copies(wanted: Wanted, copies: Mapping[str, int]) -> Wanted:
     return replace(wanted, terms=terms)
 
 
-def _devices(there: Devices) -> Iterator[PlannedDevice]:
+def _devices(there: Devices, beside: Mapping[str, Precision]) -> Iterator[PlannedDevice]:
     for name, placement in there.placements.items():
         count = there.copies.get(name, 1)
         device = _device(name, placement)
         for own in names_of(name, count):
             why = f"one of {count} that were planned with as {name!r}" if count > 1 else ""
-            yield replace(device, name=own, imagined=why)
+            yield replace(device, name=own, imagined=why, precision=beside.get(own))
     for name in there.tables:
         yield PlannedDevice(name=name, machine="", imagined="known by a table of times alone")
 
@@ -391,16 +392,13 @@ def _planned(
     else:
         as_run = _as_run(networks, problem)
         found = answer(*asked, robust=robust, second=second, as_run=as_run)
-    precisions = {each.name: each.precision for each in networks}
+    plan = Plan(problem=found.problem, schedule=found.schedule, networks=networks, devices=devices)
     known = between or _Between()
-    told = replace(found.result, handoff=known.handoff, links=known.links, precisions=precisions)
+    told = replace(plan.told(found.result), handoff=known.handoff, links=known.links)
     found = replace(found, result=told)
     if request.out is not None:
         if chosen_from:
-            networks = tuple(_with_kernels(networks, chosen_from, found))
-        plan = Plan(
-            problem=found.problem, schedule=found.schedule, networks=networks, devices=devices
-        )
+            plan = replace(plan, networks=tuple(_with_kernels(networks, chosen_from, found)))
         write_plan(plan, request.out / PLAN_FILE)
         _write_pictures(request.out, found, {"plan": found.result})
     return found.result
@@ -493,7 +491,7 @@ def simulate_plan(path: Path, otherwise: Otherwise, out: Path | None = None) -> 
     least = min(bound(really), moved.objective)
     as_run = _as_run(plan.networks, problem)
     found = answered(really, replace(moved, bound=least, solve_s=0.0), as_run)
-    found = replace(found, result=replace(found.result, precisions=plan.precisions))
+    found = replace(found, result=plan.told(found.result))
     if out is not None:
         planned = answered(problem, plan.schedule, as_run).result
         _write_pictures(out, found, {"plan": planned, "simulated": found.result})

@@ -79,9 +79,9 @@ def work_of(text: str, threads: int | None) -> Work:
     operator = text.startswith("op:")
     if not operator and (any(mark in text for mark in ":/.") or Path(text).exists()):
         return Work(name=text, model=text, threads=threads or 1)
-    model, told = neighbour_of(text)
-    if not model:
+    if text == NONE:
         raise UsageError(f"{NONE!r} is no partner.", hint="Leave out --beside.")
+    model, told = neighbour_of(text, wanted=True)
     if text in (model, *NEIGHBOURS):
         told = threads or told
     elif threads not in (None, told):

@@ -4,7 +4,8 @@
         ...                        both run, from before the block until after it
     bursts[0], bursts[1]           what each did
 
-Whoever runs is a process on cores of its own, which a thread of `pool` waits for.
+Whoever runs is a process on cores of its own, which a thread of `pool` waits for. It writes its
+file again and again, so that one that hangs is told from one that runs (`noticing_hangs`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 
 from tilewright.core.processes import ChildError, ChildTimeout
 from tilewright.core.scratch import scratch_folder
@@ -27,6 +29,11 @@ ENDED = "what runs beside ended before the measurement did"
 
 _FLAG = "running"
 _POLL_S = 1e-3
+_SIGN_S, _WATCH_S = 0.02, 0.25
+_QUIET_S = 30.0
+"""How long nothing is heard of what runs beside before it counts as hanging; at least, and ten
+times as long as it took to begin."""
+_BEGIN_S, _TIMES = 120.0, 10
 
 
 @contextmanager
@@ -56,6 +63,62 @@ def running(
         bursts.extend(call.result() for call in calls)
     if early:
         raise ChildError(ENDED)
+
+
+def going_on(flag: Path, sign: Path) -> Callable[[], bool]:
+    """Whether `flag` is there, for whoever runs as long as it is and asks before each run; `sign`
+    is touched by that, now and then."""
+    last_s = 0.0
+
+    def goes_on() -> bool:
+        nonlocal last_s
+        if time.monotonic() - last_s > _SIGN_S:
+            sign.touch()
+            last_s = time.monotonic()
+        return flag.exists()
+
+    return goes_on
+
+
+def quiet_s(sign: Path) -> float:
+    """For how many seconds a file has not been written; 0 where there is none."""
+    try:
+        return time.time() - sign.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+@contextmanager
+def noticing_hangs(sign: Path, end: Callable[[], None]) -> Generator[Event]:
+    """Call `end` from a thread of its own, and set the event, once what the block waits for hangs:
+    `sign` is not written for two minutes, or not again for half a minute, or ten times as long as
+    it took to be there. The time in which this process does not run does not count."""
+    over, hangs = Event(), Event()
+
+    def watch() -> None:
+        before, seconds, most_s = 0, 0.0, _BEGIN_S
+        while not over.wait(_WATCH_S):
+            now, seconds = _written(sign), seconds + _WATCH_S
+            if now != before:
+                most_s = most_s if before else max(_QUIET_S, _TIMES * seconds)
+                before, seconds = now, 0.0
+            if seconds > most_s:
+                hangs.set()
+                end()
+                return
+
+    watching = Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield hangs
+    finally:
+        over.set()
+        watching.join()
+
+
+def _written(path: Path) -> int:
+    """When a file was written, in nanoseconds of a clock; 0 where there is none."""
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def _wait(started: Sequence[Path], calls: Sequence[Future[list[Burst]]], begin_s: float) -> None:

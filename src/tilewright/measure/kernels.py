@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
+from time import monotonic
 from typing import Any, TypeVar
 
 from tilewright.compiler.cuda.nvidia import environment_of
@@ -31,12 +32,13 @@ from tilewright.core.timings import Burst
 from tilewright.hardware.meters import KernelEnergy
 from tilewright.measure import base
 from tilewright.measure.base import Array, Job, Measurer, Worker, classify
-from tilewright.measure.beside import ENDED, Player, running
+from tilewright.measure.beside import ENDED, Player, quiet_s, running
 
 WORKER = "tilewright.measure.kernel_worker"
 MEMORY_LIMIT_BYTES = 3 << 29
 """1.5 GiB of private data per worker."""
 _SETTLE_S = 10.0
+_QUIET_S, _HEARD_S, _POLL_S = 2.0, 60.0, 0.05
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -260,7 +262,8 @@ class AccompaniedMeasurer(KernelMeasurer):
     """As `KernelMeasurer`, while `partner` runs on cores of its own: from before the first kernel
     of a batch is timed until after the last one, and not while kernels are built. What goes wrong
     with the partner is no failure of a kernel: `measure` raises NegativeVerdict, which begins with
-    `name`, and has no outcome of what was timed after the partner had ended."""
+    `name`, and has no outcome of what was timed after the partner had ended. Where nothing is heard
+    of the partner it waits for a sign, a minute at most, before it believes a kernel's time."""
 
     def __init__(
         self, placement: Placement, partner: Player, *, name: str = "", seed: int = 0
@@ -268,7 +271,7 @@ class AccompaniedMeasurer(KernelMeasurer):
         super().__init__(placement, seed=seed)
         self._partner, self._name = partner, name
         self._one = ThreadPoolExecutor(max_workers=1)
-        self._ended = Event()
+        self._ended, self._sign = Event(), Path()
 
     def close(self) -> None:
         """Stop the workers; whoever opened the partner closes it."""
@@ -288,6 +291,7 @@ class AccompaniedMeasurer(KernelMeasurer):
         late: list[Job] = []
 
         def accompanied(job: Job) -> None:
+            self._hear()
             (late.append if self._ended.is_set() else finish)(job)
 
         self._ended.clear()
@@ -303,8 +307,16 @@ class AccompaniedMeasurer(KernelMeasurer):
         if not self._ended.is_set():
             super()._time(job, protocol, give_up_s)
 
+    def _hear(self) -> None:
+        """Wait until the partner ends or gives a sign, where it gave none for a while."""
+        deadline_s = monotonic() + _HEARD_S
+        while quiet_s(self._sign) > _QUIET_S and monotonic() < deadline_s:
+            if self._ended.wait(_POLL_S):
+                return
+
     def _play(self, files: tuple[Path, Path]) -> list[Burst]:
         """The partner, whose end is known as soon as it comes."""
+        self._sign = files[1]
         try:
             return self._partner(files)
         finally:

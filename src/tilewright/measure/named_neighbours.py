@@ -20,14 +20,15 @@ the caches hold."""
 _NAMED = re.compile(r"(?P<name>op:.*\]|[^\s\[\]]*?)(?:x(?P<cores>[1-9]\d*))?")
 
 
-def neighbour_of(text: str) -> tuple[str, int]:
-    """`streamx4` → the operator of that name, and 4; no operator for `none`. Raises UsageError for
-    a name that is none of NEIGHBOURS and no `op:…` text."""
+def neighbour_of(text: str, *, wanted: bool = False) -> tuple[str, int]:
+    """`streamx4` → the operator of that name, and 4; no operator for `none`, which is no name where
+    one is `wanted`. Raises UsageError for a name that is none of NEIGHBOURS and no `op:…` text."""
     found = _NAMED.fullmatch(text)
     name = found["name"] if found else text
     cores = int((found and found["cores"]) or 1)
-    known = text == NONE or name in NEIGHBOURS or name.startswith("op:")
+    nobody = () if wanted else (NONE,)
+    known = text in nobody or name in NEIGHBOURS or name.startswith("op:")
     if not (found and known):
-        names = (NONE, *NEIGHBOURS, "streamx4", NEIGHBOURS["stream"])
+        names = (*nobody, *NEIGHBOURS, "streamx4", NEIGHBOURS["stream"])
         raise UsageError(f"no neighbour is called {text!r}", hint=close_matches(name, names))
     return ("" if name == NONE else NEIGHBOURS.get(name, name)), cores

@@ -22,6 +22,7 @@ from tilewright.core import child, errors, records
 from tilewright.core.timings import Burst
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.planned_memory import CompiledNetwork
+from tilewright.measure.beside import going_on
 from tilewright.measure.resident import MemoryPeak, ResidentMemory
 
 _Written = TypeVar("_Written")
@@ -81,8 +82,9 @@ def unload(name: str) -> None:
 
 def keep_running(name: str, inputs: list[Array], flag: str, started: str) -> list[Burst]:
     """Run a network again and again while the file `flag` exists; the file `started` is written
-    after the first run. Every run since."""
-    return _networks[name].keep_running(inputs, Path(flag).exists, Path(started).touch)
+    after the first run, and now and then as long as runs end. Every run since."""
+    goes_on = going_on(Path(flag), Path(started))
+    return _networks[name].keep_running(inputs, goes_on, Path(started).touch)
 
 
 def on_network(method: Callable[..., Any], *, rest: bool = False) -> Callable[..., Any]:

@@ -32,6 +32,7 @@ from tilewright.core.timings import Burst
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels import planned_memory, plans
 from tilewright.measure import base, resident
+from tilewright.measure.beside import noticing_hangs
 
 WORKER = "tilewright.measure.network_worker"
 LINKERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
@@ -180,6 +181,19 @@ class NetworkWorker(base.Worker, NetworkRunner):
             return self._ask(
                 ("compile", plan, self.placement, packed, folder), COMPILE_TIMEOUT_S - RUN_TIMEOUT_S
             )
+
+    def keep_running(
+        self, name: str, inputs: Sequence[Array], files: tuple[Path, Path], most_s: float
+    ) -> list[Burst]:
+        """See `NetworkRunner.keep_running`. Raises NegativeVerdict where no run ends any more, half
+        a minute later or more (`noticing_hangs`)."""
+        with noticing_hangs(files[1], self.abort) as hangs:
+            try:
+                return super().keep_running(name, inputs, files, most_s)
+            except NegativeVerdict as error:
+                if hangs.is_set():
+                    raise NegativeVerdict("it hangs: none of its runs ends any more") from error
+                raise
 
     def _ask(self, message: tuple[Any, ...], more_s: float = 0.0) -> Any:
         try:

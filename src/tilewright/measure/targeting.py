@@ -18,14 +18,14 @@ from tilewright.hardware.controls import controls
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.meters import KernelEnergy, Meter
 from tilewright.kernels import registry
-from tilewright.kernels.base import CODED_WEIGHTS, CPU, FLOAT16, HALF, MIXED
+from tilewright.kernels.base import CODED_WEIGHTS, CPU, FLOAT16, HALF, MIXED, SINGLE
 from tilewright.kernels.halves import converts_float16, half_lanes
 from tilewright.measure import base, kernels, networks
 from tilewright.measure.accesses import cuda
 from tilewright.measure.accesses.here import DESCRIBED, HERE, cannot_run
 from tilewright.measure.accesses.registry import access_to, accesses
 from tilewright.measure.circumstances import Circumstances
-from tilewright.models.loaded import ON_CODES, ModelOptions
+from tilewright.models.loaded import ModelOptions
 from tilewright.store.base import Store
 
 _ROOT_MEAN_SQUARE = 1.0 / sqrt(7.0)
@@ -128,12 +128,14 @@ def allowing(placement: Placement, options: ModelOptions) -> Placement:
     installed, or not where kernels run, and for a precision in which the processor does not
     multiply."""
     allowed = _with_libraries(placement, texts_of(options.libraries, "libraries"))
-    if options.precision == "float32":
+    if options.precision in SINGLE:
         return allowed
-    if options.precision in (ON_CODES, CODED_WEIGHTS) and placement.target.kind not in CPU:
+    if placement.target.kind not in CPU:
         raise errors.TargetError(
-            f"networks are put on codes of eight bits for CPUs, not for {placement.target.model}",
-            hint="Leave out --precision, or --target.",
+            f"networks are computed in {options.precision} on CPUs, not on "
+            f"{placement.target.model}, which stores and adds float32",
+            hint="Leave out --precision: --max-error 2e-2 allows products in tf32. `plan` takes "
+            "such a device beside a CPU that computes in it.",
         )
     target, float16 = placement.target, converts_float16(placement.target)
     if options.precision == FLOAT16 and not float16:
@@ -148,6 +150,14 @@ def allowing(placement: Placement, options: ModelOptions) -> Placement:
             hint=f"It takes a CPU with AVX512-BF16. {other} out --precision.",
         )
     return replace(allowed, precision=options.precision)
+
+
+def allowing_beside(placement: Placement, options: ModelOptions) -> Placement:
+    """The same where other devices of a plan compute in the options' precision: a kind of device
+    that has no kernels in any other computes in single precision, which is no coarser."""
+    if placement.target.kind in CPU:
+        return allowing(placement, options)
+    return _with_libraries(placement, texts_of(options.libraries, "libraries"))
 
 
 def fine_enough(

@@ -32,7 +32,8 @@ from tilewright.core.planning import (
     PlanningTensor,
 )
 from tilewright.core.predictions import mark_of
-from tilewright.kernels.base import CPU
+from tilewright.core.records import Precision
+from tilewright.kernels.base import CPU, SINGLE
 from tilewright.plan.host_links import TABLE, hosts, told_links
 from tilewright.plan.kernel_versions import kernel_names
 from tilewright.plan.planning_data import IN_PLACE
@@ -125,6 +126,17 @@ def links_of(networks: Sequence[PlanningData], wanted: Wanted) -> tuple[DeviceLi
     """The links of devices with their host that a plan of these networks counts with."""
     said = {name: terms.link for name, terms in wanted.terms.items() if terms.link is not None}
     return told_links(networks[0].devices, said)
+
+
+def precisions_beside(networks: Sequence[PlanningData]) -> dict[str, Precision]:
+    """The precisions of the devices, by their names, that compute in single precision beside others
+    in that of a network."""
+    return {
+        device.name: device.precision
+        for network in networks
+        for device in network.devices
+        if network.precision not in SINGLE and device.precision in SINGLE
+    }
 
 
 def titles(networks: Sequence[PlanningData]) -> list[str]:

@@ -55,6 +55,7 @@ from tilewright.measure.targeting import (
 )
 from tilewright.models import ModelOptions, loading
 from tilewright.models.loaded import PreparedNetwork
+from tilewright.plan import sources
 from tilewright.plan.beside_versions import Quieter, modes_of, tuned_beside
 from tilewright.plan.host_links import End, end_of, transfer
 from tilewright.plan.kernel_versions import worth_choosing
@@ -144,21 +145,28 @@ def data_of(
     """The same of a network that is there, in its precision.
 
     A device on which some calls cannot be computed has no mode for these, and plain forms in the
-    others. Raises ModelError where no device computes the whole network, TargetError for a device
-    that does not compute in the network's precision.
+    others. One of a kind that has no kernels in the network's precision computes in float32 beside
+    others. Raises ModelError where no device computes the whole network, TargetError for a CPU that
+    does not compute in the network's precision, and where no device does.
     """
-    request = replace(request, settings=source.settings(request.settings))
-    there = {name: source.allowed(at) for name, at in placements.items()}
+    there = sources.allowed_on(source, placements)
+    wanted = {name: source.settings(request.settings, at) for name, at in there.items()}
+    given = next((each for each in wanted.values() if each != request.settings), request.settings)
+    own = {  # versions of kernels are chosen where all devices have them
+        name: replace(request, settings=each, fewer_cores=request.fewer_cores and each == given)
+        for name, each in wanted.items()
+    }
     devices = [
-        _Device(name=name, placement=at, request=request, source=source, store=store, sink=events)
+        _Device(name=name, placement=at, request=own[name], source=source, store=store, sink=events)
         for name, at in there.items()
     ]
     whole = [each.prepared for each in devices if isinstance(each.prepared, PreparedNetwork)]
     if not whole:
         raise next(each.prepared for each in devices if isinstance(each.prepared, ModelError))
-    fused, precision = whole[0].fused, source.options.precision
-    if precision not in SINGLE and whole[0].model.remark:
-        events(Note(message=whole[0].model.remark))
+    fused, precision = sources.with_fewest_calls(whole).fused, source.options.precision
+    remarks = dict.fromkeys(each.model.remark for each in whole if precision not in SINGLE)
+    for remark in filter(None, remarks):
+        events(Note(message=remark))
     kernels = [device.kernels(fused.calls) for device in devices]
     each = list(zip(devices, kernels, strict=True))
     modes = [
@@ -168,7 +176,7 @@ def data_of(
     ]
     return PlanningData(
         model=whole[0].model.name,
-        settings=request.settings,
+        settings=given,
         precision=precision,
         devices=tuple(device.told(found) for device, found in each),
         inputs=tuple(fused.graph.inputs),
@@ -293,6 +301,7 @@ class _Device:
             kind=self.placement.target.kind,
             device_class=str(self.placement.key),
             threads=self.placement.resources.threads,
+            precision=sources.precision_on(self.source, self.placement),
             network=whole,
             refused=prepared.message if isinstance(prepared, ModelError) else "",
             energy_reason=why_none(used, self._powers(used)),
@@ -365,7 +374,8 @@ class _Device:
             free = PlanningMode(
                 device=self.name, cores=self._cores, implementation=IN_PLACE, energy_j=0.0
             )
-            found |= {call.name: [free] for call in calls if call.name not in found}
+            own = {call.name for call in self.prepared.fused.calls}
+            found |= {c.name: [free] for c in calls if c.name in own and c.name not in found}
         return found
 
     def _versions(self, kernel: Kernel) -> list[Kernel]:

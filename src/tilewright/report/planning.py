@@ -12,6 +12,7 @@ from tilewright.report.tables import Column, Table, records_of
 _DEVICES = (
     Column(field="name", label="device"),
     Column(field="device_class", label="class"),
+    Column(field="precision", label="in"),
     Column(field="latency_s", label="latency", show=shown.seconds, number=True),
     Column(field="latency_low_s", label="from", show=shown.seconds, number=True),
     Column(field="latency_high_s", label="to", show=shown.seconds, number=True),

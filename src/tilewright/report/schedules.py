@@ -115,6 +115,7 @@ def _precision(result: ScheduleResult) -> list[tuple[str, str, str]]:
     each = result.precisions
     told = ", ".join(f"{name}: {of}" for name, of in each.items())
     told = next(iter(each.values())) if len({*each.values()}) == 1 else told
+    told = ", ".join([told, *(f"{of} on {name}" for name, of in result.device_precisions.items())])
     return [("precision", told, told)] if told else []
 
 

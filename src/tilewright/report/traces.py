@@ -2,7 +2,8 @@
 
     {"traceEvents": [{"ph": "X", "name": "conv1", "pid": 1, "tid": 0, "ts": 0.0, "dur": 90.0}, …]}
 
-`otherData` has the precisions of the networks, by their names.
+`otherData` has the precisions of the networks, by their names, and of the devices that compute in
+another one.
 A device is a process, each of its cores and each link from it a thread; times are microseconds
 (Trace Event Format, Google).
 """
@@ -40,7 +41,8 @@ def trace(results: Mapping[str, ScheduleResult | Traced]) -> str:
     for title, result in results.items():
         _add(events, title, result)
         if isinstance(result, ScheduleResult) and result.precisions:
-            told["otherData"] = {"precisions": result.precisions}
+            own = result.device_precisions
+            told["otherData"] = {"precisions": result.precisions, "device_precisions": own}
     return json.dumps(told, allow_nan=False)
 
 

@@ -261,5 +261,6 @@ def test_a_folder_is_an_artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
      ("streamx2", 3, "on 2 threads, and --beside-threads says 3")],
 )  # fmt: skip
 def test_what_is_no_work_is_refused(text: str, threads: Any, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=said) as told:
         work_of(text, threads)
+    assert "none" not in (told.value.hint or ""), "it would be refused"

@@ -37,6 +37,7 @@ class Partner:
         self.started = 0
         self.fault: Exception | None = None
         self.early = False
+        self.hangs_s = 0.0
 
     def __call__(self, files: tuple[Path, Path]) -> list[Burst]:
         if self.fault is not None:
@@ -45,6 +46,10 @@ class Partner:
         self.running = True
         files[1].touch()
         while files[0].exists() and not self.early:
+            if self.hangs_s:
+                time.sleep(self.hangs_s)
+                raise NegativeVerdict("it hangs")
+            files[1].touch()
             time.sleep(1e-3)
         self.running = False
         return [Burst(0.0, 1.0, 1, 1.0)]
@@ -140,6 +145,18 @@ def test_what_is_timed_after_the_partner_ended_is_not_kept(measurer: Accompanied
         measurer.measure(RELU, CANDIDATES, Protocol(), finished=ends)
     assert [each.candidate for each in known] == CANDIDATES[:1]
     assert [name for name, _ in Worker.said].count("measure") == 1
+
+
+def test_what_is_timed_while_nothing_is_heard_of_the_partner_is_not_kept(
+    measurer: AccompaniedMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel is kept that ended shortly after the partner's last sign; the next ones wait."""
+    monkeypatch.setattr(kernels, "_QUIET_S", 0.0)
+    PARTNER.hangs_s = 0.5
+    known: list[Outcome] = []
+    with pytest.raises(NegativeVerdict, match="beside stream: it hangs"):
+        measurer.measure(RELU, CANDIDATES, Protocol(), finished=known.append)
+    assert not known and [name for name, _ in Worker.said].count("measure") == 1
 
 
 def test_a_network_that_ends_is_told_by_the_name_of_the_partner(

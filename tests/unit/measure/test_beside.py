@@ -5,20 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from helpers.fakes.measuring import PLACEMENT
 from helpers.fakes.placements import altered
+from tilewright.core.errors import NegativeVerdict
 from tilewright.core.forms import PLAIN
 from tilewright.core.processes import ChildCrash, ChildTimeout, RemoteError
 from tilewright.core.records import Candidate, Placement, Protocol
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.measure import kernels
+from tilewright.measure import beside, kernels
 from tilewright.measure.base import Job
 from tilewright.measure.kernels import CrowdedMeasurer, neighbour_placements
+from tilewright.measure.networks import NetworkWorker
 
 RELU = Workload(
     arguments=(Argument(type=TensorType((8,))),), steps=(Step(operator="relu", inputs=(0,)),)
@@ -117,3 +120,56 @@ def test_a_neighbour_that_does_not_begin(
     monkeypatch.setattr(neighbours[0], "request", lambda *_: time.sleep(0.3))
     with pytest.raises(ChildTimeout, match="did not begin"), opened.crowded(JOB, SHORT):
         pass
+
+
+class Hanging(NetworkWorker):
+    """A worker that gives `signs` of life, and then none until it is ended."""
+
+    signs = 0
+
+    def __init__(self) -> None:
+        super().__init__(PLACEMENT)
+        self.ended = Event()
+
+    def request(self, message: tuple[Any, ...], _timeout_s: float) -> Any:
+        goes_on = beside.going_on(Path(message[-2]), Path(message[-1]))
+        for _ in range(self.signs):
+            assert goes_on()
+            time.sleep(0.05)
+        if not self.ended.wait(60):
+            return "nobody ended it"
+        raise ChildCrash(-9, "")
+
+    def abort(self) -> None:
+        self.ended.set()
+
+
+@pytest.mark.parametrize("signs", [0, 1, 20])
+def test_a_network_that_hangs_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signs: int
+) -> None:
+    for name, seconds in (("_QUIET_S", 0.3), ("_BEGIN_S", 0.3), ("_WATCH_S", 0.02), ("_TIMES", 1)):
+        monkeypatch.setattr(beside, name, seconds)
+    flag, sign = tmp_path / "flag", tmp_path / "sign"
+    flag.touch()
+    worker = Hanging()
+    worker.signs = signs
+    began_s = time.monotonic()
+    with pytest.raises(NegativeVerdict, match="it hangs: none of its runs ends"):
+        worker.keep_running("partner", [], (flag, sign), most_s=1.0)
+    assert time.monotonic() - began_s < 30
+    assert sign.exists() == bool(signs)
+
+
+def test_one_that_runs_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "_WATCH_S", 0.01)
+    flag, sign = tmp_path / "flag", tmp_path / "sign"
+    flag.touch()
+    goes_on = beside.going_on(flag, sign)
+    with beside.noticing_hangs(sign, pytest.fail) as hangs:
+        for _ in range(20):
+            assert goes_on() and beside.quiet_s(sign) < 30
+            time.sleep(0.01)
+    flag.unlink()
+    assert not goes_on() and not hangs.is_set()
+    assert beside.quiet_s(flag) == 0.0

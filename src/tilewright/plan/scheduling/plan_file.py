@@ -9,7 +9,7 @@ See docs/reference/scheduling-problem.md.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_args
@@ -20,7 +20,7 @@ from tilewright.core.errors import ModelError
 from tilewright.core.input_files import readable
 from tilewright.core.output_files import replacing
 from tilewright.core.records import KnobValue, Precision
-from tilewright.core.schedules import PLAN_FILE
+from tilewright.core.schedules import PLAN_FILE, ScheduleResult
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import judged
 from tilewright.plan.scheduling.problem import SchedulingProblem
@@ -62,12 +62,14 @@ class PlannedNetwork:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDevice:
     """A device of a plan: its name, the class of machines that it was, and the HOST:PORT of the
-    tracker where one knows it; where nobody can run on it, `imagined` says what it is instead."""
+    tracker where one knows it; where nobody can run on it, `imagined` says what it is instead.
+    `precision` is the one in which it computes, where that is not the networks' own."""
 
     name: str
     machine: str
     tracker: str = ""
     imagined: str = ""
+    precision: Precision | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,11 @@ class Plan:
     def precisions(self) -> dict[str, Precision]:
         """The precision of each network by its name."""
         return {each.name: each.precision for each in self.networks}
+
+    def told(self, result: ScheduleResult) -> ScheduleResult:
+        """A result about the plan with what it says of precisions."""
+        own = {each.name: each.precision for each in self.devices if each.precision is not None}
+        return replace(result, precisions=self.precisions, device_precisions=own)
 
 
 def forms_hash(forms: Mapping[str, Sequence[str]]) -> str:
