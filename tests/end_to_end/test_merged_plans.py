@@ -15,12 +15,15 @@ import pytest
 import tilewright
 from helpers.networks.modules import images, modules
 from helpers.networks.onnx_models import reference
+from helpers.networks.planned_networks import spread
+from helpers.processes.rpc_processes import Farm
 from tilewright.cli.main import main
 from tilewright.core.errors import ModelError
 from tilewright.core.planning import PlanningData, PlanningMode
 from tilewright.core.schedules import PLAN_FILE
 from tilewright.deploy import planning
 from tilewright.plan.call_times import CallTimes, TimeInPlace
+from tilewright.plan.network_scheduling import DeviceTerms, Wanted
 from tilewright.plan.scheduling.plan_file import Plan, read_plan, write_plan
 from tilewright.serving.serve import plan_server
 
@@ -109,6 +112,15 @@ def planned(tmp_path: Path, equal_times: None) -> Iterator[Path]:
     yield tmp_path
 
 
+def test_it_is_served_in_the_way_that_is_faster(planned: Path) -> None:
+    with (
+        tilewright.open(db="memory:") as session,
+        plan_server(planned, session.records, mode="auto") as server,
+    ):
+        for seed in range(2):
+            check(server.submit("modules", images(seed)).result(240), seed)
+
+
 def test_a_plan_whose_calls_cannot_be_merged_any_more(planned: Path) -> None:
     plan = read_plan(planned)
     for groups in ((("a.one", "nothing"),), (("stem", "head"),)):
@@ -120,13 +132,25 @@ def test_a_plan_whose_calls_cannot_be_merged_any_more(planned: Path) -> None:
             pytest.raises(ModelError, match="cannot be stacked"),
         ):
             session.open_plan(planned)
+        np.save(planned / "x.npy", images()["input"])
+        assert main(["run", str(planned), "--input", str(planned / "x.npy")]) == 4
 
 
-def test_networks_beside_each_other_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_plan_of_something_else_than_merges(
+    planned: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of two networks, each has its own merged calls."""
-    monkeypatch.chdir(tmp_path)
+    file = planned / PLAN_FILE
+    held = json.loads(file.read_text())
+    held["networks"][0]["merges"] = "a.one"
+    file.write_text(json.dumps(held))
+    np.save(planned / "x.npy", images()["input"])
+    assert main(["run", str(planned), "--input", str(planned / "x.npy")]) == 4
+    assert "merges" in capsys.readouterr().err
+
+
+@pytest.fixture
+def equal_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls are predicted to take as long as each other."""
     predicted = planning.data_of
 
     def equal(*given: Any) -> PlanningData:
@@ -139,6 +163,14 @@ def test_networks_beside_each_other_in_parts(
         return replace(mode, latency_s=seconds, low_s=seconds, high_s=seconds)
 
     monkeypatch.setattr(planning, "data_of", equal)
+
+
+@pytest.mark.usefixtures("equal_predictions")
+def test_networks_beside_each_other_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two networks, each has its own merged calls."""
+    monkeypatch.chdir(tmp_path)
     onnx.save(modules(), "one.onnx")
     onnx.save(modules(side=16), "two.onnx")
     np.save("one.npy", images(5)["input"])
@@ -159,3 +191,35 @@ def test_networks_beside_each_other_in_parts(
         wanted = reference(modules(side=side), images(5 if name == "one" else 6, side=side))[tensor]
         found = np.load(each["file"])
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.on_request
+@pytest.mark.usefixtures("equal_predictions")
+def test_parts_of_a_merged_call_are_read_on_another_device(tmp_path: Path) -> None:
+    onnx.save(modules(), tmp_path / "modules.onnx")
+    names, farm = ("rpc:a", "rpc:b"), Farm()
+    try:
+        for key in "ab":
+            farm.add(key, threads=1)
+        wanted = Wanted(terms={name: DeviceTerms(link=(1e-5, 1e9)) for name in names})
+        given: dict[str, Any] = {"merge": True, "wanted": wanted, "planner": "heft"}
+        with tilewright.open(db="memory:", tracker=farm.address) as session:
+            session.plan(str(tmp_path / "modules.onnx"), names, out=tmp_path, **given)
+        plan = read_plan(tmp_path)
+        assert names_of(plan) == MERGED
+        there = {" + ".join(group): "rpc:a" for group in MERGED}
+        calls = {call.name: there.get(call.name, "rpc:b") for call in plan.problem.calls}
+        write_plan(spread(plan, calls), tmp_path / PLAN_FILE)
+        with (
+            tilewright.open(db="memory:") as session,
+            plan_server(tmp_path, session.records, mode="parallel") as server,
+        ):
+            for seed in range(3):
+                check(server.submit("modules", images(seed)).result(240), seed)
+            told = {each.device: each.answered for each in server.statistics().instances}
+            assert min(told[name] for name in names) > 0
+            farm.servers[1].kill()
+            after = server.submit("modules", images(7), timeout_s=None)
+            check(after.result(240), 7)
+    finally:
+        farm.stop()

@@ -17,7 +17,6 @@ from tilewright.core.errors import ModelError
 from tilewright.core.grouping import grouped
 from tilewright.core.planning import PlanningCall, PlanningData
 from tilewright.core.records import Placement
-from tilewright.core.schedules import ScheduleResult
 from tilewright.deploy.plan_models import merging
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.siblings import Group, inner_parts, sibling_groups, stacked_name
@@ -28,6 +27,8 @@ from tilewright.plan.scheduling.merging import decided
 from tilewright.plan.scheduling.parts import Merge, Mode
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.robust import at_upper_ends
+from tilewright.plan.scheduling.scheduler import NothingFound
+from tilewright.plan.scheduling.simulator import simulate
 from tilewright.plan.sources import ModelSource, NetworkSource
 from tilewright.report.schedules import valued
 
@@ -61,13 +62,14 @@ def with_merges(
 ) -> Foreseen:
     """The networks with those siblings merged with which `ios` finds the best schedule, in about
     `limit_s` seconds (`plan.scheduling.merging`), `robust` by the upper ends of intervals; the same
-    object where nothing gains, or nothing can be merged."""
+    object where nothing gains, nothing can be merged, or not enough is known of what is."""
     merges: dict[str, tuple[int, Group, Merge]] = {}
     each = [_layers(source, placements) for source in usual.sources]
     for layer in zip(*each, strict=True):
         if any(layer):
-            sources = map(merging, usual.sources, layer)
-            merges |= _merges(usual, foresee(list(sources)), layer)
+            sources = list(map(merging, usual.sources, layer))
+            with suppress(ModelError):  # such as one for an energy that nobody knows
+                merges |= _merges(usual, foresee(sources), layer)
     if not merges:
         return usual
     problem = replace(usual.problem, merges=tuple(merge for _, _, merge in merges.values()))
@@ -76,19 +78,45 @@ def with_merges(
     taken = [merges[name] for name in merges if name in chosen]
     if not taken:
         return usual
-    numbered = enumerate(usual.sources)
-    return foresee([merging(s, [g for at, g, _ in taken if at == n]) for n, s in numbered])
+    own = ([group for at, group, _ in taken if at == n] for n in range(len(usual.sources)))
+    with suppress(ModelError):
+        return foresee(list(map(merging, usual.sources, own)))
+    return usual
 
 
-def told_merges(usual: Foreseen, merged: Foreseen, found: ScheduleResult) -> str:
-    """What a plan that merges says of it, `found` being what was found without merging."""
+def better(
+    plans: tuple[Foreseen, Foreseen],
+    found: Sequence[Answer | NothingFound],
+    *,
+    robust: bool = False,
+) -> tuple[Foreseen, Answer]:
+    """Of networks as they come and with merges the ones with the lesser objective, `robust` by the
+    upper ends of intervals, and their answer, which says what merging gave. Raises NothingFound
+    where there is neither."""
+    (usual, merged), (apart, one) = plans, found
+    if isinstance(one, NothingFound):
+        if isinstance(apart, NothingFound):
+            raise apart
+        return usual, apart
+    without = "nothing was found without"
+    if isinstance(apart, Answer):
+        if _counted(apart, robust=robust) <= _counted(one, robust=robust):
+            return usual, apart
+        without = f"it was {valued(apart.result, apart.result.value)} without"
     names = ", ".join(stacked_name(group) for groups in merged.merges for group in groups)
-    before, after = (len(each.problem.calls) for each in (usual, merged))
-    least = valued(found, found.value)
-    return f"{after} calls instead of {before}, since {names} are merged; it was {least} without"
+    before, after = (len(each.problem.calls) for each in plans)
+    said = f"{after} calls instead of {before}, since {names} are merged; {without}"
+    return merged, _with_note(one, said)
 
 
-def with_note(found: Answer, said: str) -> Answer:
+def _counted(found: Answer, *, robust: bool) -> float:
+    """What a schedule is chosen by."""
+    if not robust:
+        return found.schedule.objective
+    return simulate(at_upper_ends(found.problem), found.schedule).objective
+
+
+def _with_note(found: Answer, said: str) -> Answer:
     """An answer that says something more."""
     note = "; ".join(filter(None, (found.schedule.note, said)))
     schedule = replace(found.schedule, note=note)

@@ -27,7 +27,7 @@ from tilewright.core.links import DeviceLink
 from tilewright.core.planning import PlanningData
 from tilewright.core.records import Placement
 from tilewright.core.schedules import MEASURE, PLAN_FILE, ScheduleResult, Second
-from tilewright.deploy.merging import Foreseen, told_merges, with_merges, with_note
+from tilewright.deploy.merging import Foreseen, better, with_merges
 from tilewright.deploy.plan_answers import run_as, runs_in_parts, write_pictures
 from tilewright.deploy.plan_models import is_file, source_of
 from tilewright.deploy.planned_network import HERE
@@ -68,6 +68,7 @@ from tilewright.plan.scheduling.plan_file import (
 )
 from tilewright.plan.scheduling.planning import DEFAULT, SCHEDULERS
 from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.scheduler import NothingFound
 from tilewright.plan.sources import NetworkSource
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import allowed_error, checked_settings
@@ -238,7 +239,7 @@ def plan_networks(
     """Plan networks on devices from what is predicted of them there, or from calls that are timed
     in their places. Links of devices behind a tracker that nobody said are measured, and kept in
     the store. Where siblings may be merged, the time is divided among the choice of merges, the
-    plan without them, and the one with them, of which the better one is kept. Raises as
+    plan without them, and the one with them, of which the `better` one is kept. Raises as
     `planning_data`, `keep_links`, `scheduling_problem` and `schedule_with`; for a planner that
     nobody knows at once, and so for calls that cannot be timed or merged."""
     SCHEDULERS.named(request.planner or DEFAULT)
@@ -263,13 +264,12 @@ def plan_networks(
     third = replace(request, limit_s=request.limit_s / 3)
     limit_s, robust = third.limit_s, third.robust
     merged = with_merges(usual, there.placements, made.foreseen, limit_s, robust=robust)
-    found = made.planned(usual, third)
-    if merged is not usual:
-        other = made.planned(merged, third)
-        if other.schedule.objective < found.schedule.objective:
-            said = told_merges(usual, merged, found.result)
-            usual, found = merged, with_note(other, said)
-    return made.written(usual, found, request)
+    if merged is usual:
+        rest = replace(request, limit_s=2 * limit_s)
+        return made.written(usual, made.planned(usual, rest), request)
+    found = [made.planned_or_not(each, third) for each in (usual, merged)]
+    best, kept = better((usual, merged), found, robust=robust)
+    return made.written(best, kept, request)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,6 +311,13 @@ class _Planning:
         links = links_of(foreseen.data, self._wanted)
         between = _Between(handoff=handoff_of(foreseen.data), links=links)
         return _answered(foreseen.problem, named, request, between)
+
+    def planned_or_not(self, foreseen: Foreseen, request: PlanRequest) -> Answer | NothingFound:
+        """The answer to the problem, or why there is none."""
+        try:
+            return self.planned(foreseen, request)
+        except NothingFound as error:
+            return error
 
     def written(self, foreseen: Foreseen, found: Answer, request: PlanRequest) -> ScheduleResult:
         """The answer's result, whose plan is written where it is to be kept."""

@@ -34,7 +34,7 @@ from tilewright.graph.network import (
     fresh_name,
 )
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.workload import Argument, Workload
+from tilewright.graph.workload import Argument, Step, Workload
 
 _WEIGHT_AXIS = {"conv2d": 0, "dense": 1}
 """The axis of output channels in the weights of what can be stacked."""
@@ -105,7 +105,7 @@ class _Siblings:
             workload.anchor_index == 0
             and call.inputs[anchor.inputs[0]] == data[0]
             and anchor.named.get("groups", 1) == 1
-            and all(OPERATORS[step.operator].elementwise for step in workload.steps[1:])
+            and all(self._goes_along(step, anchor.inputs[0]) for step in workload.steps[1:])
             and call.output not in self.network.pinned
         )
         if stacks and workload.is_constant(anchor.inputs[1]) and not self._is_joined_inside(call):
@@ -114,6 +114,12 @@ class _Siblings:
                 workload.steps,
                 *(self._signature(call, at) for at in range(len(call.inputs))),
             )
+
+    @staticmethod
+    def _goes_along(step: Step, data: int) -> bool:
+        """Whether a step behind the anchor is computed of stacked channels as it is: it does not
+        read the operand again, which has as many channels as one of the results."""
+        return OPERATORS[step.operator].elementwise and data not in step.inputs
 
     def _signature(self, call: TaskCall, at: int) -> tuple[Any, ...]:
         """What the operands at a place of calls have in common: what is stacked its shape but for

@@ -14,9 +14,11 @@ import tilewright
 from helpers.networks.modules import modules
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.planning import PlanningData, PlanningMode
+from tilewright.deploy import merging as merging_of_plans
 from tilewright.deploy import planning
 from tilewright.deploy.plan_models import ArtifactSource, merging
 from tilewright.plan.scheduling.plan_file import Plan, read_plan
+from tilewright.plan.scheduling.scheduler import NothingFound
 from tilewright.plan.sources import NetworkSource
 
 JOINED = "b.reduce5 + b.reduce3 + b.one"
@@ -103,6 +105,90 @@ def test_a_plan_with_merges_that_is_no_faster_is_not_kept(
     plan = planned(tmp_path, merge=True)
     assert len(seen) == 4 and plan.networks[0].merges == ()
     assert "since" not in plan.schedule.note and JOINED not in plan.problem.numbers
+
+
+@pytest.mark.parametrize("without", [[True], [False], [True, False]])
+def test_where_a_planner_finds_nothing(
+    tmp_path: Path,
+    seen: list[PlanningData],
+    monkeypatch: pytest.MonkeyPatch,
+    without: list[bool],
+) -> None:
+    """With merges, without, or either way: the other way is kept, if there is one."""
+    answered = planning._answered
+
+    def stuck(problem: Any, *given: Any) -> Any:
+        if (JOINED in problem.numbers) in without:
+            raise NothingFound("none with that limit")
+        return answered(problem, *given)
+
+    monkeypatch.setattr(planning, "_answered", stuck)
+    if len(without) == 2:
+        with pytest.raises(NothingFound, match="none with that limit"):
+            planned(tmp_path, merge=True)
+        return
+    plan = planned(tmp_path, merge=True)
+    assert bool(plan.networks[0].merges) != without[0]
+    assert ("nothing was found without" in plan.schedule.note) != without[0]
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_of_merged_calls_of_which_not_enough_is_known_none_is_kept(
+    tmp_path: Path, seen: list[PlanningData], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Where energy counts, say, and nobody knows that of a merged call."""
+    problem_of, told = planning.scheduling_problem, list[bool]()
+
+    def unknown(*given: Any) -> Any:
+        told.append(True)
+        if len(told) > number:
+            raise ModelError("nobody knows")
+        return problem_of(*given)
+
+    monkeypatch.setattr(planning, "scheduling_problem", unknown)
+    plan = planned(tmp_path, merge=True)
+    assert plan.networks[0].merges == () and len(seen) == len(told) > number
+
+
+@pytest.mark.parametrize("robust", [False, True])
+def test_robust_plans_are_compared_by_upper_ends(
+    tmp_path: Path, seen: list[PlanningData], monkeypatch: pytest.MonkeyPatch, robust: bool
+) -> None:
+    """A merged call that is faster as expected, and slower by the end of its interval."""
+    monkeypatch.setattr(merging_of_plans, "_may_gain", lambda *_: True)
+    chosen = merging_of_plans.decided
+    monkeypatch.setattr(merging_of_plans, "decided", lambda p, _, s: chosen(p, lambda e: e, s))
+    problem_of = planning.scheduling_problem
+
+    def unsure(*given: Any) -> Any:
+        problem = problem_of(*given)
+        calls = (
+            replace(c, modes=tuple(replace(m, high_s=9 * m.high_s) for m in c.modes))
+            if " + " in c.name
+            else c
+            for c in problem.calls
+        )
+        return replace(problem, calls=tuple(calls))
+
+    monkeypatch.setattr(planning, "scheduling_problem", unsure)
+    plan = planned(tmp_path, merge=True, robust=robust)
+    assert (JOINED in plan.problem.numbers) != robust
+
+
+def test_where_nothing_is_merged_planning_has_the_rest_of_the_time(
+    tmp_path: Path, seen: list[PlanningData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, had_s = planning._answered, list[float]()
+
+    def timed(problem: Any, named: Any, request: Any, *given: Any) -> Any:
+        had_s.append(request.limit_s)
+        return answered(problem, named, request, *given)
+
+    monkeypatch.setattr(planning, "_answered", timed)
+    planned(tmp_path, "zoo:mlp", merge=True, seconds=9)
+    assert had_s == [6.0]
+    planned(tmp_path, merge=True, seconds=9)
+    assert had_s == [6.0, 3.0, 3.0]
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,37 @@ def test_what_computes_otherwise_or_goes_elsewhere_is_no_sibling() -> None:
     assert sibling_groups(network) == []
 
 
+@pytest.mark.parametrize("operator", ["add", "multiply"])
+@pytest.mark.parametrize("anchor", ["conv2d", "dense"])
+def test_calls_that_read_their_operand_again_are_no_siblings(operator: str, anchor: str) -> None:
+    """All their channels together are more than the operand has."""
+    b = Builder()
+    x = b.input(1, 16, 4, 4) if anchor == "conv2d" else b.input(1, 16)
+
+    def product(read: str, width: int) -> str:
+        if anchor == "conv2d":
+            return b.conv(read, width, 1)
+        return b.add("dense", read, b.weight(16, width))
+
+    ends = [product(b.add("relu", b.add(operator, product(x, 16), x)), 4) for _ in range(2)]
+    network = cut(b.graph(*ends))
+    assert len(network.calls) == 4 and sibling_groups(network) == []
+    with pytest.raises(ModelError, match="cannot be stacked"):
+        with_stacked(network, [tuple(call.name for call in network.calls[:2])])
+
+
+def test_activations_of_several_steps_and_shared_constants_go_along() -> None:
+    b = Builder()
+    x, bias = b.input(1, 16, 4, 4), b.weight(16, 1, 1)
+    sums = [b.add("add", b.conv(x, 16, 1), bias) for _ in range(2)]
+    sums.append(branch(b, x, 32))
+    ends = [b.conv(b.add("multiply", y, b.add("sigmoid", y)), 4) for y in sums]
+    network = cut(b.graph(*ends))
+    (group,) = sibling_groups(network)
+    assert len(group) == 3
+    check(network, with_stacked(network, [group]), 16)
+
+
 def test_only_the_first_operand_of_a_lone_concatenation_is_stacked_with_others() -> None:
     def groups(*axes: int, twice: bool = False, pinned: bool = False) -> list[int]:
         b = Builder()
