@@ -132,6 +132,13 @@ class PlannerFlags:
             negative="",
         ),
     ] = False
+    merge: Annotated[
+        bool,
+        Parameter(
+            help="Calls that compute alike from one tensor may become one, where that gains.",
+            negative="",
+        ),
+    ] = False
     front: Annotated[
         Second | None,
         Parameter(
@@ -205,6 +212,7 @@ def plan(
             robust=search.robust,
             front=search.front,
             time_calls=search.time_calls,
+            merge=search.merge,
             wanted=wanted.wanted(),
             tables=_named("table", wanted.table, Path, "NAME=FILE", str.partition) or None,
             options=model_flags.options(flags.seed),

@@ -8,7 +8,7 @@ opened(named, source, "llvm", placement, store)   one cut into calls for a devic
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from msgspec import structs
@@ -21,6 +21,7 @@ from tilewright.deploy.opening import OpenedArtifact, opened_artifact
 from tilewright.deploy.ports import graph_inputs
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.siblings import Group
 from tilewright.kernels.plans import with_each
 from tilewright.kernels.stored_settings import refusals
 from tilewright.measure.targeting import allowing_beside
@@ -171,12 +172,22 @@ def loaded_plan(place: Path) -> LoadedPlan:
 
 def planned_source(plan: Plan, named: PlannedNetwork) -> NetworkSource:
     """The source of a plan's network, read unless it is there. Raises ModelError where that is in
-    another precision than the plan, and as `source_of`."""
+    another precision than the plan, and as `source_of` and `merging`."""
     if isinstance(plan, LoadedPlan):
         return plan.sources[named.name]
     source = source_of(named.model, options_of(named))
     if source.options.precision != named.precision:
         raise _other_precision(named, source.options.precision)
+    return merging(source, named.merges)
+
+
+def merging(source: NetworkSource, merges: Sequence[Group]) -> NetworkSource:
+    """A network with the calls of each of `merges` as one, and no others. Raises ModelError for an
+    artifact that is to have some: its kernels are those that were compiled."""
+    if isinstance(source, ModelSource):
+        return replace(source, merges=tuple(merges))
+    if merges:
+        raise ModelError("the calls of an artifact cannot be merged", hint="Plan its MODEL.")
     return source
 
 

@@ -22,6 +22,7 @@ from tilewright.deploy.engines import on_cpu
 from tilewright.deploy.network_calls import CallableNetwork, ordered_inputs
 from tilewright.deploy.plan_checks import checked, same_bits, same_kernels, told_same
 from tilewright.deploy.plan_models import (
+    merging,
     opened,
     planned_source,
     require_machine,
@@ -77,9 +78,8 @@ class PlannedNetwork(CallableNetwork):
 
         network, target = ways.network, ways.placement.target
         self._timed = has_stopwatch(target)
-        constants = network.fused.graph.constants
         loaded = {
-            name: LoadedNetwork.compiled(plan, target, constants, timed=self._timed)
+            name: LoadedNetwork.compiled(plan, target, ways.constants, timed=self._timed)
             for name, plan in ways.plans.items()
         }
         if len(loaded) > 1:
@@ -195,12 +195,14 @@ def beside_its_plan(
 class PlannedWays:
     """A plan's network, prepared, where it runs, and what is compiled of it for each mode that it
     may run in: one where there is nothing to choose, with the kernels that the plan chose unless it
-    was asked for without lanes. Where calls `keep_cores`, one that is beside nothing has no more of
-    them than the plan gave it."""
+    was asked for without lanes; `constants` are what these plans read. Calls that the plan merges
+    are apart where they run one after the other. Where calls `keep_cores`, one that is beside
+    nothing has no more of them than the plan gave it."""
 
     network: PreparedNetwork
     placement: Placement
     plans: Mapping[str, NetworkPlan]
+    constants: Mapping[str, Array]
     keep_cores: bool = False
 
 
@@ -219,22 +221,33 @@ def planned_ways(plan: Plan, store: Store, mode: RunMode) -> PlannedWays:
     placement = local_placement(cores)
     require_machine(plan, HERE, placement)
     source = planned_source(plan, named)
-    network, usual = opened(named, source, HERE, placement, store)
+    network, whole = opened(named, source, HERE, placement, store)
     require_planned(named, [call for call in plan.problem.calls if call.task], network.fused)
+    apart = network, whole
+    if named.merges:
+        alone = replace(named, merges=(), forms={})
+        apart = opened(alone, merging(source, ()), HERE, placement, store)
     slots, keeps = plan.schedule.slots, keeps_cores(plan.problem)
-    stages = stages_of(usual, slots, keep=keeps)
+    stages = stages_of(whole, slots, keep=keeps)
     planned = {slot.call: plan.schedule.mode_of(plan.problem, slot.call).cores for slot in slots}
     has = cores_in(stages, cores)
     own = {name: each for name, each in named.kernels.items() if planned.get(name) == has.get(name)}
-    chosen = with_planned_kernels(usual, own, placement)
-    if all(isinstance(stage, str) for stage in stages):
+    chosen, (_, usual) = with_planned_kernels(whole, own, placement), apart
+    if all(isinstance(stage, str) for stage in stages) and not named.merges:
         plans = {"sequential": usual if mode == "sequential" else chosen}
     else:
         plans = {"sequential": usual, "parallel": in_stages(chosen, stages)}
         wanted = "parallel" if keeps and mode == "auto" else mode
         plans = plans if wanted == "auto" else {wanted: plans[wanted]}
     keeps = keeps and "parallel" in plans
-    return PlannedWays(network=network, placement=placement, plans=plans, keep_cores=keeps)
+    constants = {**apart[0].fused.graph.constants, **network.fused.graph.constants}
+    return PlannedWays(
+        network=network,
+        placement=placement,
+        plans=plans,
+        constants=constants,
+        keep_cores=keeps,
+    )
 
 
 def planned_network(plan: Plan, store: Store, *, mode: RunMode = "auto") -> PlannedNetwork:

@@ -13,23 +13,22 @@ from typing import Any
 
 from tilewright.core.arguments import (
     Error,
-    Text,
     count_of,
-    named_of,
     path_of,
     path_or_none,
     text_or_none,
     truth_of,
 )
 from tilewright.core.codec import to_builtins
-from tilewright.core.errors import ModelError, UsageError, close_matches
+from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.handoffs import Handoff
 from tilewright.core.links import DeviceLink
-from tilewright.core.output_files import write_text
 from tilewright.core.planning import PlanningData
 from tilewright.core.records import Placement, Precision
 from tilewright.core.schedules import MEASURE, PLAN_FILE, ScheduleResult, Second
+from tilewright.deploy.merging import Foreseen, better, with_merges
+from tilewright.deploy.plan_answers import run_as, runs_in_parts, write_pictures
 from tilewright.deploy.plan_models import is_file, source_of
 from tilewright.deploy.planned_network import HERE
 from tilewright.deploy.timed_calls import timed_calls
@@ -50,7 +49,6 @@ from tilewright.plan.imagined_devices import (
     with_tables,
 )
 from tilewright.plan.kernel_versions import chosen_kernels
-from tilewright.plan.lanes import in_its_stages
 from tilewright.plan.network_scheduling import (
     Wanted,
     handoff_of,
@@ -61,51 +59,44 @@ from tilewright.plan.network_scheduling import (
 )
 from tilewright.plan.planning_data import PlanningRequest, data_of, placements_of
 from tilewright.plan.scheduling import problem_file
-from tilewright.plan.scheduling.alternatives import AsRun
-from tilewright.plan.scheduling.answering import Answer, answer, answer_in_parts, answered
-from tilewright.plan.scheduling.beside import slowdown_of
-from tilewright.plan.scheduling.bounds import bound
-from tilewright.plan.scheduling.parts import Mode, ScheduledCall
+from tilewright.plan.scheduling.answering import Answer, answer, answer_in_parts
 from tilewright.plan.scheduling.plan_file import (
     Plan,
     PlannedDevice,
     PlannedNetwork,
     forms_hash,
-    read_plan,
-    read_times,
     write_plan,
 )
 from tilewright.plan.scheduling.planning import DEFAULT, SCHEDULERS
 from tilewright.plan.scheduling.problem import SchedulingProblem
-from tilewright.plan.scheduling.simulator import simulate
+from tilewright.plan.scheduling.scheduler import NothingFound
 from tilewright.plan.sources import NetworkSource
-from tilewright.report.plan_page import render_plan
-from tilewright.report.traces import trace
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import allowed_error, checked_settings
-
-TRACE, PAGE = "trace.json", "plan.html"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """By which planner, for at most how long, for the worst case or the expected one, what is
-    weighed against latency beside it, and where the plan's files go, if anywhere."""
+    """By which planner, for at most how long, for the worst case or the expected one, whether
+    sibling calls may `merge`, what is weighed against latency beside it, and where the plan's files
+    go, if anywhere."""
 
     planner: str | None = None
     limit_s: float = 10.0
     robust: bool = False
+    merge: bool = False
     front: Second | None = None
     out: Path | None = None
 
 
 def request_of(said: Mapping[str, Any]) -> PlanRequest:
-    """How to plan by the arguments that somebody gave, `planner`, `seconds`, `robust`, `front` and
-    `out`. Raises UsageError for what none of these can be."""
+    """How to plan by the arguments that somebody gave, `planner`, `seconds`, `robust`, `merge`,
+    `front` and `out`. Raises UsageError for what none of these can be."""
     return PlanRequest(
         planner=text_or_none(said.get("planner"), "planner"),
         limit_s=count_of(said.get("seconds", 10), "seconds", 1),
         robust=truth_of(said.get("robust", False), "robust"),
+        merge=truth_of(said.get("merge", False), "merge"),
         front=known_front(said.get("front")),
         out=path_or_none(said.get("out"), "out"),
     )
@@ -122,12 +113,13 @@ def known_front(given: object) -> Second | None:
 def plan_problem(
     path: Path, request: PlanRequest, wanted: Wanted | None = None, *, timed: bool = False
 ) -> ScheduleResult:
-    """Plan the scheduling problem in a file, which says itself what is wanted. Raises as
-    `schedule_with`, UsageError where more than that is wanted or calls are to be `timed`,
-    ModelError for a file that is missing, broken, or holds what cannot be planned, OutputError
-    where files of the plan cannot be written."""
-    if timed:
-        raise UsageError("calls of a problem cannot be timed", hint="Plan a MODEL.")
+    """Plan the scheduling problem in a file, which says itself what is wanted and what can be
+    merged. Raises as `schedule_with`, UsageError where more than that is asked for, or calls are to
+    be `timed`, ModelError for a file that is missing, broken, or holds what cannot be planned,
+    OutputError where files of the plan cannot be written."""
+    if timed or request.merge:
+        what = "timed" if timed else "merged unless its file says so"
+        raise UsageError(f"calls of a problem cannot be {what}", hint="Plan a MODEL.")
     if wanted not in (None, Wanted()):
         raise UsageError(
             "objective, limits and terms of a problem are in its file",
@@ -135,7 +127,7 @@ def plan_problem(
         )
     problem = problem_file.read_problem(path)
     named = replace(problem, name=problem.name or path.stem)
-    return _planned(named, (), request)
+    return _kept(_answered(named, (), request), (), request)
 
 
 def refuse_precision(options: ModelOptions) -> None:
@@ -246,12 +238,18 @@ def plan_networks(
 ) -> ScheduleResult:
     """Plan networks on devices from what is predicted of them there, or from calls that are timed
     in their places. Links of devices behind a tracker that nobody said are measured, and kept in
-    the store. Raises as `planning_data`, `keep_links`, `scheduling_problem` and `schedule_with`;
-    for a planner that nobody knows at once, and so for calls that cannot be timed."""
+    the store. Where siblings may be merged, the time is divided among the choice of merges, the
+    plan without them, and the one with them, of which the `better` one is kept. Raises as
+    `planning_data`, `keep_links`, `scheduling_problem` and `schedule_with`; for a planner that
+    nobody knows at once, and so for calls that cannot be timed or merged."""
     SCHEDULERS.named(request.planner or DEFAULT)
     models, there = networks.models, networks.devices
     if networks.predicted.timed:
         networks.require_one_here()
+    if request.merge and there.tables:
+        raise UsageError(
+            "no table knows what merged calls take", hint="Leave --merge or --table out."
+        )
     keep_links(store, networks.unsaid_links, events, needed=networks.wanted.measured_links)
     several = tuple(name for name, n in there.copies.items() if n > 1)
     asked = replace(networks.predicted, copied=several)
@@ -259,33 +257,94 @@ def plan_networks(
     for model in models:
         events(Stage(name="import", detail=model))
         sources.append(source_of(model, asked.options))
-    errors = [_allowed(asked, source) for source in sources]
-    known = [
-        data_of(source, there.placements, replace(asked, max_error=error), store, events)
-        for source, error in zip(sources, errors, strict=True)
-    ]
-    data = with_tables([multiplied(each, there.copies) for each in known], there.tables, events)
-    named = tuple(
-        PlannedNetwork(
-            name=title,
-            model=str(Path(model).resolve()) if is_file(model) else model,
-            options=_said(asked.options),
-            settings=asked.settings,
-            max_error=error,
-            precision=each.precision,
-            forms=dict(_forms(each)),
-        )
-        for title, model, each, error in zip(titles(data), models, known, errors, strict=True)
-    )
-    events(Stage(name="plan", detail=" and ".join(models)))
-    devices = tuple(_devices(there, precisions_beside(data)))
-    chosen_from = data if asked.versions else ()
-    wanted = _of_all_copies(networks.wanted, there.copies)
-    problem = scheduling_problem(data, wanted)
-    if asked.timed:
-        problem = _timed(problem, sources[0], replace(asked, max_error=errors[0]), store, events)
-    between = _Between(handoff=handoff_of(data), links=links_of(data, wanted))
-    return _planned(problem, named, request, devices, chosen_from, between)
+    made = _Planning(networks=networks, asked=asked, store=store, events=events)
+    usual = made.foreseen(sources)
+    if not request.merge:
+        return made.written(usual, made.planned(usual, request), request)
+    third = replace(request, limit_s=request.limit_s / 3)
+    limit_s, robust = third.limit_s, third.robust
+    merged = with_merges(usual, there.placements, made.foreseen, limit_s, robust=robust)
+    if merged is usual:
+        rest = replace(request, limit_s=2 * limit_s)
+        return made.written(usual, made.planned(usual, rest), request)
+    found = [made.planned_or_not(each, third) for each in (usual, merged)]
+    best, kept = better((usual, merged), found, robust=robust)
+    return made.written(best, kept, request)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Planning:
+    """What planning needs of some networks on devices."""
+
+    networks: Networks
+    asked: PlanningRequest
+    store: Store
+    events: EventSink
+
+    def foreseen(self, sources: Sequence[NetworkSource]) -> Foreseen:
+        """What is known of the networks as these sources have them, and the problem."""
+        there, wanted = self.networks.devices, self._wanted
+        known = [
+            data_of(each, there.placements, self._within(each), self.store, self.events)
+            for each in sources
+        ]
+        several = [multiplied(each, there.copies) for each in known]
+        data = with_tables(several, there.tables, self.events)
+        problem = scheduling_problem(data, wanted)
+        if self.asked.timed:
+            asked = self._within(sources[0])
+            problem = _timed(problem, sources[0], asked, self.store, self.events)
+        return Foreseen(sources=sources, known=known, data=data, problem=problem)
+
+    @property
+    def _wanted(self) -> Wanted:
+        return _of_all_copies(self.networks.wanted, self.networks.devices.copies)
+
+    def _within(self, source: NetworkSource) -> PlanningRequest:
+        """The request with the error that a network may have."""
+        return replace(self.asked, max_error=_allowed(self.asked, source))
+
+    def planned(self, foreseen: Foreseen, request: PlanRequest) -> Answer:
+        """The answer to the problem."""
+        self.events(Stage(name="plan", detail=" and ".join(self.networks.models)))
+        named = tuple(self._named(foreseen))
+        links = links_of(foreseen.data, self._wanted)
+        between = _Between(handoff=handoff_of(foreseen.data), links=links)
+        return _answered(foreseen.problem, named, request, between)
+
+    def planned_or_not(self, foreseen: Foreseen, request: PlanRequest) -> Answer | NothingFound:
+        """The answer to the problem, or why there is none."""
+        try:
+            return self.planned(foreseen, request)
+        except NothingFound as error:
+            return error
+
+    def written(self, foreseen: Foreseen, found: Answer, request: PlanRequest) -> ScheduleResult:
+        """The answer's result, whose plan is written where it is to be kept."""
+        chosen_from = foreseen.data if self.asked.versions else ()
+        devices = tuple(_devices(self.networks.devices, precisions_beside(foreseen.data)))
+        return _kept(found, tuple(self._named(foreseen)), request, devices, chosen_from)
+
+    def _named(self, foreseen: Foreseen) -> Iterator[PlannedNetwork]:
+        """The networks as a plan names them."""
+        for title, model, data, source, merges in zip(
+            titles(foreseen.data),
+            self.networks.models,
+            foreseen.known,
+            foreseen.sources,
+            foreseen.merges,
+            strict=True,
+        ):
+            yield PlannedNetwork(
+                name=title,
+                model=str(Path(model).resolve()) if is_file(model) else model,
+                options=_said(self.asked.options),
+                settings=self.asked.settings,
+                max_error=_allowed(self.asked, source),
+                precision=data.precision,
+                forms=dict(_forms(data)),
+                merges=merges,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,32 +434,40 @@ def _said(options: ModelOptions) -> dict[str, Any]:
     )
 
 
-def _planned(
+def _answered(
     problem: SchedulingProblem,
+    networks: tuple[PlannedNetwork, ...],
+    request: PlanRequest,
+    between: _Between | None = None,
+) -> Answer:
+    """The answer to a problem of some networks, if it is of any."""
+    asked = (problem, request.planner, request.limit_s)
+    robust, second = request.robust, request.front
+    if runs_in_parts(networks, problem):
+        found = answer_in_parts(*asked, robust=robust, second=second)
+    else:
+        found = answer(*asked, robust=robust, second=second, as_run=run_as(networks, problem))
+    known = between or _Between()
+    told = replace(found.result, handoff=known.handoff, links=known.links)
+    return replace(found, result=told)
+
+
+def _kept(
+    found: Answer,
     networks: tuple[PlannedNetwork, ...],
     request: PlanRequest,
     devices: tuple[PlannedDevice, ...] = (),
     chosen_from: Sequence[PlanningData] = (),
-    between: _Between | None = None,
 ) -> ScheduleResult:
-    """Plan, and write the plan where it is to be kept, with the kernels that it chose from what is
-    known of its networks."""
-    asked = (problem, request.planner, request.limit_s)
-    robust, second = request.robust, request.front
-    if _runs_in_parts(networks, problem):
-        found = answer_in_parts(*asked, robust=robust, second=second)
-    else:
-        as_run = _as_run(networks, problem)
-        found = answer(*asked, robust=robust, second=second, as_run=as_run)
+    """Write a plan where it is to be kept, with the kernels that it chose from what is known of its
+    networks."""
     plan = Plan(problem=found.problem, schedule=found.schedule, networks=networks, devices=devices)
-    known = between or _Between()
-    told = replace(plan.told(found.result), handoff=known.handoff, links=known.links)
-    found = replace(found, result=told)
+    found = replace(found, result=plan.told(found.result))
     if request.out is not None:
         if chosen_from:
             plan = replace(plan, networks=tuple(_with_kernels(networks, chosen_from, found)))
         write_plan(plan, request.out / PLAN_FILE)
-        _write_pictures(request.out, found, {"plan": found.result})
+        write_pictures(request.out, found, {"plan": found.result})
     return found.result
 
 
@@ -412,87 +479,3 @@ def _with_kernels(
         several = data.settings == named.settings
         kernels = several and chosen_kernels(data, prefix, found.problem, found.schedule)
         yield replace(named, kernels=kernels or {})
-
-
-def _as_run(networks: Sequence[PlannedNetwork], problem: SchedulingProblem) -> AsRun | None:
-    """How schedules are run that are of one network on several cores of this CPU: in stages."""
-    (device, *others), named = problem.devices, {call.network for call in problem.calls}
-    alone = not others and len(named) == 1
-    here = alone and device.name == HERE and device.cores > 1
-    return in_its_stages if networks and here and problem.objective == "latency" else None
-
-
-def _runs_in_parts(networks: Sequence[PlannedNetwork], problem: SchedulingProblem) -> bool:
-    """Whether this is of several networks at a time, or over several devices, for the least
-    latency: what is run in parts, each of one network at a place."""
-    several = max(len(networks), len(problem.devices)) > 1
-    return bool(networks) and several and problem.objective == "latency"
-
-
-def _write_pictures(folder: Path, found: Answer, traced: Mapping[str, ScheduleResult]) -> None:
-    page = render_plan(found.problem, found.schedule, found.result)
-    write_text(folder / TRACE, trace(traced))
-    write_text(folder / PAGE, page)
-
-
-def times_of(given: Mapping[str, float] | Text | None) -> Mapping[str, float]:
-    """Seconds of calls by name, as they are or from a file. Raises as `read_times`."""
-    if given is None or isinstance(given, Mapping):
-        return named_of(given or {}, "times_s")
-    return read_times(path_of(given, "times_s"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Otherwise:
-    """What becomes of a plan where calls take other times: those of `times_s` by call, the upper
-    ends of their intervals with `upper`, and on the devices in `slower` so many times as long."""
-
-    times_s: Mapping[str, float] = field(default_factory=dict[str, float])
-    upper: bool = False
-    slower: Mapping[str, float] = field(default_factory=dict[str, float])
-
-    def problem(self, plan: Plan) -> SchedulingProblem:
-        """The plan's problem with these times. The other modes of a call in `times_s` are faster or
-        slower by as much as the one that it has."""
-        calls = (replace(c, modes=tuple(self._modes(plan, c))) for c in plan.problem.calls)
-        # equal tasks take unequal times now
-        return replace(plan.problem, calls=tuple(replace(call, task="") for call in calls))
-
-    def _modes(self, plan: Plan, call: ScheduledCall) -> Iterator[Mode]:
-        chosen = plan.schedule.mode_of(plan.problem, call.name)
-        given_s, ratio = self.times_s.get(call.name), 1.0
-        if given_s is not None and chosen.latency_s:
-            ratio = given_s / chosen.latency_s
-        for mode in call.modes:
-            usual_s = max(mode.high_s, mode.latency_s) if self.upper else mode.latency_s
-            seconds = usual_s if given_s is None else mode.latency_s * ratio
-            seconds *= self.slower.get(mode.device, 1.0)
-            yield replace(mode, latency_s=seconds, low_s=seconds, high_s=seconds)
-
-
-def simulate_plan(path: Path, otherwise: Otherwise, out: Path | None = None) -> ScheduleResult:
-    """What a plan takes with other times; its modes, cores and orders stay. With `out` a trace of
-    both and a page are written there.
-
-    Raises ModelError for what is no plan, or for times of calls or devices that it has not.
-    """
-    plan = read_plan(path)
-    problem = plan.problem
-    for kind, given, known in (
-        ("call", otherwise.times_s, problem.numbers),
-        ("device", otherwise.slower, problem.device),
-    ):
-        for name in given:
-            if name not in known:
-                raise ModelError(f"the plan has no {kind} {name!r}. {close_matches(name, known)}")
-
-    really = otherwise.problem(plan)
-    moved = simulate(really, plan.schedule, slowdown=slowdown_of(really, plan.schedule))
-    least = min(bound(really), moved.objective)
-    as_run = _as_run(plan.networks, problem)
-    found = answered(really, replace(moved, bound=least, solve_s=0.0), as_run)
-    found = replace(found, result=plan.told(found.result))
-    if out is not None:
-        planned = answered(problem, plan.schedule, as_run).result
-        _write_pictures(out, found, {"plan": planned, "simulated": found.result})
-    return found.result

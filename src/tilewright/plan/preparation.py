@@ -11,6 +11,7 @@ from tilewright.graph import network, tasks
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan, lane_of
+from tilewright.graph.siblings import Group, with_stacked
 from tilewright.kernels.base import CODED_WEIGHTS, CPU, FLOAT16, HALVES
 from tilewright.kernels.float16_range import told_beyond, unfit
 from tilewright.kernels.forms import choose_forms
@@ -37,10 +38,14 @@ def prepare(argument: str, options: ModelOptions, placement: records.Placement) 
 
 
 def prepare_loaded(
-    model: LoadedModel, options: ModelOptions, placement: records.Placement
+    model: LoadedModel,
+    options: ModelOptions,
+    placement: records.Placement,
+    merges: Sequence[Group] = (),
 ) -> PreparedNetwork:
-    """The same of a model that is loaded."""
-    network = _cut(supported(model, options, placement), options, placement)
+    """The same of a model that is loaded, with the calls of each of `merges` as one. Raises
+    ModelError where these cannot be stacked."""
+    network = _cut(supported(model, options, placement), options, placement, merges)
     return replace(network, precision=placement.precision)
 
 
@@ -61,10 +66,14 @@ def in_one_half(network: PreparedNetwork, placement: records.Placement) -> Prepa
 
 
 def _cut(
-    model: LoadedModel, options: ModelOptions, placement: records.Placement
+    model: LoadedModel,
+    options: ModelOptions,
+    placement: records.Placement,
+    merges: Sequence[Group],
 ) -> PreparedNetwork:
     on_codes = placement.target.kind in CPU
     fused = tasks.fused_network(model.graph, attention_on_codes=on_codes)
+    fused = with_stacked(fused, merges)
     _refuse_uncomputed(fused, placement)
     forms = choose_forms(fused, placement.target, placement.resources, placement.precision)
     if placement.precision in HALVES:

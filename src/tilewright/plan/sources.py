@@ -13,6 +13,7 @@ from typing import Protocol
 from tilewright.core.errors import TargetError
 from tilewright.core.records import Placement, Precision
 from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.siblings import Group
 from tilewright.kernels.base import MIXED
 from tilewright.measure.targeting import allowing, allowing_beside
 from tilewright.models import LoadedModel, ModelOptions
@@ -67,10 +68,11 @@ class NetworkSource(Protocol):
 @dataclass(frozen=True, slots=True)
 class ModelSource:
     """A model that is loaded, with its options; see `NetworkSource`. Where each tensor has a type
-    of its own, these are the ones that shipped."""
+    of its own, these are the ones that shipped. The calls of each of `merges` are one."""
 
     model: LoadedModel
     options: ModelOptions
+    merges: tuple[Group, ...] = ()
 
     def settings(self, asked: SettingsName, placement: Placement) -> SettingsName:
         """See `NetworkSource.settings`."""
@@ -87,7 +89,8 @@ class ModelSource:
 
     def prepared(self, placement: Placement) -> PreparedNetwork:
         """See `NetworkSource.prepared`."""
-        return prepare_loaded(self.model, self.options, self.allowed(placement))
+        placement = self.allowed(placement)
+        return prepare_loaded(self.model, self.options, placement, self.merges)
 
     def plan(
         self,

@@ -81,7 +81,8 @@ DEVICES = Heading(
 )
 
 
-def _valued(result: ScheduleResult, value: float | None) -> str:
+def valued(result: ScheduleResult, value: float | None) -> str:
+    """What a schedule's objective is in words, in its unit."""
     if result.objective == "energy":
         return shown.joules(value)
     return shown.number(value) if result.objective == "price" else shown.seconds(value)
@@ -93,10 +94,10 @@ def summary(result: ScheduleResult) -> Table:
         result.name,
         (
             ("planner", result.planner, f"{result.planner}: {result.note}".rstrip(": ")),
-            ("objective", result.value, f"{_valued(result, result.value)} of {result.objective}"),
-            ("lower bound", result.bound, _valued(result, result.bound)),
+            ("objective", result.value, f"{valued(result, result.value)} of {result.objective}"),
+            ("lower bound", result.bound, valued(result, result.bound)),
             ("gap", result.gap, shown.percent(result.gap)),
-            ("one by one", result.sequential, _valued(result, result.sequential)),
+            ("one by one", result.sequential, valued(result, result.sequential)),
             ("latency", result.latency_s, shown.seconds(result.latency_s)),
             ("period", result.period_s, shown.seconds(result.period_s)),
             ("energy", result.energy_j, shown.joules(result.energy_j)),

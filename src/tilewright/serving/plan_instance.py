@@ -81,9 +81,7 @@ def _compiled(
     """The network in each way, compiled into the folder, under the name that it has in the plan."""
     network = ways.network
     waiting = {
-        way: ToCompile(
-            plan=planned, constants=network.fused.graph.constants, folder=folder.path / way
-        )
+        way: ToCompile(plan=planned, constants=ways.constants, folder=folder.path / way)
         for way, planned in ways.plans.items()
     }
     options.events(Stage(name="compile", detail=" and ".join(_TOLD[way] for way in waiting)))

@@ -16,7 +16,7 @@ from tilewright.core.arguments import (
     truth_of,
 )
 from tilewright.core.schedules import RunMode, ScheduleResult, Second
-from tilewright.deploy import planning
+from tilewright.deploy import planning, simulating
 from tilewright.deploy.planned_network import PlannedNetwork
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
@@ -31,14 +31,14 @@ class PlanWishes(TypedDict, total=False):
     """The arguments that `plan` takes beside what it plans.
 
     `planner` is a name, and one that searches takes that many `seconds` at most; a `robust` one
-    counts with the upper ends of predicted intervals. `front` is what is weighed against latency,
-    "energy", "price" or "memory": the answer has that front, for which there are up to eight
-    searches of so many seconds more. `wanted` says what is to be least within which limits.
-    `tables` are files of what calls take on devices of which nothing else is known, by the names of
-    these (docs/reference/scheduling-problem.md).
-    With `time_calls` the network, one on this CPU, is compiled, and its calls are timed in their
-    places. `options`, `settings` and `max_error` are those of `predict`. The plan is written to
-    the folder `out`, with a page and a trace. None is the default of each.
+    counts with the upper ends of predicted intervals; with `merge` calls that compute alike from
+    one tensor may become one. `front` is what is weighed against latency, "energy", "price" or
+    "memory": the answer has that front, for which there are up to eight searches of so many seconds
+    more. `wanted` says what is to be least within which limits. `tables` are files of what calls
+    take on devices of which nothing else is known (docs/reference/scheduling-problem.md), by the
+    names of these. With `time_calls` the network, one on this CPU, is compiled, and its calls are
+    timed in their places. `options`, `settings` and `max_error` are those of `predict`. The plan is
+    written to the folder `out`, with a page and a trace. None is the default of each.
     """
 
     planner: str | None
@@ -48,6 +48,7 @@ class PlanWishes(TypedDict, total=False):
     wanted: Wanted | None
     tables: Mapping[str, Text] | None
     time_calls: bool | None
+    merge: bool | None
     options: ModelOptions | None
     settings: str | None
     max_error: Error | None
@@ -70,9 +71,8 @@ class PlanVerbs(Opened):
         `what` is one model or several, which run at a time, each once, or the file of a scheduling
         problem (.json, without `devices`). Models are planned in the precision of `options`,
         folders that `optimize` wrote as they were compiled. `devices` are targets, by default the
-        session's, which need not be here; "8*cuda -model=H100" are eight. The wishes are `planner`
-        and its `seconds`, `robust`, `front`, `wanted`, `tables`, `time_calls`, `options`,
-        `settings`, `max_error` and `out`, see `PlanWishes`.
+        session's, which need not be here; "8*cuda -model=H100" are eight. The wishes are
+        arguments by name, and `PlanWishes` says what each is.
 
         Raises `ModelError` for a file that is no problem or limits that no schedule can keep,
         `NegativeVerdict` where the planner found none that keeps them, `TargetError` for no device.
@@ -131,9 +131,9 @@ class PlanVerbs(Opened):
         on the devices that `slower` names so many times as long. A page and a trace of both are
         written to the folder `out`.
         """
-        otherwise = planning.Otherwise(
-            times_s=planning.times_of(times_s),
+        otherwise = simulating.Otherwise(
+            times_s=simulating.times_of(times_s),
             upper=truth_of(upper, "upper"),
             slower=named_of(slower or {}, "slower"),
         )
-        return planning.simulate_plan(path_of(plan, "plan"), otherwise, path_or_none(out, "out"))
+        return simulating.simulate_plan(path_of(plan, "plan"), otherwise, path_or_none(out, "out"))

@@ -47,7 +47,7 @@ from tilewright.core.results import (
 )
 from tilewright.core.schedules import ScheduleResult
 from tilewright.core.sufficient_cores import CoresResult
-from tilewright.deploy import planning
+from tilewright.deploy import planning, simulating
 from tilewright.plan.assignment.solving import solve_file
 from tilewright.predict.evaluation import EvaluateRequest, Evaluation
 
@@ -339,7 +339,7 @@ class FakeSession:
 
     def simulate(self, plan: Path, **otherwise: Any) -> ScheduleResult:
         self._answer(plan=plan, **otherwise)
-        return planning.simulate_plan(plan, planning.Otherwise())
+        return simulating.simulate_plan(plan, simulating.Otherwise())
 
     def judge(self, request: EvaluateRequest) -> Evaluation:
         self._answer(request=request)

@@ -62,6 +62,12 @@ def test_time_calls_is_a_wish(tilewright: Command, session: FakeSession, saved: 
     assert [c["time_calls"] for c in session.calls if "time_calls" in c] == [False, True]
 
 
+def test_merging_is_a_wish(tilewright: Command, session: FakeSession, saved: str) -> None:
+    for words in ((), ("--merge",)):
+        tilewright("plan", saved, *words)
+    assert [c["merge"] for c in session.calls if "merge" in c] == [False, True]
+
+
 @pytest.mark.parametrize("format", ["table", "csv", "md"])
 def test_formats(tilewright: Command, saved: str, format: str) -> None:
     ran = tilewright("plan", saved, "--planner", "heft", "--format", format)

@@ -19,6 +19,7 @@ from tilewright.graph.evaluate import run_graph
 from tilewright.graph.fuse import FusedNetwork, fuse
 from tilewright.graph.network import Array, Graph
 from tilewright.graph.parts import Part, Place, cut
+from tilewright.graph.siblings import sibling_groups, with_stacked
 
 LEFT: Place = ("left", (0,))
 RIGHT: Place = ("right", (0, 1))
@@ -90,6 +91,23 @@ def test_a_part_ends_where_others_wait_for_it_and_begins_where_it_waits() -> Non
     (whole,) = cut(network, [(name, LEFT) for name, _ in order])
     assert whole.calls == (stem, left, right, head) and whole.after == ()
     assert len(whole.network.calls) == 5 and whole.name == f"{stem} … {head}"
+
+
+@given(places=st.lists(st.sampled_from([LEFT, RIGHT, BESIDE]), min_size=1, max_size=8))
+def test_stacked_calls_are_read_at_any_place(places: list[Place]) -> None:
+    """Parts of what they write are cut from all of it wherever these are read."""
+    b = Builder()
+    x = b.input(1, 4, 5, 5)
+    one, two, three = (b.add("relu", b.conv(x, filters, 1)) for filters in (4, 8, 4))
+    joined = b.add("concat", one, b.conv(two, 4), b.conv(three, 8), axis=1)
+    fused = fuse(b.graph(b.conv(joined, 4), b.conv(joined, 8)))
+    network = with_stacked(fused, sibling_groups(fused))
+    assert len(network.calls) == len(fused.calls) - 2 + 3
+    inputs = random_inputs(fused.graph)
+    whole = run_graph(fused.graph, inputs)
+    found = computed(cut(network, in_steps(network, places)), inputs)
+    for tensor in fused.graph.outputs:
+        np.testing.assert_allclose(found[tensor], whole[tensor], rtol=1e-3, atol=1e-3)
 
 
 def test_what_is_joined_at_two_places_is_joined_at_both() -> None:

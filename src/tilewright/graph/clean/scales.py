@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilewright.core.element_types import element_type
 from tilewright.graph.clean.edit import Edit, found, only_if, rewrite
 from tilewright.graph.clean.equal_codes import Codes, Scaled, multipliers
 from tilewright.graph.network import Node
 
 _FLOATS = ("float16", "float32", "float64")
-_CODES = {"uint8": (0, 255), "int8": (-128, 127)}
 
 
 class _Term(NamedTuple):
@@ -127,7 +127,7 @@ def multiply_to_codes(edit: Edit, node: Node) -> None:
     """
     data, divisor = node.inputs
     scale = found(edit.scalar(divisor))
-    only_if(scale > 0 and edit.types[node.output].dtype == "float32" and edit.read_once(data))
+    only_if(scale > 0 and edit.constants[divisor].dtype == np.float32 and edit.read_once(data))
     total = edit.producer(data, "add")
     terms = [found(_product(edit, t)) for t in (data,) * (total is None) or found(total).inputs]
     scaled: list[Scaled] = []
@@ -167,7 +167,9 @@ def _whole_numbers(edit: Edit, tensor: str) -> tuple[int, int] | None:
         return None
     source = node.inputs[0]
     if node.operator == "cast":
-        return _CODES.get(edit.types[source].dtype)
+        kind = element_type(edit.types[source].dtype)
+        limits = np.iinfo(kind.name) if kind.is_integer and kind.bytes == 1 else None
+        return None if limits is None else (int(limits.min), int(limits.max))
     if node.operator == "clip":
         low, high = node.number("minimum"), node.number("maximum")
         whole = low.is_integer() and high.is_integer() and 0 <= high - low < 256

@@ -47,7 +47,8 @@ class PlannedNetwork:
 
     The MODEL may be an artifact's folder. `precision` is that in which it was planned; where that
     is not single precision, `forms` is by the devices' names a hash of the forms of all operands:
-    the types of tensors may have been chosen anew since then (`forms_hash`)."""
+    the types of tensors may have been chosen anew since then (`forms_hash`). The calls of each of
+    `merges`, by their names in the network, are one call of the plan."""
 
     name: str
     model: str
@@ -57,6 +58,7 @@ class PlannedNetwork:
     kernels: dict[str, PlannedKernel] = field(default_factory=dict[str, PlannedKernel])
     precision: Precision = get_args(Precision)[0]
     forms: dict[str, str] = field(default_factory=dict[str, str])
+    merges: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

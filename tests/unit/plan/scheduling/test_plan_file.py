@@ -17,12 +17,11 @@ from tilewright.deploy import planning
 from tilewright.deploy.planning import (
     Devices,
     Networks,
-    Otherwise,
     PlanRequest,
     plan_networks,
     plan_problem,
-    simulate_plan,
 )
+from tilewright.deploy.simulating import Otherwise, simulate_plan
 from tilewright.models import ModelOptions
 from tilewright.plan.network_scheduling import Wanted
 from tilewright.plan.planning_data import PlanningRequest
