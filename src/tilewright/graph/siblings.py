@@ -202,10 +202,10 @@ class _Stacking:
         workload, inputs = self._workload(types, constants)
         nodes = self._nodes(workload, inputs, whole, types)
         starts = [sum(self._channels[:number]) for number in range(len(self.calls))]
-        inner = self.calls if join is None else self.calls[:-1]
         cuts = [
             self._slice(call.output, whole, types, start)
-            for call, start in zip(inner, starts, strict=False)
+            for call, start in zip(self.calls, starts, strict=True)
+            if self._read_beside(join, call.output)
         ]
         joining = list[Node]()
         if join is not None:
@@ -234,6 +234,12 @@ class _Stacking:
             else:
                 calls.append(call)
         return FusedNetwork(graph=made, calls=tuple(calls))
+
+    def _read_beside(self, join: TaskCall | None, part: str) -> bool:
+        """Whether something reads a part itself: all but a concatenation that begins with it."""
+        if join is None or part != operands(join)[0]:
+            return True
+        return any(part in call.inputs for call in self.network.calls if call is not join)
 
     def _workload(
         self, types: dict[str, TensorType], constants: dict[str, Array]

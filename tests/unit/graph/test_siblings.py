@@ -243,3 +243,13 @@ def test_drawn_modules_keep_their_results(graph: Graph, block: int, inner: bool)
     groups = sibling_groups(network)
     groups = inner_parts(network, groups) if inner else groups
     check(network, with_stacked(network, groups), block)
+
+
+def test_a_part_that_begins_a_concatenation_is_cut_where_others_read_it_too() -> None:
+    b = Builder()
+    x = b.input(1, 4, 3, 3)
+    first, second = branch(b, x, 4), branch(b, x, 4)
+    joined = b.add("concat", first, x, axis=1)
+    network = cut(b.graph(*(b.conv(each, 4) for each in (joined, first, second))))
+    (group,) = sibling_groups(network)
+    check(network, with_stacked(network, [group]))
