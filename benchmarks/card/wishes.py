@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -85,7 +85,7 @@ def _checks(placement: Placement) -> Iterator[Wish]:
         for labels, workload, _ in _codes(placement)
         if labels["setting"] == "codes"
     )
-    for labels, workload in (*_checked(placement), *on_codes):
+    for labels, workload in chain(_checked(placement), on_codes):
         if workload.flop > _MOST_CHECKED_FLOP:
             continue
         for space in _spaces(workload, placement):
