@@ -61,8 +61,8 @@ def dot_lanes(target: Target) -> tuple[int, ...]:
 
 
 def one_in_a_cycle(target: Target) -> bool:
-    """Whether this is a Zen 4 (or one Xeon, Cooper Lake, with the same units), which begins a dot
-    product of 512 bits in each cycle, where others begin two."""
+    """Whether this is a Zen 4, which begins a dot product of 512 bits in each cycle, where others
+    begin two. One Xeon, Cooper Lake, has the same units, so that it is taken for one."""
     names = {unit.name for unit in target.units}
     return names >= _BESIDE and names.isdisjoint(_NOT_BESIDE)
 

@@ -119,7 +119,8 @@ class Int8Convolution(DotConvolution):
         """As any by dot products, and what is read more than once.
 
         Where a dot product begins in each cycle only, loads from the second cache are beside them,
-        and so are the last results of a small tile: its next dot products begin before.
+        and so are the last results of a small tile: its next dot products begin before. Bytes that
+        are widened before they are multiplied are estimated as elsewhere.
         """
         found = super().demand(workload, target, resources, forms, settings)
         again = _read_again(workload, target, resources, settings)
@@ -129,8 +130,14 @@ class Int8Convolution(DotConvolution):
             conv.out_width % column(settings, "tile_width") > 0
         )
         if one_in_a_cycle(target):
-            again = {level: moved for level, moved in again.items() if level != "L2"}
-            found = self._beside_products(found, conv, target, settings, cut)
+            widened = chosen(settings, "dot", WIDEN)
+            again = {**again, "L2": np.where(widened, again["L2"], 0.0)}
+            beside = self._beside_products(found, conv, target, settings, cut)
+            found = replace(
+                found,
+                per_cycle=np.where(widened, found.per_cycle, beside.per_cycle),
+                cycles=np.where(widened, found.cycles, beside.cycles),
+            )
         traffic = {level: found.traffic.get(level, 0.0) + moved for level, moved in again.items()}
         operations = found.operations * np.where(by_pixels & cut, _CUT_OFF, 1.0)
         return replace(found, operations=operations, traffic={**found.traffic, **traffic})

@@ -29,7 +29,7 @@ from tilewright.kernels.ports import Ports
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.network_problem import KernelTimes
 
-_ROUNDING = (("divide", "round", "clip", "cast"), ("divide", "round", "add", "clip", "cast"))
+_ROUNDING = (("round", "clip", "cast"), ("round", "add", "clip", "cast"))
 """What rounds to codes; in the second `add` is that of a zero point."""
 
 
@@ -52,11 +52,18 @@ def told_in_numbers(workload: Workload) -> Workload:
 
 
 def not_rounded(workload: Workload) -> Workload | None:
-    """One that rounds its result to codes as its last steps, without these; None for others."""
+    """One that ends by dividing its result and rounding it to codes, without these steps, or by
+    rounding a sum, without that; None for others.
+
+    A sum is rounded as it is where its scales have the divisor in them; without it they take as
+    long.
+    """
+    operators = [step.operator for step in workload.steps]
     for rounding in _ROUNDING:
-        left, last = workload.steps[: -len(rounding)], workload.steps[-len(rounding) :]
-        if left and tuple(step.operator for step in last) == rounding:
-            return replace(workload, steps=left)
+        before, last = operators[: -len(rounding)], operators[-len(rounding) :]
+        if tuple(last) == rounding and before[-1:] in (["divide"], ["add"]):
+            left = workload.steps[: len(before) - (before[-1] == "divide")]
+            return replace(workload, steps=left) if left else None
     return None
 
 

@@ -265,6 +265,36 @@ def test_one_tensor_of_codes_is_multiplied_too() -> None:
     np.testing.assert_array_equal(run_graph(cleaned, feed)[name], run_graph(graph, feed)[name])
 
 
+@pytest.mark.parametrize("shape", [(1,), (1, 1, 1, 1)])
+def test_results_keep_their_rank_where_a_divisor_has_more_axes(shape: tuple[int, ...]) -> None:
+    b = Codes()
+    x = b.input(4, 8, dtype="uint8")
+    divisor = b.constant(np.full(shape, 0.0291, np.float32))
+    quotient = b.add("divide", b.dequantized(x, 0.0173, 0), divisor)
+    graph = b.graph(b.quantized(quotient, 0, "uint8"))
+    cleaned = clean(graph)
+    feed = {graph.inputs[0]: np.arange(32, dtype=np.uint8).reshape(4, 8)}
+    (name,) = graph.outputs
+    wanted, got = (run_graph(each, feed)[name] for each in (graph, cleaned))
+    assert got.shape == wanted.shape == cleaned.types[name].shape
+    assert ("divide" in {node.operator for node in cleaned.nodes}) == (len(shape) == 4)
+
+
+def test_limits_beyond_those_of_codes_are_divided() -> None:
+    """Singles hold not every whole number there, so that not all of them would be tried."""
+    b = Codes()
+    whole = b.add("clip", b.add("round", b.input(64)), minimum=1e8, maximum=1e8 + 200)
+    quotient = b.add("divide", b.add("multiply", whole, b.scalar(0.013)), b.scalar(0.0131))
+    rounded = b.add("round", quotient)
+    graph = b.graph(b.add("clip", rounded, minimum=99236541.0, maximum=99236796.0))
+    assert "divide" in [node.operator for node in clean(graph).nodes]
+
+
+def test_factors_too_far_apart_for_exact_sums_are_not_looked_for() -> None:
+    codes, near = ResultCodes(0.0, 0.0, 255.0), Scaled(0, 255, 0.0173)
+    assert multipliers((near, Scaled(0, 255, 1e-9)), 0.0291, codes) is None
+
+
 @pytest.mark.parametrize("why", ["wide", "floats", "unlimited", "read", "endless"])
 def test_what_is_no_sum_of_codes_is_divided(why: str) -> None:
     b = Codes()

@@ -11,6 +11,7 @@ from helpers.fakes.placements import altered
 from helpers.kernels.spec_checks import best, blocks_of, check_space
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Placement
+from tilewright.cost.demand import seconds
 from tilewright.graph.evaluate import magnitude, run_workload
 from tilewright.graph.network import TensorType
 from tilewright.graph.workload import Argument, Workload, parse_workload
@@ -242,3 +243,18 @@ def test_where_one_dot_product_begins_in_a_cycle_tiles_are_small_and_whole(
             shape = task.result.shape
             assert shape[2] % high == 0 and shape[3] % wide == 0
     assert tiles["znver4"] == sums < tiles["icelake-server"]
+
+
+@pytest.mark.parametrize(
+    ("task", "same"),
+    [(conv((1, 12, 7, 7), 32, groups=2), True), (conv((1, 32, 7, 7), 32, groups=2), False)],
+)
+def test_only_dot_products_are_estimated_as_those_of_a_zen_4(task: Workload, same: bool) -> None:
+    """Bytes that are widened before they are multiplied are estimated as on other processors."""
+    times = []
+    for cpu in ("znver4", "znver5"):
+        on = placement_of(f"llvm -mcpu={cpu}", None, 2)
+        found = check_space(SPEC, task, on, (PLAIN,) * 3)[0]
+        args = (task, on.target, on.resources, (PLAIN,) * 3, found)
+        times.append(seconds(SPEC.demand(*args), on.resources))
+    assert np.array_equal(*times) == same

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tilewright.graph.network import TensorType
@@ -17,6 +19,14 @@ SUM = Workload(
 def operators(workload: Workload | None) -> list[str]:
     assert workload is not None
     return [step.operator for step in workload.steps]
+
+
+def without_division(workload: Workload) -> tuple[Step, ...]:
+    """The steps of a sum that is rounded as it is."""
+    first, _, *others = workload.steps
+    value = len(workload.arguments)
+    moved = (replace(step, inputs=(value + place,)) for place, step in enumerate(others))
+    return (first, *moved)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +54,15 @@ def test_what_rounds_is_left_out_with_its_zero_point() -> None:
         Step(operator="cast", attributes=cast.attributes, inputs=(results + 1,)),
     )
     assert not_rounded(Workload(arguments=made.arguments, steps=shifted)) == left
+
+
+def test_a_sum_that_is_multiplied_instead_of_divided_has_a_form_that_does_not_round() -> None:
+    made = rounded_to_codes(SUM, "uint8")
+    scaled = replace(made, steps=without_division(made))
+    assert operators(scaled) == ["add", "round", "clip", "cast"]
+    assert operators(not_rounded(scaled)) == ["add"]
+    product = replace(scaled.steps[0], operator="multiply")
+    assert not_rounded(replace(scaled, steps=(product, *scaled.steps[1:]))) is None
 
 
 def test_only_what_rounds_behind_something_has_a_form_that_does_not() -> None:

@@ -23,6 +23,14 @@ _CLOSE = 1e-3
 """Quotients that are further from the middle between two whole numbers are not decided by last
 bits; all of them are compared in the end."""
 
+_FEW = 256
+"""As many of those are compared before the others: where quotients lie exactly in the middle, half
+of all may be close."""
+
+_APART = 2.0**18
+"""Sums of products are exact in double precision while one factor is at most so many times the
+other, and whole numbers have up to ten bits."""
+
 
 class Scaled(NamedTuple):
     """Whole numbers from `low` to `high`, times a single."""
@@ -59,6 +67,9 @@ def multipliers(
     All arithmetic is that of singles. A compiler may contract a product with the sum, so that it is
     not rounded before: codes are the same whether it does so or not.
     """
+    sizes = [abs(term.factor) for term in terms]
+    if max(sizes) > _APART * min(sizes):
+        return None
     grids = np.meshgrid(*(term.numbers() for term in terms), indexing="ij")
     numbers = [grid.reshape(-1) for grid in grids]
     with np.errstate(all="ignore"):
@@ -66,10 +77,11 @@ def multipliers(
         if not np.isfinite(divided).all():
             return None
         wanted = codes.of(divided)
-        close = abs(abs(divided - divided.round()) - 0.5) < _CLOSE
-        doubtful, decided = [values[close] for values in numbers], wanted[close]
+        close = np.flatnonzero(abs(abs(divided - divided.round()) - 0.5) < _CLOSE)
+        few = close[:: 1 + len(close) // _FEW]
+        tried = [([n[at] for n in numbers], wanted[at]) for at in (few, close, slice(None))]
         for factors in _candidates(tuple(term.factor / divisor for term in terms)):
-            if _same(codes, doubtful, factors, decided) and _same(codes, numbers, factors, wanted):
+            if all(_same(codes, some, factors, decided) for some, decided in tried):
                 return factors
     return None
 
@@ -80,7 +92,7 @@ def _same(codes: Codes, numbers: list[Any], factors: Sequence[float], wanted: An
 
 def _sums(numbers: list[Any], factors: Sequence[float]) -> list[Any]:
     """The sum of products in single precision, then those with one product that is not rounded: in
-    double precision that and the sum are exact, or as good as that."""
+    double precision that is exact, and so is the sum of factors that are not too far apart."""
     exact = [x.astype(np.float64) * np.float32(f) for x, f in zip(numbers, factors, strict=True)]
     rounded = [product.astype(np.float32) for product in exact]
     if len(numbers) == 1:

@@ -128,6 +128,7 @@ def multiply_to_codes(edit: Edit, node: Node) -> None:
     data, divisor = node.inputs
     scale = found(edit.scalar(divisor))
     only_if(scale > 0 and edit.constants[divisor].dtype == np.float32 and edit.read_once(data))
+    only_if(edit.types[data] == edit.types[node.output])
     total = edit.producer(data, "add")
     terms = [found(_product(edit, t)) for t in (data,) * (total is None) or found(total).inputs]
     scaled: list[Scaled] = []
@@ -172,7 +173,8 @@ def _whole_numbers(edit: Edit, tensor: str) -> tuple[int, int] | None:
         return None if limits is None else (int(limits.min), int(limits.max))
     if node.operator == "clip":
         low, high = node.number("minimum"), node.number("maximum")
-        whole = low.is_integer() and high.is_integer() and 0 <= high - low < 256
+        whole = low.is_integer() and high.is_integer() and -256 < low <= high < 256
+        whole = whole and high - low < 256
         return (int(low), int(high)) if whole and edit.producer(source, "round") else None
     shift = _term(edit, node)
     by = None if shift is None else edit.scalar(shift.constant)
