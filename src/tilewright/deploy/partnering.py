@@ -82,7 +82,7 @@ class Company:
                 alone_s = network_timing.time_places(runner, name, plan, inputs)
                 with running([self.player], pool, _BEGIN_S):
                     beside_s = network_timing.time_places(runner, name, plan, inputs)
-        except ChildError as error:
+        except (ChildError, NegativeVerdict) as error:
             raise NegativeVerdict(f"beside {self.partner.model}: {error}") from error
         slowdown, partner_slowdown = times.slowdowns
         return BesideResult(

@@ -98,7 +98,7 @@ def noticing_hangs(sign: Path, end: Callable[[], None]) -> Generator[Event]:
     def watch() -> None:
         before, seconds, most_s = 0, 0.0, _BEGIN_S
         while not over.wait(_WATCH_S):
-            now, seconds = _written(sign), seconds + _WATCH_S
+            now, seconds = written_ns(sign), seconds + _WATCH_S
             if now != before:
                 most_s = most_s if before else max(_QUIET_S, _TIMES * seconds)
                 before, seconds = now, 0.0
@@ -116,7 +116,7 @@ def noticing_hangs(sign: Path, end: Callable[[], None]) -> Generator[Event]:
         watching.join()
 
 
-def _written(path: Path) -> int:
+def written_ns(path: Path) -> int:
     """When a file was written, in nanoseconds of a clock; 0 where there is none."""
     return path.stat().st_mtime_ns if path.exists() else 0
 

@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
-from time import monotonic
 from typing import Any, TypeVar
 
 from tilewright.compiler.cuda.nvidia import environment_of
@@ -32,13 +31,13 @@ from tilewright.core.timings import Burst
 from tilewright.hardware.meters import KernelEnergy
 from tilewright.measure import base
 from tilewright.measure.base import Array, Job, Measurer, Worker, classify
-from tilewright.measure.beside import ENDED, Player, quiet_s, running
+from tilewright.measure.beside import ENDED, Player, quiet_s, running, written_ns
 
 WORKER = "tilewright.measure.kernel_worker"
 MEMORY_LIMIT_BYTES = 3 << 29
 """1.5 GiB of private data per worker."""
 _SETTLE_S = 10.0
-_QUIET_S, _HEARD_S, _POLL_S = 2.0, 60.0, 0.05
+_QUIET_S, _POLL_S = 2.0, 0.05
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -263,7 +262,7 @@ class AccompaniedMeasurer(KernelMeasurer):
     of a batch is timed until after the last one, and not while kernels are built. What goes wrong
     with the partner is no failure of a kernel: `measure` raises NegativeVerdict, which begins with
     `name`, and has no outcome of what was timed after the partner had ended. Where nothing is heard
-    of the partner it waits for a sign, a minute at most, before it believes a kernel's time."""
+    of the partner it waits for its next sign, or its end, before it believes a kernel's time."""
 
     def __init__(
         self, placement: Placement, partner: Player, *, name: str = "", seed: int = 0
@@ -308,11 +307,12 @@ class AccompaniedMeasurer(KernelMeasurer):
             super()._time(job, protocol, give_up_s)
 
     def _hear(self) -> None:
-        """Wait until the partner ends or gives a sign, where it gave none for a while."""
-        deadline_s = monotonic() + _HEARD_S
-        while quiet_s(self._sign) > _QUIET_S and monotonic() < deadline_s:
-            if self._ended.wait(_POLL_S):
-                return
+        """Wait until the partner ends or gives another sign, where it gave none for a while. One
+        that hangs is ended by who runs it (`noticing_hangs`)."""
+        if quiet_s(self._sign) > _QUIET_S:
+            before = written_ns(self._sign)
+            while written_ns(self._sign) == before and not self._ended.wait(_POLL_S):
+                pass
 
     def _play(self, files: tuple[Path, Path]) -> list[Burst]:
         """The partner, whose end is known as soon as it comes."""

@@ -192,7 +192,8 @@ class NetworkWorker(base.Worker, NetworkRunner):
                 return super().keep_running(name, inputs, files, most_s)
             except NegativeVerdict as error:
                 if hangs.is_set():
-                    raise NegativeVerdict("it hangs: none of its runs ends any more") from error
+                    told = f"the {name} hangs: none of its runs ends any more"
+                    raise NegativeVerdict(told) from error
                 raise
 
     def _ask(self, message: tuple[Any, ...], more_s: float = 0.0) -> Any:

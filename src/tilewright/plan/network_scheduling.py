@@ -99,13 +99,14 @@ def scheduling_problem(networks: Sequence[PlanningData], wanted: Wanted) -> Sche
         _Network(data=data, name=name, beside=len(networks) > 1)
         for data, name in zip(networks, titles(networks), strict=True)
     ]
+    tasks: _Tasks = {}
     deadlines = {} if wanted.deadline_s is None else {"": wanted.deadline_s}
     return SchedulingProblem(
         name=" and ".join(titles(networks)),
         objective=wanted.objective,
         handoff_s=handoff_of(networks).seconds,
         devices=tuple(_device(d, wanted.terms.get(d.name, DeviceTerms())) for d in devices),
-        calls=tuple(call for part in parts for call in part.calls()),
+        calls=tuple(call for part in parts for call in part.calls(tasks)),
         waits=tuple(wait for part in parts for wait in part.waits()),
         links=tuple(_links(networks[0], wanted.terms)),
         limits=Limits(deadlines_s=deadlines, energy_j=wanted.energy_j),
@@ -211,6 +212,10 @@ def _links(data: PlanningData, terms: Mapping[str, DeviceTerms]) -> Iterator[Lin
             )
 
 
+_Tasks = dict[tuple[str, tuple[Mode, ...]], str]
+"""What calls of one workload with the same modes are called, be they of one network or several."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Network:
     """One of the networks; with others beside it, its name is before the names of its calls."""
@@ -258,10 +263,10 @@ class _Network:
             return {call.name: self._bytes[tensor]}
         return {name: size for t in call.inputs for name, size in self._sources(t).items()}
 
-    def calls(self) -> Iterator[ScheduledCall]:
-        """The calls in order, the inputs before and the outputs behind them."""
+    def calls(self, tasks: _Tasks) -> Iterator[ScheduledCall]:
+        """The calls in order, the inputs before and the outputs behind them; `tasks` are known of
+        other networks, and what is new is added."""
         answers = {name for tensor in self.data.outputs for name in self._sources(tensor)}
-        tasks: dict[tuple[Mode, ...], str] = {}
         if self.host:
             for tensor in self.data.inputs:
                 yield self._at_host(f"input {tensor}", self._bytes[tensor])
@@ -272,7 +277,7 @@ class _Network:
                 yield ScheduledCall(
                     name=self._called(call.name),
                     network=self.name,
-                    task=tasks.setdefault(modes, f"{call.task} {len(tasks)}"),
+                    task=tasks.setdefault((call.task, modes), f"{call.task} {len(tasks)}"),
                     modes=modes,
                     output_bytes=self._stored_bytes(call),
                     answer=call.name in answers and not self.host,

@@ -84,7 +84,8 @@ class PlanningRequest:
     `fewer_cores` there are modes on 1, 2, 4 … cores of a CPU, too, in the same forms, and with the
     best settings several versions of a kernel on each number of them. There are several devices of
     those named in `copied`, so that there are ways between them. Calls that are to be `timed` in
-    their places have one version, the one that is in the network, on fewer cores as well."""
+    their places have one version, the one that is in the network, on fewer cores as well; with
+    `one_version` they have the best one that is known on as many cores."""
 
     options: ModelOptions
     settings: SettingsName
@@ -92,11 +93,12 @@ class PlanningRequest:
     fewer_cores: bool = False
     copied: tuple[str, ...] = ()
     timed: bool = False
+    one_version: bool = False
 
     @property
     def versions(self) -> bool:
         """Whether several kernels may be known of a task; other settings name one."""
-        return self.fewer_cores and self.settings == "best" and not self.timed
+        return self.fewer_cores and self.settings == "best" and not (self.timed or self.one_version)
 
 
 def placements_of(
@@ -152,10 +154,8 @@ def data_of(
     there = sources.allowed_on(source, placements)
     wanted = {name: source.settings(request.settings, at) for name, at in there.items()}
     given = next((each for each in wanted.values() if each != request.settings), request.settings)
-    own = {  # versions of kernels are chosen where all devices have them
-        name: replace(request, settings=each, fewer_cores=request.fewer_cores and each == given)
-        for name, each in wanted.items()
-    }
+    # versions of kernels are chosen where all devices have them
+    own = {n: replace(request, settings=s, one_version=s != given) for n, s in wanted.items()}
     devices = [
         _Device(name=name, placement=at, request=own[name], source=source, store=store, sink=events)
         for name, at in there.items()

@@ -164,15 +164,19 @@ def test_a_partner_that_is_no_model_is_refused_before_anything_is_timed(
         profiled(session, Partner(model="zoo:nothing", placement=session.placement))
 
 
-def test_a_partner_that_crashes_leaves_nothing(
-    session: tw.Session, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [(ChildCrash(-11, ""), "SIGSEGV"), (NegativeVerdict("the partner hangs"), "partner hangs")],
+)
+def test_a_partner_that_crashes_or_hangs_leaves_nothing(
+    session: tw.Session, monkeypatch: pytest.MonkeyPatch, fault: Exception, said: str
 ) -> None:
     rows: list[NetworkMeasurement] = []
     monkeypatch.setattr(type(session.store), "add_network", lambda _self, row: rows.append(row))
     partner = Partner(model=MODEL, placement=session.placement)
 
     def crashing(_files: tuple[Path, Path]) -> list[Burst]:
-        raise ChildCrash(-11, "")
+        raise fault
 
     @contextmanager
     def opened(given: Partner, *_more: Any) -> Iterator[Company]:
@@ -187,6 +191,6 @@ def test_a_partner_that_crashes_leaves_nothing(
     monkeypatch.setattr(SimulatedNetworks, "keep_running", kept_running, raising=False)
     monkeypatch.setattr(partnering, "_WINDOW_S", 0.01)
     monkeypatch.setattr(partnering, "company", opened)
-    with pytest.raises(NegativeVerdict, match="beside op:conv2d.*: .*SIGSEGV"):
+    with pytest.raises(NegativeVerdict, match=f"beside op:conv2d.*: .*{said}"):
         profiled(session, partner)
     assert rows == []

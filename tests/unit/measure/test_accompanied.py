@@ -159,6 +159,17 @@ def test_what_is_timed_while_nothing_is_heard_of_the_partner_is_not_kept(
     assert not known and [name for name, _ in Worker.said].count("measure") == 1
 
 
+def test_a_partner_whose_signs_seem_old_is_waited_for(
+    measurer: AccompaniedMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its runs are long, or its file is on another machine whose clock is another one."""
+    monkeypatch.setattr(kernels, "quiet_s", lambda _sign: 3600.0)
+    began_s = time.monotonic()
+    found = measurer.measure(RELU, CANDIDATES, Protocol())
+    assert all(isinstance(each, Measurement) for each in found)
+    assert time.monotonic() - began_s < 30
+
+
 def test_a_network_that_ends_is_told_by_the_name_of_the_partner(
     measurer: AccompaniedMeasurer,
 ) -> None:

@@ -155,7 +155,7 @@ def test_a_network_that_hangs_is_ended(
     worker = Hanging()
     worker.signs = signs
     began_s = time.monotonic()
-    with pytest.raises(NegativeVerdict, match="it hangs: none of its runs ends"):
+    with pytest.raises(NegativeVerdict, match="the partner hangs: none of its runs ends"):
         worker.keep_running("partner", [], (flag, sign), most_s=1.0)
     assert time.monotonic() - began_s < 30
     assert sign.exists() == bool(signs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from math import log2
 from pathlib import Path
@@ -18,12 +18,14 @@ from hypothesis import strategies as st
 import tilewright
 from tilewright.cli.main import main
 from tilewright.core.errors import UsageError
+from tilewright.core.events import discard
 from tilewright.core.handoffs import ASSUMED
 from tilewright.core.planning import PlanningData
+from tilewright.core.records import Placement
 from tilewright.cost.contention import USUAL_CONTENTION_BYTES_PER_S
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.regions import Region, steps_of
-from tilewright.models import ModelOptions
+from tilewright.models import ModelOptions, loading
 from tilewright.plan.lanes import (
     LaneCalls,
     as_run,
@@ -39,7 +41,13 @@ from tilewright.plan.network_scheduling import (
     handoff_of,
     scheduling_problem,
 )
-from tilewright.plan.planning_data import PlanningRequest, placements_of, planning_data
+from tilewright.plan.planning_data import (
+    IN_PLACE,
+    PlanningRequest,
+    data_of,
+    placements_of,
+    planning_data,
+)
 from tilewright.plan.preparation import prepare
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.parts import Limits, ScheduledCall
@@ -47,6 +55,8 @@ from tilewright.plan.scheduling.plan_file import read_plan
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.simulator import simulate
+from tilewright.plan.sources import ModelSource
+from tilewright.store.known_candidates import SettingsName
 from tilewright.store.known_handoffs import keep_handoff
 
 Command = Callable[..., tuple[int, str, str]]
@@ -86,6 +96,42 @@ def test_a_cpu_alone() -> None:
     assert found.calls[-1].answer and not any(call.answer for call in found.calls[:-1])
     called = {call.name for call in data("llvm", threads=2).calls}
     assert "features.3.concat" in called and "features.3.concat" not in found.numbers
+
+
+def test_networks_in_two_precisions_share_calls_but_not_times() -> None:
+    usual = data("llvm")
+    calls = [
+        replace(
+            call, modes=tuple(replace(mode, latency_s=mode.latency_s / 2) for mode in call.modes)
+        )
+        for call in usual.calls
+    ]
+    found = scheduling_problem([usual, replace(usual, calls=tuple(calls)), usual], Wanted())
+    count = len(found.calls) // 3
+    first, other, again = (found.calls[n * count : (n + 1) * count] for n in range(3))
+    assert [call.task for call in first] == [call.task for call in again]
+    assert not {call.task for call in first} & {call.task for call in other}
+    for call, there in zip(first, other, strict=True):
+        assert call.task.split()[0] == there.task.split()[0]
+
+
+@dataclass(frozen=True)
+class BestOnGpus(ModelSource):
+    """With other settings on a GPU than are asked for, as what was compiled for one has them."""
+
+    def settings(self, asked: SettingsName, placement: Placement) -> SettingsName:
+        return "best" if placement.target.kind == "cuda" else asked
+
+
+def test_a_cpu_beside_a_device_with_settings_of_its_own_has_fewer_cores_too() -> None:
+    options, places = ModelOptions(), placements_of(("llvm", H100), None, 2)
+    request = PlanningRequest(options, "default", 1e-2, fewer_cores=True)
+    source = BestOnGpus(loading.load(SMALL, options), options)
+    with tilewright.open(db="memory:") as session:
+        found = data_of(source, places, request, session.records, discard)
+    for call in found.calls:
+        own = {m.cores for m in call.modes if m.device == "llvm" and m.implementation != IN_PLACE}
+        assert own in ({1, 2}, set())
 
 
 def test_what_reads_a_joined_result_waits_for_all_of_it() -> None:
