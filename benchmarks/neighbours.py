@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -68,6 +68,8 @@ _MOST_BYTES = 450 << 20
 _LARGE_BYTES = 100 << 20
 """Kernels that take longer leave no time for others."""
 _RESERVE_S = 3.0
+_FINALISTS = 2
+"""As many versions of a kernel as are fastest beside the usual one of the other are timed again."""
 Pair = tuple[int, int]
 
 
@@ -222,13 +224,18 @@ def tune(given: argparse.Namespace) -> None:
 
 
 def _versions(pairs: KernelPairs, usual: list[Kernel], count: int) -> dict[str, Any]:
-    """The versions of both kernels that are fastest alone, and beside the other one's, and both
-    pairs timed in turn."""
-    alone, together, tried = list(usual), list(usual), 0
+    """The versions of both kernels that are fastest alone, and those that are beside each other,
+    and both pairs timed in turn.
+
+    A first look times every version of a kernel beside the usual one of the other; a second one
+    the fastest of it, each of one kernel with each of the other, those that are fastest alone
+    among them. Neither look counts in what is told."""
+    alone, together, tried = list(usual), [list[Kernel](), list[Kernel]()], 0
+    alone_s = [0.0, 0.0]
     for side in (0, 1):
         times: dict[Candidate, tuple[float, float]] = {}
         for candidate in _some(usual[side], count):
-            asked = list(together)
+            asked = list(usual)
             asked[side] = (usual[side][0], candidate)
             try:
                 measured = pairs.times(asked, rounds=2)
@@ -236,15 +243,33 @@ def _versions(pairs: KernelPairs, usual: list[Kernel], count: int) -> dict[str, 
                 continue
             tried += 1
             times[candidate] = (min(measured.alone_s[side]), min(measured.beside_s[side]))
-        alone[side] = (usual[side][0], min(times, key=lambda each: times[each][0]))
-        together[side] = (usual[side][0], min(times, key=lambda each: times[each][1]))
-    turns = [[asdict(pairs.times(each, rounds=4)) for each in (alone, together)] for _ in range(3)]
+        best = min(times, key=lambda each: times[each][0])
+        alone_s[side] = times[best][0]
+        fastest = sorted(times, key=lambda each: times[each][1])[:_FINALISTS]
+        alone[side] = (usual[side][0], best)
+        together[side] = [(usual[side][0], each) for each in dict.fromkeys([best, *fastest])]
+    chosen = _second_look(pairs, together, alone_s)
+    turns = [[asdict(pairs.times(each, rounds=4)) for each in (alone, chosen)] for _ in range(3)]
     return {
         "tried": tried,
-        "same": [one[1] == other[1] for one, other in zip(alone, together, strict=True)],
-        "versions": [[to_builtins(each[1]) for each in chosen] for chosen in (alone, together)],
+        "same": [one[1] == other[1] for one, other in zip(alone, chosen, strict=True)],
+        "versions": [[to_builtins(each[1]) for each in both] for both in (alone, chosen)],
         "turns": turns,
     }
+
+
+def _second_look(
+    pairs: KernelPairs, together: list[list[Kernel]], alone_s: list[float]
+) -> list[Kernel]:
+    """The version of each kernel with which both get most done beside each other, the median of
+    three times in turn."""
+    tries = [list(each) for each in product(*together)]
+    speeds = [list[float]() for _ in tries]
+    for _ in range(3):
+        for each, seen in zip(tries, speeds, strict=True):
+            measured = pairs.times(each, rounds=2)
+            seen += [sum(alone_s[side] / median(measured.beside_s[side]) for side in (0, 1))]
+    return max(zip(tries, speeds, strict=True), key=lambda each: median(each[1]))[0]
 
 
 def _some(kernel: Kernel, count: int) -> list[Candidate]:

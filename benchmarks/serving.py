@@ -251,9 +251,7 @@ def soak(folder: Path, seconds: float, batched: Sequence[str], plan: str | None 
 
 def pairs(folder: Path, seconds: float, rounds: int, wanted: Sequence[str]) -> None:
     """Each pair on two instances of one core and on one of two cores, in turn."""
-    for pair in PAIRS:
-        if wanted and "+".join(pair) not in wanted:
-            continue
+    for pair in [each.split("+") for each in wanted] or PAIRS:
         found = artifacts(folder, pair)
         with (
             tilewright.serve(found, instances="2x1") as shared,
@@ -391,7 +389,7 @@ def main() -> None:
     parser.add_argument("--artifacts", type=Path, default=Path("serving-artifacts"))
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--pair", action="append", default=[], help="a+b; all by default")
+    parser.add_argument("--pair", action="append", default=[], help="a+b; four by default")
     parser.add_argument(
         "--network", action="append", default=[], help="zoo:lstm; of devices resnet18"
     )
@@ -399,6 +397,8 @@ def main() -> None:
     parser.add_argument("--plan", choices=tuple(PLANS), help="a soak of a plan")
     parser.add_argument("--port", type=int, default=19190, help="for devices: of their tracker")
     asked = parser.parse_args()
+    if any(len(set(each.split("+"))) != 2 for each in asked.pair):
+        parser.error("--pair takes two networks, as in squeezenet1_1+resnet18")
     if asked.plan and (asked.batches or asked.network):
         parser.error("--plan has networks of its own: leave out --batches and --network")
     if asked.what == "soak":
