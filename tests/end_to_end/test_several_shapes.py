@@ -188,6 +188,43 @@ def test_served_in_batches(made: Path) -> None:
         assert server.statistics().networks[0].batches == {1: 1, 3: 1}
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two instances need two cores")
+def test_served_by_unequal_instances(made: Path) -> None:
+    """One instance computes one request at a time, the other one three; a request that comes when
+    one was killed is answered, too."""
+    rows = [{name: each[n : n + 1] for name, each in inputs(12).items()} for n in range(12)]
+    direct = tilewright.load(made / "out" / "batch1", threads=1)
+    wanted = [direct(**row) for row in rows]
+    with tilewright.serve({"a": made / "out"}, instances="1x1@1,1x1@3:a") as server:
+        for _ in range(3):
+            answers = [server.submit("a", row) for row in rows]
+            for answer, each in zip(answers, wanted, strict=True):
+                np.testing.assert_allclose(answer.result(60), each, rtol=1e-4, atol=1e-5)
+            pid = server.statistics().instances[1].pid
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
+        statistics = server.statistics()
+    assert statistics.networks[0].answered == 36 and statistics.networks[0].batches.keys() <= {
+        1,
+        2,
+        3,
+    }
+    assert [(each.batch, each.networks) for each in statistics.instances] == [(1, ()), (3, ("a",))]
+    with pytest.raises(UsageError, match="instances are for 'b', which is not served"):
+        tilewright.serve({"a": made / "out"}, instances="1x1:b")
+
+
+def test_instances_are_chosen_for_a_burst(made: Path) -> None:
+    """The command says what was weighed, with what was measured of it."""
+    words = ("--load", "200ms", "--burst", "4", "--deadline", "out=5s")
+    told = answer(made, "serve", "out", *words)
+    options = told["options"]
+    assert options and all(option["seconds"] > 0 for option in options)
+    assert sum(option["chosen"] for option in options) <= 1
+    assert any(option["measured"] for option in options)
+    assert options[0]["kinds"][0].keys() == {"count", "cores", "batch", "networks"}
+
+
 def test_nobody_has_rows_of_others_in_an_answer(tmp_path: Path) -> None:
     """Zeros behind the last row change no sum over all rows: it may be padded, and not served in
     batches."""

@@ -21,6 +21,7 @@ from tilewright.core.units import parse_duration
 if TYPE_CHECKING:
     from socket import socket
 
+    from tilewright.serving.demand import Demand
     from tilewright.serving.server import Server
 
 _DRIVEN, _SERVED = Group("With --load", sort_key=11), Group("Without --load", sort_key=12)
@@ -35,7 +36,8 @@ class ServingFlags:
     instances: Annotated[
         str,
         Parameter(
-            help="Worker processes, INSTANCESxCORES, several between commas: 2x1, or 1x2,4x1. "
+            help="Worker processes, INSTANCESxCORES, several between commas: 2x1, or 1x2,4x1; "
+            "1x2@8:NAME+NAME computes at most 8 requests at a time, those networks before others. "
             "auto chooses by what --mode says."
         ),
     ] = _AUTO
@@ -48,10 +50,31 @@ class ServingFlags:
         ),
     ] = _AUTO
     deadline: Annotated[
-        str | None,
+        tuple[str, ...],
         Parameter(
-            help="The time within which requests are to be answered, 20ms; instances are chosen "
-            "for it, and with --load requests that would miss it are not computed."
+            help="The time within which requests are to be answered, 20ms, or NAME=20ms for those "
+            "of one network (repeat the flag); instances are chosen for it, and with --load "
+            "requests that would miss it are not computed.",
+            negative="",
+            consume_multiple=False,
+            show_default=False,
+        ),
+    ] = ()
+    rate: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="NAME=REQUESTS_PER_SECOND of each network, for which instances are chosen (repeat "
+            "the flag); --load sends as many for each as these say [default: equally many].",
+            negative="",
+            consume_multiple=False,
+            show_default=False,
+        ),
+    ] = ()
+    burst: Annotated[
+        int | None,
+        Parameter(
+            help="So many requests for each network come at a time: instances are chosen that "
+            "answer all of them soonest."
         ),
     ] = None
     batches: Annotated[
@@ -84,9 +107,36 @@ class ServingFlags:
         """The sizes that may be used, None for all. Raises UsageError for what is no size."""
         return None if self.batches is None else read_sizes("batches", self.batches)
 
-    def deadline_in_s(self) -> float | None:
-        """Seconds."""
-        return None if self.deadline is None else _seconds("--deadline", self.deadline)
+    def deadline_in_s(self) -> float | dict[str, float] | None:
+        """Seconds, of all networks or by name. Raises UsageError for both."""
+        given = [text.rpartition("=") for text in self.deadline]
+        if len(given) == 1 and not given[0][1]:
+            return _seconds("--deadline", given[0][2])
+        if not all(equals for _, equals, _ in given):
+            raise UsageError("--deadline is one for all networks, or NAME=20ms for each.")
+        return {name: _seconds("--deadline", text) for name, _, text in given} or None
+
+    def demand(self, server: Server) -> Demand:
+        """What is asked of the networks of a server. Raises UsageError as that does."""
+        from tilewright.serving.demand import Demand
+
+        return Demand.read(server.networks, self.deadline_in_s(), self.rates(), self.burst)
+
+    def said_of_artifacts(self) -> dict[str, object]:
+        """What plans do not take, by the names of its flags."""
+        said = {"batches": self.batches, "devices": self.devices}
+        return {**said, "rate": self.rate, "burst": self.burst}
+
+    def rates(self) -> dict[str, float] | None:
+        """Requests per second by network, None without any. Raises UsageError."""
+        found: dict[str, float] = {}
+        for text in self.rate:
+            name, _, number = text.rpartition("=")
+            try:
+                found[name] = float(number)
+            except ValueError as error:
+                raise UsageError(f"--rate {text!r} is no NAME=REQUESTS_PER_SECOND.") from error
+        return found or None
 
 
 @Parameter(name="*")
@@ -166,13 +216,12 @@ def serve(
     from tilewright.serving.serve import serve as opened
 
     load_s, instances, queue = requests.load_in_s(), serving.wished_instances(), serving.queue
-    limit_s = serving.deadline_in_s()
     with ExitStack() as stack:
         place = None if load_s else stack.enter_context(http.listening(*requests.address()))
         work = stack.enter_context(working(flags, TargetFlag(tracker=tracker)))
         events = work.session.events
         if len(artifact) == 1 and is_plan(Path(artifact[0])):
-            refuse_for_plan({"batches": serving.batches, "devices": serving.devices}, "--")
+            refuse_for_plan(serving.said_of_artifacts(), "--")
             plan, store = Path(artifact[0]), work.session.records
             server = plan_server(
                 plan, store, mode=instances, queue=queue, tracker=tracker, events=events
@@ -182,7 +231,9 @@ def serve(
                 named_folders(artifact, several=bool(serving.devices)),
                 instances=instances,
                 queue=queue,
-                deadline_s=limit_s,
+                deadline_s=serving.deadline_in_s(),
+                rates=serving.rates(),
+                burst=serving.burst,
                 batches=serving.batch_sizes(),
                 devices=serving.devices,
                 tracker=tracker,
@@ -190,7 +241,8 @@ def serve(
                 events=events,
             )
         if load_s:
-            work.tell("serve", driven(server, load_s, requests.clients, limit_s))
+            demand = serving.demand(server)
+            work.tell("serve", driven(server, load_s, requests.clients, demand))
         else:
             assert place is not None
             _over_http(server, place, work)

@@ -48,7 +48,8 @@ class InstanceService:
     the part of the time that it computed, the seconds that each network takes on it, and, where
     requests are put together, those of each batch size that is worth it. `device` is what computes,
     by the name that people gave it, empty where they named none. Where a plan is served, it answers
-    parts of networks, by their names."""
+    parts of networks, by their names. It computes at most `batch` requests at a time (None: as many
+    as pay), and those for `networks` before others (none: for all alike)."""
 
     instance: int
     cores: tuple[int, ...]
@@ -60,6 +61,8 @@ class InstanceService:
     expected_s: dict[str, float]
     batches_s: dict[str, dict[int, float]] = field(default_factory=dict[str, dict[int, float]])
     device: str = ""
+    batch: int | None = None
+    networks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -98,11 +101,41 @@ class Load:
     networks: tuple[NetworkLoad, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceKind:
+    """`count` instances of so many cores, which compute at most `batch` requests at a time (None:
+    as many as pay), those for `networks` before others (none: for all alike)."""
+
+    count: int
+    cores: int
+    batch: int | None
+    networks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceOption:
+    """Instances that could serve, as people write them and by kind, and what is expected of them by
+    the times of each network alone: requests per second of all networks together, or for requests
+    that come at a time the seconds until all are answered; whether every network is in time on
+    instances that compute it before others. `measured` is what a trial gave, as times the
+    throughput or the speed of one request after the other on all cores, None where it was not
+    tried."""
+
+    instances: str
+    kinds: tuple[InstanceKind, ...]
+    requests_per_s: float | None
+    seconds: float | None
+    in_time: bool
+    measured: float | None
+    chosen: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ServeResult(Displayed):
     """A load on a server, and the same load on one instance of all cores, which computes one
     request after the other; None where that is what serves. `speedup` is the ratio of their
-    throughputs. `choice` says why there are these instances.
+    throughputs. `choice` says why there are these instances, `options` are those that were weighed
+    for it, the one that is served first; none where instances were given.
     """
 
     choice: str
@@ -110,3 +143,4 @@ class ServeResult(Displayed):
     sequential: Load | None
     speedup: float | None
     statistics: ServerStatistics
+    options: tuple[InstanceOption, ...] = ()

@@ -246,7 +246,7 @@ def _(result: ServerStatistics) -> Page:
 def _(result: ServeResult) -> Page:
     return Page(
         rows=serving.loads_table(result),
-        more=serving.statistics_tables(result.statistics),
+        more=(*serving.statistics_tables(result.statistics), *serving.options_tables(result)),
         notes=(result.choice, serving.compared(result)),
     )
 

@@ -56,6 +56,19 @@ _INSTANCES = Heading(
 )
 
 
+_OPTIONS = Heading(
+    title="Instances that were weighed",
+    columns=(
+        Column(field="instances", label="instances"),
+        Column(field="requests_per_s", label="promised", show=_per_second, number=True),
+        Column(field="seconds", label="all within", show=shown.seconds, number=True),
+        Column(field="in_time", label="in time", show=lambda in_time: "" if in_time else "no"),
+        Column(field="measured", label="measured", show=shown.ratio, number=True),
+        Column(field="chosen", label="chosen", show=lambda chosen: "yes" if chosen else ""),
+    ),
+)
+
+
 def loads_table(result: ServeResult) -> Table:
     """What each network had, and beside it one after the other on all cores."""
     loads = [result.load, *([result.sequential] if result.sequential else [])]
@@ -71,6 +84,11 @@ def _records(load: Load) -> list[dict[str, Any]]:
 def statistics_tables(statistics: ServerStatistics) -> tuple[Table, Table]:
     """What became of requests, and the instances."""
     return _NETWORKS.of(statistics.networks), _INSTANCES.of(statistics.instances)
+
+
+def options_tables(result: ServeResult) -> tuple[Table, ...]:
+    """What could have served, where anything was weighed."""
+    return (_OPTIONS.of(result.options),) if result.options else ()
 
 
 def compared(result: ServeResult) -> str:

@@ -8,48 +8,56 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import inf
+from statistics import median
 
 from tilewright.core.errors import TilewrightError, first_line
 from tilewright.core.events import Stage
-from tilewright.core.serving import Load, ServeResult
-from tilewright.core.units import format_seconds
+from tilewright.core.serving import InstanceOption, Load, ServeResult
 from tilewright.hardware.probe import default_threads
-from tilewright.serving.layouts import Layout, layout_text
-from tilewright.serving.load import drive, drive_in_turn, speedup
+from tilewright.serving.demand import EQUALLY_OFTEN, Demand
+from tilewright.serving.layouts import Kind, Layout
+from tilewright.serving.load import burst_s, drive, drive_in_turn, speedup
 from tilewright.serving.served import ServedNetwork, largest_batch, unbatched
 from tilewright.serving.server import Server, ServerOptions
+from tilewright.serving.weighing import Alone, Weighed, weighed, why
 
 MODES = ("auto", "sequential", "shared")
 _ROUNDS, _ROUND_S = 3, 0.7
-Alone = Mapping[str, Mapping[int, float]]
-"""Seconds of each network with nothing beside it, by the number of requests in a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The instances that serve networks, which may have been told to run requests one by one, and
-    why these."""
+    """The instances that serve networks, which may have been told to run requests one by one, why
+    these, and what was weighed for that, these first."""
 
     networks: tuple[ServedNetwork, ...]
-    layout: Layout
+    kinds: tuple[Kind, ...]
     why: str
+    options: tuple[InstanceOption, ...] = ()
+
+    @property
+    def layout(self) -> Layout:
+        """The number of cores of each instance."""
+        return tuple(kind.cores for kind in self.kinds)
 
 
 def chosen(
     networks: Sequence[ServedNetwork],
     mode: str,
     options: ServerOptions,
-    deadline_s: float | None = None,
+    demand: Demand = EQUALLY_OFTEN,
 ) -> Choice:
-    """What serves networks.
+    """What serves networks as is asked.
 
     `sequential` is one instance of all physical cores, whose requests run one by one, `shared` the
-    best of those with several, or with batches, `auto` the better of the two as measured in turn
-    under load, which is the first where an instance of the other crashes or hangs meanwhile. Raises
-    as a `Server` does.
+    best of those with several, which may differ, or with batches, `auto` the better of the two as
+    measured in turn under load, which is the first where an instance of the other crashes or hangs
+    meanwhile; unequal instances are then measured beside the best equal ones, too. Raises as a
+    `Server` does.
     """
     cores = default_threads()
-    one_by_one = Choice(unbatched(networks), (cores,), "One request after the other on all cores.")
+    all_cores = "One request after the other on all cores."
+    one_by_one = Choice(unbatched(networks), (Kind(cores),), all_cores)
     batched = largest_batch(networks) > 1
     if mode == "sequential" or (cores == 1 and not batched):
         return one_by_one
@@ -57,13 +65,28 @@ def chosen(
     try:
         layouts = _layouts(cores, fewest=1 if batched else 2)
         alone = {layout: _alone(networks, layout, options) for layout in layouts}
-        best = Choice(tuple(networks), *best_layout(alone, deadline_s))
-        return best if mode == "shared" else _guarded(best, one_by_one, options, deadline_s)
+        found = weighed(alone, cores, demand)
+        if mode == "shared":
+            return _choice(networks, found, demand, {found[0].text: None})
+        return _tried(networks, found, one_by_one, options, demand)
     except TilewrightError as error:
         if mode == "shared":
             raise
         failed = f"{one_by_one.why} Others failed when they were tried: {first_line(error)}."
         return replace(one_by_one, why=failed)
+
+
+def _choice(
+    networks: Sequence[ServedNetwork],
+    found: Sequence[Weighed],
+    demand: Demand,
+    measured: Mapping[str, float | None],
+) -> Choice:
+    """The first of what was weighed, with what was measured of each."""
+    told = tuple(
+        each.option(measured.get(each.text), chosen=place == 0) for place, each in enumerate(found)
+    )
+    return Choice(tuple(networks), found[0].kinds, why(found, demand), told)
 
 
 def _layouts(cores: int, fewest: int) -> list[Layout]:
@@ -79,71 +102,59 @@ def _alone(networks: Sequence[ServedNetwork], layout: Layout, options: ServerOpt
     return {name: found.batches_s.get(name, {1: s}) for name, s in found.expected_s.items()}
 
 
-def best_layout(alone: Mapping[Layout, Alone], deadline_s: float | None) -> tuple[Layout, str]:
-    """The layout that answers most requests, as many for each network, if its instances were alone
-    and batches full, those that take too long left out; among those whose slowest network is in
-    time where any is."""
-    limit_s = inf if deadline_s is None else deadline_s
-    best_of = {
-        layout: {name: _best_batch(times_s, limit_s) for name, times_s in each.items()}
-        for layout, each in alone.items()
-    }
-    in_time = [
-        layout for layout, each in alone.items() if max(t[1] for t in each.values()) <= limit_s
-    ]
-    rates = {
-        layout: len(layout) * len(alone[layout]) / sum(s for _, s in best_of[layout].values())
-        for layout in in_time or alone
-    }
-    best = max(rates, key=lambda layout: rates[layout])
-    batches = [f"{size} of {name!r}" for name, (size, _) in best_of[best].items() if size > 1]
-    together = f", in batches of {', '.join(batches)}" if batches else ""
-    why = (
-        f"{layout_text(best)} should answer {rates[best]:.3g} requests per second{together}, by "
-        f"the times of each network alone on {best[0]} of its cores."
-    )
-    if deadline_s is not None and not in_time:
-        slowest = format_seconds(max(times_s[1] for times_s in alone[best].values()))
-        why += f" None has time: the slowest network takes {slowest} there."
-    return best, why
-
-
-def _best_batch(times_s: Mapping[int, float], limit_s: float) -> tuple[int, float]:
-    """The size that takes least time for each of its requests, and that; of those within a
-    limit, and 1."""
-    in_time = [size for size, takes_s in times_s.items() if takes_s <= limit_s or size == 1]
-    best = min(in_time, key=lambda size: times_s[size] / size)
-    return best, times_s[best] / best
-
-
-def _guarded(
-    best: Choice, one_by_one: Choice, options: ServerOptions, deadline_s: float | None
+def _tried(
+    networks: Sequence[ServedNetwork],
+    found: Sequence[Weighed],
+    one_by_one: Choice,
+    options: ServerOptions,
+    demand: Demand,
 ) -> Choice:
-    """The best choice if it is faster than one by one, both measured in turn, and no instance of
-    it fails; else that."""
-    clients = default_clients(best.networks, best.layout)
+    """The best choice, or the best equal one, if it is faster than one by one, all measured in
+    turn, and no instance of it fails; else that."""
+    tried = [found[0], *(each for each in found[1:] if each.is_equal)][
+        : 1 + (not found[0].is_equal)
+    ]
+    clients = default_clients(networks, tuple(kind.cores for kind in found[0].kinds))
     with ExitStack() as stack:
-        servers = [
-            stack.enter_context(Server(each.networks, each.layout, options))
-            for each in (best, one_by_one)
-        ]
-        ratios = [
-            _ratio([drive(server, _ROUND_S, clients, deadline_s) for server in servers])
-            for _ in range(_ROUNDS)
-        ]
-        failures = sum(each.restarts for each in servers[0].statistics().instances)
-    if failures:
-        often = "once" if failures == 1 else f"{failures} times"
-        failed = f"Instances of {layout_text(best.layout)} crashed or hung {often} on trial"
-        return replace(one_by_one, why=f"{one_by_one.why} {failed}.")
-    ratio = sorted(ratios)[_ROUNDS // 2]
-    told = (
-        f"{best.why} Measured beside one request after the other on all cores it has "
-        f"{ratio:.2f} times the throughput"
+        plain = stack.enter_context(Server(one_by_one.networks, one_by_one.kinds, options))
+        servers = [stack.enter_context(Server(networks, e.kinds, options)) for e in tried]
+        rounds = [_ratios(servers, plain, clients, demand) for _ in range(_ROUNDS)]
+        failures = [sum(i.restarts for i in each.statistics().instances) for each in servers]
+    ratios = {
+        e.text: median(ratios) for e, ratios in zip(tried, zip(*rounds, strict=True), strict=True)
+    }
+    whole = [each for each, failed in zip(tried, failures, strict=True) if not failed]
+    failed = "".join(
+        f" Instances of {each.text} crashed or hung {'once' if n == 1 else f'{n} times'} on trial."
+        for each, n in zip(tried, failures, strict=True)
+        if n
     )
-    if ratio > 1:
-        return replace(best, why=f"{told}, and is kept.")
-    return replace(one_by_one, why=f"{told}: one after the other is kept.")
+    if not whole:
+        return replace(one_by_one, why=f"{one_by_one.why}{failed}")
+    best = max(whole, key=lambda each: (ratios[each.text], each.is_equal))
+    others = [each for each in found if each is not best]
+    choice = _choice(networks, [best, *others], demand, ratios)
+    what = "speed" if demand.burst else "throughput"
+    beside = "".join(f", {e.text} {ratios[e.text]:.2f} times" for e in whole if e is not best)
+    told = (
+        f"{choice.why}{failed} Measured beside one request after the other on all cores it has "
+        f"{ratios[best.text]:.2f} times the {what}{beside}"
+    )
+    if ratios[best.text] > 1:
+        return replace(choice, why=f"{told}, and is kept.")
+    left = tuple(replace(each, chosen=False) for each in choice.options)
+    return replace(one_by_one, why=f"{told}: one after the other is kept.", options=left)
+
+
+def _ratios(servers: Sequence[Server], plain: Server, clients: int, demand: Demand) -> list[float]:
+    """How many times the throughput of one request after the other each has, or, where requests
+    come at a time, the speed."""
+    if demand.burst:
+        burst_s(plain, demand)
+        plain_s = burst_s(plain, demand)
+        return [plain_s / min(burst_s(each, demand) for _ in range(2)) for each in servers]
+    loads = [drive(each, _ROUND_S, clients, demand) for each in (*servers, plain)]
+    return [_ratio([load, loads[-1]]) for load in loads[:-1]]
 
 
 def default_clients(networks: Sequence[ServedNetwork], layout: Layout) -> int:
@@ -160,7 +171,7 @@ def _ratio(loads: Sequence[Load]) -> float:
 
 
 def driven(
-    server: Server, seconds: float, clients: int | None, deadline_s: float | None
+    server: Server, seconds: float, clients: int | None, demand: Demand = EQUALLY_OFTEN
 ) -> ServeResult:
     """What a load on a server shows, and beside it, in turn, the same load on one instance of all
     cores, one by one, but for a plan, which was compared when it was opened, and where only devices
@@ -175,7 +186,7 @@ def driven(
         if server.has_instances_here and not alike:
             beside = Server(unbatched(networks), sequential, server.options)
             servers.append(stack.enter_context(beside))
-        loads = drive_in_turn(servers, seconds, count, deadline_s, rounds=_ROUNDS)
+        loads = drive_in_turn(servers, seconds, count, demand, rounds=_ROUNDS)
         statistics = server.statistics()
     other = loads[1] if len(loads) > 1 else None
     return ServeResult(
@@ -184,4 +195,5 @@ def driven(
         sequential=other,
         speedup=None if other is None else speedup(loads[0], other),
         statistics=statistics,
+        options=server.considered,
     )

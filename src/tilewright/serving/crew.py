@@ -9,9 +9,9 @@ from typing import Protocol
 from tilewright.core.serving import InstanceService
 from tilewright.hardware.probe import allotted_cpus
 from tilewright.serving.instance import Instance, Seat, Service
-from tilewright.serving.layouts import Layout, placed
+from tilewright.serving.layouts import Kind, Layout, kinds_of, layout_text, placed
 from tilewright.serving.posts import LocalPost, RemotePost
-from tilewright.serving.served import Elsewhere
+from tilewright.serving.served import Elsewhere, limited
 
 
 class Crew(Protocol):
@@ -58,16 +58,21 @@ class Crew(Protocol):
 
 class Instances:
     """Processes that each compute whole requests: some here, on cores of their own, each with as
-    many as `here` says, and one for each device elsewhere. `device` is what people call this
-    machine, where they named devices. Raises TargetError where there are fewer cores."""
+    many as `here` says, or of such a kind, and one for each device elsewhere. `device` is what
+    people call this machine, where they named devices. Raises TargetError where there are fewer
+    cores."""
 
     choice = ""
 
-    def __init__(self, here: Layout, elsewhere: Sequence[Elsewhere] = (), device: str = "") -> None:
-        self._places = placed(here, allotted_cpus())
+    def __init__(
+        self, here: Sequence[int | Kind], elsewhere: Sequence[Elsewhere] = (), device: str = ""
+    ) -> None:
+        self.here = self._kinds = kinds_of(here)
+        cores = tuple(kind.cores for kind in self._kinds)
+        self._places = placed(cores, allotted_cpus())
         self._elsewhere, self._device = elsewhere, device
-        threads = (each.placement.resources.threads for each in elsewhere)
-        self.here, self.layout = here, (*here, *threads)
+        threads = tuple(each.placement.resources.threads for each in elsewhere)
+        self.layout, self.text = (*cores, *threads), layout_text((*self.here, *threads))
         self.running = self.own_slots = len(self.layout)
         self._instances: list[Instance] = []
 
@@ -76,10 +81,13 @@ class Instances:
         here = [
             Seat(
                 post=LocalPost(service.worker, cpus, service.slots),
-                networks=service.networks,
+                networks={
+                    name: limited(network, kind.batch) for name, network in service.networks.items()
+                },
                 device=self._device,
+                kind=kind,
             )
-            for cpus in self._places
+            for kind, cpus in zip(self._kinds, self._places, strict=True)
         ]
         elsewhere = [
             Seat(

@@ -65,24 +65,25 @@ def worthwhile(times_s: Mapping[int, float]) -> Costs:
     """The sizes that take less time than smaller ones for as many requests, and 1."""
     kept: Costs = ((1, times_s[1]),)
     for size in sorted(times_s):
-        if size > 1 and times_s[size] <= _WORTH * _least_s(kept, size):
+        if size > 1 and times_s[size] <= _WORTH * least_s(kept, size):
             kept = (*kept, (size, times_s[size]))
     return kept
 
 
 @lru_cache(maxsize=4096)
-def _least_s(costs: Costs, count: int) -> float:
-    """The least time in which so many requests are computed one batch after the other."""
-    least_s = [0.0]
+def least_s(costs: Costs, count: int, worth: float = _WORTH) -> float:
+    """The least time in which so many requests are computed one batch after the other; a batch that
+    they do not fill counts as if it took 1 / `worth` times as long."""
+    found_s = [0.0]
     for left in range(1, count + 1):
-        least_s.append(
-            min(_cost_s(s, each_s, left) + least_s[max(0, left - s)] for s, each_s in costs)
+        found_s.append(
+            min(_cost_s(s, each_s, left, worth) + found_s[max(0, left - s)] for s, each_s in costs)
         )
-    return least_s[-1]
+    return found_s[-1]
 
 
-def _cost_s(size: int, takes_s: float, count: int) -> float:
-    return takes_s if size <= count else takes_s / _WORTH
+def _cost_s(size: int, takes_s: float, count: int, worth: float = _WORTH) -> float:
+    return takes_s if size <= count else takes_s / worth
 
 
 @lru_cache(maxsize=4096)
@@ -92,7 +93,7 @@ def _by_preference(costs: Costs, count: int) -> tuple[int, ...]:
 
     def total_s(option: tuple[int, float]) -> tuple[float, int]:
         size, takes_s = option
-        return _cost_s(size, takes_s, count) + _least_s(costs, max(0, count - size)), -size
+        return _cost_s(size, takes_s, count) + least_s(costs, max(0, count - size)), -size
 
     return tuple(size for size, _ in sorted(costs, key=total_s))
 
@@ -123,12 +124,21 @@ def next_group(
     )
     fellows = list(islice(like_it, most * (1 + idle)))
     spare = max(0, idle - (len(waiting) - len(fellows)))
-    share = -(-len(fellows) // (1 + spare))
-    for size in _by_preference(costs, min(share, most)):
+    return sized_group(waiting, fellows, -(-len(fellows) // (1 + spare)), times, now_s)
+
+
+def sized_group(
+    waiting: Sequence[Waiting], fellows: Sequence[int], share: int, times: Times, now_s: float
+) -> Group:
+    """Of requests for one network, by their places, the first of which is computed anyway, as many
+    as are best put together, `share` at most, and cost nobody a deadline."""
+    head = waiting[fellows[0]]
+    costs = times(head.network).costs
+    for size in _by_preference(costs, min(share, 2 * costs[-1][0])):
         group = Group(tuple(fellows[: min(size, share)]), size)
         if size == 1 or head.due_s == inf or not _costs_deadlines(waiting, group, times, now_s):
             return group
-    return Group((first,), 1)
+    return Group((fellows[0],), 1)
 
 
 def _first_in_time(waiting: Sequence[Waiting], times: Times, now_s: float) -> int | None:

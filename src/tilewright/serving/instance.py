@@ -19,7 +19,9 @@ from tilewright.core.serving import InstanceService, InstanceState
 from tilewright.graph.network import Array
 from tilewright.measure.networks import network_error
 from tilewright.serving.batch_pace import BatchPace
+from tilewright.serving.earliest import Taker
 from tilewright.serving.grouping import BatchTimes, Costs, worthwhile
+from tilewright.serving.layouts import Kind
 from tilewright.serving.pace import SLOW
 from tilewright.serving.posts import Post
 from tilewright.serving.queue import RequestQueue
@@ -86,12 +88,14 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """What an instance computes with: a process, the networks as they were compiled for it, and
-    what people call its device, empty where they named none."""
+    """What an instance computes with: a process, the networks as they were compiled for it, what
+    people call its device, empty where they named none, and the kind of instance, None where it is
+    another device."""
 
     post: Post
     networks: Mapping[str, ServedNetwork]
     device: str = ""
+    kind: Kind | None = None
 
 
 class Instance:
@@ -105,6 +109,10 @@ class Instance:
         self.number, self._seat, self._own_slot = number, seat, own_slot
         self._post = seat.post
         self._service = service
+        kind = seat.kind
+        first = frozenset[str]() if kind is None else frozenset(kind.networks)
+        alike = (seat.device, None if kind is None else (kind.cores, kind.batch))
+        self._taker = Taker(self.times, alike, first)
         self.ready: Future[None] = Future()
         self._state: InstanceState = "starting"
         self._paces: dict[str, BatchPace] = {}
@@ -154,6 +162,8 @@ class Instance:
             expected_s={name: pace.expected_s(1) for name, pace in self._paces.items()},
             batches_s={name: self._now_s(name) for name, sizes in self._costs.items() if sizes[1:]},
             device=self._seat.device,
+            batch=None if self._seat.kind is None else self._seat.kind.batch,
+            networks=() if self._seat.kind is None else self._seat.kind.networks,
         )
 
     def stop(self, *, at_once: bool = False) -> None:
@@ -183,11 +193,12 @@ class Instance:
                 gone = self._broken or self._post.pid is None
                 if gone and not self._start_again():
                     return
-                taken = self._service.queue.take(self.times, LOOK_S)
+                taken = self._service.queue.take(self._taker, LOOK_S)
                 if taken is not None:
                     self._serve(*taken)
             self._state = "closed"
         finally:
+            self._service.queue.leave(self._taker)
             self._post.stop()
 
     def _start(self) -> None:
@@ -228,6 +239,7 @@ class Instance:
         more: the queue is over, after `close` or because the server gave up."""
         service, queue = self._service, self._service.queue
         supervision, tell = service.supervision, service.tell
+        queue.leave(self._taker)
         self._state = "restarting"
         self._restarts += 1
         for attempt in count(1):

@@ -4,30 +4,70 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tilewright.core.errors import TargetError, UsageError
 
-_GROUP = re.compile(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})")
+_GROUP = re.compile(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})(?:@([1-9][0-9]{0,3}))?(?::(.+))?")
 Layout = tuple[int, ...]
 """The number of cores of each instance."""
 
 
-def parse_layout(text: str) -> Layout:
-    """`2x1` → two instances of one core; several such groups between commas. Raises UsageError."""
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """An instance of so many cores, which computes at most `batch` requests at a time (None: as
+    many as pay), those for these `networks` before others (none: for all alike)."""
+
+    cores: int
+    batch: int | None = None
+    networks: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """As people write it after the number of such instances."""
+        batch = "" if self.batch is None else f"@{self.batch}"
+        return f"{self.cores}{batch}{':' if self.networks else ''}{'+'.join(self.networks)}"
+
+
+def parse_kinds(text: str) -> tuple[Kind, ...]:
+    """`2x1` → two instances of one core; several such groups between commas. `1x8@8:a+b` computes
+    at most eight requests at a time, and those for `a` and `b` first. Raises UsageError."""
     groups = [_GROUP.fullmatch(part.strip()) for part in text.split(",")]
-    found = [(int(group[1]), int(group[2])) for group in groups if group is not None]
+    found = [
+        (
+            int(group[1]),
+            Kind(
+                int(group[2]),
+                int(group[3]) if group[3] else None,
+                tuple(group[4].split("+")) if group[4] else (),
+            ),
+        )
+        for group in groups
+        if group is not None
+    ]
     if len(found) < len(groups):
         raise UsageError(
             f"{text!r} names no instances",
-            hint="Write auto, or INSTANCESxCORES, several between commas: 2x1, or 1x2,4x1.",
+            hint="Write auto, or INSTANCESxCORES, several between commas: 2x1, or 1x2,4x1. "
+            "1x2@8:NAME+NAME computes at most 8 requests at a time, and those networks first.",
         )
-    return tuple(cores for count, cores in found for _ in range(count))
+    return tuple(kind for count, kind in found for _ in range(count))
 
 
-def layout_text(layout: Layout) -> str:
+def parse_layout(text: str) -> Layout:
+    """The number of cores of each instance alone. Raises UsageError."""
+    return tuple(kind.cores for kind in parse_kinds(text))
+
+
+def kinds_of(here: Sequence[int | Kind]) -> tuple[Kind, ...]:
+    """Instances, of which some are numbers of cores alone."""
+    return tuple(Kind(each) if isinstance(each, int) else each for each in here)
+
+
+def layout_text(layout: Sequence[int | Kind]) -> str:
     """The same as people write it."""
-    kinds = dict.fromkeys(layout)
-    return ",".join(f"{layout.count(cores)}x{cores}" for cores in kinds)
+    given = kinds_of(layout)
+    return ",".join(f"{given.count(kind)}x{kind.text}" for kind in dict.fromkeys(given))
 
 
 def placed(layout: Layout, cpus: Sequence[int]) -> list[tuple[int, ...]]:

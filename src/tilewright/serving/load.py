@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import cycle
 from time import monotonic, sleep
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from tilewright.core.refusals import DeadlineMissed, RequestFailed
 from tilewright.core.serving import Load, NetworkLoad
 from tilewright.graph.network import Array
-from tilewright.serving.layouts import layout_text
+from tilewright.serving.demand import EQUALLY_OFTEN, Demand
 from tilewright.serving.served import ServedNetwork
 from tilewright.serving.server import Server
 
@@ -28,22 +27,38 @@ class _Seen:
     failed: int = 0
 
 
-def drive(server: Server, seconds: float, clients: int, deadline_s: float | None = None) -> Load:
+def drive(server: Server, seconds: float, clients: int, demand: Demand = EQUALLY_OFTEN) -> Load:
     """Have so many clients send drawn inputs, each to one network after the other, and each the
     next request when it has the answer to the last one; after one that missed its deadline when
     that has passed.
 
-    So all networks have equally many requests, however fast they are, and two loads on the same
-    networks can be compared.
+    So all networks have equally many requests, or as many as the rates of the `demand` say, however
+    fast they are, and two loads on the same networks can be compared.
     """
-    return drive_in_turn([server], seconds, clients, deadline_s, rounds=1)[0]
+    return drive_in_turn([server], seconds, clients, demand, rounds=1)[0]
+
+
+def burst_s(server: Server, demand: Demand) -> float:
+    """Seconds until as many drawn requests for each network are answered as come at a time. Raises
+    what one ends in."""
+    count = demand.burst or 1
+    inputs = {name: named_inputs(each, 0) for name, each in server.networks.items()}
+    began_s = monotonic()
+    answers = [
+        server.submit(name, given, timeout_s=None)
+        for _ in range(count)
+        for name, given in inputs.items()
+    ]
+    for answer in answers:
+        answer.result()
+    return monotonic() - began_s
 
 
 def drive_in_turn(
     servers: Sequence[Server],
     seconds: float,
     clients: int,
-    deadline_s: float | None = None,
+    demand: Demand = EQUALLY_OFTEN,
     *,
     rounds: int,
 ) -> list[Load]:
@@ -53,11 +68,11 @@ def drive_in_turn(
     for _ in range(rounds):
         for index, server in enumerate(servers):
             began_s = monotonic()
-            seen[index] += _round(server, began_s + seconds / rounds, clients, deadline_s)
+            seen[index] += _round(server, began_s + seconds / rounds, clients, demand)
             took_s[index] += monotonic() - began_s
     return [
         Load(
-            instances=layout_text(server.layout),
+            instances=server.instances,
             seconds=took_s[index],
             clients=clients,
             networks=tuple(
@@ -69,15 +84,13 @@ def drive_in_turn(
     ]
 
 
-def _round(
-    server: Server, end_s: float, clients: int, deadline_s: float | None
-) -> list[dict[str, _Seen]]:
+def _round(server: Server, end_s: float, clients: int, demand: Demand) -> list[dict[str, _Seen]]:
     """What each client saw of each network."""
     networks = list(server.networks.values())
 
     def client(number: int) -> dict[str, _Seen]:
         first = number % len(networks)
-        return _sent(server, networks[first:] + networks[:first], number, end_s, deadline_s)
+        return _sent(server, networks[first:] + networks[:first], number, end_s, demand)
 
     with ThreadPoolExecutor(clients) as threads:
         return list(threads.map(client, range(clients)))
@@ -88,12 +101,12 @@ def _sent(
     networks: Sequence[ServedNetwork],
     seed: int,
     end_s: float,
-    deadline_s: float | None,
+    demand: Demand,
 ) -> dict[str, _Seen]:
     inputs = {each.name: named_inputs(each, seed) for each in networks}
     found = {each.name: _Seen() for each in networks}
-    for name in cycle(found):
-        began_s, seen = monotonic(), found[name]
+    for name in demand.turns(found):
+        began_s, seen, deadline_s = monotonic(), found[name], demand.deadline_s(name)
         if began_s >= end_s:
             break
         try:

@@ -25,6 +25,7 @@ from tilewright.hardware.device import local_placement
 from tilewright.kernels.base import CPU
 from tilewright.measure.targeting import in_this_process
 from tilewright.serving.doubted_devices import DoubtedDevices
+from tilewright.serving.earliest import Taker
 from tilewright.serving.flows import Flow, Flows, LoadedPart, LoadedWay, Span
 from tilewright.serving.grouping import BatchTimes
 from tilewright.serving.instance import LOOK_S, Service
@@ -290,11 +291,12 @@ class PlanCrew:
     def _admit(self) -> None:
         """Let requests set out, no more at a time than keep all places busy."""
         queue = self._service.queue
+        taker = Taker(lambda name: BatchTimes.single(self.expected_s(name)))
         while not (queue.over or self._gone or self._stopping.is_set()):
             most = min(self.running, len(self._way.places) + 1)
             if not self._flows.wait_below(most, LOOK_S):
                 continue
-            taken = queue.take(lambda name: BatchTimes.single(self.expected_s(name)), LOOK_S)
+            taken = queue.take(taker, LOOK_S)
             if taken is not None:
                 ((request,), _) = taken
                 with self._turning:

@@ -13,9 +13,11 @@ from math import inf
 from time import monotonic
 
 from tilewright.core.refusals import QueueFull, ServerClosed
-from tilewright.serving.grouping import Times, next_group
+from tilewright.serving.earliest import LOOKS, Taker, differ, earliest_group
+from tilewright.serving.grouping import Group, next_group
 from tilewright.serving.requests import Request
 
+_LEAST_LOOK_S = 1e-3
 Expected = Callable[[str], float]
 """Seconds that a network takes, by its name."""
 
@@ -34,6 +36,7 @@ class RequestQueue:
         self._soonest, self._missed = soonest, missed
         self._waiting: list[Request] = []
         self._coming, self._count, self._idle = 0, 0, 0
+        self._takers: list[Taker] = []
         self._alarm_s = inf
         self._slots = capacity + running
         self._free = list(reversed(range(self._slots)))
@@ -95,16 +98,21 @@ class RequestQueue:
         with self._work:
             self._insert(request)
 
-    def take(self, times: Times, patience_s: float) -> tuple[list[Request], int] | None:
-        """The requests that an instance is to compute next, by what networks take on it, and the
-        size of the batch in which it does so; None when none came within `patience_s`."""
+    def take(self, taker: Taker, patience_s: float) -> tuple[list[Request], int] | None:
+        """The requests that an instance is to compute next, and the size of the batch in which it
+        does so; None when none came within `patience_s`. Where instances differ, requests are left
+        to those that end them sooner."""
         end_s = monotonic() + patience_s
         with self._work:
+            if taker not in self._takers:
+                self._takers.append(taker)
+            taker.free_s = None
             while True:
                 now_s = monotonic()
-                group = next_group(self._waiting, times, now_s, self._idle)
+                group = self._next(taker, now_s)
                 if group is not None:
                     taken = [self._waiting[place] for place in group.members]
+                    taker.free_s = now_s + taker.times(taken[0].network).now_s[group.size]
                     for place in reversed(group.members):
                         del self._waiting[place]
                     self._room.notify(len(taken))
@@ -112,8 +120,29 @@ class RequestQueue:
                 if self.over or now_s >= end_s:
                     return None
                 self._idle += 1
-                self._work.wait(end_s - now_s)
+                self._work.wait(min(end_s - now_s, self._look_s(taker)))
                 self._idle -= 1
+
+    def leave(self, taker: Taker) -> None:
+        """An instance computes nothing until it takes again: nothing is left to it meanwhile."""
+        with self._work:
+            if taker in self._takers:
+                self._takers.remove(taker)
+                self._work.notify_all()
+
+    def _next(self, taker: Taker, now_s: float) -> Group | None:
+        if not differ(self._takers):
+            return next_group(self._waiting, taker.times, now_s, self._idle)
+        others = [each for each in self._takers if each is not taker]
+        return earliest_group(self._waiting, taker, others, now_s)
+
+    def _look_s(self, taker: Taker) -> float:
+        """When to look again at what was left to others: they may turn out to be late."""
+        if not self._waiting or not differ(self._takers):
+            return inf
+        networks = {request.network for request in self._waiting}
+        shortest_s = min(taker.times(network).now_s[1] for network in networks)
+        return max(_LEAST_LOOK_S, shortest_s / LOOKS)
 
     def release(self, request: Request) -> None:
         """The request was answered: its slot is free."""
@@ -173,10 +202,10 @@ class RequestQueue:
 
     def _insert(self, request: Request) -> None:
         insort(self._waiting, request, key=lambda each: each.rank)
-        if request.due_s == inf:
+        if request.due_s == inf and not differ(self._takers):
             self._work.notify()
             return
-        self._work.notify_all()  # not every instance can answer it in time
+        self._work.notify_all()  # not every instance can answer it in time, or is to
         if request.due_s - self._soonest(request.network) < self._alarm_s:
             self._due.notify()
 

@@ -17,9 +17,10 @@ from tilewright.plan.scheduling.plan_file import read_plan
 from tilewright.serving.batch_folders import not_together, told_or_raised
 from tilewright.serving.choosing import MODES, Choice, chosen
 from tilewright.serving.crew import Instances
+from tilewright.serving.demand import Demand
 from tilewright.serving.devices import OnDevices, open_on
 from tilewright.serving.independence import dependence
-from tilewright.serving.layouts import parse_layout
+from tilewright.serving.layouts import Kind, parse_kinds
 from tilewright.serving.networks import open_served
 from tilewright.serving.plan_instance import plan_instance
 from tilewright.serving.plan_serving import SUPERVISION, PlanServer, PlanTerms
@@ -31,13 +32,16 @@ from tilewright.store.base import Store
 
 class Watched(TypedDict, total=False):
     """Which devices compute, by their names, and the tracker that knows those elsewhere; how many
-    requests wait at most, 64 by default, and who hears of what happens to instances, as a
-    `Note`."""
+    requests wait at most, 64 by default; who hears of what happens to instances, as a `Note`;
+    and for what instances are chosen: requests per second of each network, or so many for each at a
+    time."""
 
     devices: Iterable[str] | str
     tracker: str | None
     queue: int
     events: EventSink
+    rates: Mapping[str, float] | None
+    burst: int | None
 
 
 def serve(
@@ -45,7 +49,7 @@ def serve(
     *,
     instances: str = "auto",
     batches: Iterable[int] | int | None = None,
-    deadline_s: float | None = None,
+    deadline_s: float | Mapping[str, float] | None = None,
     verify: bool = True,
     **watched: Unpack[Watched],
 ) -> Server:
@@ -59,19 +63,23 @@ def serve(
     together in the others where that is faster and in time; `batches` names those that may be used,
     1 alone for none. Where results depend on who runs beside, as drawn requests show, each runs
     alone and `events` are told. `instances` is `2x1` (two worker processes of one core each;
-    several such between commas), `sequential` (one of all cores, without batches), `shared` (the
+    several such between commas; `1x2@8:a+b` computes 8 requests at a time at most, and those for
+    `a` and `b` before others), `sequential` (one of all cores, without batches), `shared` (the
     best several, or with batches, by the times of each network alone) or `auto`: the faster of the
-    last two as measured now, for requests due within `deadline_s`. `queue` is how many requests
-    wait at most, 64 by default. `events` is called with a `Note` for what happens to instances.
+    last two as measured now, for requests due within `deadline_s`, one for all networks or one for
+    each. Instances are chosen for `rates`, requests per second of each network, all alike by
+    default, or for a `burst`, so many requests for each network that come at a time. `queue` is how
+    many requests wait at most, 64 by default. `events` is called with a `Note` for what happens to
+    instances.
 
-    With `devices`, such as `["llvm", "rpc:pi"]`, each of them takes requests from the one queue:
-    this machine (`llvm`) with its `instances`, and devices that the `tracker` at HOST:PORT knows,
-    one by one; a key that stands twice is two of its devices. A name may have several folders, of
-    the same network compiled for different devices; each takes the first one that was made for it.
+    With `devices`, such as `["llvm", "rpc:pi"]`, each takes requests from the one queue: this
+    machine (`llvm`) with its `instances`, and devices that the `tracker` at HOST:PORT knows, one by
+    one; a key that stands twice is two of its devices. A name may have several folders, of the same
+    network compiled for different devices; each takes the first one that was made for it.
 
-    In place of artifacts it may be what `plan` wrote, without `batches`: computed in parts, or one
-    network on this CPU for latency or price in one process, where the plan says (`instances`
-    "parallel"), all on the device that is fastest alone ("sequential"), or as is faster ("auto").
+    In place of artifacts it may be what `plan` wrote, without what instances are chosen by:
+    computed in parts, or one network on this CPU for latency or price in one process, where the
+    plan says (`instances` "parallel"), on the fastest device ("sequential"), or as is faster.
 
     Raises UsageError for an artifact of several shapes that differ in more than the batch, or for a
     GPU, for `batches` that none has or where results depend on who runs beside, for `instances`
@@ -80,26 +88,59 @@ def serve(
     that does not answer, and for more cores than there are.
     """
     options, devices = _options(watched), arguments.texts_of(watched.get("devices"), "devices")
+    demanded = watched.get("rates"), watched.get("burst")
     if not isinstance(artifacts, Mapping):
-        place = arguments.path_of(artifacts, "artifacts")
-        refuse_for_plan({"batches": batches, "devices": devices})
-        with open_for_reading(read_settings().database) as store:
-            queue, events, tracker = options.queue, options.events, watched.get("tracker")
-            return plan_server(
-                place, store, mode=instances, queue=queue, tracker=tracker, events=events
-            )
+        said = {"batches": batches, "devices": devices}
+        refuse_for_plan({**said, **dict(zip(("rates", "burst"), demanded, strict=True))})
+        return _of_plan(artifacts, instances, options, watched.get("tracker"))
     wish = arguments.text_of(instances, "instances")
-    layout = None if wish in MODES else parse_layout(wish)
+    given = None if wish in MODES else parse_kinds(wish)
     on = _opened(artifacts, batches, watched, verify=verify, events=options.events)
     if devices and not on.here:
         return _elsewhere(on, wish, options)
+    names = [network.name for network in on.networks]
+    demand = Demand.read(names, deadline_s, *demanded)
+    _require_networks(given or (), names)
+    return _here(on, given or wish, options, demand, asked=batches is not None)
+
+
+def _of_plan(
+    plan: arguments.Text, mode: str, options: ServerOptions, tracker: str | None
+) -> Server:
+    place, queue, events = arguments.path_of(plan, "artifacts"), options.queue, options.events
+    with open_for_reading(read_settings().database) as store:
+        return plan_server(place, store, mode=mode, queue=queue, tracker=tracker, events=events)
+
+
+def _here(
+    on: OnDevices,
+    wish: str | tuple[Kind, ...],
+    options: ServerOptions,
+    demand: Demand,
+    *,
+    asked: bool,
+) -> Server:
+    """A server with instances of this machine, of these kinds or as they are chosen."""
     networks = on.networks
     if wish != "sequential":
-        networks = independent(networks, options, asked=batches is not None)
-    fixed = None if layout is None else Choice(networks, layout, "")
-    choice = fixed or chosen(networks, wish, options, deadline_s)
-    crew = Instances(choice.layout, on.elsewhere, on.here)
-    return Server(choice.networks, crew, options, choice.why)
+        networks = independent(networks, options, asked=asked)
+    if isinstance(wish, str):
+        choice = chosen(networks, wish, options, demand)
+    else:
+        choice = Choice(tuple(networks), wish, "")
+    crew = Instances(choice.kinds, on.elsewhere, on.here)
+    server = Server(choice.networks, crew, options, choice.why)
+    server.considered = choice.options
+    return server
+
+
+def _require_networks(kinds: Sequence[Kind], names: Sequence[str]) -> None:
+    """Raise UsageError for instances for a network that is not served."""
+    for name in {name for kind in kinds for name in kind.networks}:
+        if name not in names:
+            raise UsageError(
+                f"instances are for {name!r}, which is not served", hint=close_matches(name, names)
+            )
 
 
 def _opened(

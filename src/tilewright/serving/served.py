@@ -87,6 +87,14 @@ def unbatched(networks: Sequence[ServedNetwork]) -> tuple[ServedNetwork, ...]:
     return tuple(replace(network, batches=NO_BATCHES) for network in networks)
 
 
+def limited(network: ServedNetwork, most: int | None) -> ServedNetwork:
+    """The same network, of which at most so many requests run at a time; None for all sizes."""
+    if most is None:
+        return network
+    larger = tuple(batch for batch in network.batches.larger if batch.size <= most)
+    return replace(network, batches=replace(network.batches, larger=larger))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
     """A device behind a tracker by the name that people gave it, and the networks that it loads."""

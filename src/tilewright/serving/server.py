@@ -15,13 +15,13 @@ from tilewright.core import arguments
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.refusals import DeadlineMissed, QueueFull, RequestFailed
-from tilewright.core.serving import ServerStatistics
+from tilewright.core.serving import InstanceOption, ServerStatistics
 from tilewright.core.units import format_seconds
 from tilewright.deploy.network_calls import ordered_inputs
 from tilewright.graph.network import Array
 from tilewright.serving.crew import Crew, Instances
 from tilewright.serving.instance import WORKER, Service, Supervision
-from tilewright.serving.layouts import Layout
+from tilewright.serving.layouts import Kind, layout_text
 from tilewright.serving.queue import RequestQueue
 from tilewright.serving.requests import Answer, Outputs, Request
 from tilewright.serving.served import ServedNetwork, largest_batch
@@ -47,14 +47,15 @@ class Server:
             answer = server.submit("a", x=array, deadline_s=0.05)
             answer.result()
 
-    `layout` is the number of cores of each instance, or who computes; `choice` says why there are
-    these, `options` is what else it was given.
+    `layout` is the number of cores of each instance, or its kind, or who computes; `choice` says
+    why there are these, and `considered` what there could have been instead, `options` is what else
+    it was given.
     """
 
     def __init__(
         self,
         networks: Sequence[ServedNetwork],
-        layout: Layout | Crew,
+        layout: Sequence[int | Kind] | Crew,
         options: ServerOptions = ServerOptions(),
         choice: str = "",
     ) -> None:
@@ -63,9 +64,10 @@ class Server:
         Raises TargetError for more cores than there are, and what the first instance raises that
         does not start.
         """
-        self._crew = Instances(layout) if isinstance(layout, tuple) else layout
+        self._crew = Instances(layout) if isinstance(layout, Sequence) else layout
         self.networks = {network.name: network for network in networks}
         self.layout, self.choice, self.options = self._crew.layout, choice, options
+        self.considered: tuple[InstanceOption, ...] = ()
         self._events, self._began_s = options.events, monotonic()
         count = arguments.count_of(options.queue, "queue", 1)
         running = self._crew.running * self.largest_batch
@@ -106,6 +108,11 @@ class Server:
     def largest_batch(self) -> int:
         """How many requests an instance computes at a time at most."""
         return largest_batch(self.networks.values())
+
+    @property
+    def instances(self) -> str:
+        """All instances as people write them: `1x2,2x1@4`."""
+        return self._crew.text if isinstance(self._crew, Instances) else layout_text(self.layout)
 
     @property
     def has_instances_here(self) -> bool:

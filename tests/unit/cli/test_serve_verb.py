@@ -20,6 +20,11 @@ WRONG = {
     "another machine": (("a/net", "--load", "1s"), 3, "compiled for aarch64"),
     "a load for no time": (("a/net", "--load", "soon"), 2, "no duration"),
     "a deadline of no time": (("a/net", "--load", "1s", "--deadline", "0s"), 2, "no duration"),
+    "deadlines for all and for one": (
+        ("a/net", "--load", "1s", "--deadline", "1s", "--deadline", "net=1s"), 2, "one for all"
+    ),
+    "a rate that is none": (("a/net", "--load", "1s", "--rate", "net"), 2, "REQUESTS_PER_SECOND"),
+    "a burst of a plan": (("a.json", "--load", "1s", "--burst", "2"), 2, "Leave --burst out"),
     "a load over HTTP": (("a/net", "--load", "1s", "--port", "80"), 2, "use one"),
     "clients without a load": (("a/net", "--clients", "2"), 2, "--load 10s"),
     "no clients": (("a/net", "--load", "1s", "--clients", "0"), 2, "at least 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,21 @@ from helpers.fakes.toy_serving_worker import CRASH, FAULT
 from tilewright.core.errors import TargetError
 from tilewright.core.serving import Load, NetworkLoad
 from tilewright.serving import choosing
-from tilewright.serving.choosing import best_layout, chosen, driven
+from tilewright.serving.choosing import chosen, driven
+from tilewright.serving.demand import Demand
+from tilewright.serving.layouts import Layout
 from tilewright.serving.load import drive, drive_in_turn, speedup
 from tilewright.serving.server import Server, ServerOptions
+from tilewright.serving.weighing import Alone, weighed, why
 
 TWO, FOUR = (2, 2), (1, 1, 1, 1)
+
+
+def best_layout(alone: Mapping[Layout, Alone], limit_s: float | None) -> tuple[Layout, str]:
+    """The best of equal instances, and why."""
+    demand = Demand(every_s=limit_s)
+    found = [each for each in weighed(alone, 4, demand) if each.is_equal]
+    return tuple(kind.cores for kind in found[0].kinds), why(found, demand)
 
 
 def test_the_layout_that_answers_most() -> None:
@@ -119,7 +130,7 @@ def test_batches_are_chosen_and_left_out(tmp_path: Path, monkeypatch: pytest.Mon
     found = chosen(networks, "sequential", options)
     assert found.networks[0].batches.sizes == (1,)
     with Server(networks, (1,), options) as server:
-        told = driven(server, 0.3, None, None)
+        told = driven(server, 0.3, None)
     assert told.speedup is not None and told.speedup > 2 and told.load.clients == 8
     assert told.statistics.networks[0].batches[4] > 5
 
@@ -138,6 +149,6 @@ def test_loads_in_turn_with_deadlines(tmp_path: Path) -> None:
     with ToyServer(tmp_path, {"a": 0.02}) as server:
         other: Server = ToyServer(tmp_path / "one", {"a": 0.02}, instances=1)
         with other:
-            found = drive_in_turn([server, other], 0.2, 2, 0.01, rounds=2)
+            found = drive_in_turn([server, other], 0.2, 2, Demand(every_s=0.01), rounds=2)
         assert [each.networks[0].answered for each in found] == [0, 0]
         assert all(10 < each.networks[0].missed <= 42 for each in found)
