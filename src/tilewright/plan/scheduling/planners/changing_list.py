@@ -1,0 +1,311 @@
+"""A list of calls that changes little by little, placed again from the first change on only.
+
+    order a, b, c, d; b takes another mode      a keeps its place; b, c and d are placed again
+    b and what follows it end too late          nothing else is placed
+
+The figures are those of a trial of `line_up` with an order, for planners that try one change after
+the other: the free cores and the busy links before each place of the order are kept, and the
+longest ways to the end, of which a change alters those of the calls before it. Memory, power and
+bandwidth are not looked at.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from math import inf
+
+from tilewright.plan.scheduling.measures import judged
+from tilewright.plan.scheduling.problem import SchedulingProblem
+from tilewright.plan.scheduling.profiles import free_from
+from tilewright.plan.scheduling.schedule import Schedule, Slot, TransferSlot
+
+_Chosen = tuple[int, int, float]
+"""A mode: the number of its device, cores, seconds."""
+_Free = tuple[list[float], list[float]]
+"""When each core of a device is free, and the same in rising order. Never changed in place."""
+_Busy = list[tuple[float, float]]
+"""When a link is busy, in order. Never changed in place."""
+
+
+class ChangingList:
+    """An `order` of all calls, which keeps every wait, the place in it of each call, the `modes` of
+    the calls, and when the last one ends (`latency_s`). Raises ValueError where a way between
+    devices is missing."""
+
+    def __init__(
+        self, problem: SchedulingProblem, order: Sequence[int], modes: Sequence[int]
+    ) -> None:
+        names = [device.name for device in problem.devices]
+        self.problem, self.handoff_s = problem, problem.handoff_s
+        self.before = [[number for number, _ in waits] for waits in problem.before]
+        self.after = [[number for number, _ in waits] for waits in problem.after]
+        self._modes: list[list[_Chosen]] = [
+            [(names.index(mode.device), mode.cores, mode.latency_s) for mode in call.modes]
+            for call in problem.calls
+        ]
+        self._ways_s = [
+            {
+                (origin, to): inf if seconds is None else seconds
+                for origin, one in enumerate(names)
+                for to, other in enumerate(names)
+                for seconds in (problem.transfer_s(number, one, other),)
+            }
+            for number in range(len(problem.calls))
+        ]
+        self.order, self.modes = list(order), list(modes)
+        self.places = _places(order)
+        self.chosen = [own[place] for own, place in zip(self._modes, modes, strict=True)]
+        self.ends_s, self.tails_s = [0.0] * len(order), [0.0] * len(order)
+        self.cores: list[tuple[int, ...]] = [()] * len(order)
+        self.sent: dict[tuple[int, int], tuple[float, int]] = {}
+        for number in reversed(range(len(order))):
+            self.tails_s[number] = self._tail_s(number, self.chosen, self.tails_s)
+        free = [([0.0] * device.cores, [0.0] * device.cores) for device in problem.devices]
+        ways = {(one, other): _Busy() for one in range(len(names)) for other in range(len(names))}
+        self.states = [(tuple(free), ways)]
+        trial = _Trial(self, 0, self.chosen, self.tails_s)
+        if not trial.placed(self.order, inf):
+            raise ValueError("a way between devices is missing")
+        self._keep(trial, self.order)
+
+    def takes(self, order: Sequence[int] | None, modes: Mapping[int, int], limit_s: float) -> bool:
+        """Whether this order (None for the same) with these modes of some calls, and those that
+        the others have, ends before `limit_s`: then the list is changed so."""
+        chosen, tails_s = self.chosen, self.tails_s
+        first = min([self.places[number] for number in modes], default=len(self.order))
+        if order is not None:
+            pairs = zip(order, self.order, strict=True)
+            first = min(first, next((at for at, (a, b) in enumerate(pairs) if a != b), first))
+        if first == len(self.order):
+            return self.latency_s < limit_s
+        if modes:
+            chosen, tails_s = chosen.copy(), tails_s.copy()
+            for number, place in modes.items():
+                chosen[number] = self._modes[number][place]
+            if self._too_much(modes, chosen, limit_s):
+                return False
+            if not self._way_in_time(modes, first, limit_s, (chosen, tails_s)):
+                return False
+        kept = self.order[:first] if limit_s <= self.latency_s else ()
+        if any([self.ends_s[number] + tails_s[number] >= limit_s for number in kept]):
+            return False
+        trial = _Trial(self, first, chosen, tails_s)
+        if not trial.placed(order or self.order, limit_s):
+            return False
+        for number, place in modes.items():
+            self.modes[number] = place
+        self._keep(trial, order or self.order)
+        return True
+
+    def schedule(self, planner: str) -> Schedule:
+        """The list as a schedule by this planner; whether it keeps the limits nobody says."""
+        devices, slots, sent = self.problem.devices, list[Slot](), list[TransferSlot]()
+        for number, call in enumerate(self.problem.calls):
+            end_s, cores = self.ends_s[number], self.cores[number]
+            begin_s, mode = end_s - self.chosen[number][2], self.modes[number]
+            slots.append(Slot(call=call.name, mode=mode, begin_s=begin_s, end_s=end_s, cores=cores))
+        for (number, to), (end_s, _) in self.sent.items():
+            origin = self.chosen[number][0]
+            sent.append(
+                TransferSlot(
+                    call=self.problem.calls[number].name,
+                    origin=devices[origin].name,
+                    destination=devices[to].name,
+                    begin_s=end_s - self._ways_s[number][origin, to],
+                    end_s=end_s,
+                )
+            )
+        made = Schedule(
+            planner=planner,
+            slots=tuple(sorted(slots, key=lambda slot: (slot.begin_s, slot.end_s))),
+            transfers=tuple(sorted(sent, key=lambda way: (way.begin_s, way.end_s))),
+            objective=0.0,
+        )
+        return judged(self.problem, made)
+
+    def transfer_s(self, number: int, origin: int, to: int) -> float:
+        """What a call's result takes from one device to another; infinity where no link goes."""
+        return self._ways_s[number][origin, to]
+
+    def _keep(self, trial: _Trial, order: Sequence[int]) -> None:
+        """Have what a trial says of all that is known."""
+        self.order, self.places = list(order), _places(order)
+        self.chosen, self.tails_s = trial.chosen, trial.tails_s
+        self.ends_s, self.cores = trial.ends_s, trial.cores
+        self.states[trial.first :] = trial.states
+        self.sent = {k: way for k, way in self.sent.items() if way[1] < trial.first} | trial.sent
+        self.latency_s = max(self.ends_s)
+        self._work_s = [0.0] * len(self.problem.devices)
+        for device, cores, seconds in self.chosen:
+            self._work_s[device] += cores * seconds
+
+    def _too_much(self, changed: Iterable[int], chosen: Sequence[_Chosen], limit_s: float) -> bool:
+        """Whether a device has more to do than it can in time."""
+        work_s = self._work_s.copy()
+        for number in changed:
+            for sign, (device, cores, seconds) in ((-1, self.chosen[number]), (1, chosen[number])):
+                work_s[device] += sign * cores * seconds
+        devices = self.problem.devices
+        return any([work_s[at] >= limit_s * each.cores for at, each in enumerate(devices)])
+
+    def _way_in_time(
+        self,
+        changed: Iterable[int],
+        first: int,
+        limit_s: float,
+        made: tuple[Sequence[_Chosen], list[float]],
+    ) -> bool:
+        """Whether the ways to the end, which change for the calls before, leave time to those that
+        keep their places."""
+        chosen, tails_s = made
+        known = {each for number in changed for each in (number, *self.before[number])}
+        left = [-number for number in known]
+        heapify(left)
+        while left:
+            number = -heappop(left)
+            tail_s = self._tail_s(number, chosen, tails_s)
+            if tail_s == tails_s[number]:
+                continue
+            tails_s[number] = tail_s
+            if self.places[number] < first and self.ends_s[number] + tail_s >= limit_s:
+                return False
+            for before in self.before[number]:
+                if before not in known:
+                    known.add(before)
+                    heappush(left, -before)
+        return True
+
+    def _tail_s(self, number: int, chosen: Sequence[_Chosen], tails_s: Sequence[float]) -> float:
+        """The longest way from the end of a call to the end of a last one, with the transfers and
+        hand-offs that must be."""
+        device, cores, _ = chosen[number]
+        longest_s = 0.0
+        for after in self.after[number]:
+            to, count, seconds = chosen[after]
+            way_s = seconds + tails_s[after]
+            if to != device:
+                way_s += self._ways_s[number][device, to] + self.handoff_s
+            elif count != cores:
+                way_s += self.handoff_s
+            if way_s > longest_s:
+                longest_s = way_s
+        return longest_s
+
+
+class _Trial:
+    """What comes of a list where calls are placed anew from the place `first` on."""
+
+    __slots__ = (
+        "_free", "_links", "_list", "cores", "chosen", "ends_s", "first", "sent", "states",
+        "tails_s",
+    )  # fmt: skip
+
+    def __init__(
+        self, known: ChangingList, first: int, chosen: list[_Chosen], tails_s: list[float]
+    ) -> None:
+        self._list, self.first, self.chosen, self.tails_s = known, first, chosen, tails_s
+        self.ends_s, self.cores = known.ends_s.copy(), known.cores.copy()
+        free, self._links = known.states[first]
+        self._free = list(free)
+        self.sent: dict[tuple[int, int], tuple[float, int]] = {}
+        self.states: list[tuple[tuple[_Free, ...], dict[tuple[int, int], _Busy]]] = []
+
+    def placed(self, order: Sequence[int], limit_s: float) -> bool:
+        """Whether all calls end in time where each has the soonest place behind those before."""
+        chosen, tails_s, ends_s, free = self.chosen, self.tails_s, self.ends_s, self._free
+        for place in range(self.first, len(order)):
+            self.states.append((tuple(free), self._links))
+            number = order[place]
+            device, count, seconds = chosen[number]
+            ready_s, same_s, liked = self._ready(number, place)
+            cores, rising = free[device]
+            begin_s = rising[count - 1]
+            if ready_s > begin_s:
+                begin_s = ready_s
+            if liked and same_s < begin_s:
+                for core in liked:
+                    if cores[core] > same_s:
+                        same_s = cores[core]
+                if same_s < begin_s:
+                    begin_s = same_s
+            end_s = begin_s + seconds
+            if end_s + tails_s[number] >= limit_s or end_s == inf:
+                return False
+            ends_s[number] = end_s
+            if count == len(cores):
+                self.cores[number] = tuple(range(count))
+                alike = [end_s] * count
+                free[device] = alike, alike
+            else:
+                self.cores[number] = own = _taken(cores, count, liked, begin_s)
+                after = cores.copy()
+                for core in own:
+                    after[core] = end_s
+                free[device] = after, sorted(after)
+        return True
+
+    def _ready(self, number: int, place: int) -> tuple[float, float, tuple[int, ...]]:
+        """When all results are there on any cores, and on those that the call likes, as it waits
+        for one that had them."""
+        known, chosen = self._list, self.chosen
+        device, count, _ = chosen[number]
+        handoff_s, liked_s, latest_s = known.handoff_s, 0.0, 0.0
+        liked: tuple[int, ...] = ()
+        arrivals: list[tuple[float, tuple[int, ...]]] = []
+        for before in known.before[number]:
+            origin = chosen[before][0]
+            if origin == device:
+                end_s, own = self.ends_s[before], self.cores[before]
+                if len(own) == count and (end_s, own) > (liked_s, liked):
+                    liked, liked_s = own, end_s
+            else:
+                end_s, own = self._arrival_s(before, origin, device, place), ()
+            arrivals.append((end_s, own))
+            if end_s > latest_s:
+                latest_s = end_s
+        if not arrivals:
+            return 0.0, 0.0, ()
+        if not liked or not handoff_s:
+            return latest_s + handoff_s, inf, ()
+        if len(arrivals) == 1:
+            return latest_s + handoff_s, latest_s, liked
+        same_s = max([end_s + handoff_s * (own != liked) for end_s, own in arrivals])
+        return latest_s + handoff_s, same_s, liked
+
+    def _arrival_s(self, before: int, origin: int, device: int, place: int) -> float:
+        """When a result is on another device, which the first call that reads it there has it sent
+        to."""
+        key, first = (before, device), self.first
+        sent = self.sent.get(key) or self._list.sent.get(key)
+        if sent is not None and (sent[1] < first or key in self.sent):
+            return sent[0]
+        seconds = self._list.transfer_s(before, origin, device)
+        if seconds == inf:
+            return inf
+        way = origin, device
+        busy = self._links[way].copy()
+        begin_s = free_from(busy, self.ends_s[before], seconds)
+        insort(busy, (begin_s, begin_s + seconds))
+        self._links = {**self._links, way: busy}
+        self.sent[key] = begin_s + seconds, place
+        return begin_s + seconds
+
+
+def _taken(
+    cores: Sequence[float], count: int, liked: tuple[int, ...], now: float
+) -> tuple[int, ...]:
+    """So many free cores: all that a call likes, else those that were busy last."""
+    if liked and max([cores[core] for core in liked]) <= now:
+        return liked
+    idle = [core for core, end in enumerate(cores) if end <= now]
+    idle.sort(key=cores.__getitem__)
+    return tuple(sorted(idle[-count:]))
+
+
+def _places(order: Sequence[int]) -> list[int]:
+    places = [0] * len(order)
+    for place, number in enumerate(order):
+        places[number] = place
+    return places
