@@ -85,8 +85,8 @@ class _Walk:
 
     def step(self, within_s: float, warmth: float) -> bool:
         """Try a change, and take it where it ends in time and does not draw too much."""
-        order, modes = self._changed()
-        if not modes and order is None:
+        modes, moved = self._changed()
+        if not modes and moved is None:
             return False
         now = self._list.modes
         more_j = sum(
@@ -99,7 +99,7 @@ class _Walk:
         if self._idle_w:
             spare_j += self._idle_w * min(self.latency_s, within_s)
             within_s = min(within_s, (spare_j - more_j) / self._idle_w)
-        if more_j > spare_j or not self._list.takes(order, modes, within_s):
+        if more_j > spare_j or not self._list.takes(modes, within_s, moved):
             return False
         self._calls_j = self._drawn_j(now)
         return True
@@ -107,14 +107,18 @@ class _Walk:
     def _drawn_j(self, modes: Sequence[int]) -> float:
         return sum([own[place] for own, place in zip(self._joules, modes, strict=True)])
 
-    def _changed(self) -> tuple[list[int] | None, dict[int, int]]:
-        """Another order, if it changes, and the modes that change."""
+    def _changed(self) -> tuple[dict[int, int], tuple[int, int] | None]:
+        """The modes that change, and the call that goes to another place of the order, if any."""
         random, now = self._random, self._list
         number = random.randrange(len(now.modes))
         changed = {number: random.randrange(len(self._joules[number]))}
-        order = None
+        moved = None
         if random.random() < _MOVES:
-            order = self._moved(number)
+            least = max([now.places[each] + 1 for each in now.before[number]], default=0)
+            after = [now.places[each] - 1 for each in now.after[number]]
+            place = random.randint(least, min(after, default=len(now.order) - 1))
+            if place != now.places[number]:
+                moved = number, place
         else:
             place = now.places[number] + random.randint(1, _NEXT)
             if place < len(now.order):
@@ -122,19 +126,4 @@ class _Walk:
                 alike = [at for at, own in enumerate(self._cores[other]) if own == wanted]
                 if alike:
                     changed[other] = random.choice(alike)
-        return order, {each: at for each, at in changed.items() if now.modes[each] != at}
-
-    def _moved(self, number: int) -> list[int] | None:
-        """The order with a call elsewhere, if there is another place for it."""
-        now = self._list
-        least = max([now.places[each] + 1 for each in now.before[number]], default=0)
-        most = min([now.places[each] - 1 for each in now.after[number]], default=len(now.order) - 1)
-        if most <= least:
-            return None
-        to = self._random.randint(least, most)
-        if to == now.places[number]:
-            return None
-        order = now.order.copy()
-        order.pop(now.places[number])
-        order.insert(to, number)
-        return order
+        return {each: at for each, at in changed.items() if now.modes[each] != at}, moved

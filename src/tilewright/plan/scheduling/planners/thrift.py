@@ -32,7 +32,7 @@ from tilewright.plan.scheduling.scheduler import NothingFound
 _PRICES = tuple(4.0**power for power in range(-5, 8))
 """Of the energy of a call, in the time that a call takes, both in the mean."""
 
-_STEPS = 200
+_STEPS = 500
 """That each call has of those by chance, in the mean: at most."""
 _WALK = 0.9
 """Of the time that is left, for these."""
