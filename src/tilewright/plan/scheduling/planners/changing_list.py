@@ -29,6 +29,8 @@ _Free = tuple[list[float], list[float]]
 """When each core of a device is free, and the same in rising order. Never changed in place."""
 _Busy = list[tuple[float, float]]
 """When a link is busy, in order. Never changed in place."""
+_State = tuple[tuple[_Free, ...], dict[tuple[int, int], _Busy]]
+"""The cores of all devices and the links before a place of the order."""
 
 
 class ChangingList:
@@ -61,15 +63,20 @@ class ChangingList:
             }
             for number in range(len(problem.calls))
         ]
-        self.order, self.modes = list(order), list(modes)
-        self.places = _places(order)
-        self.chosen = [own[place] for own, place in zip(self._modes, modes, strict=True)]
-        self.ends_s = [0.0] * len(order)
+        self.order: list[int] = list(order)
+        self.modes: list[int] = list(modes)
+        self.places: list[int] = _places(order)
+        self.chosen: list[_Chosen] = [
+            own[place] for own, place in zip(self._modes, modes, strict=True)
+        ]
+        self.ends_s: list[float] = [0.0] * len(order)
         self.cores: list[tuple[int, ...]] = [()] * len(order)
         self.sent: dict[tuple[int, int], tuple[float, int]] = {}
-        free = [([0.0] * device.cores, [0.0] * device.cores) for device in problem.devices]
+        free: list[_Free] = [
+            ([0.0] * device.cores, [0.0] * device.cores) for device in problem.devices
+        ]
         ways = {(one, other): _Busy() for one in range(len(names)) for other in range(len(names))}
-        self.states = [(tuple(free), ways)]
+        self.states: list[_State] = [(tuple(free), ways)]
         trial = _Trial(self, 0, self.chosen)
         if not trial.placed(self.order, [0.0] * len(order), inf):
             raise ValueError("a way between devices is missing")
@@ -143,7 +150,7 @@ class ChangingList:
         self.chosen, self.ends_s, self.cores = trial.chosen, trial.ends_s, trial.cores
         self.states[trial.first :] = trial.states
         self.sent = {k: way for k, way in self.sent.items() if way[1] < trial.first} | trial.sent
-        self.latency_s = max(self.ends_s)
+        self.latency_s: float = max(self.ends_s)
         if not self._sure:
             self._ways_on_s = self._found_ways_s()
 
@@ -210,11 +217,12 @@ class _Trial:
 
     def __init__(self, known: ChangingList, first: int, chosen: list[_Chosen]) -> None:
         self._list, self.first, self.chosen = known, first, chosen
-        self.ends_s, self.cores = known.ends_s.copy(), known.cores.copy()
+        self.ends_s: list[float] = known.ends_s.copy()
+        self.cores: list[tuple[int, ...]] = known.cores.copy()
         free, self._links = known.states[first]
-        self._free = list(free)
+        self._free: list[_Free] = list(free)
         self.sent: dict[tuple[int, int], tuple[float, int]] = {}
-        self.states: list[tuple[tuple[_Free, ...], dict[tuple[int, int], _Busy]]] = []
+        self.states: list[_State] = []
 
     def placed(self, order: Sequence[int], ways_s: Sequence[float], limit_s: float) -> bool:
         """Whether all calls, each in the soonest place behind those before, end in time for the
