@@ -57,23 +57,6 @@ def annealed(
     return best
 
 
-def thriftier_list(
-    problem: SchedulingProblem,
-    order: Sequence[int],
-    modes: Sequence[int],
-    within_s: float,
-    passed: Callable[[], float],
-    seed: int = 1,
-) -> Found:
-    """The list with the least energy that was come by, of those that end before `within_s`: no step
-    may take more energy, but the order changes where it takes as much. The first one is given back
-    where no other was in time."""
-    walk = _Walk(problem, order, modes, Random(seed))
-    while passed() < 1.0:
-        walk.save(within_s)
-    return walk.now
-
-
 class _Walk:
     """The list that is taken now."""
 
@@ -86,8 +69,6 @@ class _Walk:
     ) -> None:
         self._random, self._queue = random, LineUp(problem, order)
         self._choices = [len(call.modes) for call in problem.calls]
-        self._joules = [[mode.energy_j or 0.0 for mode in call.modes] for call in problem.calls]
-        self._idle_w = sum(device.idle_w or 0.0 for device in problem.devices)
         latency_s = self._queue.latency_s(modes)
         self.now = Found(order=list(order), modes=list(modes), latency_s=latency_s)
 
@@ -96,20 +77,6 @@ class _Walk:
         order, modes = self._changed()
         limit_s = self.now.latency_s * (1 + _SAME)
         self._try(order, modes, limit_s * (1 + warmth * self._random.expovariate(1.0)))
-
-    def save(self, within_s: float) -> None:
-        """Try a change, and take it where it ends in time and draws no more."""
-        order, modes = self._changed()
-        drawn_j, calls_j = self._drawn_j(self.now.modes), self._drawn_j(modes)
-        most_j = drawn_j + self._idle_w * min(self.now.latency_s, within_s)
-        if calls_j > most_j:
-            return
-        if self._idle_w:
-            within_s = min(within_s, (most_j - calls_j) / self._idle_w * (1 + _SAME))
-        self._try(order, modes, within_s)
-
-    def _drawn_j(self, modes: Sequence[int]) -> float:
-        return sum([own[place] for own, place in zip(self._joules, modes, strict=True)])
 
     def _changed(self) -> tuple[list[int], list[int]]:
         """The order and the modes with a change."""

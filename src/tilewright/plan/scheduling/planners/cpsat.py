@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from tilewright.plan.scheduling.planners.constraint_solution import Outcome
 
 _LEAST_S = 0.05
-_THRIFT = 0.3
-"""Of the time, for modes that take less energy."""
+_THRIFT, _THRIFT_WHOLE = 0.3, 0.8
+"""Of the time, for modes that take less energy; and of what is left of it at least where a problem
+does not fall apart, so that the search proves and finds little."""
 _WARM, _WALKS = 0.2, 2
 """Of the time, for schedules that are made better by chance, and how many of these."""
 _NEAR = 0.01
@@ -75,8 +76,11 @@ class CpSat:
         ]
         known = [inside for each in kept if (inside := small.inside(each)) is not None]
         known += quick_schedules(small.problem, limit_s)
-        known += self._thrifty(small, known, starts, limit_s)
         cut = sections_of(small.problem)
+        lasts_s = _THRIFT * limit_s
+        if cut is None:
+            lasts_s = max(lasts_s, _THRIFT_WHOLE * (begin + limit_s - perf_counter()))
+        known += self._thrifty(small, known, starts, lasts_s)
         if cut is None:
             known.sort(key=lambda each: each.objective)
             if known and problem.objective == "latency":
@@ -102,7 +106,7 @@ class CpSat:
         small: Reduced,
         known: Sequence[Schedule],
         starts: Sequence[Schedule],
-        limit_s: float,
+        lasts_s: float,
     ) -> list[Schedule]:
         """Where energy counts, the fastest schedule's calls in modes that take less of it; whatever
         limits of energy the fastest one breaks."""
@@ -110,7 +114,7 @@ class CpSat:
         if not saves(small.problem) or not every:
             return []
         fastest = min(every, key=lambda each: each.latency_s)
-        found = thriftier(small.problem, fastest, perf_counter() + _THRIFT * limit_s)
+        found = thriftier(small.problem, fastest, perf_counter() + lasts_s)
         return [found] if found is not None else []
 
     def _joined(self, cut: Sections, known: Sequence[Schedule], until: float) -> Schedule:

@@ -3,8 +3,8 @@
     fast        card 2.07 ms, 394 mJ            a joule has a price in seconds, and each call takes
     price 0     each call in its fastest mode   the mode on its cores with the least
     price 1     card at the slower clock        time + price × energy
+    then        by chance: order and modes change, while all end in time (`saving`)
     then        one call after the other in any mode that saves more, while all limits are kept
-    then        by chance: order and modes change, while no more is drawn and all end in time
 
 A price for what several choices share is how Lagrange relaxes a limit (M. Fisher, Management
 Science 27, 1981); modes with a time and a cost each are the discrete time-cost tradeoff problem
@@ -15,13 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import count
 from math import inf
 from time import perf_counter
 
 from tilewright.plan.scheduling.capacities import ROUNDING
 from tilewright.plan.scheduling.decoding import decode
 from tilewright.plan.scheduling.faults import faults
-from tilewright.plan.scheduling.planners.annealing import thriftier_list
+from tilewright.plan.scheduling.planners.annealing import Found
+from tilewright.plan.scheduling.planners.changing_list import ChangingList
+from tilewright.plan.scheduling.planners.saving import thriftier_lists
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
 from tilewright.plan.scheduling.scheduler import NothingFound
@@ -29,8 +32,10 @@ from tilewright.plan.scheduling.scheduler import NothingFound
 _PRICES = tuple(4.0**power for power in range(-5, 8))
 """Of the energy of a call, in the time that a call takes, both in the mean."""
 
-_STEPS = 200
+_STEPS = 500
 """That each call has of those by chance, in the mean: at most."""
+_WALK = 0.9
+"""Of the time that is left, for these."""
 
 
 def thriftier(problem: SchedulingProblem, start: Schedule, until: float) -> Schedule | None:
@@ -44,7 +49,7 @@ def thriftier(problem: SchedulingProblem, start: Schedule, until: float) -> Sche
             break
         found = _better(problem, order, modes, found) or found
     if found is not None and problem.objective == "energy":
-        return _by_chance(problem, _one_by_one(problem, found, until), until)
+        return _one_by_one(problem, _by_chance(problem, found, until), until)
     return found
 
 
@@ -86,29 +91,41 @@ def _better(
 ) -> Schedule | None:
     """These modes in this order, where they keep all limits and are better than that."""
     with suppress(NothingFound):
-        made = decode(problem, order, modes, planner="thrift")
-        soon = made.latency_s <= problem.limits.deadlines_s.get("", inf)
-        less = than is None or made.objective < than.objective
-        if soon and less and next(faults(problem, made), None) is None:
-            return made
+        return _kept(problem, decode(problem, order, modes, planner="thrift"), than)
     return None
 
 
+def _kept(problem: SchedulingProblem, made: Schedule, than: Schedule | None) -> Schedule | None:
+    soon = made.latency_s <= problem.limits.deadlines_s.get("", inf)
+    less = than is None or made.objective < than.objective
+    return made if soon and less and next(faults(problem, made), None) is None else None
+
+
 def _by_chance(problem: SchedulingProblem, found: Schedule, until: float) -> Schedule:
-    """What else is saved where the order changes as well; as many steps as there is time for, but
-    no more than so many for each call."""
+    """What is saved where the order changes as well; as many steps as there is time for, but no
+    more than so many for each call."""
     order = [problem.numbers[slot.call] for slot in found.slots]
     modes = [found.slot[call.name].mode for call in problem.calls]
-    steps = iter(range(_STEPS * len(modes)))
+    steps, begin = count(), perf_counter()
+    lasts_s = max(_WALK * (until - begin), 1e-9)
+    every = _STEPS * len(modes)
     within_s = problem.limits.deadlines_s.get("", inf) * (1 + ROUNDING)
-    made = thriftier_list(
+    made = thriftier_lists(
         problem,
         order,
         modes,
         within_s,
-        lambda: float(next(steps, None) is None or perf_counter() >= until),
+        lambda: max(next(steps) / every, (perf_counter() - begin) / lasts_s),
     )
-    return _better(problem, made.order, made.modes, found) or found
+    better = (_as_placed(problem, each, found) for each in made)
+    return next(filter(None, better), found)
+
+
+def _as_placed(problem: SchedulingProblem, found: Found, than: Schedule) -> Schedule | None:
+    """The schedule of a list as it is, or with the places that limits of devices leave; None where
+    neither keeps all limits and is better."""
+    placed = ChangingList(problem, found.order, found.modes).schedule("thrift")
+    return _kept(problem, placed, than) or _better(problem, found.order, found.modes, than)
 
 
 def _one_by_one(problem: SchedulingProblem, found: Schedule, until: float) -> Schedule:
