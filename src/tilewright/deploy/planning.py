@@ -59,6 +59,7 @@ from tilewright.plan.network_scheduling import (
 )
 from tilewright.plan.planning_data import PlanningRequest, data_of, placements_of
 from tilewright.plan.scheduling import problem_file
+from tilewright.plan.scheduling.alternatives import AsRun
 from tilewright.plan.scheduling.answering import Answer, answer, answer_in_parts
 from tilewright.plan.scheduling.plan_file import (
     Plan,
@@ -268,7 +269,7 @@ def plan_networks(
         rest = replace(request, limit_s=2 * limit_s)
         return made.written(usual, made.planned(usual, rest), request)
     found = [made.planned_or_not(each, third) for each in (usual, merged)]
-    best, kept = better((usual, merged), found, robust=robust)
+    best, kept = better((usual, merged), found, robust=robust, as_run=made.as_run(usual))
     return made.written(best, kept, request)
 
 
@@ -311,6 +312,10 @@ class _Planning:
         links = links_of(foreseen.data, self._wanted)
         between = _Between(handoff=handoff_of(foreseen.data), links=links)
         return _answered(foreseen.problem, named, request, between)
+
+    def as_run(self, foreseen: Foreseen) -> AsRun | None:
+        """How schedules of the networks are run, where that is in stages."""
+        return run_as(tuple(self._named(foreseen)), foreseen.problem)
 
     def planned_or_not(self, foreseen: Foreseen, request: PlanRequest) -> Answer | NothingFound:
         """The answer to the problem, or why there is none."""
