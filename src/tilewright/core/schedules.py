@@ -162,8 +162,9 @@ class ScheduleResult(Displayed):
     was searched for, and these two are compared.
 
     `precisions` says by its name in which precision each network was planned; of a problem that
-    somebody wrote it is empty. `device_precisions` says the same of the devices, by their names,
-    that compute in another one: in float32, where their kind has no kernels in the networks' own.
+    somebody wrote it is empty. `device_precisions` says by the networks' names the same of the
+    devices, by theirs, that compute a network in another one: in float32, where their kind has no
+    kernels in its own.
 
     `merging` is what merged calls promise, whether or not the plan has them; None where nobody
     asked for them, nothing can be merged, or something else than latency was to be least.
@@ -200,7 +201,9 @@ class ScheduleResult(Displayed):
     note: str = ""
     details: dict[str, float] = field(default_factory=dict[str, float])
     precisions: dict[str, Precision] = field(default_factory=dict[str, Precision])
-    device_precisions: dict[str, Precision] = field(default_factory=dict[str, Precision])
+    device_precisions: dict[str, dict[str, Precision]] = field(
+        default_factory=dict[str, dict[str, Precision]]
+    )
     merging: MergingGain | None = None
 
     @property

@@ -25,7 +25,7 @@ from tilewright.core.events import EventSink, Stage
 from tilewright.core.handoffs import Handoff
 from tilewright.core.links import DeviceLink
 from tilewright.core.planning import PlanningData
-from tilewright.core.records import Placement, Precision
+from tilewright.core.records import Placement
 from tilewright.core.schedules import MEASURE, PLAN_FILE, ScheduleResult, Second
 from tilewright.deploy.merging import Foreseen, better, with_merges
 from tilewright.deploy.plan_answers import run_as, runs_in_parts, write_pictures
@@ -327,14 +327,15 @@ class _Planning:
     def written(self, foreseen: Foreseen, found: Answer, request: PlanRequest) -> ScheduleResult:
         """The answer's result, whose plan is written where it is to be kept."""
         chosen_from = foreseen.data if self.asked.versions else ()
-        devices = tuple(_devices(self.networks.devices, precisions_beside(foreseen.data)))
+        devices = tuple(_devices(self.networks.devices))
         return _kept(found, tuple(self._named(foreseen)), request, devices, chosen_from)
 
     def _named(self, foreseen: Foreseen) -> Iterator[PlannedNetwork]:
         """The networks as a plan names them."""
-        for title, model, data, source, merges in zip(
+        for title, model, told, data, source, merges in zip(
             titles(foreseen.data),
             self.networks.models,
+            foreseen.data,
             foreseen.known,
             foreseen.sources,
             foreseen.merges,
@@ -349,6 +350,7 @@ class _Planning:
                 precision=data.precision,
                 forms=dict(_forms(data)),
                 merges=merges,
+                device_precisions=precisions_beside(told),
             )
 
 
@@ -409,13 +411,13 @@ def _of_all_copies(wanted: Wanted, copies: Mapping[str, int]) -> Wanted:
     return replace(wanted, terms=terms)
 
 
-def _devices(there: Devices, beside: Mapping[str, Precision]) -> Iterator[PlannedDevice]:
+def _devices(there: Devices) -> Iterator[PlannedDevice]:
     for name, placement in there.placements.items():
         count = there.copies.get(name, 1)
         device = _device(name, placement)
         for own in names_of(name, count):
             why = f"one of {count} that were planned with as {name!r}" if count > 1 else ""
-            yield replace(device, name=own, imagined=why, precision=beside.get(own))
+            yield replace(device, name=own, imagined=why)
     for name in there.tables:
         yield PlannedDevice(name=name, machine="", imagined="known by a table of times alone")
 

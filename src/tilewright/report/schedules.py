@@ -114,10 +114,15 @@ def summary(result: ScheduleResult) -> Table:
 def _precision(result: ScheduleResult) -> list[tuple[str, str, str]]:
     """In which precision it was planned, of networks that differ in that each; nothing where a
     problem was written by hand."""
-    each = result.precisions
-    told = ", ".join(f"{name}: {of}" for name, of in each.items())
+    beside = result.device_precisions
+    each = {
+        name: ", ".join(
+            [own, *(f"{of} on {device}" for device, of in beside.get(name, {}).items())]
+        )
+        for name, own in result.precisions.items()
+    }
+    told = ("; " if beside else ", ").join(f"{name}: {of}" for name, of in each.items())
     told = next(iter(each.values())) if len({*each.values()}) == 1 else told
-    told = ", ".join([told, *(f"{of} on {name}" for name, of in result.device_precisions.items())])
     return [("precision", told, told)] if told else []
 
 
