@@ -9,7 +9,7 @@ from tilewright.core.errors import TargetError, TilewrightError
 from tilewright.core.records import Placement
 from tilewright.core.targets import Binding, threads_alone
 from tilewright.deploy.plan_models import require_machine
-from tilewright.hardware.remote import read_remote
+from tilewright.hardware.remote import is_behind_tracker
 from tilewright.kernels.base import CPU
 from tilewright.kernels.cuda.base import CUDA
 from tilewright.measure.targeting import placement_of, usable_placement
@@ -58,7 +58,7 @@ def placements_in(plan: Plan, tracker: str | None) -> Iterator[tuple[str, Placem
                     "it.",
                 )
             continue
-        asked = (tracker or (known and known.tracker)) if read_remote(device.name) else None
+        asked = (tracker or (known and known.tracker)) if is_behind_tracker(device.name) else None
         try:
             placement = _placement(device.name, device.cores, asked or None)
         except TilewrightError:

@@ -33,13 +33,12 @@ from tilewright.deploy.plan_models import is_file, source_of
 from tilewright.deploy.planned_network import HERE
 from tilewright.deploy.timed_calls import timed_calls
 from tilewright.hardware.device import local_placement
-from tilewright.hardware.remote import read_remote, remote_place
+from tilewright.hardware.remote import is_behind_tracker, remote_place
 from tilewright.kernels.base import SINGLE
 from tilewright.measure.links import keep_links
 from tilewright.measure.targeting import require_one_name
 from tilewright.models import ModelOptions
 from tilewright.plan.call_times import as_timed
-from tilewright.plan.host_links import is_behind_tracker
 from tilewright.plan.imagined_devices import (
     DeviceTable,
     copies_of,
@@ -424,7 +423,7 @@ def _devices(there: Devices) -> Iterator[PlannedDevice]:
 
 def _device(name: str, placement: Placement) -> PlannedDevice:
     tracker = ""
-    if read_remote(name) is not None:
+    if is_behind_tracker(name):
         _, host, port = remote_place(placement.device)
         tracker = f"{host}:{port}"
     return PlannedDevice(name=name, machine=placement.device.class_key, tracker=tracker)
