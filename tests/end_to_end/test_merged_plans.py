@@ -166,10 +166,11 @@ def equal_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("equal_predictions")
+@pytest.mark.parametrize("mode", ["auto", "parallel", "sequential"])
 def test_networks_beside_each_other_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mode: str
 ) -> None:
-    """Of two networks, each has its own merged calls."""
+    """Of two networks, each has its own merged calls; one after the other all are apart."""
     monkeypatch.chdir(tmp_path)
     onnx.save(modules(), "one.onnx")
     onnx.save(modules(side=16), "two.onnx")
@@ -182,8 +183,11 @@ def test_networks_beside_each_other_in_parts(
     assert [len(network.merges) for network in plan.networks] == [2, 2]
     capsys.readouterr()
     inputs = ("--input", "one/input=one.npy", "--input", "two/input=two.npy")
-    assert main(["run", "p", *inputs, "--mode", "parallel", "--out", "out", *memory[2:]]) == 0
-    outputs = json.loads(capsys.readouterr().out)["data"]["outputs"]
+    said = ("--mode", mode, "--out", "out", *memory[2:])
+    assert main(["run", "p", *inputs, *said]) == 0
+    found = json.loads(capsys.readouterr().out)["data"]
+    assert len(found["times_s"]) == (2 if mode == "auto" else 0)
+    outputs = found["outputs"]
     assert {each["name"] for each in outputs} == {"one/head", "two/head"}
     for each in outputs:
         name, _, tensor = each["name"].partition("/")

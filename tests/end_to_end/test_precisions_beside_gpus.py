@@ -82,11 +82,11 @@ def run(session: Session, folder: Path, inputs: Mapping[str, np.ndarray]) -> dic
 def check_told(told: ScheduleResult, folder: Path, precision: str, gpu: Precision | None) -> None:
     """Answer, plan, page and trace say in what the GPU computes, where that is another precision
     than the network's."""
-    own = {} if gpu is None else {"cuda": gpu}
-    assert [*told.precisions.values()] == [precision]
-    assert told.device_precisions == own
+    (name,) = told.precisions
+    own = {} if gpu is None else {name: {"cuda": gpu}}
+    assert told.precisions == {name: precision} and told.device_precisions == own
     plan = json.loads((folder / PLAN_FILE).read_text())
-    assert [each.get("precision") for each in plan["devices"]] == [None, gpu]
+    assert [each["device_precisions"] for each in plan["networks"]] == [own.get(name, {})]
     said = precision if gpu is None else f"{precision}, {gpu} on cuda"
     assert said in (folder / "plan.html").read_text()
     assert said in repr(told)

@@ -28,6 +28,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "run": (
         "tilewright run tilewright-out/network --input x.npy",
         "tilewright run tilewright-out/network --input image=x.npy --input mask=m.npy",
+        "tilewright run plan --input x.npy --limit 5m",
     ),
     "serve": (
         "tilewright serve tilewright-out/resnet18 tilewright-out/mobilenet_v2",

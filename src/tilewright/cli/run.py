@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -17,6 +18,7 @@ from tilewright.core.codec import to_builtins
 from tilewright.core.events import Note
 from tilewright.core.output_files import replacing, write_text
 from tilewright.core.schedules import RunMode, is_plan
+from tilewright.core.units import parse_duration
 from tilewright.report import shown
 from tilewright.report.tables import Column, Table
 
@@ -42,6 +44,29 @@ _COLUMNS = (
 )
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFlags:
+    """What is for plans alone."""
+
+    mode: Annotated[
+        RunMode | None,
+        Parameter(
+            help="Of a plan: sequential, parallel as it says, or auto, the faster of both "
+            "[default: auto].",
+            show_default=False,
+        ),
+    ] = None
+    trace: Annotated[
+        Path | None,
+        Parameter(
+            help="Of a plan: a file in which the plan and the run are beside each other, for "
+            "Perfetto (.json).",
+            show_default=False,
+        ),
+    ] = None
+
+
 def run(
     artifact: Annotated[Path, Parameter(help="The folder that optimize or plan wrote.")],
     /,
@@ -56,22 +81,15 @@ def run(
             show_default=False,
         ),
     ] = (),
-    mode: Annotated[
-        RunMode | None,
+    limit: Annotated[
+        str | None,
         Parameter(
-            help="Of a plan: sequential, parallel as it says, or auto, the faster of both "
-            "[default: auto].",
+            help="The longest that all of it may take, compiling included (20s, 5m); then it is "
+            "ended, with exit code 1.",
             show_default=False,
         ),
     ] = None,
-    trace: Annotated[
-        Path | None,
-        Parameter(
-            help="Of a plan: a file in which the plan and the run are beside each other, for "
-            "Perfetto (.json).",
-            show_default=False,
-        ),
-    ] = None,
+    plan_flags: PlanFlags = PlanFlags(),
     target_flag: TargetOrArtifactFlags = TargetOrArtifactFlags(),
     flags: ThreadedFlags = ThreadedFlags(),
 ) -> None:
@@ -85,11 +103,14 @@ def run(
         raise errors.UsageError(
             "run needs the model's inputs.", hint="--input x.npy or --input NAME=x.npy"
         )
+    if limit is not None and not parse_duration(limit.strip()):
+        raise errors.UsageError(f"--limit {limit!r} is no time.", hint="--limit 5m")
     given = read_inputs(input)
     if is_plan(artifact):
-        _run_plan(artifact, given, mode or "auto", trace, target_flag, flags)
+        mode, trace = plan_flags.mode or "auto", plan_flags.trace
+        _run_plan(artifact, given, mode, trace, target_flag, flags)
         return
-    if mode is not None or trace is not None:
+    if plan_flags != PlanFlags():
         raise errors.UsageError(
             "--mode and --trace are for plans; an artifact runs as it was compiled.",
             hint="tilewright plan MODEL --out FOLDER",

@@ -116,6 +116,24 @@ class Alternative:
     chosen: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergingGain:
+    """What merging calls promises: the plan with merged calls is `gain` times as fast as the one
+    with all of them apart, from `gain_low` to `gain_high` by the intervals of the times (as those
+    of `ScheduleResult`), the numbers above 1 where merging is faster. `doubt` says why it is not
+    sure that merging gains, and is empty where it is sure."""
+
+    gain: float
+    gain_low: float
+    gain_high: float
+    doubt: str = ""
+
+    @property
+    def sure(self) -> bool:
+        """Whether merging gains surely."""
+        return not self.doubt
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScheduleResult(Displayed):
     """The result of `plan` of a scheduling problem.
@@ -144,8 +162,12 @@ class ScheduleResult(Displayed):
     was searched for, and these two are compared.
 
     `precisions` says by its name in which precision each network was planned; of a problem that
-    somebody wrote it is empty. `device_precisions` says the same of the devices, by their names,
-    that compute in another one: in float32, where their kind has no kernels in the networks' own.
+    somebody wrote it is empty. `device_precisions` says by the networks' names the same of the
+    devices, by theirs, that compute a network in another one: in float32, where their kind has no
+    kernels in its own.
+
+    `merging` is what merged calls promise, whether or not the plan has them; None where nobody
+    asked for them, nothing can be merged, or something else than latency was to be least.
     """
 
     name: str
@@ -179,7 +201,10 @@ class ScheduleResult(Displayed):
     note: str = ""
     details: dict[str, float] = field(default_factory=dict[str, float])
     precisions: dict[str, Precision] = field(default_factory=dict[str, Precision])
-    device_precisions: dict[str, Precision] = field(default_factory=dict[str, Precision])
+    device_precisions: dict[str, dict[str, Precision]] = field(
+        default_factory=dict[str, dict[str, Precision]]
+    )
+    merging: MergingGain | None = None
 
     @property
     def most_gain(self) -> float | None:

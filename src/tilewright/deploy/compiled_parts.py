@@ -81,7 +81,8 @@ class Parts(Protocol):
         ...
 
     def alone(self, device: str) -> Way:
-        """All calls one after the other on all cores of a device."""
+        """All calls one after the other on all cores of a device, apart where a plan merges
+        some."""
         ...
 
     def fastest_alone(self, without: Collection[str] = ()) -> str | None:

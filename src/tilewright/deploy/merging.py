@@ -17,11 +17,13 @@ from tilewright.core.errors import ModelError
 from tilewright.core.grouping import grouped
 from tilewright.core.planning import PlanningCall, PlanningData
 from tilewright.core.records import Placement
+from tilewright.core.schedules import MergingGain
 from tilewright.deploy.plan_models import merging
 from tilewright.graph.fuse import FusedNetwork
 from tilewright.graph.siblings import Group, inner_parts, sibling_groups, stacked_name
 from tilewright.kernels.base import MIXED
 from tilewright.plan.network_scheduling import prefixes
+from tilewright.plan.scheduling.alternatives import AsRun
 from tilewright.plan.scheduling.answering import Answer
 from tilewright.plan.scheduling.merging import decided
 from tilewright.plan.scheduling.parts import Merge, Mode
@@ -29,6 +31,7 @@ from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.robust import at_upper_ends
 from tilewright.plan.scheduling.scheduler import NothingFound
 from tilewright.plan.scheduling.simulator import simulate
+from tilewright.plan.scheduling.sureness import merging_gain
 from tilewright.plan.sources import ModelSource, NetworkSource
 from tilewright.report.schedules import valued
 
@@ -89,24 +92,30 @@ def better(
     found: Sequence[Answer | NothingFound],
     *,
     robust: bool = False,
+    as_run: AsRun | None = None,
 ) -> tuple[Foreseen, Answer]:
     """Of networks as they come and with merges the ones with the lesser objective, `robust` by the
-    upper ends of intervals, and their answer, which says what merging gave. Raises NothingFound
+    upper ends of intervals, and their answer, which says what merging gave, and for the least
+    latency whether it is sure that it gains where schedules are run `as_run`. Raises NothingFound
     where there is neither."""
     (usual, merged), (apart, one) = plans, found
     if isinstance(one, NothingFound):
         if isinstance(apart, NothingFound):
             raise apart
         return usual, apart
-    without = "nothing was found without"
-    if isinstance(apart, Answer):
-        if _counted(apart, robust=robust) <= _counted(one, robust=robust):
-            return usual, apart
-        without = f"it was {valued(apart.result, apart.result.value)} without"
+    without, promise = "nothing was found without", None
     names = ", ".join(stacked_name(group) for groups in merged.merges for group in groups)
+    if isinstance(apart, Answer):
+        if apart.problem.objective == "latency":
+            those, theirs = (one.problem, one.schedule), (apart.problem, apart.schedule)
+            promise = merging_gain(those, theirs, as_run)
+        if _counted(apart, robust=robust) <= _counted(one, robust=robust):
+            said = f"nothing is merged: with {names} it is {valued(one.result, one.result.value)}"
+            return usual, _with_note(apart, said, promise)
+        without = f"it was {valued(apart.result, apart.result.value)} without"
     before, after = (len(each.problem.calls) for each in plans)
     said = f"{after} calls instead of {before}, since {names} are merged; {without}"
-    return merged, _with_note(one, said)
+    return merged, _with_note(one, said, promise)
 
 
 def _counted(found: Answer, *, robust: bool) -> float:
@@ -116,11 +125,11 @@ def _counted(found: Answer, *, robust: bool) -> float:
     return simulate(at_upper_ends(found.problem), found.schedule).objective
 
 
-def _with_note(found: Answer, said: str) -> Answer:
-    """An answer that says something more."""
+def _with_note(found: Answer, said: str, promise: MergingGain | None) -> Answer:
+    """An answer that says something more, and what merging promises."""
     note = "; ".join(filter(None, (found.schedule.note, said)))
-    schedule = replace(found.schedule, note=note)
-    return replace(found, schedule=schedule, result=replace(found.result, note=note))
+    result = replace(found.result, note=note, merging=promise)
+    return replace(found, schedule=replace(found.schedule, note=note), result=result)
 
 
 def _as_it_is(problem: SchedulingProblem) -> SchedulingProblem:

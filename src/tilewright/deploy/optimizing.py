@@ -300,20 +300,14 @@ class _Work:
 
     def _context(self, measurer: Measurer, peaks: Peaks) -> SearchContext:
         """What the search works with."""
-        return SearchContext(
-            placement=self.placement,
+        return SearchContext.of(
+            self.request,
+            (self.placement, measurer, peaks),
             store=self.store,
-            measurer=measurer,
             events=self.events,
             budget=self.budget,
-            peaks=peaks,
             protocol=kernel_protocol(self.placement),
-            seed=self.request.seed,
             run_id=self.run.id,
-            model=self.request.model,
-            tuner=self.request.tuner,
-            level=self.request.searched_level,
-            max_error=self.request.kernel_error,
             checkpoint=self._after_round,
             counts=self.counts,
         )

@@ -9,42 +9,39 @@ parts.left({"rpc:pi"}, {})    planned again without one of the devices
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from math import inf
 from pathlib import Path
 
-from tilewright.core.errors import ModelError, TargetError, TilewrightError, first_line
+from tilewright.core.errors import ModelError, TargetError, first_line
 from tilewright.core.events import EventSink, Note, Stage, discard
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement
-from tilewright.core.targets import Binding, threads_alone
 from tilewright.deploy.compiled_parts import CompiledPart, Way
 from tilewright.deploy.plan_models import (
     allowed_in,
+    merging,
     opened,
     planned_source,
-    require_machine,
     require_planned,
     with_planned_kernels,
 )
+from tilewright.deploy.plan_places import computes, has_all, on_cores, placements_in
 from tilewright.graph.arrange import arrange, copying, same_memory
 from tilewright.graph.fuse import FusedNetwork, TaskCall
 from tilewright.graph.network import Array, fresh_name
 from tilewright.graph.parts import Part, Place, cut
 from tilewright.graph.plan import NetworkPlan, lane_of
+from tilewright.graph.siblings import stacked_name
 from tilewright.graph.tasks import TaskKey
-from tilewright.hardware.remote import read_remote
-from tilewright.kernels.base import CPU
-from tilewright.kernels.cuda.base import CUDA
 from tilewright.kernels.plans import default_settings, in_sequence, with_each
 from tilewright.kernels.stored_settings import refusals
 from tilewright.measure.networks import ToCompile, compile_all
 from tilewright.measure.targeting import (
     in_this_process,
     open_networks,
-    placement_of,
-    usable_placement,
 )
 from tilewright.models.loaded import PreparedNetwork
 from tilewright.plan.scheduling.parts import NO_LIMITS, Mode, ScheduledCall
@@ -57,6 +54,8 @@ from tilewright.store.base import Store
 from tilewright.store.known_candidates import best_known, checked_settings, defaults
 
 _REPLANNER = "heft"
+_Made = tuple[PreparedNetwork, NetworkPlan]
+"""A network cut into calls for a device, and its kernels there."""
 
 
 class PlanParts:
@@ -84,14 +83,15 @@ class PlanParts:
         self.plan, self._folder, self._events = plan, folder, events
         self._numbers = count()
         self._max_errors = {each.name: allowed_in(each) for each in plan.networks}
-        self.placements = dict(placements or _placements(plan, tracker))
-        self._made: dict[tuple[str, str], tuple[PreparedNetwork, NetworkPlan]] = {}
+        self.placements = dict(placements or placements_in(plan, tracker))
+        self._made: dict[tuple[str, str], _Made] = {}
         self._fewer: dict[tuple[str, str, int], Mapping[TaskKey, Candidate]] = {}
         self._sources: dict[str, NetworkSource] = {}
+        self._store = store
         for named in plan.networks:
-            self._prepare(named, store)
+            self._prepare(named)
 
-    def _prepare(self, named: PlannedNetwork, store: Store) -> None:
+    def _prepare(self, named: PlannedNetwork) -> None:
         """Cut a network into calls for each device, with the settings that it was planned with."""
         self._events(Stage(name="import", detail=named.model))
         source = planned_source(self.plan, named)
@@ -100,7 +100,7 @@ class PlanParts:
         refused = dict[str, ModelError]()
         for device, placement in self.placements.items():
             try:
-                made = opened(named, source, device, placement, store)
+                made = opened(named, source, device, placement, self._store)
             except ModelError as error:
                 if named.forms.get(device):  # all of it was planned there
                     raise
@@ -112,12 +112,12 @@ class PlanParts:
             self._made[named.name, device] = made
             _, whole = made
             for cores in self._counts(device):
-                few = source.allowed(_on_cores(placement, range(cores)))
+                few = source.allowed(on_cores(placement, range(cores)))
                 settings = source.settings(checked_settings(named.settings), few)
                 self._fewer[named.name, device, cores] = (
                     defaults(whole.tasks, few, max_error)
                     if settings == "default"
-                    else best_known(whole.tasks, store, few, max_error)
+                    else best_known(whole.tasks, self._store, few, max_error)
                     if settings == "best"
                     else _taken(whole, few)
                 )
@@ -165,11 +165,27 @@ class PlanParts:
         )
 
     def alone(self, device: str) -> Way:
-        """All calls one after the other on all cores of a device."""
+        """All calls one after the other on all cores of a device, and those that the plan merges
+        apart, where the device computes all of the network so."""
         place = self._place(device, range(self.plan.problem.device[device].cores))
-        return self._compiled(
-            {name: [(call, place) for call, _ in self._ordered(name)] for name in self.names}, {}
-        )
+        orders = dict[str, Sequence[tuple[str, Place]]]()
+        apart = dict[str, _Made]()
+        for named in self.plan.networks:
+            calls = [call for call, _ in self._ordered(named.name)]
+            with suppress(ModelError):
+                if named.merges:
+                    made = apart[named.name] = self._apart(named, device)
+                    own = {call.name for call in made[0].fused.calls}
+                    split = {stacked_name(group): group for group in named.merges}
+                    calls = [each for c in calls for each in split.get(c, (c,)) if each in own]
+            orders[named.name] = [(call, place) for call in calls]
+        return self._compiled(orders, {}, apart)
+
+    def _apart(self, named: PlannedNetwork, device: str) -> _Made:
+        """A network on a device with all calls apart. Raises as `opened`."""
+        source = merging(self._sources[named.name], ())
+        alone = replace(named, merges=(), forms={})
+        return opened(alone, source, device, self.placements[device], self._store)
 
     def fastest_alone(self, without: Collection[str] = ()) -> str | None:
         """The device that is predicted to compute all calls one after the other fastest; None where
@@ -192,7 +208,7 @@ class PlanParts:
     def _left(
         self, call: ScheduledCall, lost: Collection[str], slower: Mapping[str, float]
     ) -> ScheduledCall:
-        if not _computes(call):
+        if not computes(call):
             return call
         modes = tuple(
             _times_as_long(mode, slower.get(mode.device, 1.0))
@@ -205,7 +221,7 @@ class PlanParts:
 
     def _computed(self) -> Iterator[ScheduledCall]:
         """The calls of the problem that compute something: not what only has inputs or outputs."""
-        return (call for call in self.plan.problem.calls if _computes(call))
+        return (call for call in self.plan.problem.calls if computes(call))
 
     def _place(self, device: str, cores: Sequence[int]) -> Place:
         """Where calls on these cores of a device run: a session on a device elsewhere has all of
@@ -235,14 +251,21 @@ class PlanParts:
         ]
 
     def _compiled(
-        self, orders: Mapping[str, Sequence[tuple[str, Place]]], begin_s: Mapping[str, float]
+        self,
+        orders: Mapping[str, Sequence[tuple[str, Place]]],
+        begin_s: Mapping[str, float],
+        apart: Mapping[str, _Made] | None = None,
     ) -> Way:
+        """What is compiled of the networks, of those that are `apart` with their calls so."""
+        apart = apart or {}
         found, waiting = dict[str, tuple[CompiledPart, ...]](), dict[str, list[ToCompile]]()
         for name, order in orders.items():
-            parts = cut(self.network(name).fused, order)
+            whole = apart[name][0] if name in apart else self.network(name)
+            parts = cut(whole.fused, order)
             made = list[CompiledPart]()
             for part in parts:
-                plan = self._planned(name, part)
+                made_of = apart.get(name, self._made.get((name, part.place[0])))
+                plan = self._planned(name, part, made_of)
                 folder = self._folder / f"part-{next(self._numbers)}"
                 constants: Mapping[str, Array] = part.network.graph.constants
                 waiting.setdefault(part.place[0], []).append(
@@ -266,7 +289,9 @@ class PlanParts:
     def _described(self, name: str, part: Part, plan: NetworkPlan, folder: Path) -> CompiledPart:
         problem, prefix = self.plan.problem, self._prefix(name)
         device, cores = part.place
-        numbers = (problem.numbers.get(prefix + call) for call in part.calls)
+        merged = self._merged(name)
+        planned = dict.fromkeys(merged.get(call, call) for call in part.calls)
+        numbers = (problem.numbers.get(prefix + call) for call in planned)
         modes = [
             [m for m in problem.calls[n].modes if m.device == device]
             for n in numbers
@@ -287,16 +312,20 @@ class PlanParts:
             ),
         )
 
-    def _planned(self, name: str, part: Part) -> NetworkPlan:
+    def _merged(self, name: str) -> dict[str, str]:
+        """Which call the plan has instead of each that it merges."""
+        (named,) = (each for each in self.plan.networks if each.name == name)
+        return {each: stacked_name(group) for group in named.merges for each in group}
+
+    def _planned(self, name: str, part: Part, made: _Made | None) -> NetworkPlan:
         """A part with the kernels that the network has on its device and so many cores; those in
         plain form, each by itself, on a device that does not compute all of the network."""
         device, cores = part.place
-        made = self._made.get((name, device))
-        placement = self._sources[name].allowed(_on_cores(self.placements[device], cores))
+        placement = self._sources[name].allowed(on_cores(self.placements[device], cores))
         forms: dict[str, Form] = {}
         known: dict[str, Candidate] = {}
         chosen: dict[TaskKey, Candidate] = {}
-        full = _has_all(self.placements[device], cores)
+        full = has_all(self.placements[device], cores)
         if made is not None:
             prepared, whole = made
             forms = {**prepared.forms, **{t: each.form for t, each in whole.tensors.items()}}
@@ -360,28 +389,9 @@ def _times_as_long(mode: Mode, factor: float) -> Mode:
     )
 
 
-def _computes(call: ScheduledCall) -> bool:
-    """Whether a call has a kernel: the inputs and outputs that a host has have none."""
-    return any(mode.kernel for mode in call.modes)
-
-
 def _fastest_s(call: ScheduledCall, device: str) -> float | None:
     modes = [mode for mode in call.modes if mode.device == device]
     return max(modes, key=lambda mode: mode.cores).latency_s if modes else None
-
-
-def _has_all(placement: Placement, cores: Sequence[int]) -> bool:
-    """Whether cores in a plan are all of a placement; a GPU is one place in it."""
-    return placement.target.kind not in CPU or len(cores) == placement.resources.threads
-
-
-def _on_cores(placement: Placement, cores: Sequence[int]) -> Placement:
-    """These cores of a placement."""
-    if _has_all(placement, cores):
-        return placement
-    resources = replace(threads_alone(len(cores)), kind=placement.resources.kind)
-    cpus = tuple(placement.binding.cpus[core] for core in cores)
-    return replace(placement, resources=resources, binding=Binding(cpus=cpus))
 
 
 def _plain_at_ends(
@@ -416,52 +426,3 @@ def _plain_at_ends(
         for call in network.calls
     ]
     return FusedNetwork(graph=replace(graph, types=types), calls=(*calls, *copies)), inside
-
-
-def _placements(plan: Plan, tracker: str | None) -> Iterator[tuple[str, Placement]]:
-    """The devices of a plan that are here or answer. Raises TargetError where that is not one that
-    the plan uses, or it is of another kind than when the plan was made."""
-    said = {each.name: each for each in plan.devices}
-    slots = plan.schedule.slots
-    calls = {call.name: call for call in plan.problem.calls if _computes(call)}
-    used = {
-        plan.schedule.mode_of(plan.problem, slot.call).device
-        for slot in slots
-        if slot.call in calls
-    }
-    for device in plan.problem.devices:
-        known = said.get(device.name)
-        if known is not None and known.imagined:
-            if device.name in used:
-                raise TargetError(
-                    f"calls of the plan run on {device.name!r}, which is {known.imagined}: nothing "
-                    "runs there",
-                    hint="simulate tells what becomes of the plan; plan without that device to run "
-                    "it.",
-                )
-            continue
-        asked = (tracker or (known and known.tracker)) if read_remote(device.name) else None
-        try:
-            placement = _placement(device.name, device.cores, asked or None)
-        except TilewrightError:
-            if device.name in used:
-                raise
-            continue
-        require_machine(plan, device.name, placement)
-        yield device.name, placement
-
-
-def _placement(device: str, cores: int, tracker: str | None) -> Placement:
-    known = usable_placement(placement_of(device, tracker, None))
-    if known.target.kind not in (*CPU, CUDA):
-        raise TargetError(
-            f"calls of the plan run on {device!r}; parts of networks are run on CPUs, here and "
-            "behind a tracker, and on GPUs here",
-            hint="Plan without that device.",
-        )
-    if known.target.kind in CPU and cores > known.resources.threads:
-        raise TargetError(
-            f"the plan is for {cores} cores of {device!r}, which has {known.resources.threads}",
-            hint=f"Plan with --threads {known.resources.threads}.",
-        )
-    return _on_cores(known, range(cores))

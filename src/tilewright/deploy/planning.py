@@ -25,7 +25,7 @@ from tilewright.core.events import EventSink, Stage
 from tilewright.core.handoffs import Handoff
 from tilewright.core.links import DeviceLink
 from tilewright.core.planning import PlanningData
-from tilewright.core.records import Placement, Precision
+from tilewright.core.records import Placement
 from tilewright.core.schedules import MEASURE, PLAN_FILE, ScheduleResult, Second
 from tilewright.deploy.merging import Foreseen, better, with_merges
 from tilewright.deploy.plan_answers import run_as, runs_in_parts, write_pictures
@@ -33,13 +33,12 @@ from tilewright.deploy.plan_models import is_file, source_of
 from tilewright.deploy.planned_network import HERE
 from tilewright.deploy.timed_calls import timed_calls
 from tilewright.hardware.device import local_placement
-from tilewright.hardware.remote import read_remote, remote_place
+from tilewright.hardware.remote import is_behind_tracker, remote_place
 from tilewright.kernels.base import SINGLE
 from tilewright.measure.links import keep_links
 from tilewright.measure.targeting import require_one_name
 from tilewright.models import ModelOptions
 from tilewright.plan.call_times import as_timed
-from tilewright.plan.host_links import is_behind_tracker
 from tilewright.plan.imagined_devices import (
     DeviceTable,
     copies_of,
@@ -59,6 +58,7 @@ from tilewright.plan.network_scheduling import (
 )
 from tilewright.plan.planning_data import PlanningRequest, data_of, placements_of
 from tilewright.plan.scheduling import problem_file
+from tilewright.plan.scheduling.alternatives import AsRun
 from tilewright.plan.scheduling.answering import Answer, answer, answer_in_parts
 from tilewright.plan.scheduling.plan_file import (
     Plan,
@@ -268,7 +268,7 @@ def plan_networks(
         rest = replace(request, limit_s=2 * limit_s)
         return made.written(usual, made.planned(usual, rest), request)
     found = [made.planned_or_not(each, third) for each in (usual, merged)]
-    best, kept = better((usual, merged), found, robust=robust)
+    best, kept = better((usual, merged), found, robust=robust, as_run=made.as_run(usual))
     return made.written(best, kept, request)
 
 
@@ -312,6 +312,10 @@ class _Planning:
         between = _Between(handoff=handoff_of(foreseen.data), links=links)
         return _answered(foreseen.problem, named, request, between)
 
+    def as_run(self, foreseen: Foreseen) -> AsRun | None:
+        """How schedules of the networks are run, where that is in stages."""
+        return run_as(tuple(self._named(foreseen)), foreseen.problem)
+
     def planned_or_not(self, foreseen: Foreseen, request: PlanRequest) -> Answer | NothingFound:
         """The answer to the problem, or why there is none."""
         try:
@@ -322,14 +326,15 @@ class _Planning:
     def written(self, foreseen: Foreseen, found: Answer, request: PlanRequest) -> ScheduleResult:
         """The answer's result, whose plan is written where it is to be kept."""
         chosen_from = foreseen.data if self.asked.versions else ()
-        devices = tuple(_devices(self.networks.devices, precisions_beside(foreseen.data)))
+        devices = tuple(_devices(self.networks.devices))
         return _kept(found, tuple(self._named(foreseen)), request, devices, chosen_from)
 
     def _named(self, foreseen: Foreseen) -> Iterator[PlannedNetwork]:
         """The networks as a plan names them."""
-        for title, model, data, source, merges in zip(
+        for title, model, told, data, source, merges in zip(
             titles(foreseen.data),
             self.networks.models,
+            foreseen.data,
             foreseen.known,
             foreseen.sources,
             foreseen.merges,
@@ -344,6 +349,7 @@ class _Planning:
                 precision=data.precision,
                 forms=dict(_forms(data)),
                 merges=merges,
+                device_precisions=precisions_beside(told),
             )
 
 
@@ -404,20 +410,20 @@ def _of_all_copies(wanted: Wanted, copies: Mapping[str, int]) -> Wanted:
     return replace(wanted, terms=terms)
 
 
-def _devices(there: Devices, beside: Mapping[str, Precision]) -> Iterator[PlannedDevice]:
+def _devices(there: Devices) -> Iterator[PlannedDevice]:
     for name, placement in there.placements.items():
         count = there.copies.get(name, 1)
         device = _device(name, placement)
         for own in names_of(name, count):
             why = f"one of {count} that were planned with as {name!r}" if count > 1 else ""
-            yield replace(device, name=own, imagined=why, precision=beside.get(own))
+            yield replace(device, name=own, imagined=why)
     for name in there.tables:
         yield PlannedDevice(name=name, machine="", imagined="known by a table of times alone")
 
 
 def _device(name: str, placement: Placement) -> PlannedDevice:
     tracker = ""
-    if read_remote(name) is not None:
+    if is_behind_tracker(name):
         _, host, port = remote_place(placement.device)
         tracker = f"{host}:{port}"
     return PlannedDevice(name=name, machine=placement.device.class_key, tracker=tracker)

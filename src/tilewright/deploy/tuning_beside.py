@@ -242,19 +242,14 @@ class _Tuning:
             )
 
     def _context(self, place: Placement, measurer: Measurer, peaks: Peaks) -> SearchContext:
-        return SearchContext(
-            placement=place,
+        return SearchContext.of(
+            self.request,
+            (place, measurer, peaks),
             store=self.tuner.store,
-            measurer=measurer,
             events=self.tuner.events,
             budget=self.budget,
-            peaks=peaks,
             protocol=kernel_protocol(self.own),
-            seed=self.request.seed,
             run_id=self.run.id,
-            model=self.request.model,
-            tuner=self.request.tuner,
-            max_error=self.request.kernel_error,
             checkpoint=lambda: self._keep_run("running"),
             counts=self.counts,
         )

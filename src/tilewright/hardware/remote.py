@@ -47,15 +47,19 @@ class ServerFacts:
     flushes: bool = False
 
 
+def is_behind_tracker(name: str) -> bool:
+    """Whether a device of this name is one of a tracker's, or one of several copies of that."""
+    return name.strip().startswith(PREFIX)
+
+
 def read_remote(text: str) -> RemoteTarget | None:
     """The remote target in `text`, None when it is none. Raises `TargetError` for a broken one.
 
     Forms: `rpc:KEY`, `rpc:KEY={JSON of a TVM target}`, `rpc:KEY -mcpu=NAME -mtriple=…`.
     """
-    stripped = text.strip()
-    if not stripped.startswith(PREFIX):
+    if not is_behind_tracker(text):
         return None
-    rest = stripped.removeprefix(PREFIX)
+    rest = text.strip().removeprefix(PREFIX)
     key, described, written = (part.strip() for part in rest.partition("="))
     if not described or " " in key:
         key, _, options = rest.partition(" ")

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
@@ -88,32 +89,56 @@ def quiet_s(sign: Path) -> float:
         return 0.0
 
 
+@dataclass(slots=True)
+class Watched:
+    """What is known of what runs: whether it `hangs`, and after how many seconds it first gave a
+    sign, None before that."""
+
+    hangs: bool = False
+    began_s: float | None = None
+
+
+Pause = Callable[[Event, float], bool]
+"""Waits for an event so many seconds at most; whether it is set."""
+
+
 @contextmanager
-def noticing_hangs(sign: Path, end: Callable[[], None]) -> Generator[Event]:
-    """Call `end` from a thread of its own, and set the event, once what the block waits for hangs:
-    `sign` is not written for two minutes, or not again for half a minute, or ten times as long as
-    it took to be there. The time in which this process does not run does not count."""
-    over, hangs = Event(), Event()
+def noticing_hangs(
+    sign: Path, end: Callable[[], None], began_s: float | None = None, pause: Pause = Event.wait
+) -> Generator[Watched]:
+    """Call `end` from a thread of its own once what the block waits for hangs: `sign` is not
+    written, or not again, for half a minute, or ten times as long as it took to be there; which is
+    `began_s` where it is known from earlier, and until then two minutes. The time in which this
+    process does not run does not count: seconds are those of each `pause` that ends."""
+    over, watched = Event(), Watched()
 
     def watch() -> None:
-        before, seconds, most_s = 0, 0.0, _BEGIN_S
-        while not over.wait(_WATCH_S):
+        before, seconds, most_s = 0, 0.0, _BEGIN_S if began_s is None else _patience_s(began_s)
+        while not pause(over, _WATCH_S):
             now, seconds = written_ns(sign), seconds + _WATCH_S
             if now != before:
-                most_s = most_s if before else max(_QUIET_S, _TIMES * seconds)
+                if not before:
+                    watched.began_s, most_s = seconds, _patience_s(max(seconds, began_s or 0.0))
                 before, seconds = now, 0.0
             if seconds > most_s:
-                hangs.set()
+                watched.hangs = True
                 end()
                 return
+        if not before and written_ns(sign):
+            watched.began_s = seconds
 
     watching = Thread(target=watch, daemon=True)
     watching.start()
     try:
-        yield hangs
+        yield watched
     finally:
         over.set()
         watching.join()
+
+
+def _patience_s(began_s: float) -> float:
+    """How long nothing is heard at most of what took so long to begin."""
+    return max(_QUIET_S, _TIMES * began_s)
 
 
 def written_ns(path: Path) -> int:

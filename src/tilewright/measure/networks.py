@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any, Self
 
 import numpy as np
@@ -32,7 +33,7 @@ from tilewright.core.timings import Burst
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels import planned_memory, plans
 from tilewright.measure import base, resident
-from tilewright.measure.beside import noticing_hangs
+from tilewright.measure.beside import Pause, noticing_hangs
 
 WORKER = "tilewright.measure.network_worker"
 LINKERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
@@ -159,11 +160,14 @@ class NetworkWorker(base.Worker, NetworkRunner):
     `module` is what it runs; it has the placement's CPUs where networks run `here`, on them.
     """
 
+    _pause: Pause = staticmethod(Event.wait)
+
     def __init__(
         self, placement: records.Placement, module: str = WORKER, *, here: bool = True
     ) -> None:
         super().__init__(module, placement, here=here)
         self.placement = placement
+        self._began_s = dict[str, float]()
 
     def compile(
         self, plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
@@ -186,15 +190,20 @@ class NetworkWorker(base.Worker, NetworkRunner):
         self, name: str, inputs: Sequence[Array], files: tuple[Path, Path], most_s: float
     ) -> list[Burst]:
         """See `NetworkRunner.keep_running`. Raises NegativeVerdict where no run ends any more, half
-        a minute later or more (`noticing_hangs`)."""
-        with noticing_hangs(files[1], self.abort) as hangs:
+        a minute later or more (`noticing_hangs`), also where none ends of a network that has run
+        before."""
+        known_s = self._began_s.get(name)
+        with noticing_hangs(files[1], self.abort, known_s, self._pause) as watched:
             try:
-                return super().keep_running(name, inputs, files, most_s)
+                found = super().keep_running(name, inputs, files, most_s)
             except NegativeVerdict as error:
-                if hangs.is_set():
+                if watched.hangs:
                     told = f"the {name} hangs: none of its runs ends any more"
                     raise NegativeVerdict(told) from error
                 raise
+        if watched.began_s is not None:
+            self._began_s[name] = max(watched.began_s, known_s or 0.0)
+        return found
 
     def _ask(self, message: tuple[Any, ...], more_s: float = 0.0) -> Any:
         try:

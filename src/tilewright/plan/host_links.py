@@ -17,18 +17,13 @@ from tilewright.core.records import Placement
 from tilewright.cost.blocks import LAUNCH_S
 from tilewright.hardware.device import local_instance
 from tilewright.hardware.links import host_link
-from tilewright.hardware.remote import PREFIX
+from tilewright.hardware.remote import is_behind_tracker
 from tilewright.kernels.base import CPU
 from tilewright.store.base import Store
 from tilewright.store.known_links import known_link
 
 SAID, TABLE = "--link", "table"
 """What the links are of that a person or the table of a device said."""
-
-
-def is_behind_tracker(name: str) -> bool:
-    """Whether a device of this name is one of a tracker's, or one of several copies of that."""
-    return name.strip().startswith(PREFIX)
 
 
 def hosts(devices: Iterable[PlanningDevice]) -> list[str]:

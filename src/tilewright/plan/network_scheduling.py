@@ -129,12 +129,11 @@ def links_of(networks: Sequence[PlanningData], wanted: Wanted) -> tuple[DeviceLi
     return told_links(networks[0].devices, said)
 
 
-def precisions_beside(networks: Sequence[PlanningData]) -> dict[str, Precision]:
-    """The precisions of the devices, by their names, that compute in single precision beside others
-    in that of a network."""
+def precisions_beside(network: PlanningData) -> dict[str, Precision]:
+    """The precisions of the devices, by their names, that compute a network in single precision
+    beside others in its own."""
     return {
         device.name: device.precision
-        for network in networks
         for device in network.devices
         if network.precision not in SINGLE and device.precision in SINGLE
     }

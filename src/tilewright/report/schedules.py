@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tilewright.core.handoffs import Handoff
 from tilewright.core.links import DeviceLink
-from tilewright.core.schedules import MEASURE, MEASURES, ScheduleResult
+from tilewright.core.schedules import MEASURE, MEASURES, MergingGain, ScheduleResult
 from tilewright.report import shown
 from tilewright.report.tables import Column, Heading, Table, facts_table
 
@@ -106,6 +106,7 @@ def summary(result: ScheduleResult) -> Table:
             *_handing(result.handoff),
             *map(_linked, result.links),
             *_precision(result),
+            *_merged(result.merging),
         ),
     )
 
@@ -113,11 +114,26 @@ def summary(result: ScheduleResult) -> Table:
 def _precision(result: ScheduleResult) -> list[tuple[str, str, str]]:
     """In which precision it was planned, of networks that differ in that each; nothing where a
     problem was written by hand."""
-    each = result.precisions
-    told = ", ".join(f"{name}: {of}" for name, of in each.items())
+    beside = result.device_precisions
+    each = {
+        name: ", ".join(
+            [own, *(f"{of} on {device}" for device, of in beside.get(name, {}).items())]
+        )
+        for name, own in result.precisions.items()
+    }
+    told = ("; " if beside else ", ").join(f"{name}: {of}" for name, of in each.items())
     told = next(iter(each.values())) if len({*each.values()}) == 1 else told
-    told = ", ".join([told, *(f"{of} on {name}" for name, of in result.device_precisions.items())])
     return [("precision", told, told)] if told else []
+
+
+def _merged(promise: MergingGain | None) -> list[tuple[str, float, str]]:
+    """What merging calls promises, and whether that is sure; nothing where nobody knows it."""
+    if promise is None:
+        return []
+    ends = f"{promise.gain_low:.2f}× to {promise.gain_high:.2f}×"
+    told = promise.doubt or f"merging promises {promise.gain:.2f}×"
+    told += "" if ends in told else f"; by the intervals of its times {ends}"
+    return [("merging", promise.gain, f"{'sure' if promise.sure else 'not sure'}: {told}")]
 
 
 def _handing(handoff: Handoff | None) -> list[tuple[str, float, str]]:

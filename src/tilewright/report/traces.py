@@ -2,8 +2,8 @@
 
     {"traceEvents": [{"ph": "X", "name": "conv1", "pid": 1, "tid": 0, "ts": 0.0, "dur": 90.0}, …]}
 
-`otherData` has the precisions of the networks, by their names, and of the devices that compute in
-another one.
+`otherData` has the precisions of the networks, by their names, and of the devices that compute one
+of them in another.
 A device is a process, each of its cores and each link from it a thread; times are microseconds
 (Trace Event Format, Google).
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import TypedDict, Unpack
 
 from tilewright.core.budget import Budget
 from tilewright.core.events import EventSink, Note
@@ -22,7 +23,7 @@ from tilewright.kernels.spaces import (
     too_inexact,
 )
 from tilewright.measure.base import Measurer, ignore
-from tilewright.search.levels import Level
+from tilewright.search.levels import Level, OptimizeRequest
 from tilewright.search.tuners.registry import DEFAULT
 from tilewright.store.base import Store
 
@@ -35,6 +36,18 @@ class Counts:
 
     measurements: int = 0
     failures: int = 0
+
+
+class Kept(TypedDict):
+    """What a command that searches keeps and spends: fields of `SearchContext`."""
+
+    store: Store
+    events: EventSink
+    budget: Budget
+    protocol: Protocol
+    run_id: int | None
+    checkpoint: Callable[[], None]
+    counts: Counts
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,6 +78,28 @@ class SearchContext:
     stop: Callable[[], bool] = lambda: False
     checkpoint: Callable[[], None] = lambda: None
     counts: Counts = field(default_factory=Counts)
+
+    @classmethod
+    def of(
+        cls,
+        request: OptimizeRequest,
+        place: tuple[Placement, Measurer, Peaks],
+        **kept: Unpack[Kept],
+    ) -> SearchContext:
+        """What a search works with that is asked for, where kernels are measured at a place, whose
+        peaks are known."""
+        placement, measurer, peaks = place
+        return cls(
+            placement=placement,
+            measurer=measurer,
+            peaks=peaks,
+            seed=request.seed,
+            model=request.model,
+            tuner=request.tuner,
+            level=request.searched_level,
+            max_error=request.kernel_error,
+            **kept,
+        )
 
     @property
     def ends(self) -> bool:

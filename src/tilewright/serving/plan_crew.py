@@ -71,7 +71,8 @@ class PlanCrew:
         self._alone, self._ways = alone or "", dict[str, Way]()
         if mode != SEQUENTIAL:
             self._ways[PARALLEL] = parts.way(parts.plan.schedule)
-            if alone and self._ways[PARALLEL].is_alone_on(alone):
+            merged = any(named.merges for named in parts.plan.networks)
+            if alone and not merged and self._ways[PARALLEL].is_alone_on(alone):
                 self._ways = {SEQUENTIAL: self._ways[PARALLEL]}
         if alone and mode != PARALLEL and SEQUENTIAL not in self._ways:
             self._ways[SEQUENTIAL] = parts.alone(alone)

@@ -21,18 +21,17 @@ _LATEST_S = 2.0**33
 """After 1970: in the year 2242."""
 
 
-def keep_link(store: Store, placement: Placement, machine: str, there: Way, back: Way) -> bool:
+def keep_link(store: Store, placement: Placement, machine: str, there: Way, back: Way) -> None:
     """Keep the ways between a machine and a device, and when they were measured; nothing where one
-    of the numbers can be none. Whether they are kept."""
+    of the numbers can be none."""
     if not (is_way(there) and is_way(back)):
-        return False
+        return
     store.add_device(placement.device)
     for direction, way in zip(_DIRECTIONS, (there, back), strict=True):
         for number in _NUMBERS:
             name = _name(placement, machine, f"{direction}_{number}")
             store.add_peak(_key(placement), name, getattr(way, number))
     store.add_peak(_key(placement), _name(placement, machine, "since_1970_s"), time.time())
-    return True
 
 
 def known_link(store: Store, name: str, placement: Placement, machine: str) -> DeviceLink | None:

@@ -14,11 +14,17 @@ import tilewright
 from helpers.networks.modules import modules
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.planning import PlanningData, PlanningMode
+from tilewright.core.predictions import Source
+from tilewright.core.schedules import ScheduleResult
 from tilewright.deploy import merging as merging_of_plans
 from tilewright.deploy import planning
 from tilewright.deploy.plan_models import ArtifactSource, merging
+from tilewright.deploy.plan_parts import PlanParts
+from tilewright.plan.network_scheduling import Wanted
+from tilewright.plan.scheduling.parts import Mode
 from tilewright.plan.scheduling.plan_file import Plan, read_plan
 from tilewright.plan.scheduling.scheduler import NothingFound
+from tilewright.plan.scheduling.sureness import IN_PLACE, PREDICTED
 from tilewright.plan.sources import NetworkSource
 
 JOINED = "b.reduce5 + b.reduce3 + b.one"
@@ -30,7 +36,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[PlanningData]:
     but for the first module's, which takes four times as long."""
     found, predicted = list[PlanningData](), planning.data_of
 
-    def told(source: NetworkSource, *given: Any) -> PlanningData:
+    def foretold(source: NetworkSource, *given: Any) -> PlanningData:
         data = predicted(source, *given)
         calls = tuple(
             replace(call, modes=tuple(as_long(call.name, mode) for mode in call.modes))
@@ -45,14 +51,18 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[PlanningData]:
             seconds *= 4.0 if name.startswith("a.") else 2.5
         return replace(mode, latency_s=seconds, low_s=seconds, high_s=seconds)
 
-    monkeypatch.setattr(planning, "data_of", told)
+    monkeypatch.setattr(planning, "data_of", foretold)
     return found
 
 
-def planned(folder: Path, what: Sequence[str] | str = "", **wishes: Any) -> Plan:
+def told(folder: Path, what: Sequence[str] | str = "", **wishes: Any) -> ScheduleResult:
     onnx.save(modules(), folder / "modules.onnx")
     with tilewright.open(db="memory:", threads=2) as session:
-        session.plan(what or str(folder / "modules.onnx"), out=folder, **wishes)
+        return session.plan(what or str(folder / "modules.onnx"), out=folder, **wishes)
+
+
+def planned(folder: Path, what: Sequence[str] | str = "", **wishes: Any) -> Plan:
+    told(folder, what, **wishes)
     return read_plan(folder)
 
 
@@ -69,6 +79,87 @@ def test_what_takes_longer_than_its_parts_stays_apart(
     usual, every, inner, last = seen
     assert [len(data.calls) for data in seen] == [14, 16, 16, 15]
     assert [len(data.devices) for data in (usual, every, inner, last)] == [1] * 4
+
+
+def _longer(monkeypatch: pytest.MonkeyPatch, spread: float, source: Source = "model") -> None:
+    """Times are from where `source` says, and merged calls may take `spread` times as long."""
+    predicted = planning.scheduling_problem
+
+    def unsure(*given: Any) -> Any:
+        problem = predicted(*given)
+        calls = (
+            replace(c, modes=tuple(wider(m, spread if " + " in c.name else 1.0) for m in c.modes))
+            for c in problem.calls
+        )
+        return replace(problem, calls=tuple(calls))
+
+    def wider(mode: Mode, spread: float) -> Mode:
+        return replace(mode, source=source, high_s=mode.latency_s * spread)
+
+    monkeypatch.setattr(planning, "scheduling_problem", unsure)
+
+
+def test_what_merging_promises_is_told_with_its_interval(
+    tmp_path: Path, seen: list[PlanningData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve calls take as long as 11.5: by predicted times that is not sure."""
+    _longer(monkeypatch, 1.5)
+    result = told(tmp_path, merge=True, planner="sequential")
+    promise = result.merging
+    assert promise is not None and not promise.sure
+    assert promise.gain == pytest.approx(12 / 11.5) and promise.gain_high == promise.gain
+    assert promise.gain_low == pytest.approx(12 / (11.5 + 1.25))
+    said = f"merging promises {promise.gain:.2f}× by predicted times, {promise.gain_low:.2f}× to "
+    assert said in promise.doubt and f"up to {PREDICTED:.2f}× was promised" in promise.doubt
+    assert JOINED in result.note and f"not sure: {said}" in str(result)
+
+
+def test_a_gain_by_merging_that_intervals_leave_is_sure(
+    tmp_path: Path, seen: list[PlanningData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _longer(monkeypatch, 1.0)
+    result = told(tmp_path, merge=True, planner="sequential")
+    assert result.merging is not None and result.merging.sure
+    assert "sure: merging promises 1.04×; by the intervals of its times 1.04× to 1.04×" in str(
+        result
+    )
+
+
+def test_of_times_that_are_exact_a_gain_by_merging_is_sure_above_what_promises_were(
+    tmp_path: Path, seen: list[PlanningData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _longer(monkeypatch, 1.0, "exact")
+    result = told(tmp_path, merge=True, planner="sequential")
+    assert result.merging is not None and result.merging.gain == pytest.approx(12 / 11.5)
+    assert f"such promises were up to {IN_PLACE:.2f} times what runs gave" in result.merging.doubt
+
+
+def test_where_something_else_is_to_be_least_no_gain_in_latency_is_told(
+    tmp_path: Path, seen: list[PlanningData]
+) -> None:
+    result = told(tmp_path, merge=True, wanted=Wanted(objective="throughput"))
+    assert result.merging is None and JOINED in result.note
+
+
+def test_in_parts_one_call_after_the_other_calls_are_apart(
+    tmp_path: Path, seen: list[PlanningData]
+) -> None:
+    class Uncompiled(PlanParts):
+        def compile(self, placement: Any, parts: Any) -> None:
+            pass
+
+    file = str(tmp_path / "modules.onnx")
+    plan = planned(tmp_path, [file, "zoo:mlp"], merge=True, planner="sequential", seconds=30)
+    with tilewright.open(db="memory:") as session:
+        parts = Uncompiled(plan, session.records, tmp_path)
+        ways = parts.way(plan.schedule), parts.alone("llvm")
+    as_planned, alone = (
+        [call for part in way.parts["modules"] for call in part.calls] for way in ways
+    )
+    assert JOINED in as_planned and JOINED not in alone
+    assert set(JOINED.split(" + ")) <= {*alone} and len(alone) == len(as_planned) + 2
+    expected = [sum(part.expected_s for part in way.parts["modules"]) for way in ways]
+    assert expected[0] == pytest.approx(expected[1]), "a merged call counts once"
 
 
 def test_nothing_is_merged_unasked(tmp_path: Path, seen: list[PlanningData]) -> None:
@@ -102,9 +193,12 @@ def test_a_plan_with_merges_that_is_no_faster_is_not_kept(
         return found
 
     monkeypatch.setattr(planning, "_answered", slower)
-    plan = planned(tmp_path, merge=True)
+    result = told(tmp_path, merge=True)
+    plan = read_plan(tmp_path)
     assert len(seen) == 4 and plan.networks[0].merges == ()
     assert "since" not in plan.schedule.note and JOINED not in plan.problem.numbers
+    assert f"nothing is merged: with {JOINED} it is " in result.note
+    assert result.merging is not None
 
 
 @pytest.mark.parametrize("without", [[True], [False], [True, False]])

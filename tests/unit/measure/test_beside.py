@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -161,15 +161,87 @@ def test_a_network_that_hangs_is_ended(
     assert sign.exists() == bool(signs)
 
 
+class Seconds:
+    """Pauses that end at once, whose seconds are counted; `passed` is called after each. While it
+    `stands`, none passes."""
+
+    def __init__(self, passed: Callable[[float], object] = lambda _: None) -> None:
+        self.s, self.passed, self.stands = 0.0, passed, False
+
+    def __call__(self, over: Event, seconds: float) -> bool:
+        if self.stands:
+            return over.wait()
+        self.s += seconds
+        self.passed(self.s)
+        time.sleep(0)
+        return over.is_set()
+
+
+@pytest.mark.parametrize(("began_s", "most_s"), [(None, 120), (0.5, 30), (3.0, 30), (5.0, 50)])
+def test_one_that_began_before_has_as_long_to_begin_as_to_go_on(
+    tmp_path: Path, began_s: float | None, most_s: float
+) -> None:
+    """One that is stopped between two batches, say."""
+    clock, ended = Seconds(), Event()
+    with beside.noticing_hangs(tmp_path / "sign", ended.set, began_s, clock) as watched:
+        assert ended.wait(60)
+    assert watched.hangs and watched.began_s is None
+    assert most_s < clock.s <= most_s + 1
+
+
+def test_how_long_it_took_to_begin_counts_afterwards(tmp_path: Path) -> None:
+    """After six seconds a sign, and then none for a minute."""
+    sign, ended = tmp_path / "sign", Event()
+    clock = Seconds(lambda passed_s: passed_s == 6.0 and sign.touch())
+    with beside.noticing_hangs(sign, ended.set, None, clock) as watched:
+        assert ended.wait(60)
+    assert watched.hangs and watched.began_s == 6.0 and 66 < clock.s <= 67
+
+
+class Batches(NetworkWorker):
+    """A worker that runs in the first batches, and is then stopped from without."""
+
+    def __init__(self, batches: int, clock: Seconds) -> None:
+        super().__init__(PLACEMENT)
+        self.left, self.ended = batches, Event()
+        self._pause = clock
+
+    def request(self, message: tuple[Any, ...], _timeout_s: float) -> Any:
+        self.left -= 1
+        if self.left >= 0:
+            Path(message[-1]).touch()
+            return []
+        assert self.ended.wait(60)
+        raise ChildCrash(-9, "")
+
+    def abort(self) -> None:
+        self.ended.set()
+
+
+@pytest.mark.parametrize(("batches", "most_s"), [(0, 120), (1, 30), (3, 30)])
+def test_a_network_that_is_stopped_between_batches_is_ended_as_soon_as_one_that_hangs(
+    tmp_path: Path, batches: int, most_s: float
+) -> None:
+    clock = Seconds()
+    clock.stands = True
+    worker = Batches(batches, clock)
+    for number in range(batches):
+        assert not worker.keep_running("partner", [], (tmp_path, tmp_path / str(number)), 1.0)
+    clock.stands = False
+    with pytest.raises(NegativeVerdict, match="the partner hangs"):
+        worker.keep_running("partner", [], (tmp_path, tmp_path / "sign"), 1.0)
+    assert most_s < clock.s <= most_s + 1
+
+
 def test_one_that_runs_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beside, "_WATCH_S", 0.01)
     flag, sign = tmp_path / "flag", tmp_path / "sign"
     flag.touch()
     goes_on = beside.going_on(flag, sign)
-    with beside.noticing_hangs(sign, pytest.fail) as hangs:
+    with beside.noticing_hangs(sign, pytest.fail) as watched:
         for _ in range(20):
             assert goes_on() and beside.quiet_s(sign) < 30
             time.sleep(0.01)
     flag.unlink()
-    assert not goes_on() and not hangs.is_set()
+    assert not goes_on() and not watched.hangs and watched.began_s is not None
     assert beside.quiet_s(flag) == 0.0

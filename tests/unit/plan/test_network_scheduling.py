@@ -39,6 +39,7 @@ from tilewright.plan.network_scheduling import (
     DeviceTerms,
     Wanted,
     handoff_of,
+    precisions_beside,
     scheduling_problem,
 )
 from tilewright.plan.planning_data import (
@@ -113,6 +114,17 @@ def test_networks_in_two_precisions_share_calls_but_not_times() -> None:
     assert not {call.task for call in first} & {call.task for call in other}
     for call, there in zip(first, other, strict=True):
         assert call.task.split()[0] == there.task.split()[0]
+
+
+def test_a_device_computes_each_network_in_what_it_has_for_that_one() -> None:
+    """Beside a CPU a GPU computes a network in bfloat16 in float32, and one on codes on them."""
+    usual = data("llvm", H100)
+    cpu, gpu = usual.devices
+    halves = replace(usual, precision="bfloat16", devices=(replace(cpu, precision="bfloat16"), gpu))
+    codes = tuple(replace(device, precision="int8") for device in usual.devices)
+    assert precisions_beside(usual) == {}
+    assert precisions_beside(halves) == {H100: "float32"}
+    assert precisions_beside(replace(usual, precision="int8", devices=codes)) == {}
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ import signal
 import threading
 import time
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from helpers.fakes.toy_plan import ToyPlanServer, check, given, until, wanted
+from helpers.fakes.toy_plan import ToyParts, ToyPlanServer, check, given, until, wanted
 from helpers.fakes.toy_serving_worker import (
     CRASH,
     CRASH_ONCE,
@@ -26,6 +27,7 @@ from helpers.fakes.toy_serving_worker import (
 )
 from tilewright.core.errors import InputError, TargetError
 from tilewright.core.refusals import DeadlineMissed, RequestFailed, ServerClosed
+from tilewright.deploy.compiled_parts import Way
 from tilewright.graph.parts import Place
 from tilewright.serving.flows import Flow
 from tilewright.serving.plan_crew import PlanCrew
@@ -49,6 +51,26 @@ def test_requests_flow_through_both_places(tmp_path: Path) -> None:
     for side in sides:
         ordered = sorted(side, key=lambda span: span.begin_s)
         assert all(a.end_s <= b.begin_s for a, b in zip(ordered, ordered[1:], strict=False))
+
+
+@pytest.mark.parametrize("merges", [(), (("b", "c"),)])
+def test_a_plan_on_one_device_is_timed_beside_the_calls_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merges: tuple[tuple[str, ...], ...]
+) -> None:
+    """Where calls are merged that is another way than all of them one after the other."""
+    made = ToyParts.__init__
+
+    def on_the_left(self: ToyParts, *arguments: Any) -> None:
+        made(self, *arguments)
+        self.plan.networks = [replace(each, merges=merges) for each in self.plan.networks]
+
+    monkeypatch.setattr(ToyParts, "__init__", on_the_left)
+    monkeypatch.setattr(ToyParts, "way", lambda self, _: self.alone("left"))
+    monkeypatch.setattr(Way, "is_alone_on", lambda *_: True)
+    with ToyPlanServer(tmp_path, mode="auto") as server:
+        check(server)
+        timed = {"sequential", "parallel"} if merges else set[str]()
+        assert {*server.crew.times_s} == timed
 
 
 def test_a_network_that_is_planned_twice_has_replicas(tmp_path: Path) -> None:

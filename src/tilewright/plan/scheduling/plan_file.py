@@ -47,8 +47,9 @@ class PlannedNetwork:
 
     The MODEL may be an artifact's folder. `precision` is that in which it was planned; where that
     is not single precision, `forms` is by the devices' names a hash of the forms of all operands:
-    the types of tensors may have been chosen anew since then (`forms_hash`). The calls of each of
-    `merges`, by their names in the network, are one call of the plan."""
+    the types of tensors may have been chosen anew since then (`forms_hash`). Devices that compute
+    the network in another precision have theirs in `device_precisions`, by their names. The calls
+    of each of `merges`, by their names in the network, are one call of the plan."""
 
     name: str
     model: str
@@ -59,19 +60,18 @@ class PlannedNetwork:
     precision: Precision = get_args(Precision)[0]
     forms: dict[str, str] = field(default_factory=dict[str, str])
     merges: tuple[tuple[str, ...], ...] = ()
+    device_precisions: dict[str, Precision] = field(default_factory=dict[str, Precision])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDevice:
     """A device of a plan: its name, the class of machines that it was, and the HOST:PORT of the
-    tracker where one knows it; where nobody can run on it, `imagined` says what it is instead.
-    `precision` is the one in which it computes, where that is not the networks' own."""
+    tracker where one knows it; where nobody can run on it, `imagined` says what it is instead."""
 
     name: str
     machine: str
     tracker: str = ""
     imagined: str = ""
-    precision: Precision | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Plan:
 
     def told(self, result: ScheduleResult) -> ScheduleResult:
         """A result about the plan with what it says of precisions."""
-        own = {each.name: each.precision for each in self.devices if each.precision is not None}
+        own = {n.name: n.device_precisions for n in self.networks if n.device_precisions}
         return replace(result, precisions=self.precisions, device_precisions=own)
 
 

@@ -43,20 +43,25 @@ def expected(problem: SchedulingProblem, schedule: Schedule) -> Schedule:
 
 
 def survival(
-    problem: SchedulingProblem, schedule: Schedule, alone: Schedule | None = None
+    problem: SchedulingProblem,
+    schedule: Schedule,
+    alone: Schedule | None = None,
+    apart: SchedulingProblem | None = None,
 ) -> Survival:
     """How much of the gain of a schedule of the problem is left at the upper ends, beside each
-    other, and by the intervals; over `alone`, or one call after the other."""
+    other, and by the intervals; over `alone`, or one call after the other. `apart` is the problem
+    that `alone` is of, where that is another one, such as the same networks with other calls."""
 
     def upper_s(call: str, mode: Mode) -> float:
         del call
         return max(mode.high_s, mode.latency_s)
 
     alone = alone or Sequential().schedule(problem, 0.0)
-    slow = [simulate(problem, each, upper_s).latency_s for each in (alone, schedule)]
+    both = (apart or problem, alone), (problem, schedule)
+    slow = [simulate(own, each, upper_s).latency_s for own, each in both]
     slower = slowdown_of(problem, schedule)
-    there = [beside_each_other(problem, each).latency_s for each in (alone, schedule)]
-    low, high = gain_interval(problem, alone, schedule)
+    there = [beside_each_other(own, each).latency_s for own, each in both]
+    low, high = gain_interval(*both)
     return Survival(
         expected=alone.latency_s / schedule.latency_s if schedule.latency_s else 1.0,
         upper=slow[0] / slow[1] if slow[1] else 1.0,
@@ -67,13 +72,13 @@ def survival(
 
 
 def gain_interval(
-    problem: SchedulingProblem, alone: Schedule, schedule: Schedule
+    alone: tuple[SchedulingProblem, Schedule], faster: tuple[SchedulingProblem, Schedule]
 ) -> tuple[float, float]:
-    """How many times as fast a schedule is as another one at least and at most: where all times on
-    a number of cores of a device lie at one end of their intervals, as those of one model do that
-    is wrong there. What each of these numbers does to the gain by itself, in its logarithm, is put
-    together by the root of the squares."""
-    used = (e.mode_of(problem, slot.call) for e in (alone, schedule) for slot in e.slots)
+    """How many times as fast a schedule, with its problem, is as another one at least and at most:
+    where all times on a number of cores of a device lie at one end of their intervals, as those of
+    one model do that is wrong there. What each of these numbers does to the gain by itself, in its
+    logarithm, is put together by the root of the squares."""
+    used = (each.mode_of(own, s.call) for own, each in (alone, faster) for s in each.slots)
     groups = {(mode.device, mode.cores) for mode in used}
 
     def gain(group: tuple[str, int] | None, *, upper: bool) -> float:
@@ -83,7 +88,7 @@ def gain_interval(
             least, most = min(mode.low_s, mode.latency_s), max(mode.high_s, mode.latency_s)
             return most if upper else least
 
-        first, second = (simulate(problem, each, latency_s).latency_s for each in (alone, schedule))
+        first, second = (simulate(*each, latency_s).latency_s for each in (alone, faster))
         return log(first / second) if first and second else 0.0
 
     usual = gain(None, upper=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.core.schedules import MergingGain
 from tilewright.plan.scheduling.alternatives import AsRun
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.planners.sequential import Sequential, on_one_device
@@ -58,6 +59,22 @@ def surely(problem: SchedulingProblem, schedule: Schedule, as_run: AsRun) -> Sch
     return _kept(schedule, alone, f"one call after the other, because {doubt}")
 
 
+def merging_gain(
+    merged: tuple[SchedulingProblem, Schedule],
+    apart: tuple[SchedulingProblem, Schedule],
+    as_run: AsRun | None = None,
+) -> MergingGain:
+    """What merging calls gains in latency by a plan with them, over one with all calls apart, each
+    with its problem and as it is run; and why that is not sure, by the rule of `surely`."""
+    left = survival(*merged, apart[1], apart[0])
+    return MergingGain(
+        gain=left.expected,
+        gain_low=left.low,
+        gain_high=left.high,
+        doubt=_doubt(*merged, apart[1], as_run or simulate, apart=apart[0]),
+    )
+
+
 def _keeps_limits(problem: SchedulingProblem, schedule: Schedule) -> bool:
     return next(faults(problem, schedule), None) is None
 
@@ -73,18 +90,30 @@ def _kept(schedule: Schedule, alone: Schedule, why: str) -> Schedule:
     )
 
 
-def _doubt(problem: SchedulingProblem, schedule: Schedule, alone: Schedule, as_run: AsRun) -> str:
-    """Why it is not sure that a schedule gains; empty where it is, or where it is the same."""
+def _doubt(
+    problem: SchedulingProblem,
+    schedule: Schedule,
+    alone: Schedule,
+    as_run: AsRun,
+    *,
+    apart: SchedulingProblem | None = None,
+) -> str:
+    """Why it is not sure that a schedule gains; empty where it is, or where it is the same. With
+    `apart`, the problem of `alone`, the gain is that of merging calls."""
     if schedule.slots == alone.slots:
         return ""
-    left = survival(problem, schedule, alone)
+    who, without = ("merging", apart) if apart is not None else (schedule.planner, problem)
+    left = survival(problem, schedule, alone, apart)
     gain = left.expected if left.beside is None else min(left.expected, left.beside)
     if gain < LEAST:
         if left.expected >= LEAST:
-            return f"calls slow each other down by as much as {schedule.planner} gains"
+            return f"calls slow each other down by as much as {who} gains"
+        if apart is not None:
+            return f"merging promises {left.expected:.2f}×, which is no gain"
         return "nothing that was found is a thousandth faster"
-    told = f"{schedule.planner} promises {gain:.2f}×"
-    used = (e.mode_of(problem, slot.call) for e in (alone, schedule) for slot in e.slots)
+    told = f"{who} promises {gain:.2f}×"
+    both = (without, alone), (problem, schedule)
+    used = (each.mode_of(own, slot.call) for own, each in both for slot in each.slots)
     if any(mode.source != "exact" for mode in used):
         if gain > PREDICTED or left.low > 1.0:
             return ""
@@ -96,7 +125,9 @@ def _doubt(problem: SchedulingProblem, schedule: Schedule, alone: Schedule, as_r
         return f"{told}, and by the intervals of its times {left.low:.2f}× to {left.high:.2f}×"
     if gain <= IN_PLACE:
         return f"{told}, and such promises were up to {IN_PLACE:.2f} times what runs gave"
-    slow = replace(problem, handoff_s=2 * problem.handoff_s)
-    if as_run(slow, schedule).latency_s >= as_run(slow, alone).latency_s:
+    twice = (
+        as_run(replace(own, handoff_s=2 * own.handoff_s), each).latency_s for own, each in both
+    )
+    if next(twice) <= next(twice):
         return f"{told}, and nothing is left of it where hand-offs take twice as long"
     return ""

@@ -11,10 +11,11 @@ from helpers.scheduling import MICRO, mode, plain_problem
 from tilewright.plan.lanes import in_its_stages
 from tilewright.plan.scheduling.answering import answer, answer_in_parts
 from tilewright.plan.scheduling.parts import Limits, Link, ScheduleDevice
-from tilewright.plan.scheduling.planners.sequential import on_one_device
+from tilewright.plan.scheduling.planners.sequential import Sequential, on_one_device
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
-from tilewright.plan.scheduling.sureness import IN_PLACE, PREDICTED, surely
+from tilewright.plan.scheduling.schedule import Schedule
+from tilewright.plan.scheduling.sureness import IN_PLACE, PREDICTED, merging_gain, surely
 
 
 def _branches(
@@ -84,6 +85,34 @@ def test_hand_offs_between_stages_count_as_often_as_others() -> None:
     assert _is_beside(_told(replace(problem, handoff_s=8 * MICRO)))
     found = _told(problem)
     assert not _is_beside(found) and "hand-offs take twice as long" in found.note
+
+
+def _merged(us: float, **more: Any) -> tuple[SchedulingProblem, Schedule]:
+    """A call on two cores, in which two of 50 µs are merged, and what begins and ends beside it."""
+    ends = (mode(cores=2, us=1),)
+    calls = {"begin": ends, "a + b": (mode(cores=2, us=us, **more),), "end": ends}
+    problem = plain_problem(calls)
+    return problem, Sequential().schedule(problem, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("us", "more", "doubt"),
+    [
+        (60, {}, ""),
+        (60, {"high_s": 110 * MICRO}, "merging promises 1.65×, and by the intervals of its times"),
+        (95, {}, "such promises were up to 1.09 times what runs gave"),
+        (90, {"source": "model", "low_s": 50 * MICRO, "high_s": 140 * MICRO}, "by predicted times"),
+        (70, {"source": "model", "low_s": 50 * MICRO, "high_s": 140 * MICRO}, ""),
+        (110, {}, "merging promises 0.91×, which is no gain"),
+    ],
+)
+def test_merging_gains_surely_by_the_same_rule(us: float, more: dict[str, Any], doubt: str) -> None:
+    """102 µs with all calls apart, and as many as the merged call takes, with two more."""
+    apart = _branches(1.0)
+    promise = merging_gain(_merged(us, **more), (apart, Sequential().schedule(apart, 0.0)))
+    assert promise.gain == pytest.approx(102 / (us + 2))
+    assert promise.gain_low <= promise.gain <= promise.gain_high
+    assert promise.sure == (not doubt) and doubt in promise.doubt
 
 
 def test_a_gain_that_neighbours_eat_up_is_told_as_that() -> None:
