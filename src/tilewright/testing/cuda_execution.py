@@ -14,6 +14,7 @@ barriers, a barrier that not all threads reach. What a driver would refuse is a 
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -254,6 +255,14 @@ def _runtime() -> Path:
 
 
 @cache
+def _standard_library() -> Path:
+    """Stands for C++'s own library while a text is linked: it has no more than that one's name, so
+    that the linker need not read thousands of others, and the loader finds what is asked of it."""
+    asked = ["-shared", "-nostdlib", "-Wl,-soname,libstdc++.so.6", "-x", "c++", os.devnull]
+    return _kept("libstdc++.so.6", asked, "the library's name")
+
+
+@cache
 def _header(level: str) -> Path:
     """The header that precedes each text; what was compiled of it lies beside it."""
     header, names = _folder().path / f"names{level}.h", _RUNTIME / "names.h"
@@ -303,8 +312,8 @@ def _compiled(text: str, arch: str, level: str) -> Path:
     source.write_text(code, encoding="utf-8")
     flags = [*_FLAGS, level, *_OF_KERNELS]
     given = ["-include", str(_header(level)), "-x", "c++", str(source), "-x", "none"]
-    linked = [str(_runtime()), "-shared", "-nodefaultlibs", "-Wl,-Bsymbolic"]
-    libraries = ["-lstdc++", "-lm", "-lc", "-lgcc", "-lgcc_s"]
+    linked = [str(_runtime()), "-shared", "-nodefaultlibs", "-Wl,-Bsymbolic,--no-as-needed"]
+    libraries = [str(_standard_library()), "-lm", "-lc", "-lgcc", "-lgcc_s"]
     _run([*flags, *given, *linked, *libraries, "-o", str(library)], "the CUDA text")
     return library
 

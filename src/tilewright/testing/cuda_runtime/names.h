@@ -1,5 +1,8 @@
 // The names of CUDA C++ that kernels use, for a C++ compiler of a CPU.
 #pragma once
+#include <cstddef>
+// Without the special functions of C++17, which no GPU has: each text would load their templates.
+#undef _GLIBCXX_USE_STD_SPEC_FUNCS
 #include <cmath>
 #include <cfloat>
 #include <climits>
