@@ -4,10 +4,13 @@ that which runs one call after the other on the first device."""
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations, product
 from random import Random
 
 from hypothesis import strategies as st
 
+from tilewright.plan.scheduling.decoding import decode
+from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import measures
 from tilewright.plan.scheduling.parts import (
     Limits,
@@ -20,6 +23,7 @@ from tilewright.plan.scheduling.parts import (
 )
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule, Slot
+from tilewright.plan.scheduling.scheduler import NothingFound
 
 MICRO = 1e-6
 OBJECTIVES: tuple[Objective, ...] = ("latency", "throughput", "energy", "price")
@@ -236,3 +240,19 @@ def problems(
         st.booleans() if limits is None else st.just(limits),
         st.sampled_from(OBJECTIVES) if objective is None else st.just(objective),
     )
+
+
+def least(problem: SchedulingProblem) -> float:
+    """The least objective of all orders in all modes."""
+    found: list[float] = []
+    for modes in product(*(range(len(call.modes)) for call in problem.calls)):
+        for order in permutations(range(len(problem.calls))):
+            if any(order.index(b) > order.index(n) for n in order for b, _ in problem.before[n]):
+                continue
+            try:
+                schedule = decode(problem, order, modes)
+            except NothingFound:
+                continue
+            if not list(faults(problem, schedule)):
+                found.append(schedule.objective)
+    return min(found)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import permutations, product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.scheduling import MICRO, mode, on_cores, plain_problem, problems, random_problem
+from helpers.scheduling import MICRO, least, mode, on_cores, plain_problem, problems, random_problem
 from tilewright.plan.scheduling.decoding import decode
-from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.parts import ScheduleDevice
 from tilewright.plan.scheduling.planners import cpsat
 from tilewright.plan.scheduling.planners.annealing import annealed
@@ -28,22 +26,6 @@ from tilewright.plan.scheduling.scheduler import NothingFound
 ON_REQUEST = pytest.mark.on_request
 CLOSE = 1e-5
 """The share by which a bound is off that was found in whole numbers."""
-
-
-def least(problem: SchedulingProblem) -> float:
-    """The least objective of all orders in all modes."""
-    found: list[float] = []
-    for modes in product(*(range(len(call.modes)) for call in problem.calls)):
-        for order in permutations(range(len(problem.calls))):
-            if any(order.index(b) > order.index(n) for n in order for b, _ in problem.before[n]):
-                continue
-            try:
-                schedule = decode(problem, order, modes)
-            except NothingFound:
-                continue
-            if not list(faults(problem, schedule)):
-                found.append(schedule.objective)
-    return min(found)
 
 
 @settings(max_examples=15, deadline=None)

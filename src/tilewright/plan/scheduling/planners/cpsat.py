@@ -24,6 +24,8 @@ from tilewright.plan.scheduling.decoding import decode
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import judged
 from tilewright.plan.scheduling.planners.annealing import annealed
+from tilewright.plan.scheduling.planners.antichains import apart_s
+from tilewright.plan.scheduling.planners.compiled_walk import on_one_device, walked
 from tilewright.plan.scheduling.planners.cuts import (
     Sections,
     joined,
@@ -49,6 +51,11 @@ _WARM, _WALKS = 0.2, 2
 """Of the time, for schedules that are made better by chance, and how many of these."""
 _NEAR = 0.01
 """What is as close to the bound is left to the search."""
+_MANY, _COMPILED, _APART = 24, 0.65, 0.15
+"""With more calls than so many that fall apart no further, most of the time is for compiled steps
+by chance, and some for sets of calls: constraint programming proves nothing there."""
+_COMPILED_S = 1.0
+"""The least time that is worth what compiling these steps takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +90,7 @@ class CpSat:
         known += self._thrifty(small, known, starts, lasts_s)
         if cut is None:
             known.sort(key=lambda each: each.objective)
-            if known and problem.objective == "latency":
+            if known and problem.objective == "latency" and not _many(small.problem, limit_s):
                 known.insert(0, self._annealed(small.problem, known[0], begin + limit_s))
             found = self._whole(small.problem, known, begin + limit_s)
         else:
@@ -123,6 +130,10 @@ class CpSat:
         found: list[Schedule] = []
         answers: dict[object, tuple[SchedulingProblem, Schedule]] = {}
         first: Sequence[int] = cut.all_places(0)
+        wide = any(end - begin >= _MANY for begin, end in cut.ends)
+        left_s, apart = until - perf_counter(), 0.0
+        if wide and _many(cut.problem, left_s):
+            apart = apart_s(cut.problem, perf_counter() + _APART * left_s)
         for number, (_, end) in enumerate(cut.ends):
             part = cut.section(number, first, bare=False)
             key = likeness(part.problem)
@@ -135,7 +146,7 @@ class CpSat:
         bounds = self._bounds(cut, found, until)
         chosen = min([joined(cut, found), *known], key=lambda each: each.objective)
         note = f"in {len(found)} sections, {len(answers)} of which are distinct"
-        return replace(chosen, bound=sum(bounds), note=note)
+        return replace(chosen, bound=max(apart, sum(bounds)), note=note)
 
     def _bounds(self, cut: Sections, found: Sequence[Schedule], until: float) -> list[float]:
         """What each section takes at least, in whichever modes it begins and ends."""
@@ -168,8 +179,10 @@ class CpSat:
         start = known[0] if known else None
         if start is not None and start.objective <= bound(problem):
             return replace(start, bound=start.objective)
-        within_s = _longest_s(problem)
+        within_s, proven_s = _longest_s(problem), 0.0
         if start is not None and problem.objective == "latency":
+            if _many(problem, until - perf_counter()):
+                start, proven_s = self._walked(problem, start, until)
             within_s = start.latency_s
         answer = self._solved(problem, within_s, start, until - perf_counter())
         attempts = [lambda: start] if start is not None else []
@@ -180,7 +193,26 @@ class CpSat:
             order = sorted(range(len(begins)), key=begins.__getitem__)
             modes = [each.mode for each in answer.timed]
             attempts.append(partial(decode, problem, order, modes))
-        return replace(best(problem, self.name, attempts), bound=answer.bound)
+        return replace(best(problem, self.name, attempts), bound=max(answer.bound, proven_s))
+
+    def _walked(
+        self, problem: SchedulingProblem, start: Schedule, until: float
+    ) -> tuple[Schedule, float]:
+        """A schedule of many calls made better by compiled steps, and what it takes at least; as it
+        was, and 0, where it is close to the bound."""
+        left_s = until - perf_counter()
+        if start.latency_s <= bound(problem) * (1 + _NEAR):
+            return start, 0.0
+        proven_s = apart_s(problem, perf_counter() + _APART * left_s)
+        order = [problem.numbers[slot.call] for slot in start.slots]
+        modes = [start.slot[call.name].mode for call in problem.calls]
+        by = perf_counter() + _COMPILED * left_s
+        found = walked(problem, order, modes, by, max(proven_s, bound(problem)), self.seed)
+        made = [start]
+        with suppress(NothingFound):
+            made.append(decode(problem, found.order, found.modes))
+        kept = [each for each in made if next(faults(problem, each), None) is None]
+        return replace(least(problem, kept or [start]), planner=start.planner), proven_s
 
     def _annealed(self, problem: SchedulingProblem, start: Schedule, until: float) -> Schedule:
         """The schedule made better by chance, where it is far from the bound; itself where that
@@ -201,6 +233,11 @@ class CpSat:
                 if next(faults(problem, made), None) is None:
                     found.append(made)
         return replace(least(problem, found), planner=start.planner)
+
+
+def _many(problem: SchedulingProblem, limit_s: float) -> bool:
+    """Whether there are so many calls, and so much time, that compiled steps are worth it."""
+    return len(problem.calls) > _MANY and limit_s >= _COMPILED_S and on_one_device(problem)
 
 
 def _passed(since: float, lasts_s: float) -> float:
