@@ -4,6 +4,9 @@ Parallel and Distributed Systems 13, 2002).
 
     rank(call) = its mean time + max over its readers of (mean transfer + their rank)
 
+The mean over few cores and many, and over devices ten times as fast as others, is no time that a
+call will take: where there are several devices, lists by the fastest modes are made, too.
+
 Where calls may take several cores, each that takes all it can get ends soonest and leaves none to
 its neighbours. So the list is gone through several times, on all devices and on each alone, with at
 most 1, 2, 4 … cores for each call that another may run beside.
@@ -38,21 +41,28 @@ class Heft:
     def schedule(self, problem: SchedulingProblem, limit_s: float) -> Schedule:
         """The best of them; `limit_s` is not needed."""
         sequential: Callable[[], Schedule] = partial(Sequential().schedule, problem, limit_s)
-        return best(problem, self.name, chain((sequential,), lists(problem)))
+        several = len(problem.devices) > 1
+        others = lists(problem, time=min) if several else ()
+        return best(problem, self.name, chain((sequential,), lists(problem), others))
 
 
-def lists(problem: SchedulingProblem) -> Iterator[Callable[[], Schedule]]:
+def lists(
+    problem: SchedulingProblem, time: Callable[[list[float]], float] = fmean
+) -> Iterator[Callable[[], Schedule]]:
     """The lists of `heft`, each yet to be made; first that in which calls may have all modes. One
-    raises NothingFound where a call finds no place."""
-    order = list(in_order(problem, by_urgency(problem)))
+    raises NothingFound where a call finds no place. `time` is what a call is taken to last, by the
+    seconds of its modes."""
+    order = list(in_order(problem, by_urgency(problem, time)))
     for modes, frugal in _choices(problem):
         yield partial(_listed, problem, order, modes, frugal)
 
 
-def by_urgency(problem: SchedulingProblem) -> list[int]:
+def by_urgency(
+    problem: SchedulingProblem, time: Callable[[list[float]], float] = fmean
+) -> list[int]:
     """The call numbers by the latest begin that keeps their deadline: where there is none by the
     length of the way from a call to the end, the longest first."""
-    ranks = upward_ranks(problem)
+    ranks = upward_ranks(problem, time)
     deadlines = problem.limits.deadlines_s
     latest = max([*deadlines.values(), *ranks])
     shared = deadlines.get("", inf)
@@ -60,16 +70,18 @@ def by_urgency(problem: SchedulingProblem) -> list[int]:
     return sorted(range(len(ranks)), key=lambda number: (due[number] - ranks[number], number))
 
 
-def upward_ranks(problem: SchedulingProblem) -> list[float]:
-    """Seconds from the begin of each call to the end of the longest way through its readers, by the
-    means over modes and links."""
+def upward_ranks(
+    problem: SchedulingProblem, time: Callable[[list[float]], float] = fmean
+) -> list[float]:
+    """Seconds from the begin of each call to the end of the longest way through its readers, by
+    `time` of modes and the means over links."""
     usable = usable_modes(problem)
     ranks = [0.0] * len(problem.calls)
     for number in reversed(range(len(problem.calls))):
         modes = [problem.calls[number].modes[place] for place in usable[number]]
         sent = sum(problem.transfers_s(number)) / len(problem.devices) ** 2
         after = max((sent + ranks[reader] for reader, _ in problem.after[number]), default=0.0)
-        ranks[number] = fmean(mode.latency_s for mode in modes) + after
+        ranks[number] = time([mode.latency_s for mode in modes]) + after
     return ranks
 
 
