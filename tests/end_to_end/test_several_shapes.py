@@ -212,6 +212,8 @@ def test_served_by_unequal_instances(made: Path) -> None:
     assert [(each.batch, each.networks) for each in statistics.instances] == [(1, ()), (3, ("a",))]
     with pytest.raises(UsageError, match="instances are for 'b', which is not served"):
         tilewright.serve({"a": made / "out"}, instances="1x1:b")
+    with pytest.raises(UsageError, match="A burst is what instances .* are chosen for"):
+        tilewright.serve({"a": made / "out"}, instances="1x1", burst=2)
 
 
 def test_instances_are_chosen_for_a_burst(made: Path) -> None:

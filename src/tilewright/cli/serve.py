@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,12 +110,12 @@ class ServingFlags:
 
     def deadline_in_s(self) -> float | dict[str, float] | None:
         """Seconds, of all networks or by name. Raises UsageError for both."""
-        given = [text.rpartition("=") for text in self.deadline]
-        if len(given) == 1 and not given[0][1]:
-            return _seconds("--deadline", given[0][2])
-        if not all(equals for _, equals, _ in given):
+        if len(self.deadline) == 1 and "=" not in self.deadline[0]:
+            return _seconds("--deadline", self.deadline[0])
+        if not all("=" in text for text in self.deadline):
             raise UsageError("--deadline is one for all networks, or NAME=20ms for each.")
-        return {name: _seconds("--deadline", text) for name, _, text in given} or None
+        given = _by_name("--deadline", self.deadline, "20ms")
+        return {name: _seconds("--deadline", text) for name, text in given.items()} or None
 
     def demand(self, server: Server) -> Demand:
         """What is asked of the networks of a server. Raises UsageError as that does."""
@@ -130,12 +131,12 @@ class ServingFlags:
     def rates(self) -> dict[str, float] | None:
         """Requests per second by network, None without any. Raises UsageError."""
         found: dict[str, float] = {}
-        for text in self.rate:
-            name, _, number = text.rpartition("=")
+        for name, number in _by_name("--rate", self.rate, "REQUESTS_PER_SECOND").items():
             try:
                 found[name] = float(number)
             except ValueError as error:
-                raise UsageError(f"--rate {text!r} is no NAME=REQUESTS_PER_SECOND.") from error
+                said = f"--rate '{name}={number}'"
+                raise UsageError(f"{said} is no NAME=REQUESTS_PER_SECOND.") from error
         return found or None
 
 
@@ -241,10 +242,10 @@ def serve(
                 events=events,
             )
         if load_s:
-            demand = serving.demand(server)
-            work.tell("serve", driven(server, load_s, requests.clients, demand))
-        else:
-            assert place is not None
+            with server:  # also where its networks are not those of which anything is said
+                result = driven(server, load_s, requests.clients, serving.demand(server))
+            work.tell("serve", result)
+        elif place is not None:
             _over_http(server, place, work)
     return None if load_s else INTERRUPTED
 
@@ -260,6 +261,19 @@ def _over_http(server: Server, place: socket, work: Work) -> None:
     except KeyboardInterrupt:
         write_message("stopped")
     work.tell("serve", server.statistics())
+
+
+def _by_name(flag: str, texts: Sequence[str], what: str) -> dict[str, str]:
+    """What is said of each network. Raises UsageError for no name, and for one said twice."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, said = text.rpartition("=")
+        if not name:
+            raise UsageError(f"{flag} {text!r} is no NAME={what}.")
+        if name in found:
+            raise UsageError(f"{flag} is given twice for {name!r}.")
+        found[name] = said
+    return found
 
 
 def _seconds(flag: str, text: str) -> float:

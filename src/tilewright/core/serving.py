@@ -135,7 +135,8 @@ class ServeResult(Displayed):
     """A load on a server, and the same load on one instance of all cores, which computes one
     request after the other; None where that is what serves. `speedup` is the ratio of their
     throughputs. `choice` says why there are these instances, `options` are those that were weighed
-    for it, the one that is served first; none where instances were given.
+    for it, the best first: none is `chosen` where one after the other is kept. There are none
+    where instances were given.
     """
 
     choice: str

@@ -63,13 +63,14 @@ class Demand:
         """Whether any network has one."""
         return self.every_s is not None or bool(self.limits_s)
 
-    def turns(self, networks: Iterable[str]) -> Iterator[str]:
-        """Networks in an endless turn, each as often as its rate says; the first ones first."""
+    def turns(self, networks: Iterable[str], begun: float = 0.0) -> Iterator[str]:
+        """Networks in an endless turn, each as often as its rate says; the first ones first. What
+        is asked seldom has its first turn the sooner the more of it, up to 1, has `begun`."""
         names = list(networks)
         if not self.rates:
             yield from cycle(names)
         highest = max(self.rate(name) for name in names)
-        debts = dict.fromkeys(names, 0.0)
+        debts = dict.fromkeys(names, begun)
         while True:
             for name in names:
                 debts[name] += self.rate(name) / highest

@@ -4,12 +4,14 @@
     soonest         so many requests for each at a time     →  the least time until all are answered
 
 Both know times alone, of a network or a batch on so many cores with nothing beside it, and both are
-exact for these, as `tests` find by trying everything. The second one is the two-dimensional
-knapsack of Packrat (Bhardwaj and others, ICML 2025).
+exact for these, as `tests` find by trying everything. The second one answers what the
+two-dimensional knapsack of Packrat does (Bhardwaj and others, ICML 2025), by a knapsack over cores
+for each time that is tried, so that bursts may be long.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
@@ -56,7 +58,7 @@ class _Step:
 
     value: float
     cores: int = 0
-    last: tuple[int, int] | None = None
+    last: int = 0
 
 
 def most_answers(work_s: Sequence[Seconds], cores: int) -> Rates | None:
@@ -132,7 +134,7 @@ def _filled(rates: Mapping[int, float], cores: int) -> list[_Step]:
             if size <= many and rates[size] > 0:
                 value = found[many - size].value + rates[size]
                 if value > best.value * _BETTER:
-                    best = _Step(value, many, (size, 0))
+                    best = _Step(value, many, size)
         found.append(best)
     return found
 
@@ -140,8 +142,8 @@ def _filled(rates: Mapping[int, float], cores: int) -> list[_Step]:
 def _instances(steps: Sequence[_Step], many: int) -> tuple[int, ...]:
     found: list[int] = []
     while last := steps[many].last:
-        found.append(last[0])
-        many = steps[many].cores - last[0]
+        found.append(last)
+        many = steps[many].cores - last
     return tuple(sorted(found, reverse=True))
 
 
@@ -168,70 +170,78 @@ Burden = Mapping[int, Seconds]
 def soonest(burdens: Sequence[Burden], bursts: Sequence[int], cores: int) -> Burst | None:
     """The instances, each for one network with so many of its requests, that answer `bursts` of
     requests that come at a time in the least time, on `cores` in all; of equally fast ones the
-    fewest. None where there are too few cores.
+    fewest for each network on its cores. None where there are too few cores.
 
     `burdens` has the seconds of each network. An instance may compute more than is left for it.
     """
-    rows = [_shared(burden, burst, cores) for burden, burst in zip(burdens, bursts, strict=True)]
-    ends = [row[-1] for row in rows]
-    best = [[_Step(0.0)] * (cores + 1)]
-    for row in ends:
-        before = best[-1]
-        best.append(
+    given, seconds = _first_in_time(burdens, bursts, cores)
+    if seconds == inf:
+        return None
+    given[0] += cores - sum(given)
+    networks: list[tuple[tuple[int, int], ...]] = []
+    for burden, burst, own in zip(burdens, bursts, given, strict=True):
+        _, own_s = _first_in_time([burden], [burst], own)
+        networks.append(_fewest(_by(own_s, burden), burst, own))
+    return Burst(tuple(networks), seconds)
+
+
+def _first_in_time(
+    burdens: Sequence[Burden], bursts: Sequence[int], cores: int
+) -> tuple[list[int], float]:
+    """The fewest cores of each network with which all end within the least time for which there are
+    enough, and that time, infinite where there are never."""
+
+    def needed(limit_s: float) -> list[int]:
+        return [
+            _needed(_by(limit_s, burden), burst, cores)
+            for burden, burst in zip(burdens, bursts, strict=True)
+        ]
+
+    times_s = sorted({s for each in burdens for row in each.values() for s in row.values()} | {inf})
+    place = bisect_left(times_s[:-1], True, key=lambda limit_s: sum(needed(limit_s)) <= cores)
+    return needed(times_s[place]), times_s[place]
+
+
+def _by(limit_s: float, burden: Burden) -> dict[int, int]:
+    """The most requests that an instance answers within a time, by its cores."""
+    found: dict[int, int] = {}
+    for count, seconds in burden.items():
+        for size, s in seconds.items():
+            if s <= limit_s and s < inf:
+                found[size] = max(count, found.get(size, 0))
+    return found
+
+
+def _needed(most: Mapping[int, int], requests: int, cores: int) -> int:
+    """The fewest cores on which so many requests are answered, one too many where none suffice."""
+    steps = _filled(most, cores)
+    return next((many for many in range(cores + 1) if steps[many].value >= requests), cores + 1)
+
+
+def _fewest(most: Mapping[int, int], requests: int, cores: int) -> tuple[tuple[int, int], ...]:
+    """The fewest instances that answer so many requests on so many cores, which suffice, with how
+    many each, the largest first."""
+    rows = [[(0, 0)] * (cores + 1)]
+    while rows[-1][cores][0] < requests:
+        before = rows[-1]
+        rows.append(
             [
-                min(
-                    (
-                        _Step(max(row[given].value, before[many - given].value), given)
-                        for given in range(many + 1)
-                    ),
-                    key=lambda step: step.value,
+                max(
+                    (before[many - size][0] + count, size)
+                    for size, count in (*most.items(), (0, 0))
+                    if size <= many
                 )
                 for many in range(cores + 1)
             ]
         )
-    if best[-1][cores].value == inf:
-        return None
-    found, left = list[tuple[tuple[int, int], ...]](), cores
-    for place in reversed(range(len(rows))):
-        given = best[place + 1][left].cores
-        found.append(_parts(rows[place], given, bursts[place]))
-        left -= given
-    return Burst(tuple(reversed(found)), best[-1][cores].value)
-
-
-def _shared(burden: Burden, burst: int, cores: int) -> list[list[_Step]]:
-    """For 0, 1, … requests, on 0, 1, … cores, the least time of the last one, and the instance that
-    was put in last, with `cores` as the number of instances."""
-    options = [
-        (size, count, s)
-        for count, seconds in burden.items()
-        for size, s in seconds.items()
-        if s < inf and size <= cores
-    ]
-    rows = [[_Step(0.0)] * (cores + 1)]
-    for requests in range(1, burst + 1):
-        row: list[_Step] = []
-        for many in range(cores + 1):
-            key, last = (inf, 0), None
-            for size, count, s in options:
-                if size <= many:
-                    before = rows[max(0, requests - count)][many - size]
-                    other = (max(s, before.value), before.cores + 1)
-                    if other < key:
-                        key, last = other, (size, count)
-            row.append(_Step(*key, last))
-        rows.append(row)
-    return rows
-
-
-def _parts(
-    rows: Sequence[Sequence[_Step]], many: int, requests: int
-) -> tuple[tuple[int, int], ...]:
+    sizes: list[int] = []
+    for row in reversed(rows[1:]):
+        sizes.append(row[cores - sum(sizes)][1])
     found: list[tuple[int, int]] = []
-    while requests > 0 and (last := rows[requests][many].last):
-        found.append((last[0], min(last[1], requests)))
-        many, requests = many - last[0], requests - last[1]
-    return tuple(sorted(found, reverse=True))
+    for size in sorted(sizes, reverse=True):
+        found.append((size, min(most[size], requests)))
+        requests -= found[-1][1]
+    return tuple(found)
 
 
 def divided(count: int, ends_s: Sequence[Callable[[int], float]]) -> list[int]:

@@ -5,7 +5,8 @@ before others would, as far as all know what they take. Like `grouping`, a rule 
                         3 ms       →  a is left to the busy one, which ends it in 5 ms
     waiting a a a a     →  the idle one takes one of them, for the fourth would end in 14 ms there
 
-With batches an instance takes as many as it ends before the last one of all ends elsewhere.
+With batches an instance takes as many as it ends before the last one of all ends elsewhere. What
+later requests have overtaken for as long as the instance would take itself is left no more.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Protocol
 
 from tilewright.serving.division import divided
 from tilewright.serving.grouping import (
@@ -24,9 +26,20 @@ from tilewright.serving.grouping import (
     sized_group,
 )
 
-LOOKS = 10
-"""How often at least an instance that leaves a request to another one looks again, in the time that
-it would take itself."""
+_LOOKS, _LEAST_LOOK_S = 10, 1e-3
+
+
+def look_s(takes_s: float) -> float:
+    """After how long at most an instance that leaves a request to another one looks again, by the
+    time that it would take itself."""
+    return max(_LEAST_LOOK_S, takes_s / _LOOKS)
+
+
+class Queued(Waiting, Protocol):
+    """A request in the queue, which came at a time of the monotonic clock."""
+
+    @property
+    def submitted_s(self) -> float: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +69,7 @@ def differ(takers: Sequence[Taker]) -> bool:
 
 
 def earliest_group(
-    waiting: Sequence[Waiting], taker: Taker, others: Sequence[Taker], now_s: float
+    waiting: Sequence[Queued], taker: Taker, others: Sequence[Taker], now_s: float
 ) -> Group | None:
     """What an instance computes next of the requests that wait, the earliest deadline first; None
     where it can answer none in time, or where `others` that are there end all sooner.
@@ -80,7 +93,8 @@ def earliest_group(
             if group is not None:
                 return group
         for each, share, end_s in zip(own, shares, ends_s, strict=True):
-            busy_s[id(each)] = end_s(share)
+            if each is not taker:  # which takes nothing of its share
+                busy_s[id(each)] = end_s(share)
     for network, before_s in helped:
         own = [taker, *(each for each in others if each.is_for(network, crew))]
         shares, ends_s = _shares(network, len(places[network]), own, before_s)
@@ -114,7 +128,7 @@ def _ends(times: BatchTimes, wait_s: float) -> _Ends:
 
 
 def _taken(
-    waiting: Sequence[Waiting],
+    waiting: Sequence[Queued],
     places: Sequence[int],
     taker: Taker,
     share: int,
@@ -126,12 +140,16 @@ def _taken(
     in_time = [place for place in places if now_s + takes_s <= waiting[place].due_s]
     if not in_time or takes_s == inf:
         return None
-    if share == 0 and not _is_last_chance(waiting[in_time[0]], takes_s, ends_s, now_s):
+    first = in_time[0]
+    if share == 0 and not (
+        _is_last_chance(waiting[first], takes_s, ends_s, now_s)
+        or _is_overtaken(waiting[: first + 1], takes_s, now_s)
+    ):
         return None
-    if waiting[in_time[0]].alone:
-        return Group((in_time[0],), 1)
+    if waiting[first].alone:
+        return Group((first,), 1)
     fellows = [place for place in in_time if not waiting[place].alone]
-    return sized_group(waiting, fellows, max(1, share), taker.times, now_s)
+    return sized_group(waiting, fellows, max(1, min(share, len(fellows))), taker.times, now_s)
 
 
 def _is_last_chance(
@@ -141,4 +159,12 @@ def _is_last_chance(
     compute the request sooner computes something else now: what that takes may be wrong."""
     _, *others = ends_s
     begins_s = min(others, key=lambda end_s: end_s(1))(0)
-    return begins_s > 0 and now_s + takes_s * (1 + 1 / LOOKS) > request.due_s
+    return begins_s > 0 and now_s + takes_s + look_s(takes_s) > request.due_s
+
+
+def _is_overtaken(until: Sequence[Queued], takes_s: float, now_s: float) -> bool:
+    """Whether the last of these, which has waited for so long, has its turn after one that came
+    later: others may have it wait for ever."""
+    *before, last = until
+    came_s = last.submitted_s
+    return now_s - came_s >= takes_s and any(each.submitted_s > came_s for each in before)

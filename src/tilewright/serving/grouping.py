@@ -70,16 +70,21 @@ def worthwhile(times_s: Mapping[int, float]) -> Costs:
     return kept
 
 
-@lru_cache(maxsize=4096)
 def least_s(costs: Costs, count: int, worth: float = _WORTH) -> float:
     """The least time in which so many requests are computed one batch after the other; a batch that
     they do not fill counts as if it took 1 / `worth` times as long."""
+    return _all_least_s(costs, 1 << count.bit_length(), worth)[count]
+
+
+@lru_cache(maxsize=256)
+def _all_least_s(costs: Costs, most: int, worth: float) -> list[float]:
+    """The same for 0, 1, … `most` requests."""
     found_s = [0.0]
-    for left in range(1, count + 1):
+    for left in range(1, most + 1):
         found_s.append(
             min(_cost_s(s, each_s, left, worth) + found_s[max(0, left - s)] for s, each_s in costs)
         )
-    return found_s[-1]
+    return found_s
 
 
 def _cost_s(size: int, takes_s: float, count: int, worth: float = _WORTH) -> float:

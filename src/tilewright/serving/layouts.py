@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from tilewright.core.errors import TargetError, UsageError
 
-_GROUP = re.compile(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})(?:@([1-9][0-9]{0,3}))?(?::(.+))?")
+_GROUP = re.compile(
+    r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})(?:@([1-9][0-9]{0,3}))?(?::([^+]+(?:\+[^+]+)*))?"
+)
 Layout = tuple[int, ...]
 """The number of cores of each instance."""
 
@@ -51,6 +53,10 @@ def parse_kinds(text: str) -> tuple[Kind, ...]:
             hint="Write auto, or INSTANCESxCORES, several between commas: 2x1, or 1x2,4x1. "
             "1x2@8:NAME+NAME computes at most 8 requests at a time, and those networks first.",
         )
+    for _, kind in found:
+        for name in kind.networks:
+            if kind.networks.count(name) > 1:
+                raise UsageError(f"{text!r} names {name!r} twice for the same instances.")
     return tuple(kind for count, kind in found for _ in range(count))
 
 

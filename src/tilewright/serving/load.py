@@ -90,7 +90,8 @@ def _round(server: Server, end_s: float, clients: int, demand: Demand) -> list[d
 
     def client(number: int) -> dict[str, _Seen]:
         first = number % len(networks)
-        return _sent(server, networks[first:] + networks[:first], number, end_s, demand)
+        order, begun = networks[first:] + networks[:first], number / clients
+        return _sent(server, order, number, end_s, demand, begun)
 
     with ThreadPoolExecutor(clients) as threads:
         return list(threads.map(client, range(clients)))
@@ -102,10 +103,11 @@ def _sent(
     seed: int,
     end_s: float,
     demand: Demand,
+    begun: float,
 ) -> dict[str, _Seen]:
     inputs = {each.name: named_inputs(each, seed) for each in networks}
     found = {each.name: _Seen() for each in networks}
-    for name in demand.turns(found):
+    for name in demand.turns(found, begun):
         began_s, seen, deadline_s = monotonic(), found[name], demand.deadline_s(name)
         if began_s >= end_s:
             break

@@ -13,11 +13,10 @@ from math import inf
 from time import monotonic
 
 from tilewright.core.refusals import QueueFull, ServerClosed
-from tilewright.serving.earliest import LOOKS, Taker, differ, earliest_group
+from tilewright.serving.earliest import Taker, differ, earliest_group, look_s
 from tilewright.serving.grouping import Group, next_group
 from tilewright.serving.requests import Request
 
-_LEAST_LOOK_S = 1e-3
 Expected = Callable[[str], float]
 """Seconds that a network takes, by its name."""
 
@@ -141,8 +140,7 @@ class RequestQueue:
         if not self._waiting or not differ(self._takers):
             return inf
         networks = {request.network for request in self._waiting}
-        shortest_s = min(taker.times(network).now_s[1] for network in networks)
-        return max(_LEAST_LOOK_S, shortest_s / LOOKS)
+        return look_s(min(taker.times(network).now_s[1] for network in networks))
 
     def release(self, request: Request) -> None:
         """The request was answered: its slot is free."""

@@ -96,10 +96,11 @@ def serve(
     wish = arguments.text_of(instances, "instances")
     given = None if wish in MODES else parse_kinds(wish)
     on = _opened(artifacts, batches, watched, verify=verify, events=options.events)
-    if devices and not on.here:
-        return _elsewhere(on, wish, options)
-    names = [network.name for network in on.networks]
+    names, elsewhere = [each.name for each in on.networks], bool(devices) and not on.here
     demand = Demand.read(names, deadline_s, *demanded)
+    _require_choice(demand, is_made=not elsewhere and wish in ("auto", "shared"))
+    if elsewhere:
+        return _elsewhere(on, wish, options)
     _require_networks(given or (), names)
     return _here(on, given or wish, options, demand, asked=batches is not None)
 
@@ -132,6 +133,15 @@ def _here(
     server = Server(choice.networks, crew, options, choice.why)
     server.considered = choice.options
     return server
+
+
+def _require_choice(demand: Demand, *, is_made: bool) -> None:
+    """Raise UsageError for a burst where no instances are chosen for it."""
+    if demand.burst and not is_made:
+        raise UsageError(
+            "A burst is what instances of this machine are chosen for, and none are chosen.",
+            hint="Leave it out, or have them chosen: instances auto or shared, --mode.",
+        )
 
 
 def _require_networks(kinds: Sequence[Kind], names: Sequence[str]) -> None:

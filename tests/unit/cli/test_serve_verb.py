@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from helpers.records.written_artifacts import write_artifact
 from tilewright.core.errors import UsageError
+from tilewright.serving import serve
 from tilewright.serving.networks import named_folders
 
 Command = Callable[..., Any]
@@ -24,6 +25,21 @@ WRONG = {
         ("a/net", "--load", "1s", "--deadline", "1s", "--deadline", "net=1s"), 2, "one for all"
     ),
     "a rate that is none": (("a/net", "--load", "1s", "--rate", "net"), 2, "REQUESTS_PER_SECOND"),
+    "a rate of nothing": (("a/net", "--load", "1s", "--rate", "3"), 2, "'3' is no NAME="),
+    "two rates of one": (
+        ("a/net", "--load", "1s", "--rate", "net=1", "--rate", "net=2"), 2, "twice for 'net'"
+    ),
+    "a deadline of nothing": (("a/net", "--load", "1s", "--deadline", "=1s"), 2, "no NAME=20ms"),
+    "two deadlines of one": (
+        ("a/net", "--load", "1s", "--deadline", "net=1s", "--deadline", "net=2s"), 2, "twice"
+    ),
+    "instances for nobody": (("a/net", "--load", "1s", "--instances", "1x1:"), 2, "no instances"),
+    "instances of no batch": (
+        ("a/net", "--load", "1s", "--instances", "1x1@0"), 2, "no instances"
+    ),
+    "instances for one twice": (
+        ("a/net", "--load", "1s", "--instances", "1x1:net+net"), 2, "twice"
+    ),
     "a burst of a plan": (("a.json", "--load", "1s", "--burst", "2"), 2, "Leave --burst out"),
     "a load over HTTP": (("a/net", "--load", "1s", "--port", "80"), 2, "use one"),
     "clients without a load": (("a/net", "--clients", "2"), 2, "--load 10s"),
@@ -70,6 +86,30 @@ def test_wrong_usage(
         write_artifact(tmp_path / place / "net", machine=machine)
     ran = tilewright("serve", *arguments)
     assert ran.code == code and said in ran.err, ran.err
+
+
+def test_a_server_is_closed_when_its_load_is_wrong(
+    tilewright: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deadline for a network that a plan has not is known when the plan is served."""
+    ended: list[bool] = []
+
+    class Opened:
+        networks: ClassVar = {"net": None}
+
+        def __enter__(self) -> Opened:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            ended.append(True)
+
+    def plan_server(*_: object, **_named: object) -> Opened:
+        return Opened()
+
+    monkeypatch.setattr(serve, "plan_server", plan_server)
+    ran = tilewright("serve", "a.json", "--load", "1s", "--deadline", "other=1s")
+    assert ran.code == 2 and "'other', which is not served" in ran.err
+    assert ended == [True]
 
 
 def test_names(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.serving import division
-from tilewright.serving.division import Group, divided, most_answers, soonest
+from tilewright.serving.division import Burst, Group, divided, most_answers, soonest
 
 SIZES = (1, 2, 3, 4)
 SECONDS = st.one_of(st.integers(1, 12).map(float), st.just(inf))
@@ -131,6 +131,13 @@ def test_what_equal_instances_leave_over() -> None:
     found = soonest([burden, burden], [6, 2], 6)
     assert found is not None and found.networks == (((5, 6),), ((1, 2),))
     assert soonest([burden, burden], [1, 1], 1) is None
+
+
+def test_long_bursts_are_divided_at_once() -> None:
+    """Ten thousand requests, of which any number may go to an instance."""
+    burden = {count: {1: float(count), 3: count / 4} for count in range(1, 10_001)}
+    found = soonest([burden], [10_000], 4)
+    assert found == Burst((((3, 8_000), (1, 2_000)),), 2000.0)
 
 
 def test_leftover_cores_and_groups() -> None:

@@ -24,6 +24,7 @@ class Asked:
     network: str = "a"
     due_s: float = inf
     alone: bool = False
+    submitted_s: float = 0.0
 
 
 def taker(
@@ -84,6 +85,40 @@ def test_networks_have_instances_of_their_own() -> None:
     assert earliest_group([Asked("b")], one, [], 0.0) == Group((0,), 1), "nobody else is there"
     assert earliest_group([Asked("a", alone=True)] * 2, one, [], 0.0) == Group((0,), 1)
     assert earliest_group([Asked()], taker("lost", a={1: inf}), [one], 0.0) is None
+
+
+def test_a_batch_is_no_larger_than_those_who_can_go_along() -> None:
+    """Those that have to run alone, or would be late, are no part of it."""
+    batches, busy = taker("8", a={1: 1.0, 8: 2.0}), taker("1", 100.0, a={1: 3.0})
+    waiting = [Asked(due_s=50), *[Asked(alone=True)] * 8]
+    assert earliest_group(waiting, batches, [busy], 0.0) == Group((0,), 1)
+    waiting = [Asked(due_s=0.5)] * 8 + [Asked()]
+    assert earliest_group(waiting, batches, [busy], 0.0) == Group((8,), 1)
+
+
+def test_what_it_cannot_answer_does_not_keep_it_from_others() -> None:
+    """Its part of requests that it would answer late is not counted as work of its own."""
+    slow = taker("slow", a={1: 9.0}, b={1: 9.0})
+    fast = taker("fast", a={1: 3.0}, b={1: 3.0})
+    waiting = [*[Asked("a", due_s=8)] * 5, Asked("b")]
+    assert earliest_group(waiting, slow, [fast], 0.0) == Group((5,), 1)
+
+
+def test_what_is_overtaken_again_and_again_is_left_no_more() -> None:
+    """The fast one always has later requests with deadlines to compute first."""
+    slow, fast = taker("slow", a={1: 9.0}), taker("fast", 9.5, a={1: 3.0})
+    assert earliest_group([Asked(due_s=14, submitted_s=8), Asked()], slow, [fast], 8.5) is None
+    fast.free_s = 11
+    later = [Asked(due_s=17, submitted_s=8.9), Asked()]
+    assert earliest_group(later, slow, [fast], 10.0) == Group((1,), 1)
+    assert earliest_group([Asked(), Asked(submitted_s=1)], slow, [fast], 10.0) is None
+
+
+def test_a_last_chance_comes_before_the_next_look() -> None:
+    """An instance looks again after a millisecond at the soonest, also at short networks."""
+    slow, fast = taker("slow", a={1: 2e-3}), taker("fast", 1e-4, a={1: 1e-3})
+    assert earliest_group([Asked(due_s=2.9e-3)], slow, [fast], 0.0) == Group((0,), 1)
+    assert earliest_group([Asked(due_s=3.1e-3)], slow, [fast], 0.0) is None
 
 
 SECONDS = st.floats(0.1, 5.0)

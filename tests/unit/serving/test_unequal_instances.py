@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import pytest
 
 from helpers.fakes.toy_serving import CORES, QUICK, toy_network, x_of, y_of
 from helpers.fakes.toy_serving_worker import CRASH_ONCE, HANG_ONCE
+from tilewright.core.refusals import DeadlineMissed
 from tilewright.core.serving import Load, NetworkLoad
 from tilewright.serving import choosing
 from tilewright.serving.choosing import chosen, driven
+from tilewright.serving.crew import Instances
 from tilewright.serving.demand import Demand
 from tilewright.serving.layouts import Kind
 from tilewright.serving.load import burst_s, drive
+from tilewright.serving.requests import Answer
 from tilewright.serving.server import Server, ServerOptions
 from tilewright.serving.weighing import Weighed
 
@@ -40,6 +44,45 @@ def test_batches_of_one_and_of_two(tmp_path: Path) -> None:
     assert [each.batch for each in instances] == [1, 2]
     assert [set(each.batches_s.get("a", {1: 0.0})) for each in instances] == [{1}, {1, 2}]
     assert all(each.answered for each in instances) and sum(e.answered for e in instances) == 40
+
+
+def test_every_request_ends_once(tmp_path: Path) -> None:
+    """Beside cancelled ones, deadlines, crashes and a queue that is full, on instances that differ
+    in batches and networks; at the end all slots are free."""
+    networks = [toy_network(tmp_path, name, seconds=0.004, sizes=(2, 4)) for name in "ab"]
+    options = ServerOptions(worker=OPTIONS.worker, supervision=QUICK, queue=6)
+    with Server(networks, (Kind(1, 1, ("a",)), Kind(1, 3)), options) as server:
+        answers: list[Answer] = []
+        for number in range(120):
+            first = CRASH_ONCE if number in (30, 31, 70) else float(number)
+            deadline_s = (None, 5.0, 0.02)[number % 3] if first == number else None
+            name = "aab"[number % 3] if number < 60 else "b"
+            answers.append(
+                server.submit(name, x=x_of(first), deadline_s=deadline_s, timeout_s=None)
+            )
+            if number % 7 == 0:
+                answers[-1].cancel()
+        ended, left = wait(answers, 20)
+        assert len(ended) == 120 and not left
+        each = server.statistics().networks
+    faults = [a.exception() for a in answers if not a.cancelled()]
+    assert {type(fault) for fault in faults} <= {type(None), DeadlineMissed}
+    assert sum(n.answered for n in each) == faults.count(None)
+    assert sum(n.missed for n in each) == len(faults) - faults.count(None)
+    assert sum(n.cancelled for n in each) == sum(a.cancelled() for a in answers)
+
+
+def test_one_is_lost_for_good(tmp_path: Path) -> None:
+    """Whose networks it computed before others has them computed by the other one."""
+    networks = [toy_network(tmp_path, name, seconds=0.01) for name in "ab"]
+    kinds = Kind(1, None, ("a",)), Kind(1, None, ("b",))
+    with Server(networks, kinds, OPTIONS) as server:
+        crew = server._crew  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(crew, Instances)
+        crew._instances[1].stop(at_once=True)  # pyright: ignore[reportPrivateUsage]
+        answers = [server.submit(name, x=x_of(1.0)) for name in "bbabab"]
+        for answer in answers:
+            np.testing.assert_array_equal(answer.result(10), y_of(x_of(1.0)))
 
 
 def test_a_burst_is_divided_by_what_instances_take(tmp_path: Path) -> None:

@@ -101,6 +101,10 @@ def test_demands() -> None:
     assert (demand.deadline_s("a"), demand.deadline_s("b")) == (0.5, None)
     turns = demand.turns("ab")
     assert "".join(next(turns) for _ in range(8)).count("b") == 6
+    seldom = Demand(rates={"a": 1, "b": 100})
+    sent = [seldom.turns("ab", number / 10) for number in range(10)]
+    asked = [next(turns) for turns in sent for _ in range(10)]
+    assert asked.count("a") == 1, "ten clients, none of which comes to a hundred requests"
     turns = Demand(every_s=1.0).turns("ab")
     assert "".join(next(turns) for _ in range(4)) == "abab"
     assert Demand.read("ab", 1, None, 4) == Demand(every_s=1.0, burst=4)
