@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from math import inf
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -15,9 +19,14 @@ from tilewright.plan.scheduling import planning
 from tilewright.plan.scheduling.faults import faults
 from tilewright.plan.scheduling.measures import objective_of
 from tilewright.plan.scheduling.parts import Link, ScheduledCall, ScheduleDevice, Wait
+from tilewright.plan.scheduling.planners.heft import lists
+from tilewright.plan.scheduling.planners.ios import Ios
+from tilewright.plan.scheduling.planners.sequential import Sequential
+from tilewright.plan.scheduling.planners.starts import quick_schedules
 from tilewright.plan.scheduling.planning import SCHEDULERS, schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 from tilewright.plan.scheduling.schedule import Schedule
+from tilewright.plan.scheduling.scheduler import NothingFound
 
 QUICK = ("sequential", "heft", "threads", "stages")
 LIMIT_S = 5.0
@@ -52,6 +61,44 @@ def test_sequential_runs_one_call_at_a_time_on_all_cores() -> None:
     assert [slot.cores for slot in found.slots] == [(0, 1)] * 4
     ends = [slot.end_s for slot in found.slots[:-1]]
     assert all(slot.begin_s >= end for slot, end in zip(found.slots[1:], ends, strict=True))
+
+
+def test_heft_has_lists_by_the_fastest_modes_where_there_are_several_devices() -> None:
+    """With other modes the means of two calls turn around, and with them who goes first."""
+    better = 0
+    for seed in range(40):
+        problem = random_problem(seed, calls=12, devices=2, cores=4, limits=False)
+        by_mean, by_fastest = (
+            min(_made(each) for each in lists(problem, time)) for time in (fmean, min)
+        )
+        found = schedule_with("heft", problem)
+        least = min(by_mean, by_fastest) if len(problem.devices) > 1 else by_mean
+        assert found.objective <= least * (1 + 1e-9)
+        better += len(problem.devices) > 1 and by_fastest < by_mean * 0.99
+    assert better > 0
+
+
+def _made(attempt: Callable[[], Schedule]) -> float:
+    """The objective of a list; infinity where it has no place for a call."""
+    with suppress(NothingFound):
+        return attempt().objective
+    return inf
+
+
+def test_stages_are_starts_that_take_a_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+
+    def seen(planner: Ios, problem: SchedulingProblem, limit_s: float) -> Schedule:
+        steps.append(planner.most_steps)
+        return Sequential().schedule(problem, limit_s)
+
+    monkeypatch.setattr(Ios, "schedule", seen)
+    problem = random_problem(1, calls=5, devices=1, cores=2)
+    for limit_s in (1e-6, 1.0, 10.0, 1e4):
+        quick_schedules(problem, limit_s)
+    assert steps[0] == 1
+    assert steps[2] == 10 * steps[1]
+    assert steps[3] == Ios().most_steps
 
 
 @pytest.mark.parametrize("name", ["heft", "threads"])
