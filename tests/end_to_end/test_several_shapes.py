@@ -13,13 +13,14 @@ import pytest
 from msgspec import structs
 
 import tilewright
-from helpers.commands.command_line import answer, call, know_machine, reference
+from helpers.commands.command_line import ALL, answer, call, know_machine, reference
 from helpers.commands.made_once import made_once
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Note
 from tilewright.core.weights import WEIGHTS, reference_in
 from tilewright.deploy.artifact import Artifact, ShapedArtifact
 from tilewright.deploy.shape_set import read_shape_set, write_shape_set
+from tilewright.hardware.probe import allotted_cpus
 from tilewright.serving.networks import open_served
 
 ENCODER = """<ir_version: 8, opset_import: ["" : 17]>
@@ -188,7 +189,8 @@ def test_served_in_batches(made: Path) -> None:
         assert server.statistics().networks[0].batches == {1: 1, 3: 1}
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two instances need two cores")
+@pytest.mark.skipif(len(allotted_cpus(affinity=ALL)) < 2, reason="two instances need two cores")
+@pytest.mark.usefixtures("all_cores")
 def test_served_by_unequal_instances(made: Path) -> None:
     """One instance computes one request at a time, the other one three; a request that comes when
     one was killed is answered, too."""
