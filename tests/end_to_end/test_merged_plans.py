@@ -15,11 +15,10 @@ import pytest
 import tilewright
 from helpers.networks.modules import images, modules
 from helpers.networks.onnx_models import reference
-from helpers.networks.planned_networks import spread
+from helpers.networks.planned_networks import predict_equal_times, spread
 from helpers.processes.rpc_processes import Farm
 from tilewright.cli.main import main
 from tilewright.core.errors import ModelError
-from tilewright.core.planning import PlanningData, PlanningMode
 from tilewright.core.schedules import PLAN_FILE
 from tilewright.deploy import planning
 from tilewright.plan.call_times import CallTimes, TimeInPlace
@@ -151,18 +150,7 @@ def test_a_plan_of_something_else_than_merges(
 @pytest.fixture
 def equal_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls are predicted to take as long as each other."""
-    predicted = planning.data_of
-
-    def equal(*given: Any) -> PlanningData:
-        found = predicted(*given)
-        calls = (replace(c, modes=tuple(map(as_long, c.modes))) for c in found.calls)
-        return replace(found, calls=tuple(calls))
-
-    def as_long(mode: PlanningMode) -> PlanningMode:
-        seconds = 1e-4 if mode.forms else 0.0
-        return replace(mode, latency_s=seconds, low_s=seconds, high_s=seconds)
-
-    monkeypatch.setattr(planning, "data_of", equal)
+    predict_equal_times(monkeypatch)
 
 
 @pytest.mark.usefixtures("equal_predictions")

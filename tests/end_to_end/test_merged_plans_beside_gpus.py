@@ -7,9 +7,7 @@ either, and its parts are read on the other one.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -18,11 +16,9 @@ import pytest
 import tilewright
 from helpers.networks.modules import images, modules
 from helpers.networks.onnx_models import reference
-from helpers.networks.planned_networks import spread
+from helpers.networks.planned_networks import predict_equal_times, spread
 from helpers.processes.simulated_card import simulated_card
-from tilewright.core.planning import PlanningData, PlanningMode
 from tilewright.core.schedules import PLAN_FILE
-from tilewright.deploy import planning
 from tilewright.plan.scheduling.plan_file import Plan, read_plan, write_plan
 from tilewright.session import Session
 from tilewright.testing.cuda_execution import compiler
@@ -44,18 +40,7 @@ def card() -> Generator[None]:
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Generator[Session]:
     """One in which calls are predicted to take as long as each other."""
-    predicted = planning.data_of
-
-    def equal(*given: Any) -> PlanningData:
-        found = predicted(*given)
-        calls = (replace(c, modes=tuple(map(as_long, c.modes))) for c in found.calls)
-        return replace(found, calls=tuple(calls))
-
-    def as_long(mode: PlanningMode) -> PlanningMode:
-        seconds = 1e-4 if mode.forms else 0.0
-        return replace(mode, latency_s=seconds, low_s=seconds, high_s=seconds)
-
-    monkeypatch.setattr(planning, "data_of", equal)
+    predict_equal_times(monkeypatch)
     with tilewright.open(db="memory:", threads=1) as opened:
         yield opened
 

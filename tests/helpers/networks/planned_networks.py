@@ -5,14 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from tilewright.core.planning import PlanningData, PlanningMode
 from tilewright.core.records import Placement
+from tilewright.deploy import planning
 from tilewright.plan.scheduling.parts import Link, Mode, ScheduledCall, ScheduleDevice, Wait
 from tilewright.plan.scheduling.plan_file import Plan, PlannedDevice, PlannedNetwork
 from tilewright.plan.scheduling.planning import schedule_with
 from tilewright.plan.scheduling.problem import SchedulingProblem
 
 HANDOFF_S, SIZE = 1e-3, 64
+
+
+def predict_equal_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls are predicted to take as long as each other, so that one is better than two."""
+    predicted = planning.data_of
+
+    def equal(*given: Any) -> PlanningData:
+        found = predicted(*given)
+        calls = (replace(c, modes=tuple(map(as_long, c.modes))) for c in found.calls)
+        return replace(found, calls=tuple(calls))
+
+    def as_long(mode: PlanningMode) -> PlanningMode:
+        seconds = 1e-4 if mode.forms else 0.0
+        return replace(mode, latency_s=seconds, low_s=seconds, high_s=seconds)
+
+    monkeypatch.setattr(planning, "data_of", equal)
 
 
 def spread(plan: Plan, where: Mapping[str, str]) -> Plan:

@@ -20,6 +20,7 @@ _ROUNDS = 4
 _EACH_S = 2e-3
 """Between two looks at the clock."""
 _MOST_CORES = 62
+"""As many as `ListWalk` takes, to which they are the bits of a number."""
 
 
 def on_one_device(problem: SchedulingProblem) -> bool:
