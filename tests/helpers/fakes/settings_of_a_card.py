@@ -21,6 +21,13 @@ class CardSettings:
 
     def __init__(self, card: Card, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.file = file
+        monkeypatch.setenv("FAKE_NVML", str(file))
+        monkeypatch.setenv("PYTHONPATH", str(PACKAGE), prepend=":")
+        spec = spec_from_file_location("pynvml", PACKAGE / "pynvml.py")
+        assert spec is not None and spec.loader is not None
+        self.library = module_from_spec(spec)
+        spec.loader.exec_module(self.library)
+        monkeypatch.setitem(sys.modules, "pynvml", self.library)
         self.set(
             uuid=f"GPU-{UUID(card.identity)}",
             limit=700_000,
@@ -29,21 +36,14 @@ class CardSettings:
             stuck=False,
             refused={},
         )
-        monkeypatch.setenv("FAKE_NVML", str(file))
-        monkeypatch.setenv("PYTHONPATH", str(PACKAGE), prepend=":")
-        spec = spec_from_file_location("pynvml", PACKAGE / "pynvml.py")
-        assert spec is not None and spec.loader is not None
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-        monkeypatch.setitem(sys.modules, "pynvml", module)
 
     def set(self, **values: Any) -> None:
-        self.file.write_text(json.dumps(self.now | values))
+        self.library.change(**values)
 
     @property
     def now(self) -> dict[str, Any]:
         """All of them."""
-        return json.loads(self.file.read_text()) if self.file.exists() else {}
+        return json.loads(self.file.read_text())
 
     def __getitem__(self, name: str) -> Any:
         return self.now[name]

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from helpers.fakes.settings_of_a_card import CardSettings
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.hardware import holding as module
 from tilewright.hardware.holding import ControlName, Held, checked, holding, parse_held
-from tilewright.hardware.settable import by_hand, read, setting_of
+from tilewright.hardware.settable import by_hand, read, setting_of, write
 from tilewright.testing.simulated_driver import H100
 
 CAP, CLOCK = setting_of(H100.identity, "power-cap"), setting_of(H100.identity, "clock")
@@ -161,6 +162,25 @@ def test_settings_that_cannot_be_read_are_none(settings: CardSettings) -> None:
     assert (read(CAP), read(CLOCK)) == ("700000", "1755")
     settings.set(refused={"nvmlInit": "Driver Not Loaded"})
     assert read(CAP) is None
+
+
+def test_neither_of_two_settings_is_lost(settings: CardSettings) -> None:
+    """What gives back the power cap and what gives back the clock are processes of their own."""
+
+    def lost(name: str, key: str, values: Mapping[str, object]) -> Sequence[str]:
+        found: list[str] = []
+        for text, kept in values.items():
+            write(setting_of(H100.identity, name), text)
+            if settings[key] != kept:
+                found.append(text)
+        return found
+
+    caps = {str(limit): limit for limit in range(200_000, 200_100)}
+    clocks = {str(clock): [clock, clock] for clock in range(1000, 1100)}
+    with ThreadPoolExecutor(2) as pool:
+        capped = pool.submit(lost, "power-cap", "limit", caps)
+        locked = pool.submit(lost, "clock", "locked", clocks)
+        assert not capped.result() and not locked.result()
 
 
 def test_a_killed_process_leaves_nothing_held(settings: CardSettings, root: Path) -> None:

@@ -1,8 +1,10 @@
 """nvidia-ml-py in miniature, of one card: its settings lie in the file that FAKE_NVML names, so
-that all processes see the same. What the file has under `refused` fails with that reason."""
+that all processes see the same. What the file has under `refused` fails with that reason. As with a
+driver, processes that set something at the same moment do so one after the other."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -30,11 +32,19 @@ def _answer(name: str) -> dict:
     return state
 
 
-def _set(name: str, **values: int) -> None:
-    state = _answer(name) | values
-    written = _file().with_suffix(f".{os.getpid()}")
-    written.write_text(json.dumps(state))
-    written.replace(_file())
+def change(**values: object) -> None:
+    """Change some settings, of which nobody sees a part, nor loses what others change meanwhile."""
+    with _file().with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        state = _state() if _file().exists() else {}
+        written = _file().with_suffix(".new")
+        written.write_text(json.dumps(state | values))
+        written.replace(_file())
+
+
+def _set(name: str, **values: object) -> None:
+    _answer(name)
+    change(**values)
 
 
 def nvmlInit() -> None:
