@@ -1,12 +1,13 @@
 """What holds for all tests: threads that wait do not spin, freed memory is kept for what comes
 next, the garbage collector leaves alone what lives as long as they do, workers are forks of a
-process that has imported everything, no file is translated twice, and no drawn example has a
-deadline."""
+process that has imported everything, no file is translated twice, Ctrl-C is heeded, and no drawn
+example has a deadline."""
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -29,6 +30,11 @@ _KEPT = {"trim_threshold": 256 * _MIB, "mmap_threshold": 32 * _MIB, "top_pad": 1
 os.environ.setdefault(
     "GLIBC_TUNABLES", ":".join(f"glibc.malloc.{name}={size}" for name, size in _KEPT.items())
 )
+
+# A shell has what it starts in the background ignore Ctrl-C, and all that this starts ignores it,
+# too: tests that interrupt something would wait for ten minutes.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "untimed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
