@@ -148,3 +148,12 @@ def test_a_network_with_too_many_sets_of_calls_is_told() -> None:
     found = Ios(most_steps=2000).schedule(plain_problem(calls, " ".join(waits)), 1.0)
     assert "not all sets of calls looked at" in found.note
     assert len(found.slots) == 40
+
+
+def test_calls_that_wait_for_nothing_are_not_all_tried_together() -> None:
+    """Of sixty of them there are more sets of up to eight than could be gone through, and hardly
+    one has as few groups as there are cores."""
+    problem = plain_problem({f"call{number}": on_cores(10, 4) for number in range(60)}, cores=4)
+    found = Ios(most_steps=100).schedule(problem, 1.0)
+    assert "not all sets of calls looked at" in found.note
+    assert len(found.slots) == 60 and not list(faults(problem, found))

@@ -29,6 +29,9 @@ from tilewright.plan.scheduling.schedule import Schedule, Slot
 _PRUNED = ((3, 8), (2, 4), (1, 4), (1, 2))
 """The most calls of a group and groups of a stage, tried in this order where a set has more endings
 than are looked at."""
+_SETS = 10
+"""So many sets of calls are gone through for each ending that may be looked at: of a hundred calls
+that wait for nothing, most sets have too many groups to be one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +119,9 @@ class Ios:
         for most, groups in _PRUNED:
             widest = _Widest(left=left, calls=most, groups=min(groups, tables.cores))
             ways = _grown(tables, widest, 0, (), tables.free_of(left, left))
-            found = list(islice(ways, self.most_endings + 1))
-            if len(found) <= self.most_endings:
+            looked_at = islice(ways, _SETS * self.most_endings)
+            found = list(islice(filter(None, looked_at), self.most_endings + 1))
+            if len(found) <= self.most_endings and next(ways, None) is None:
                 return found, (most, groups) == _PRUNED[0]
         return found[: self.most_endings], False
 
@@ -216,7 +220,8 @@ def _grown(
     tables: Tables, widest: _Widest, ending: int, groups: tuple[int, ...], ready: int
 ) -> Iterator[int]:
     """All endings made of this one with its groups and of calls that are ready or become so, the
-    last of them first. While it grows there may be more groups, which later calls join."""
+    last of them first; 0 for a set that has too many groups. While it grows there may be more
+    groups, which later calls join."""
     while ready:
         call = ready.bit_length() - 1
         ready ^= 1 << call
@@ -224,8 +229,7 @@ def _grown(
         if group.bit_count() > widest.calls:
             continue
         now = (*(each for each in groups if not each & group), group)
-        if len(now) <= widest.groups:
-            yield ending | 1 << call
+        yield ending | 1 << call if len(now) <= widest.groups else 0
         if len(now) <= widest.groups * max(1, widest.calls - 1):
             left = widest.left & ~(ending | 1 << call)
             more = ready | tables.free_of(tables.before[call] & left, left)
