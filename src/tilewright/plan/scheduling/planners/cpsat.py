@@ -51,11 +51,18 @@ _WARM, _WALKS = 0.2, 2
 """Of the time, for schedules that are made better by chance, and how many of these."""
 _NEAR = 0.01
 """What is as close to the bound is left to the search."""
-_MANY, _COMPILED, _APART = 24, 0.65, 0.15
+_MANY, _COMPILED, _APART = 24, 0.8, 0.15
 """With more calls than so many that fall apart no further, most of the time is for compiled steps
 by chance, and some for sets of calls: constraint programming proves nothing there."""
-_COMPILED_S = 1.0
-"""The least time that is worth what compiling these steps takes."""
+_COMPILED_S, _HASTE = 1.0, 0.25
+"""The least time that is worth what compiling these steps takes, and which part of their time quick
+planners have before."""
+_POLISHED, _COOLED = 0.06, 0.6
+"""Of the time, for compiled steps over all sections at once, and from which part of a round on: a
+section does not know whether the next one begins with a hand-off."""
+_MOST_SEARCHED, _COMPILED_ONLY = 200, 0.97
+"""With more calls than so many constraint programming finds nothing in a minute either, and does
+not end in time: of 478 calls it took 5 s longer than the 13 that it had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +89,7 @@ class CpSat:
             judged(problem, each) for each in starts if next(faults(problem, each), None) is None
         ]
         known = [inside for each in kept if (inside := small.inside(each)) is not None]
-        known += quick_schedules(small.problem, limit_s)
+        known += _quick(small.problem, limit_s)
         cut = sections_of(small.problem)
         lasts_s = _THRIFT * limit_s
         if cut is None:
@@ -132,19 +139,25 @@ class CpSat:
         first: Sequence[int] = cut.all_places(0)
         wide = any(end - begin >= _MANY for begin, end in cut.ends)
         left_s, apart = until - perf_counter(), 0.0
+        ends = until
         if wide and _many(cut.problem, left_s):
-            apart = apart_s(cut.problem, perf_counter() + _APART * left_s)
+            if len(cut.problem.calls) <= _MOST_SEARCHED:  # else hand-offs hardly count
+                apart = apart_s(cut.problem, perf_counter() + _APART * left_s)
+            ends -= _POLISHED * left_s
         for number, (_, end) in enumerate(cut.ends):
             part = cut.section(number, first, bare=False)
             key = likeness(part.problem)
             if key not in answers:
-                by = perf_counter() + cut.share(number) * (until - perf_counter())
-                quick = quick_schedules(part.problem, by - perf_counter())
+                by = perf_counter() + cut.share(number) * (ends - perf_counter())
+                quick = _quick(part.problem, by - perf_counter())
                 answers[key] = part.problem, self._whole(part.problem, quick, by)
             found.append(part.outside(named_as(part.problem, *answers[key])))
             first = [found[-1].slot[cut.problem.calls[end].name].mode]
         bounds = self._bounds(cut, found, until)
         chosen = min([joined(cut, found), *known], key=lambda each: each.objective)
+        if ends < until:
+            better = walked(cut.problem, chosen, until, seed=self.seed, cooled=_COOLED)
+            chosen = _least_kept(cut.problem, chosen, [better])
         note = f"in {len(found)} sections, {len(answers)} of which are distinct"
         return replace(chosen, bound=max(apart, sum(bounds)), note=note)
 
@@ -183,6 +196,8 @@ class CpSat:
         if start is not None and problem.objective == "latency":
             if _many(problem, until - perf_counter()):
                 start, proven_s = self._walked(problem, start, until)
+            if len(problem.calls) > _MOST_SEARCHED and on_one_device(problem):
+                return replace(start, bound=max(proven_s, bound(problem)))
             within_s = start.latency_s
         answer = self._solved(problem, within_s, start, until - perf_counter())
         attempts = [lambda: start] if start is not None else []
@@ -204,15 +219,15 @@ class CpSat:
         if start.latency_s <= bound(problem) * (1 + _NEAR):
             return start, 0.0
         proven_s = apart_s(problem, perf_counter() + _APART * left_s)
-        order = [problem.numbers[slot.call] for slot in start.slots]
-        modes = [start.slot[call.name].mode for call in problem.calls]
-        by = perf_counter() + _COMPILED * left_s
-        found = walked(problem, order, modes, by, max(proven_s, bound(problem)), self.seed)
-        made = [start]
+        share = _COMPILED if len(problem.calls) <= _MOST_SEARCHED else _COMPILED_ONLY
+        by = perf_counter() + share * (until - perf_counter())
+        found = walked(problem, start, by, max(proven_s, bound(problem)), seed=self.seed)
+        made = [found]
+        order = [problem.numbers[slot.call] for slot in found.slots]
+        modes = [found.slot[call.name].mode for call in problem.calls]
         with suppress(NothingFound):
-            made.append(decode(problem, found.order, found.modes))
-        kept = [each for each in made if next(faults(problem, each), None) is None]
-        return replace(least(problem, kept or [start]), planner=start.planner), proven_s
+            made.append(decode(problem, order, modes))
+        return _least_kept(problem, start, made), proven_s
 
     def _annealed(self, problem: SchedulingProblem, start: Schedule, until: float) -> Schedule:
         """The schedule made better by chance, where it is far from the bound; itself where that
@@ -235,9 +250,20 @@ class CpSat:
         return replace(least(problem, found), planner=start.planner)
 
 
+def _quick(problem: SchedulingProblem, limit_s: float) -> list[Schedule]:
+    """What quick planners find; in a quarter of their time where compiled steps go on from it."""
+    return quick_schedules(problem, limit_s * (_HASTE if _many(problem, limit_s) else 1.0))
+
+
 def _many(problem: SchedulingProblem, limit_s: float) -> bool:
     """Whether there are so many calls, and so much time, that compiled steps are worth it."""
     return len(problem.calls) > _MANY and limit_s >= _COMPILED_S and on_one_device(problem)
+
+
+def _least_kept(problem: SchedulingProblem, start: Schedule, made: Sequence[Schedule]) -> Schedule:
+    """The best of a schedule and of those made from it that keep all limits."""
+    kept = [each for each in made if next(faults(problem, each), None) is None]
+    return replace(least(problem, [start, *kept]), planner=start.planner)
 
 
 def _passed(since: float, lasts_s: float) -> float:
