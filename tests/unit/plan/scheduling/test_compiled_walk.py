@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from dataclasses import replace
 from itertools import count
 from time import perf_counter
@@ -96,6 +99,16 @@ def test_a_round_that_begins_cool_stays_close_and_drops_a_hand_off() -> None:
     found = walked(problem, start, perf_counter() + 5.0, 20 * MICRO, cooled=0.9)
     assert found.latency_s == pytest.approx(20 * MICRO)
     assert found.slot["a"].cores == found.slot["b"].cores == (0, 1)
+
+
+def test_an_interrupt_does_not_wait_for_the_end_of_a_round() -> None:
+    problem = of_one_device(1, 201, 260, limits=False)
+    start, until = schedule_with("heft", problem), perf_counter() + 600.0
+    asking = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
+    asking.start()
+    with pytest.raises(KeyboardInterrupt):
+        walked(problem, start, until)
+    assert perf_counter() < until
 
 
 def of_one_device(seed: int, least: int, most: int, *, limits: bool) -> SchedulingProblem:

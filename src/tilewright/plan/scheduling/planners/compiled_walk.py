@@ -14,6 +14,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from threading import Event
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -75,13 +76,16 @@ def walked(
     walks = [ListWalk(calls, order, modes, seed + number) for number in range(default_threads())]
     for walk in walks:
         walk.step(1, 0.0)
-    fruitless, least_s = 0, walks[0].latency_s
+    fruitless, least_s, stopped = 0, walks[0].latency_s, Event()
+    one = partial(_round, calls=len(order), until=until, over=cooled, stopped=stopped)
     with ThreadPoolExecutor(len(walks)) as pool:
-        while fruitless < _FRUITLESS and perf_counter() < until and least_s > enough_s:
-            ends_s = pool.map(partial(_round, calls=len(order), until=until, over=cooled), walks)
-            now_s = min(ends_s)
-            fruitless = 0 if now_s < least_s else fruitless + 1
-            least_s = min(least_s, now_s)
+        try:
+            while fruitless < _FRUITLESS and perf_counter() < until and least_s > enough_s:
+                now_s = min(pool.map(one, walks))
+                fruitless = 0 if now_s < least_s else fruitless + 1
+                least_s = min(least_s, now_s)
+        finally:  # an interrupt does not wait for the end of a round
+            stopped.set()
     best = min(walks, key=lambda walk: walk.latency_s).best
     slots: list[Slot] = []
     for number, mode, begin_s, cores in best:
@@ -92,11 +96,11 @@ def walked(
     return judged(problem, replace(start, slots=tuple(slots), transfers=()))
 
 
-def _round(walk: ListWalk, *, calls: int, until: float, over: float) -> float:
+def _round(walk: ListWalk, *, calls: int, until: float, over: float, stopped: Event) -> float:
     """Steps from warm to cold, from a part of them on, or as many as there is time for; when the
-    best list ends."""
+    best list ends. Nothing more once it is stopped."""
     count, steps, begin, skipped = 1, 0, perf_counter(), over
-    while over < 1.0:
+    while over < 1.0 and not stopped.is_set():
         weight = _WEIGHTS[0] + (_WEIGHTS[1] - _WEIGHTS[0]) * over
         since = perf_counter()
         walk.step(count, _WARMTH / calls * _COOLED**over, weight)

@@ -172,10 +172,16 @@ class CpSat:
                 key = likeness(part.problem)
                 if key not in proven:
                     left = cut.share(number) * (until - perf_counter())
-                    proven[key] = self._solved(part.problem, schedule.objective, None, left).bound
+                    proven[key] = self._least(part.problem, schedule.objective, left)
                 least = max(least - slack_s, proven[key])
             bounds.append(max(0.0, least))
         return bounds
+
+    def _least(self, problem: SchedulingProblem, within_s: float, limit_s: float) -> float:
+        """What a section takes at least that has this long."""
+        if len(problem.calls) > _MOST_SEARCHED and on_one_device(problem):
+            return bound(problem)
+        return self._solved(problem, within_s, None, limit_s).bound
 
     def _solved(
         self, problem: SchedulingProblem, within_s: float, start: Schedule | None, limit_s: float
