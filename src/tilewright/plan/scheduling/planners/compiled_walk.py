@@ -1,7 +1,7 @@
 """Annealing as in `annealing`, compiled, for calls that all run on one device (`ListWalk`), on each
 core of this machine from other random numbers.
 
-    squeezenet1_1 beside googlenet, 59 calls, 4 cores    some 400,000 steps in a second and core
+    squeezenet1_1 beside googlenet, 59 calls, 4 cores    some 450,000 steps in a second and core
 
 The end of a list tells little of what is wrong with it: two calls one after the other on all cores,
 or beside each other on half of them, mostly change it by nothing. So what counts are at first the
